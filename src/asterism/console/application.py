@@ -253,7 +253,7 @@ class ConsoleApplication:
     # ------------------------------------------------------------------ the page
 
     def _session(self, call: _Call) -> Answer:
-        schema = self.source.schema()
+        schema = self.source.schema(0)
         found = {
             "name": call.principal.name,
             "isOpen": self.access.tokens is None,

@@ -34,6 +34,8 @@ from asterism.text.strict_yaml import written_yaml
 
 MAX_SOURCE = 1_000_000
 """Characters of the text of a rule."""
+PATIENCE = 5.0
+"""Seconds for which the check of a rule waits for the columns of the history, after the start."""
 FRESH = 1.0
 """Seconds for which the rules of the source are not read again, unless they are changed here."""
 MAX_VIEWS = 30_000
@@ -79,7 +81,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
 class RuleSource:
     """The rules of a file, a folder or a database.
 
-    :param schema: the columns of the events, as soon as they are known
+    :param schema: the columns of the events, as soon as they are known; it waits up to the given number of seconds
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class RuleSource:
         source: str,
         table: str,
         semantics: Semantics = Semantics.DEFAULT,
-        schema: Callable[[], pa.Schema | None] = lambda: None,
+        schema: Callable[[float], pa.Schema | None] = lambda seconds: None,
     ) -> None:
         self.source, self.table, self.semantics, self.schema = source, table, semantics, schema
         self._kept = rules_at(source, table)
@@ -171,7 +173,7 @@ class RuleSource:
                 hint="write one rule: id: ..., version: ..., and pattern: or sql:",
             )
         item = document.items[0]
-        return CheckedText(item, check_processor(item, document.place, self.schema(), self.semantics))
+        return CheckedText(item, check_processor(item, document.place, self.schema(PATIENCE), self.semantics))
 
     def effect(self, checked: CheckedText) -> dict[str, Any] | None:
         """What saving would do; None: the rule is invalid."""
@@ -208,7 +210,9 @@ class RuleSource:
 
         :raises InvalidRuleError: it is not a valid rule
         """
-        checked = CheckedText(item, check_processor(item, lambda pointer: (1, 1), self.schema(), self.semantics))
+        checked = CheckedText(
+            item, check_processor(item, lambda pointer: (1, 1), self.schema(PATIENCE), self.semantics)
+        )
         processor = checked.checked.processor
         if processor is None:
             raise InvalidRuleError(checked)
@@ -262,7 +266,7 @@ class RuleSource:
                 + (
                     "has been changed in the meantime"
                     if versions and tag
-                    else "exists"
+                    else "already exists"
                     if versions
                     else "does not exist"
                 ),

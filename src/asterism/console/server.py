@@ -84,11 +84,12 @@ class ConsoleServer:
         self.address: str | None = None
         """The address on which it listens; None: it does not."""
         self._schema = None if settings.columns is None else schema_of(settings.columns)
+        self._schema_is_known = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = threading.Event()
         self._ended = asyncio.Event()
         access = Access() if options.tokens is None else Access.from_file(options.tokens)
-        source = RuleSource(options.source, options.table, Semantics(settings.semantics), lambda: self._schema)
+        source = RuleSource(options.source, options.table, Semantics(settings.semantics), self._known_schema)
         source.all()
         status = None if options.checkpoint is None else WatchedStatus(options.checkpoint)
         if status is not None:
@@ -118,6 +119,8 @@ class ConsoleServer:
             application.status.start()
         if self._schema is None and self.options.samples.history:
             threading.Thread(target=self._find_schema, name="asterism-console-columns", daemon=True).start()
+        else:
+            self._schema_is_known.set()
         try:
             asyncio.run(self._serve(on_listening))
         finally:
@@ -137,6 +140,12 @@ class ConsoleServer:
             self._schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(found)))
         except AsterismError as error:
             _log.warning("the columns of the history are not known: %s", error)
+        finally:
+            self._schema_is_known.set()
+
+    def _known_schema(self, seconds: float) -> pa.Schema | None:
+        self._schema_is_known.wait(seconds)
+        return self._schema
 
     async def _serve(self, on_listening: Callable[[str], None]) -> None:
         from asterism.discovery.http_server import MAX_SERVED, HttpServer

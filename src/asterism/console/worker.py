@@ -64,6 +64,8 @@ class WorkerProcess:
                 return self._answer(process, request, tell)
             finally:
                 timer.cancel()
+                if self._process is not process:
+                    _close_pipes(process)
 
     def stop(self, why: str = "it was stopped") -> None:
         """Stop the child, and whatever it waits for."""
@@ -75,6 +77,12 @@ class WorkerProcess:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        # If a request is in progress, it reads from them, and closes them.
+        if self._turn.acquire(blocking=False):
+            try:
+                _close_pipes(process)
+            finally:
+                self._turn.release()
 
     def close(self) -> None:
         """Let the child end by itself, if it is idle; otherwise stop it."""
@@ -91,7 +99,10 @@ class WorkerProcess:
 
     def _started(self) -> subprocess.Popen[bytes]:
         with self._lock:
-            if self._process is None or self._process.poll() is not None:
+            if self._process is not None and self._process.poll() is not None:
+                _close_pipes(self._process)
+                self._process = None
+            if self._process is None:
                 self._why_stopped = ""
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", self.module],
@@ -122,8 +133,15 @@ class WorkerProcess:
             if "error" in found:
                 raise PatternProcessorError(*(found["error"].get(part) for part in ("message", "detail", "hint")))
             tell(found["told"])
-        self.stop()
-        raise WorkerError(self._why_stopped or "the process that computes this has ended", hint="try again")
+        self.stop("the process that computes this has ended")
+        raise WorkerError(self._why_stopped, hint="try again")
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        with suppress(OSError):
+            pipe.close()
 
 
 def run(handler_of: Callable[[Mapping[str, Any]], Handler]) -> None:

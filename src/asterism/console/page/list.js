@@ -88,20 +88,37 @@ export class RuleList {
       [rule.id, rule.summary ?? "", ...Object.entries(rule.labels ?? {}).flat()].some((text) => text.toLowerCase().includes(this.wanted));
     const found = all.filter(fits);
     this.ids = found.map(({ rule }) => rule.id);
-    const focused = this.rows.contains(document.activeElement) ? this.ids.indexOf(document.activeElement.ruleId) : -1;
-    replace(this.rows, found.slice(0, MAX_SHOWN).map(({ rule, state }) => this.row(rule, state)));
-    if (focused >= 0) this.rows.querySelectorAll("a")[focused]?.focus();
+    this.drawRows(found.slice(0, MAX_SHOWN));
     replace(this.foot, all.length === 0 ? "There are no rules." : found.length === 0 ? "No rule fits." :
       found.length > MAX_SHOWN ? `The first ${MAX_SHOWN} of ${number(found.length)} rules; search to see others.` : null);
   }
 
-  row(rule, state) {
+  // Rows that have not changed stay as they are, so that a click or the focus is not lost.
+  drawRows(found) {
     const { app } = this;
-    const isCurrent = app.page?.id === rule.id;
+    const tab = app.page?.tab && app.page.id !== null ? app.page.tab : "overview";
+    const kept = this.kept ?? new Map();
+    this.kept = new Map();
+    const rows = found.map(({ rule, state }) => {
+      const isCurrent = app.page?.id === rule.id;
+      const key = JSON.stringify([rule, state, isCurrent, tab, app.matches(rule.id), app.series.matches[rule.id]]);
+      const row = kept.get(key) ?? this.row(rule, state, isCurrent, tab);
+      this.kept.set(key, row);
+      return row;
+    });
+    const before = [...this.rows.children];
+    if (rows.length === before.length && rows.every((row, at) => row === before[at])) return;
+    const focused = this.rows.contains(document.activeElement) ? this.ids.indexOf(document.activeElement.ruleId) : -1;
+    replace(this.rows, rows);
+    if (focused >= 0) this.rows.querySelectorAll("a")[focused]?.focus();
+  }
+
+  row(rule, state, isCurrent, tab) {
+    const { app } = this;
     const labels = Object.entries(rule.labels ?? {}).slice(0, 3);
     const values = app.series.matches[rule.id];
     const count = app.matches(rule.id);
-    const link = h("a", { href: ruleLink(rule.id, app.page?.tab && app.page.id !== null ? app.page.tab : "overview"), "aria-current": isCurrent ? "page" : null },
+    const link = h("a", { href: ruleLink(rule.id, tab), "aria-current": isCurrent ? "page" : null },
       h("span", { class: "line" }, h("span", { class: `dot ${stateKind(state)}`, "aria-hidden": "true" }), foreign(rule.id, "name"),
         rule.version === null ? null : h("span", { class: "version" }, `v${rule.version}`), h("span", { class: "grow" }),
         values ? sparkline(values, app.seconds(), { width: 72, height: 18 }) : null),

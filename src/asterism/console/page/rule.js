@@ -104,6 +104,7 @@ export class RulePage {
       const isChosen = button.id === `tab-${chosen}`;
       button.setAttribute("aria-selected", String(isChosen));
       button.tabIndex = isChosen ? 0 : -1;
+      if (isChosen) button.scrollIntoView({ block: "nearest", inline: "nearest" });
     }
     this.panel.setAttribute("aria-labelledby", `tab-${chosen}`);
     const make = { overview: () => new OverviewTab(this), source: () => new SourceTab(this), try: () => new TryTab(this), backtest: () => new BacktestTab(this), versions: () => new VersionsTab(this) };

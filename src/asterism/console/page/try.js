@@ -38,11 +38,6 @@ export class TryTab {
       this.events, this.result);
   }
 
-  shown() {
-    if (!this.isAsked && !this.events.value) this.events.focus({ preventScroll: true });
-    this.isAsked = true;
-  }
-
   async take() {
     const key = this.key.value.trim() ? this.key.value.split(",").map((one) => one.trim()) : null;
     replace(this.result, loading("Reading the history …"));

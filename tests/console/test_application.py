@@ -1,0 +1,358 @@
+"""The responses of the console, without sockets: who may do what, and what it does."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asterism.console.application import HEADERS, ConsoleApplication
+from asterism.console.backtests import Backtests
+from asterism.console.counts import WatchedStatus
+from asterism.console.worker import WorkerProcess
+from asterism.discovery import FilePatternProcessorDiscovererFactory, create_pattern_processor_table
+from asterism.rules.discovery_status import RuleState, Status
+from asterism.rules.rule_counts import RuleCounts, VersionCounts
+from asterism.rules.set_store import FolderStore
+from asterism.text.strict_yaml import read_yaml
+from tests.console.kit import EVENTS, HOSTILE, READER, WRITER, Asker, application, graph, rule, token_file
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    path = tmp_path / "rules.json"
+    path.write_text(json.dumps([rule(), graph()]))
+    return path
+
+
+@pytest.fixture
+def client(rules: Path) -> Asker:
+    return Asker(application(str(rules)))
+
+
+@pytest.fixture(params=["json", "yaml", "folder", "sqlite"])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    match request.param:
+        case "sqlite":
+            url = f"sqlite:///{tmp_path / 'rules.db'}"
+            create_pattern_processor_table(url)
+            return url
+        case "folder":
+            (tmp_path / "rules").mkdir()
+            return str(tmp_path / "rules")
+        case suffix:
+            path = tmp_path / f"rules.{suffix}"
+            path.write_text("[]")
+            return str(path)
+
+
+def status_in(folder: Path, matches: int = 5) -> str:
+    """The checkpoint of a query that runs the rule ``pair``."""
+    (folder / "pattern_processors").mkdir(parents=True, exist_ok=True)
+    store = FolderStore(str(folder / "pattern_processors"))
+    store.claim("x" * 32)
+    store.write_status(Status("valid", 1, {"pair": 1}, rules=[RuleState("pair", 1, "in force", added=1)]))
+    store.write_counts(RuleCounts({("pair", 1): VersionCounts(1, matches)}, query="q", batch=1))
+    return str(folder)
+
+
+# ---------------------------------------------------------------------- rights
+
+
+def every_route(found: ConsoleApplication) -> list[tuple[str, str, str]]:
+    return [
+        (method, path.replace("{id}", "pair"), route.right.value)
+        for path, methods in found.routes.items()
+        for method, route in methods.items()
+    ]
+
+
+def test_every_route_needs_its_right(rules: Path, tmp_path: Path) -> None:
+    status = WatchedStatus(status_in(tmp_path / "checkpoint"))
+    backtests = Backtests(WorkerProcess("", {}))
+    client = Asker(application(str(rules), tokens=token_file(tmp_path / "t.json"), status=status, backtests=backtests))
+    routes = every_route(client.application)
+    assert len(routes) == 21
+    before = rules.read_bytes()
+    for method, path, right in routes:
+        body = {} if method in ("POST", "PUT") else None
+        for token in (None, "", "x" * 30, READER[:-1]):
+            assert client.with_token(token).ask(method, path, body)[0] == 401, (method, path, token)
+        reader = client.with_token(READER).ask(method, path, body)
+        assert (reader[0] == 403) == (right == "write"), (method, path, reader)
+        if right == "write":
+            assert reader[1] == {"error": {"message": f"the token 'dashboard' does not have the right to {right}"}}
+    assert rules.read_bytes() == before
+    for method, path, _ in routes:
+        if method == "DELETE":
+            continue
+        found = client.with_token(WRITER).ask(method, path, {} if method in ("POST", "PUT") else None)
+        assert found[0] not in (401, 403), (method, path, found)
+
+
+def test_the_right_is_checked_before_the_body_is_read(rules: Path, tmp_path: Path) -> None:
+    client = Asker(application(str(rules), tokens=token_file(tmp_path / "t.json")), READER)
+    answer = client.answer("POST", "/api/save", b"not JSON", content_length="999999999")
+    assert answer.status == 403
+
+
+def test_the_page_needs_no_token(rules: Path, tmp_path: Path) -> None:
+    client = Asker(application(str(rules), tokens=token_file(tmp_path / "t.json")))
+    page = client.answer("GET", "/")
+    assert (page.status, page.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert client.answer("GET", "/", if_none_match=page.headers["ETag"]).status == 304
+    assert client.answer("GET", "/page/app.js").headers["Content-Type"] == "text/javascript; charset=utf-8"
+    assert client.answer("POST", "/", {}).status == 405
+    for path in (
+        "/page/",
+        "/page/../access.py",
+        "/page/%2e%2e/access.py",
+        "/page/app.js?x",
+        "//etc/passwd",
+        "/console.css",
+    ):
+        assert client.answer("GET", path).status == 401, path
+
+
+def test_every_response_has_the_headers_of_a_safe_page(rules: Path, tmp_path: Path) -> None:
+    client = Asker(application(str(rules), tokens=token_file(tmp_path / "t.json")))
+    for one in (client, client.with_token(READER)):
+        for path in ("/", "/page/console.css", "/api/rules", "/nosuch", "/api/save"):
+            found = one.answer("GET", path)
+            assert HEADERS.items() <= found.headers.items(), path
+    policy = HEADERS["Content-Security-Policy"]
+    assert "unsafe" not in policy
+    assert "https:" not in policy
+    assert "default-src 'none'" in policy
+
+
+def test_without_tokens_the_console_has_no_other_name(client: Asker) -> None:
+    """The page of another site could otherwise read the rules, if its name leads to this machine."""
+    for host in ("127.0.0.1", "127.0.0.1:8474", "localhost:8474", "[::1]:8474"):
+        assert client.answer("GET", "/api/rules", host=host).status == 200, host
+    for host in ("", "evil.example", "evil.example:8474", "127.0.0.1.evil.example", "10.0.0.1"):
+        for path in ("/", "/api/rules"):
+            assert client.answer("GET", path, host=host).status == 421, host
+
+
+def test_other_sites_change_nothing(client: Asker) -> None:
+    body = {"id": "pair", "tag": client.good("POST", "/api/rule", {"id": "pair"})["tag"]}
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:9999"):
+        assert client.ask("POST", "/api/disable", body, origin=origin)[0] == 403
+    # A form cannot send JSON.
+    assert client.ask("POST", "/api/disable", body, content_type="text/plain")[0] == 415
+    assert client.ask("POST", "/api/disable", body, origin="http://127.0.0.1:8474")[0] == 200
+
+
+def test_unknown_paths_and_bodies(client: Asker) -> None:
+    assert client.ask("GET", "/nosuch")[0] == 404
+    assert client.ask("GET", "/api/rules?x")[0] == 400
+    assert client.ask("POST", "/api/rules", {})[0] == 405
+    assert client.ask("GET", "/processors/%ff")[0] == 400
+    assert client.ask("POST", "/api/rule", b"{")[0] == 422
+    assert client.ask("POST", "/api/rule", b'{"id": "a", "id": "b"}')[0] == 422
+    assert client.ask("POST", "/api/rule", [])[0] == 422
+    assert client.ask("POST", "/api/rule", {"id": 1})[1] == {"error": {"message": "id must be a string"}}
+    assert client.ask("POST", "/api/rule", b"{}", content_length="99999999")[0] == 413
+    for key in ("ann", [1], ["x" * 2000], ["a"] * 200):
+        assert client.ask("POST", "/api/sample", {"text": json.dumps(rule()), "events": EVENTS, "key": key})[0] == 422
+    for limit in (0, -1, 10**6, True, "1"):
+        assert client.ask("POST", "/api/events", {"limit": limit})[0] == 422
+
+
+# ---------------------------------------------------------------------- reading and checking
+
+
+def test_rules_are_listed(client: Asker) -> None:
+    pair, other = client.good("GET", "/api/rules")["rules"]
+    assert (pair["id"], pair["version"], pair["state"], pair["kind"], pair["key"]) == ("pair", 1, "on", "sql", ["user"])
+    assert other["summary"] == "2 stages (first, second), NO_SKIP"
+    answer = client.answer("GET", "/api/rules")
+    assert client.answer("GET", "/api/rules", if_none_match=answer.headers["ETag"]).status == 304
+
+
+def test_a_rule_has_its_source(source: str) -> None:
+    client = Asker(application(source))
+    for version in (1, 2):
+        wanted = graph(
+            version=version, condition=f"price > {version}", suppress={"for": "1 hour"}, labels={"owner": "ann"}
+        )
+        before = None if version == 1 else client.good("POST", "/api/rule", {"id": "graph"})["tag"]
+        client.good("POST", "/api/save", {"text": json.dumps(wanted), "tag": before})
+        found = client.good("POST", "/api/rule", {"id": "graph"})
+        assert read_yaml(found["versions"][0]["text"])[0] == wanted
+    if "://" in source:  # a file has one version
+        assert [(one["version"], one["state"]) for one in found["versions"]] == [(2, "on"), (1, "older")]
+
+
+def test_problems_have_places(client: Asker) -> None:
+    checked = client.good("POST", "/api/check", {"text": "id: a\nversion: 1\nsql: |\n  PATTERN (A B\n"})
+    [problem] = checked["problems"]
+    assert (problem["line"], problem["message"]) == (3, "sql: PATTERN ( is not closed")
+    checked = client.good(
+        "POST", "/api/check", {"text": "id: a\nversion: x\nkey: [nosuch]\nlabels: 5\nsql: PATTERN (A)\n"}
+    )
+    assert [(one["line"], one["column"]) for one in checked["problems"]] == [(2, 10), (3, 6), (4, 9)]
+    assert "drawing" not in checked
+    [problem] = client.good("POST", "/api/check", {"text": "id: a\n version: 1"})["problems"]
+    assert (problem["line"], problem["column"]) == (2, 9)
+    [problem] = client.good("POST", "/api/check", {"text": "- id: a\n- id: b\n"})["problems"]
+    assert problem["message"] == "there are 2 rules"
+    for text in ("", "[", "5", "{}", "\x00", "\ud800", "id: a", "x" * 2_000_000):
+        assert client.good("POST", "/api/check", {"text": text})["problems"], text[:10]
+
+
+def test_columns_are_checked(client: Asker) -> None:
+    wrong = graph(condition="evnt = 'a'")
+    [problem] = client.good("POST", "/api/check", {"text": json.dumps(wrong, indent=1)})["problems"]
+    assert "no column 'evnt'" in problem["message"] or "evnt" in problem["message"]
+    assert problem["line"] > 1
+
+
+def test_a_valid_rule_has_a_drawing_and_what_saving_does(client: Asker) -> None:
+    def effect(item: dict[str, Any]) -> dict[str, Any]:
+        checked = client.good("POST", "/api/check", {"text": json.dumps(item)})
+        assert checked["problems"] == []
+        assert checked["drawing"].startswith("<svg")
+        assert "automaton" not in checked["explanation"]
+        found: dict[str, Any] = checked["effect"]
+        return found
+
+    assert effect(rule("new")) == {"effect": "new", "version": 1}
+    assert effect(rule()) == {"effect": "unchanged", "version": 1}
+    assert effect(rule(labels={"owner": "ann"})) == {"effect": "labels", "version": 1}
+    assert effect(rule(tests=[{"name": "a", "events": [], "matches": []}])) == {"effect": "labels", "version": 1}
+    assert effect(rule(suppress={"for": "1 hour"})) == {"effect": "version", "version": 2}
+    assert effect(rule(version=7, suppress={"for": "1 hour"})) == {"effect": "version", "version": 7}
+
+
+# ---------------------------------------------------------------------- changes
+
+
+def test_a_rule_is_added_changed_and_removed(source: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "asterism.console")
+    client = Asker(application(source))
+
+    def versions(id: str) -> list[tuple[int, str]]:
+        return [(one["version"], one["state"]) for one in client.good("GET", "/api/rules")["rules"] if one["id"] == id]
+
+    def tag() -> str:
+        return str(client.good("POST", "/api/rule", {"id": "pair"})["tag"])
+
+    saved = client.good("POST", "/api/save", {"text": json.dumps(rule()), "tag": None})
+    assert (saved["version"], saved["effect"]) == (1, "new")
+    assert client.ask("POST", "/api/save", {"text": json.dumps(rule()), "tag": None})[0] == 409
+    first = tag()
+    changed = json.dumps(rule(suppress={"for": "5 minutes"}))
+    assert client.good("POST", "/api/save", {"text": changed, "tag": first})["version"] == 2
+    # Someone else has the page from before.
+    status, found = client.ask("POST", "/api/save", {"text": changed, "tag": first})
+    assert (status, found["error"]["message"]) == (409, "the rule 'pair' has been changed in the meantime")
+    assert client.ask("POST", "/api/remove", {"id": "pair", "tag": first})[0] == 409
+    labelled = json.dumps(rule(version=2, suppress={"for": "5 minutes"}, labels={"owner": "ann"}))
+    assert client.good("POST", "/api/save", {"text": labelled, "tag": tag()})["effect"] == "labels"
+    assert client.good("POST", "/api/save", {"text": labelled, "tag": tag()}) == {
+        "id": "pair", "version": 2, "effect": "unchanged", "done": [],
+    }  # fmt: skip
+    assert client.good("GET", "/api/rules")["rules"][-1]["labels"] == {"owner": "ann"}
+    client.good("POST", "/api/disable", {"id": "pair", "tag": tag()})
+    assert {state for _, state in versions("pair")} == {"off"}
+    if "://" in source:
+        client.good("POST", "/api/enable", {"id": "pair", "version": 1, "tag": tag()})
+        assert versions("pair") == [(1, "on"), (2, "off")]
+    client.good("POST", "/api/enable", {"id": "pair", "version": None, "tag": tag()})
+    assert (2, "on") in versions("pair")
+    client.good("POST", "/api/remove", {"id": "pair", "version": None, "tag": tag()})
+    assert versions("pair") == []
+    assert client.ask("POST", "/api/rule", {"id": "pair"})[0] == 422
+    assert caplog.messages[0] == "local: pair version 1 added"
+    assert caplog.messages[-1] == "local: pair removed"
+
+
+def test_an_invalid_rule_is_not_saved(client: Asker, rules: Path) -> None:
+    before = rules.read_bytes()
+    status, found = client.ask("POST", "/api/save", {"text": "id: a\nversion: 1\nsql: PATTERN (\n", "tag": None})
+    assert (status, found["error"]["message"], len(found["problems"])) == (422, "the rule is invalid", 1)
+    assert rules.read_bytes() == before
+
+
+def test_a_source_that_cannot_be_read_is_told(client: Asker, rules: Path) -> None:
+    rules.write_text("[")
+    client.application.source._found = (0.0, [])
+    [shown] = client.good("GET", "/api/rules")["rules"]
+    assert shown["state"] == "wrong"
+    rules.unlink()
+    client.application.source._found = (0.0, [])
+    assert client.ask("GET", "/api/rules")[0] == 422
+    assert client.ask("GET", "/health")[0] == 503
+
+
+def test_comments_of_a_yaml_file_stay(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(
+        f"# Ours\n- {json.dumps(rule('other'))}  # the other\n- id: pair\n  version: 1\n  sql: PATTERN (A)\n"
+    )
+    client = Asker(application(str(path)))
+    tag = client.good("POST", "/api/rule", {"id": "pair"})["tag"]
+    client.good("POST", "/api/save", {"text": json.dumps(rule()), "tag": tag})
+    text = path.read_text()
+    assert text.startswith("# Ours\n")
+    assert "# the other" in text
+    assert "  sql: |\n    PARTITION BY user\n" in text
+
+
+# ---------------------------------------------------------------------- programs
+
+
+def test_queries_read_the_rules(client: Asker, tmp_path: Path) -> None:
+    answer = client.answer("GET", "/processors")
+    assert client.answer("GET", "/processors", if_none_match=answer.headers["ETag"]).status == 304
+    (tmp_path / "fetched.json").write_bytes(answer.body)
+    discoverer = FilePatternProcessorDiscovererFactory(tmp_path / "fetched.json").create_pattern_processor_discoverer()
+    assert [one.id for one in discoverer.initial_pattern_processors()] == ["pair", "graph"]
+    assert client.good("PUT", "/processors/pair", rule(version=2, labels={"a": "b"}))["version"] == 2
+    assert client.good("GET", "/processors/pair")["version"] == 2
+    assert client.ask("PUT", "/processors/other", rule())[0] == 422
+    assert client.ask("DELETE", "/processors/pair") == (204, None)
+    assert client.ask("GET", "/processors/pair")[0] == 404
+    assert client.good("GET", "/health") == {"status": "ok", "processors": 1}
+    assert client.ask("GET", "/status")[0] == 404
+
+
+def test_the_status_of_a_query_is_shown_over_time(rules: Path, tmp_path: Path) -> None:
+    place = status_in(tmp_path / "checkpoint")
+    status = WatchedStatus(place)
+    client = Asker(application(str(rules), status=status))
+    status.look()
+    for matches in (5, 9, 2):
+        status_in(tmp_path / "checkpoint", matches)
+        status.look()
+    found = client.good("GET", "/api/status")
+    assert found["status"]["rules"][0]["matches"] == 2
+    assert found["series"]["matches"] == {"pair": [0, 4, 0]}
+    assert len(found["series"]["times"]) == 4
+    assert client.good("GET", "/status")["processors"] == {"pair": 1}
+    assert b'asterism_rule_matches_total{rule="pair",version="1"} 2.0' in client.answer("GET", "/metrics").body
+    (tmp_path / "checkpoint" / "pattern_processors" / "status.json").write_text("{")
+    status.look()
+    found = client.good("GET", "/api/status")
+    assert found["error"]["message"]
+    assert found["status"]["state"] == "valid"  # the last one
+
+
+# ---------------------------------------------------------------------- hostile rules
+
+
+def test_hostile_ids_and_labels_are_data(source: str) -> None:
+    client = Asker(application(source))
+    for id in (HOSTILE, "..", ".", "%2e%2e", "a/b", "x" * 200, "constructor", "__proto__"):
+        item = rule(id, labels={"__proto__": HOSTILE, HOSTILE[:50]: "</script>"})
+        client.good("POST", "/api/save", {"text": json.dumps(item), "tag": None})
+        found = client.good("POST", "/api/rule", {"id": id})
+        assert read_yaml(found["versions"][0]["text"])[0] == item
+        checked = client.good("POST", "/api/check", {"text": found["versions"][0]["text"]})
+        assert "<img" not in checked["drawing"]
+        client.good("POST", "/api/remove", {"id": id, "version": 1, "tag": found["tag"]})

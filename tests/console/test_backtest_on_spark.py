@@ -1,0 +1,46 @@
+"""Backtests of the console, with Spark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from asterism.cli.backtest_worker import handler_of
+from asterism.console.samples import SampleSettings
+from asterism.errors import AsterismError
+from tests.console.kit import EVENTS, HOSTILE, graph
+
+
+def test_a_rule_is_compared_with_the_version_in_use(spark: SparkSession, tmp_path: Path) -> None:
+    events = EVENTS + f'2026-02-01 12:00:00,"{HOSTILE.replace(chr(34), chr(34) * 2)}",a,1\n'
+    events += f'2026-02-01 12:00:01,"{HOSTILE.replace(chr(34), chr(34) * 2)}",b,2\n'
+    (tmp_path / "events.csv").write_text(events)
+    handler = handler_of(asdict(SampleSettings(None, (str(tmp_path / "events.csv"),), (), "ts")))
+    told: list[Any] = []
+    new = graph(version=2, condition="kind = 'a' AND user <> 'ann'", select=["second.price AS price"])
+    request = {"rule": new, "against": graph(select=["second.price AS price"])}
+    found = json.loads(json.dumps(handler(request, told.append)))
+    assert told[0] == {"stage": "starting Spark"}
+    assert (found["events"], found["days"], found["compared"]) == (6, 2, True)
+    rule = found["rule"]
+    assert (rule["matches"], rule["old_matches"]) == (1, 2)
+    assert (rule["added"], rule["removed"], rule["kept"]) == (0, 1, 1)
+    assert found["examples"] == [
+        {
+            "difference": "removed", "version": 1, "key": ["ann"], "start": "2026-01-31 12:00:01", "end": "2026-01-31 12:00:03",
+            "events": [], "moreEvents": 0, "measures": {"price": "3.0"},
+        }
+    ]  # fmt: skip
+    alone = handler({"rule": graph(), "against": None}, told.append)
+    assert (alone["compared"], alone["rule"]["matches"]) == (False, 2)
+    assert [example["key"] for example in alone["examples"]] == [("ann",), (HOSTILE,)]
+    refused = handler({"rule": graph(condition="nosuch = 1"), "against": None}, told.append)
+    assert "nosuch" in refused["rule"]["refused"]
+    handler = handler_of(asdict(SampleSettings(None, (str(tmp_path / "events.csv"),), (), "nosuch")))
+    with pytest.raises(AsterismError, match="nosuch"):
+        handler(request, told.append)

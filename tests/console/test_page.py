@@ -1,0 +1,417 @@
+"""The page, in a real browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from selenium.webdriver import ActionChains, Chrome, Keys
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+
+from asterism.console.samples import SampleSettings
+from asterism.console.server import ConsoleServer
+from asterism.discovery import create_pattern_processor_table
+from asterism.discovery.editing import Addition, rules_at
+from asterism.rules.processor import PatternProcessor
+from tests.console.browser import NoBrowserError, browser, logged
+from tests.console.kit import EVENTS, HOSTILE, READER, WRITER, console, graph, rule, token_file
+from tests.kit import until
+
+HOSTILE_LABELS = {"<b>owner</b>": '"><script>document.title="broken"</script>', "__proto__": "javascript:alert(1)"}
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Chrome]:
+    try:
+        with browser() as found:
+            yield found
+    except NoBrowserError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+def added(url: str, *items: dict[str, Any]) -> None:
+    rules_at(url).add([Addition(item, PatternProcessor.from_dict(item)) for item in items])
+
+
+class Page:
+    """What a person sees and does."""
+
+    def __init__(self, chrome: Chrome, server: ConsoleServer, url: str) -> None:
+        self.chrome, self.server, self.url = chrome, server, url
+
+    def open(self, place: str = "#/") -> Page:
+        self.chrome.get("about:blank")
+        self.chrome.get(f"{self.server.address}/{place}")
+        until(lambda: self.all("#list .rules") and not self.all("#detail > .loading"), seconds=20)
+        return self
+
+    def all(self, selector: str) -> list[WebElement]:
+        return self.chrome.find_elements(By.CSS_SELECTOR, selector)
+
+    def find(self, selector: str) -> WebElement:
+        until(lambda: any(one.is_displayed() for one in self.all(selector)), seconds=20)
+        return next(one for one in self.all(selector) if one.is_displayed())
+
+    def text(self, selector: str) -> str:
+        return self.find(selector).text
+
+    def wait(self, selector: str, text: str) -> None:
+        """Wait until an element has a text."""
+        until(
+            lambda: text in str(self.script("return document.querySelector(arguments[0])?.innerText ?? ''", selector)),
+            seconds=20,
+        )
+
+    def script(self, text: str, *arguments: Any) -> Any:
+        return self.chrome.execute_script(text, *arguments)  # type: ignore[no-untyped-call]
+
+    def press(self, *keys: str) -> None:
+        ActionChains(self.chrome).send_keys(*keys).perform()
+
+    def write(self, selector: str, text: str) -> None:
+        self.script(
+            "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))",
+            self.find(selector),
+            text,
+        )
+
+    def names(self) -> list[str]:
+        return [one.text for one in self.all("#list .name")]
+
+    def stored(self, id: str) -> list[tuple[int | None, str]]:
+        return [(one.version, one.state) for one in rules_at(self.url).all() if one.id == id]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ConsoleServer, str]]:
+    folder = tmp_path_factory.mktemp("console")
+    (folder / "events.csv").write_text(EVENTS)
+    url = f"sqlite:///{folder / 'rules.db'}"
+    create_pattern_processor_table(url)
+    settings = SampleSettings(None, (str(folder / "events.csv"),), (), "ts")
+    with console(url, samples=settings, backtest_worker="tests.console.children") as found:
+        yield found, url
+
+
+@pytest.fixture
+def page(chrome: Chrome, server: tuple[ConsoleServer, str]) -> Iterator[Page]:
+    console, url = server
+    kept = rules_at(url)
+    ids = list(dict.fromkeys(one.id for one in kept.all()))
+    if ids:
+        kept.remove(ids)
+    added(url, rule(), graph(labels={"severity": "high"}))
+    added(url, graph(version=2, suppress={"for": "1 hour"}, labels={"severity": "high"}))
+    console.application.source._found = (0.0, [])
+    logged(chrome)
+    yield Page(chrome, console, url)
+    assert logged(chrome) == []
+    chrome.get("about:blank")
+
+
+def test_rules_are_listed_and_shown(page: Page) -> None:
+    page.open()
+    assert page.names() == ["graph", "pair"]
+    assert page.text("#list .filters") == "All 2\nIn use 2"
+    page.press("j")
+    page.wait("h1", "graph")
+    assert page.find("#list a[aria-current=page] .name").text == "graph"
+    assert page.find(".drawing img").get_attribute("alt") == "Drawing of the pattern"
+    until(lambda: page.script("return document.querySelector('.drawing img').naturalWidth") > 100)
+    assert "for 1 hour after a match" in page.text(".facts")
+    page.press("j")
+    page.wait("h1", "pair")
+    page.press("/")
+    page.press("high")
+    assert page.names() == ["graph"]
+    page.press(Keys.ENTER, Keys.ENTER)
+    page.wait("h1", "graph")
+
+
+def test_a_rule_is_written_validated_and_saved(page: Page) -> None:
+    page.open("#/new")
+    page.find("textarea.code")
+    page.wait(".toolbar .primary", "Add the rule")
+    text = json.dumps(rule("loud", 1))
+    page.write("textarea.code", "id: loud\nversion: 1\nsql: |\n  PARTITION BY usr\n  PATTERN (A)\n")
+    page.wait(".problems", "usr")
+    assert page.text(".problems .at") == "3:6"
+    assert page.find(".gutter .error").text == "3"
+    assert not page.find(".toolbar .primary").is_enabled()
+    page.find(".problems .place").click()
+    assert page.script("return document.activeElement.selectionStart") == 25
+    page.write("textarea.code", text)
+    page.wait(".problems", "No problems.")
+    page.find("textarea.code").send_keys(Keys.CONTROL, "s")
+    page.wait("h1", "loud")
+    assert page.stored("loud") == [(1, "on")]
+    page.wait("#toasts", "loud version 1 added")
+    # It is too loud: a suppression is a new version.
+    page.press("2")
+    page.write("textarea.code", json.dumps(rule("loud", 1, suppress={"for": "1 hour"})))
+    page.wait(".toolbar .primary", "Save as version 2")
+    assert page.text(".title .info") == "not saved"
+    page.find(".toolbar .primary").click()
+    page.wait(".title .version", "v2")
+    # It is rolled back.
+    page.press("5")
+    page.wait(".versions", "Go back to it")
+    assert page.text(".diff .came").endswith("version: 2")
+    page.find(".versions .actions button").click()
+    page.wait(".title .version", "v1")
+    assert page.stored("loud") == [(1, "on"), (2, "off")]
+    page.find(".title .danger").click()
+    page.find("dialog .danger").click()
+    until(lambda: page.stored("loud") == [])
+
+
+def test_somebody_else_changes_the_rule(page: Page) -> None:
+    page.open("#/rule/pair/source")
+    page.write("textarea.code", json.dumps(rule(suppress={"for": "1 hour"})))
+    page.wait(".toolbar .primary", "Save as version 2")
+    added(page.url, rule(version=2, suppress={"for": "2 hours"}))
+    page.find(".toolbar .primary").click()
+    assert page.text("dialog h2") == "Somebody else has changed this rule"
+    page.find("dialog .danger").click()
+    page.wait(".title .version", "v2")
+    assert "2 hours" in str(page.find("textarea.code").get_property("value"))
+
+
+def test_texts_that_are_not_saved_stay(page: Page) -> None:
+    page.open("#/rule/pair/source")
+    page.write("textarea.code", "id: pair\nversion: 1\nsql: broken")
+    page.wait(".problems", "Error")
+    page.script("location.hash = '#/rule/graph/source'")
+    page.wait("h1", "graph")
+    page.script("location.hash = '#/rule/pair/source'")
+    page.wait(".title", "not saved")
+    assert page.find("textarea.code").get_property("value") == "id: pair\nversion: 1\nsql: broken"
+
+
+def test_a_rule_is_tried_on_events(page: Page) -> None:
+    page.open("#/rule/graph/try")
+    page.find("textarea.events").send_keys(Keys.CONTROL, Keys.ENTER)
+    page.wait(".result", "Paste some events first")
+    page.write("textarea.events", EVENTS)
+    page.find(".try-tab .primary").click()
+    page.wait(".result h2", "1 match")
+    assert page.text(".match-head").startswith("ann")
+    assert page.text(".stages") == "first 1\nsecond 3"
+    assert len(page.all("tr.used")) == 2
+    page.script(
+        "const s = document.querySelector('.trace-head select'); s.selectedIndex = 1; s.dispatchEvent(new Event('change'))"
+    )
+    page.wait(".trace", "kind='c'")
+    assert "closest to a match" in page.text(".trace-summary")
+    page.write("textarea.events", '{"ts": 1,\n')
+    page.find(".try-tab .primary").click()
+    page.wait(".error-box", "line 1")
+    page.find(".take input[type=text]").send_keys("bob", Keys.ENTER)
+    page.wait(".result h2", "No match")
+    assert len(page.all("tbody tr")) == 2
+
+
+def test_a_backtest_reports_progress(page: Page) -> None:
+    backtests = page.server.application.backtests
+    assert backtests is not None
+    page.open("#/rule/graph/backtest")
+    page.find(".backtest-tab .primary").click()
+    until(lambda: len(backtests._jobs) > 0)
+    until(lambda: next(reversed(backtests._jobs.values())).result is not None)
+    job = next(reversed(backtests._jobs.values()))
+    # The child of the tests knows no Spark; a report as Spark's is shown in its place.
+    counts = {
+        "matches": 3,
+        "keys": 2,
+        "matches_per_day": 1.5,
+        "most_in_a_day": 2,
+        "timed_out": None,
+        "errors": 0,
+        "error": None,
+    }
+    old = {"old_version": 2, "old_matches": 4, "old_keys": 2, "old_timed_out": None, "old_errors": 0}
+    example = {
+        "difference": "removed", "version": 2, "key": [HOSTILE], "start": "2026-01-31", "end": "2026-01-31",
+        "events": [["first", HOSTILE]], "moreEvents": 0, "measures": {"<i>": HOSTILE},
+    }  # fmt: skip
+    job.result = {
+        "compared": True, "events": 100, "late": 1, "first": "2026-01-30", "last": "2026-01-31", "days": 2, "examples": [example],
+        "rule": {"id": "graph", "version": 3, "refused": None, "added": 1, "removed": 2, "kept": 2, **counts, **old},
+    }  # fmt: skip
+    page.wait(".legend", "2 kept")
+    assert page.find(".bar-chart").get_attribute("aria-label") == "2 kept, 1 added, 2 removed"
+    assert HOSTILE in page.text(".match.removed")
+    assert "4\n3" in page.text("table.numbers").replace(" ", "\n")
+
+
+def test_hostile_rules_are_text(page: Page) -> None:
+    added(
+        page.url, graph(HOSTILE, labels=HOSTILE_LABELS, condition="kind = '<img src=x onerror=alert(1)>'"), rule("..")
+    )
+    page.open()
+    until(lambda: HOSTILE in page.names())
+    for id in (HOSTILE, ".."):
+        link = next(one for one in page.all("#list .rules a") if one.find_element(By.CSS_SELECTOR, ".name").text == id)
+        link.click()
+        until(lambda: page.script("return document.querySelector('h1')?.innerText") == id)
+        for tab in "2345":
+            page.press(tab)
+            page.find("#panel > *")
+        page.press("1")
+        page.find(".drawing img")
+        assert page.chrome.title == f"{id} – Asterism rules"
+    assert (
+        page.all("script:not([src])")
+        == page.all("img:not([src^='blob:'])")
+        == page.all("b.owner")
+        == page.all("iframe")
+        == []
+    )
+    names = set(page.script("return [...document.querySelectorAll('*')].flatMap((one) => one.getAttributeNames())"))
+    assert not {name for name in names if name.startswith("on") or name in ("style", "srcdoc")}
+    page.press("5")
+    page.find("#panel > *")
+    next(one for one in page.all("#list .rules a") if HOSTILE in one.text).click()
+    page.wait("h1", "<img")
+    page.find(".title .danger").click()
+    page.find("dialog .danger").click()
+    until(lambda: page.stored(HOSTILE) == [])
+    assert page.stored("..") == [(1, "on")]
+
+
+def test_everything_is_reached_with_the_keyboard(page: Page) -> None:
+    page.open("#/rule/graph/overview")
+    page.find(".drawing img")
+    reached: list[str] = []
+    for _ in range(40):
+        page.press(Keys.TAB)
+        found = page.script(
+            "const a = document.activeElement; const s = getComputedStyle(a);"
+            "return [a.innerText || a.getAttribute('aria-label') || a.id, s.outlineStyle !== 'none' || a.matches('input, textarea, body')]"
+        )
+        reached.append(found[0])
+        assert found[1], f"{found[0]} shows no focus"
+    words = "\n".join(reached)
+    for wanted in (
+        "Skip to the rule",
+        "Search rules",
+        "New rule",
+        "All 2",
+        "graph",
+        "pair",
+        "Disable",
+        "Remove",
+        "Overview",
+        "In words",
+    ):
+        assert wanted in words, wanted
+    page.press("?")
+    assert page.text("dialog h2") == "Keyboard shortcuts"
+    page.press(Keys.ESCAPE)
+    until(lambda: not page.all("dialog"))
+
+
+def test_controls_have_names(page: Page) -> None:
+    for place in (
+        "#/",
+        "#/new",
+        *(f"#/rule/graph/{tab}" for tab in ("overview", "source", "try", "backtest", "versions")),
+    ):
+        page.open(place)
+        page.find("#detail > *")
+        nodes = page.chrome.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]  # type: ignore[no-untyped-call]
+        roles = (
+            "button",
+            "link",
+            "textbox",
+            "searchbox",
+            "combobox",
+            "spinbutton",
+            "tab",
+            "checkbox",
+            "image",
+            "navigation",
+            "region",
+        )
+        unnamed = [
+            node for node in nodes
+            if node.get("role", {}).get("value") in roles and not node.get("ignored") and not node.get("name", {}).get("value")
+        ]  # fmt: skip
+        assert unnamed == [], place
+
+
+def test_themes_and_narrow_screens(page: Page) -> None:
+    def background() -> str:
+        return str(page.script("return getComputedStyle(document.body).backgroundColor"))
+
+    page.open("#/rule/graph/source")
+    light = background()
+    page.press("t", "t")
+    assert page.find("#theme").get_attribute("title") == "Theme: dark (t)"
+    dark = background()
+    assert dark != light
+    page.open()
+    assert background() == dark  # it is remembered
+    page.press("t")
+    scheme = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    page.chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", scheme)  # type: ignore[no-untyped-call]
+    assert background() == dark
+    page.chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})  # type: ignore[no-untyped-call]
+    size = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+    page.chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)  # type: ignore[no-untyped-call]
+    try:
+        for place in (
+            "#/",
+            "#/new",
+            *(f"#/rule/graph/{tab}" for tab in ("overview", "source", "try", "backtest", "versions")),
+        ):
+            page.open(place)
+            assert page.script("return document.documentElement.scrollWidth") <= 360, place
+        page.find(".back").click()
+        assert page.find("#list").is_displayed()
+        assert not page.all("#detail")[0].is_displayed()
+    finally:
+        page.chrome.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})  # type: ignore[no-untyped-call]
+
+
+def test_nothing_is_requested_from_elsewhere(page: Page) -> None:
+    page.chrome.get_log("performance")  # type: ignore[no-untyped-call]
+    page.open("#/rule/graph/overview")
+    page.find(".drawing img")
+    host = urlsplit(str(page.server.address)).netloc
+    requested = set()
+    for one in page.chrome.get_log("performance"):  # type: ignore[no-untyped-call]
+        message = json.loads(one["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            requested.add(message["params"]["request"]["url"])
+    assert len(requested) > 10
+    assert {urlsplit(url).netloc for url in requested if not url.startswith(("about:", "blob:", "data:"))} == {host}
+
+
+def test_tokens_and_rights(chrome: Chrome, tmp_path: Path) -> None:
+    path = tmp_path / "rules.json"
+    path.write_text(json.dumps([rule(), graph()]))
+    with console(str(path), tokens=token_file(tmp_path / "tokens.json")) as server:
+        page = Page(chrome, server, str(path))
+        chrome.get(f"{server.address}/")
+        page.find("dialog input").send_keys("wrong" * 5, Keys.ENTER)
+        page.wait("dialog", "The token is missing or wrong.")
+        page.find("dialog input").send_keys(READER, Keys.ENTER)
+        page.wait("#who", "dashboard")
+        assert "read only" in page.text("#who")
+        assert not any(one.is_displayed() for one in page.all("a.primary"))
+        page.press("j", "2")
+        page.find("textarea.code[readonly]")
+        assert not page.all(".title button")
+        page.script("sessionStorage.clear()")
+        chrome.get("about:blank")
+        chrome.get(f"{server.address}/")
+        page.find("dialog input").send_keys(WRITER, Keys.ENTER)
+        page.wait("#who", "ann")
+        assert page.find("a.primary").is_displayed()
+    assert logged(chrome) == []

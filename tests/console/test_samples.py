@@ -1,0 +1,158 @@
+"""Rules that are tried on events: matches, keys and traces."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from asterism.columns.schemas import schema_of
+from asterism.console import samples as module
+from asterism.console.samples import Samples, SampleSettings, events_in
+from asterism.console.worker import WorkerProcess
+from asterism.errors import AsterismError, StreamDefinitionError
+from tests.console.kit import COLUMNS, EVENTS, graph, rule
+
+SETTINGS = SampleSettings(COLUMNS, time="ts")
+JSON_LINES = "\n".join(
+    json.dumps(dict(zip(EVENTS.splitlines()[0].split(","), line.split(","), strict=True)))
+    for line in EVENTS.splitlines()[1:]
+)
+
+
+def tried(item: dict[str, Any], events: str = EVENTS, key: Any = None, settings: SampleSettings = SETTINGS) -> Any:
+    return Samples(settings).answer({"do": "sample", "rule": item, "events": events, "key": key})
+
+
+@pytest.mark.parametrize("text", [EVENTS, JSON_LINES, f"[{JSON_LINES.replace(chr(10), ',')}]"])
+def test_events_are_csv_or_json(text: str) -> None:
+    table = events_in(text, schema_of(COLUMNS), "ts")
+    assert table.schema.field("ts").type == pa.timestamp("us", "UTC")
+    assert table.column("price").to_pylist() == [1.0, 2.0, 3.0, 4.0]
+    assert events_in('{"a": 1}\n\n{"a": null, "b": "x"}', None, None).to_pylist() == [
+        {"a": 1, "b": None}, {"a": None, "b": "x"},
+    ]  # fmt: skip
+    # A column that no event has is NULL.
+    assert events_in("user\nann\n", schema_of(COLUMNS), None).column("price").to_pylist() == [None]
+
+
+def test_events_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_EVENTS", 3)
+    monkeypatch.setattr(module, "MAX_COLUMNS", 3)
+    monkeypatch.setattr(module, "MAX_TEXT", 100)
+    for text, message in [
+        ("a\n1\n2\n3\n4\n", "4 events"), ('{"a": 1}\n' * 4, "4 events"), (f"[{'{},' * 4}{{}}]", "events"),
+        ("a,b,c,d\n1,2,3,4\n", "4 columns"), ('{"a":1,"b":1,"c":1,"d":1}', "4 columns"), ("a\n" + "1" * 100, "102 characters"),
+        ("a,a\n1,2\n", "same name"), ("a\n", "no events"), ("[]", "no events"), ("a,b\n1\n", "cannot be read"),
+        ('{"a": {"b": [1, {"c": 2}]}}\n{"a": 5}', "cannot be read"),
+    ]:  # fmt: skip
+        with pytest.raises(AsterismError, match=message):
+            events_in(text, None, None)
+
+
+def test_matches_are_found_with_their_events() -> None:
+    for item, events in ((rule(), []), (graph(select=["second.price AS price"]), [["first", 1], ["second", 3]])):
+        found = tried(item)
+        assert found["matches"] == [
+            {
+                "key": ["ann"], "start": "2026-01-31 12:00:01", "end": "2026-01-31 12:00:03", "time": "2026-01-31 12:00:03",
+                "events": events, "measures": {"price": "3.0"}, "suppressed": 0,
+            }
+        ]  # fmt: skip
+        assert found["keys"] == [
+            {"key": ["ann"], "events": 2, "matches": 1}, {"key": ["bob"], "events": 2, "matches": 0},
+        ]  # fmt: skip
+        assert found["columns"][0] == ["ts", "TIMESTAMP"]
+        assert found["rows"][0] == ["2026-01-31 12:00:01", "ann", "a", "1.0"]
+
+
+def test_the_trace_is_of_the_chosen_key() -> None:
+    for item in (rule(), graph()):
+        assert tried(item)["trace"]["key"] == ["ann"]
+        trace = tried(item, key=["bob"])["trace"]
+        assert trace["key"] == ["bob"]
+        text = "\n".join(line for _, line in trace["lines"])
+        assert "kind = 'b' is false (kind='c')" in text
+        assert tried(item, key=["nobody"])["trace"]["key"] == ["ann"]
+
+
+def test_keys_are_expressions() -> None:
+    found = tried(graph(key=["upper(user)", "length(user)"]))
+    assert found["key"] == ["upper(user)", "length(user)"]
+    assert [one["key"] for one in found["keys"]] == [["ANN", "3"], ["BOB", "3"]]
+    assert found["matches"][0]["key"] == found["trace"]["key"] == ["ANN", "3"]
+    assert tried(graph(key=[]))["keys"] == [{"key": [], "events": 4, "matches": 2}]
+    without_key = {name: value for name, value in graph().items() if name != "key"}
+    assert tried(without_key, settings=SampleSettings(COLUMNS, time="ts", keys=("user",)))["matches"][0]["key"] == [
+        "ann"
+    ]
+
+
+def test_a_rule_is_tried_as_if_it_were_in_force() -> None:
+    assert len(tried(rule(timestamp="2099-01-01", expires="2099-01-02"))["matches"]) == 1
+    events = EVENTS + "2026-01-31 12:00:05,ann,a,5\n2026-01-31 12:00:06,ann,b,6\n"
+    assert len(tried(rule(), events)["matches"]) == 2
+    assert len(tried(rule(suppress={"for": "1 hour"}), events)["matches"]) == 1
+    assert len(tried(graph(function="nosuch"))["matches"]) == 1
+
+
+def test_timed_out_partial_matches_are_shown() -> None:
+    item = graph(timedOut=True)
+    item["pattern"]["window"] = {"type": "FIRST_AND_LAST", "time": {"unit": "SECONDS", "size": 1}}
+    found = tried(item)
+    assert found["matches"] == []
+    assert [one["events"] for one in found["timedOut"]] == [[["first", 1]], [["first", 2]]]
+
+
+def test_failures_are_told() -> None:
+    error = tried(graph(condition="kind = 'a' AND 1 / (price - 1) > 0"))["error"]
+    assert error["message"] == 'the pattern processor "graph" version 1 failed'
+    assert "division by zero" in error["detail"].lower()
+    with pytest.raises(AsterismError, match="nosuch"):
+        tried(graph(key=["nosuch"]))
+    assert "nosuch" in tried(graph(condition="nosuch = 1"))["error"]["message"]
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> SampleSettings:
+    (tmp_path / "events.csv").write_text(EVENTS.replace("12:00:01", "12:30:00"))
+    return SampleSettings(None, (str(tmp_path / "events.csv"),), (), "ts")
+
+
+def test_events_are_taken_from_the_history(history: SampleSettings) -> None:
+    samples = Samples(history)
+    found = samples.answer({"do": "events", "rule": None, "key": None, "limit": 2})
+    assert (found["events"], found["of"]) == (2, 4)
+    assert json.loads(found["text"].splitlines()[0]) == {
+        "ts": "2026-01-31 12:00:02",
+        "user": "bob",
+        "kind": "a",
+        "price": 2,
+    }
+    found = samples.answer({"do": "events", "rule": graph(key=["upper(user)"]), "key": ["ANN"], "limit": 9})
+    assert found["events"] == 2
+    assert len(tried(graph(), found["text"], settings=history)["rows"]) == 2
+    assert samples.answer({"do": "events", "rule": rule(), "key": ["nobody"], "limit": 9})["events"] == 0
+
+
+def test_a_large_history_is_not_read(history: SampleSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_FILES", 10)
+    with pytest.raises(StreamDefinitionError, match="too large to take events"):
+        Samples(history).history()
+
+
+def test_rules_are_tried_in_another_process(history: SampleSettings) -> None:
+    worker = WorkerProcess("asterism.console.sample_worker", asdict(history))
+    try:
+        schema = worker.ask({"do": "schema"}, timeout=120)
+        assert isinstance(schema, str)
+        request = {"do": "sample", "rule": graph(), "events": EVENTS, "key": None}
+        assert worker.ask(request, timeout=300)["matches"][0]["events"] == [["first", 1], ["second", 3]]
+        with pytest.raises(AsterismError, match="nosuch"):
+            worker.ask(request | {"rule": graph(key=["nosuch"])}, timeout=120)
+    finally:
+        worker.close()
