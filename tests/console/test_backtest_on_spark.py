@@ -33,7 +33,7 @@ def test_a_rule_is_compared_with_the_version_in_use(spark: SparkSession, tmp_pat
     assert found["examples"] == [
         {
             "difference": "removed", "version": 1, "key": ["ann"], "start": "2026-01-31 12:00:01", "end": "2026-01-31 12:00:03",
-            "events": [], "moreEvents": 0, "measures": {"price": "3.0"},
+            "events": [], "moreEvents": 0, "measures": {"price": "3"},
         }
     ]  # fmt: skip
     alone = handler({"rule": graph(), "against": None}, told.append)

@@ -144,7 +144,7 @@ function welcome() {
 
 async function signIn(why = "") {
   const input = h("input", { type: "password", name: "token", autocomplete: "off", autofocus: true, "aria-label": "Token", required: true });
-  const answer = await dialog("Sign in", h("div", {}, h("p", {}, "The token is on the first lines of what the administrator has sent you. It is kept for this tab only."), why ? h("p", { class: "problem" }, why) : null, input), [["ok", "Sign in", "primary"]]);
+  const answer = await dialog("Sign in", h("div", {}, h("p", {}, "Enter the token that you were given. It is kept for this tab only."), why ? h("p", { class: "problem" }, why) : null, input), [["ok", "Sign in", "primary"]]);
   if (answer !== "ok" || !input.value.trim()) return signIn(why);
   setToken(input.value.trim());
   return start();

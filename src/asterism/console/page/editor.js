@@ -111,7 +111,7 @@ export class Editor {
       h("li", { class: kind }, h("button", { type: "button", class: "place", onclick: () => this.goTo(one.line, one.column) },
         h("span", { class: "kind" }, kind === "error" ? "Error" : "Warning"), h("span", { class: "at" }, `${one.line}:${one.column}`)),
       h("div", { class: "what" }, foreign(one.message),
-        one.detail ? h("pre", {}, one.detail) : null,
+        one.detail ? h("pre", { class: one.detail.includes("^") ? "" : "wrap" }, one.detail) : null,
         one.hint ? h("p", { class: "hint" }, "Hint: ", foreign(one.hint)) : null))), more));
   }
 

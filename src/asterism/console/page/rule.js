@@ -287,7 +287,7 @@ class OverviewTab {
       states.some((one) => one.reason) ? h("div", { class: "error-box" }, states.filter((one) => one.reason).map((one) =>
         h("p", {}, h("b", {}, `v${one.version} is ${one.state}`), one.disabled_groups ? ` in ${plural(one.disabled_groups, "key group")}` : "", ": ", foreign(one.reason)))) : null,
       app.status ? this.counts(states) : null,
-      h("figure", { class: "drawing" }, page.drawing && !page.isChanged ? h("img", { src: page.drawing, alt: "Drawing of the pattern" }) : page.checked?.drawing ? h("img", { src: page.drawing, alt: "Drawing of the pattern, as edited" }) : rule.error || rule.kind === "call" ? null : loading("Drawing …")),
+      this.drawing(rule),
       h("dl", { class: "facts" }, [
         ["What", rule.summary], ["Key", rule.key ? rule.key.join(", ") || "one for all events" : "that of the stream"],
         ["Measures", rule.select?.join(", ")], ["Suppressed", rule.suppress ? `for ${rule.suppress} after a match of the same key` : null],
@@ -296,6 +296,14 @@ class OverviewTab {
       ].filter(([, value]) => value).map(([name, value]) => [h("dt", {}, name), h("dd", {}, foreign(value))])),
       page.checked?.explanation && !page.isChanged ? h("details", {}, h("summary", {}, "In words"), h("pre", { class: "explanation" }, page.checked.explanation)) : null,
       page.checked?.warnings?.length && !page.isChanged ? h("div", { class: "warn-box" }, h("h2", {}, "Warnings"), page.checked.warnings.map((one) => h("p", {}, foreign(one.message), one.hint ? h("span", { class: "hint" }, " Hint: ", foreign(one.hint)) : null))) : null);
+  }
+
+  drawing(rule) {
+    const { page } = this;
+    if (rule.error || rule.kind === "call") return null;
+    if (page.checked?.problems.length) return h("p", { class: "notice" }, page.isChanged ? "Your text, which is not saved, has problems. " : "The rule has problems. ", h("a", { href: ruleLink(page.id, "source") }, "Show the source"));
+    if (!page.drawing) return page.checked ? null : loading("Drawing …");
+    return h("figure", { class: "drawing" }, h("img", { src: page.drawing, alt: page.isChanged ? "Drawing of the pattern, as edited" : "Drawing of the pattern" }));
   }
 
   counts(states) {
