@@ -48,7 +48,7 @@ def browser() -> Iterator[Chrome]:
 
 def logged(chrome: Chrome) -> list[str]:
     """The errors since the last call: exceptions of scripts, and violations of the policy."""
-    found: list[dict[str, Any]] = chrome.get_log("browser")  # type: ignore[no-untyped-call]
+    found: list[dict[str, Any]] = chrome.get_log("browser")
     lines = [f"{one['level']}: {one['message']}" for one in found if one["level"] in ("SEVERE", "WARNING")]
     # The browser also logs each response that is not a success.
     return [line for line in lines if "the server responded with a status of 4" not in line]

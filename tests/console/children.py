@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +21,8 @@ def handler_of(setup: Mapping[str, Any]) -> Handler:
             case "die":
                 os._exit(3)
             case "print":
-                print("noise", flush=True)
+                sys.stdout.write("noise")
+                sys.stdout.flush()
                 os.write(1, b"more noise\n")
             case "refuse":
                 raise StreamDefinitionError("no", "because", "do")

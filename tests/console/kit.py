@@ -11,7 +11,7 @@ from typing import Any
 
 from asterism.console.access import Access
 from asterism.console.application import ConsoleApplication
-from asterism.console.rule_views import RuleSource
+from asterism.console.rule_views import ConsoleRules
 from asterism.console.samples import Samples, SampleSettings
 from asterism.console.server import ConsoleOptions, ConsoleServer
 from asterism.console.worker import Tell, WorkerProcess
@@ -28,7 +28,12 @@ HOSTILE = "<img src=x onerror=alert(1)> \"'../../%2e%2e#?&"
 
 def rule(id: str = "pair", version: int = 1, **fields: Any) -> Rule:
     """Finds ``a`` and then ``b`` of the same user."""
-    sql = "PARTITION BY user\nORDER BY ts\nMEASURES LAST(B.price) AS price\nPATTERN (A B)\nDEFINE A AS kind = 'a', B AS kind = 'b'\n"
+    sql = """PARTITION BY user
+ORDER BY ts
+MEASURES LAST(B.price) AS price
+PATTERN (A B)
+DEFINE A AS kind = 'a', B AS kind = 'b'
+"""
     return {"id": id, "version": version, "sql": sql} | fields
 
 
@@ -121,7 +126,7 @@ def application(
     access = Access() if tokens is None else Access.from_file(tokens)
     samples = Samples(settings)
     return ConsoleApplication(
-        RuleSource(source, "pattern_processors", schema=lambda seconds: samples.schema()),
+        ConsoleRules(source, "pattern_processors", schema=lambda seconds: samples.schema()),
         access,
         SamplesHere(settings),
         **options,

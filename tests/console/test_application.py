@@ -15,6 +15,8 @@ from asterism.console.counts import WatchedStatus
 from asterism.console.worker import WorkerProcess
 from asterism.discovery import FilePatternProcessorDiscovererFactory, create_pattern_processor_table
 from asterism.rules.discovery_status import RuleState, Status
+from asterism.rules.history import changes
+from asterism.rules.processor import PatternProcessor
 from asterism.rules.rule_counts import RuleCounts, VersionCounts
 from asterism.rules.set_store import FolderStore
 from asterism.text.strict_yaml import read_yaml
@@ -75,7 +77,7 @@ def test_every_route_needs_its_right(rules: Path, tmp_path: Path) -> None:
     backtests = Backtests(WorkerProcess("", {}))
     client = Asker(application(str(rules), tokens=token_file(tmp_path / "t.json"), status=status, backtests=backtests))
     routes = every_route(client.application)
-    assert len(routes) == 21
+    assert len(routes) == 24
     before = rules.read_bytes()
     for method, path, right in routes:
         body = {} if method in ("POST", "PUT") else None
@@ -268,8 +270,8 @@ def test_a_rule_is_added_changed_and_removed(source: str, caplog: pytest.LogCapt
     client.good("POST", "/api/remove", {"id": "pair", "version": None, "tag": tag()})
     assert versions("pair") == []
     assert client.ask("POST", "/api/rule", {"id": "pair"})[0] == 422
-    assert caplog.messages[0] == "local: pair version 1 added"
-    assert caplog.messages[-1] == "local: pair removed"
+    assert caplog.messages[0] == "somebody: pair version 1 added"
+    assert caplog.messages[-1] == "somebody: pair removed"
 
 
 def test_an_invalid_rule_is_not_saved(client: Asker, rules: Path) -> None:
@@ -320,6 +322,49 @@ def test_queries_read_the_rules(client: Asker, tmp_path: Path) -> None:
     assert client.ask("GET", "/processors/pair")[0] == 404
     assert client.good("GET", "/health") == {"status": "ok", "processors": 1}
     assert client.ask("GET", "/status")[0] == 404
+
+
+def test_a_set_is_replaced_as_a_whole(client: Asker, rules: Path) -> None:
+    before = client.answer("GET", "/processors")
+    new = {"processors": [rule(version=2, labels={"a": "b"}), rule("third")]}
+    for wrong in ([rule(), rule()], [rule(), {"id": "x"}], rule(), [5]):
+        assert client.ask("PUT", "/processors", wrong)[0] == 422
+    assert client.answer("PUT", "/processors", new, if_match='"other"').status == 412
+    assert rules.read_bytes() == json.dumps([rule(), graph()]).encode()
+    done = client.answer("PUT", "/processors", new, if_match=before.headers["ETag"])
+    assert json.loads(done.body)["done"] == [
+        "pair version 2 added, in place of version 1", "third version 1 added", "graph removed",
+    ]  # fmt: skip
+    assert client.good("GET", "/processors") == new
+
+
+def test_the_author_of_a_change_is_the_name_of_the_token(source: str, tmp_path: Path) -> None:
+    client = Asker(application(source, tokens=token_file(tmp_path / "t.json")), WRITER)
+    client.good("POST", "/api/save", {"text": json.dumps(rule(changedBy="somebody else")), "tag": None})
+    [found] = client.good("POST", "/api/rule", {"id": "pair"})["versions"]
+    assert found["changedBy"] == "ann"
+    assert "changedBy" not in found["text"]
+    client.good("PUT", "/processors/pair", rule(version=2, changedBy="somebody else", suppress={"for": "1 hour"}))
+    assert client.good("GET", "/processors/pair")["changedBy"] == "ann"
+
+
+def test_an_earlier_version_comes_from_the_history_of_a_query(rules: Path, tmp_path: Path) -> None:
+    status = WatchedStatus(status_in(tmp_path / "checkpoint"))
+    client = Asker(application(str(rules), status=status))
+    tag = client.good("POST", "/api/rule", {"id": "pair"})["tag"]
+    assert client.good("POST", "/api/history", {"id": "pair"}) == {"entries": []}
+    assert client.ask("POST", "/api/rollback", {"id": "pair", "version": 0, "tag": tag})[0] == 422
+    history = FolderStore(str(tmp_path / "checkpoint" / "pattern_processors")).history()
+    old = PatternProcessor.from_dict(rule(version=0, suppress={"for": "2 hours"}))
+    new = PatternProcessor.from_dict(rule(changedBy="ann"))
+    history.append([*changes(1, {}, {"pair": old}), *changes(2, {"pair": old}, {"pair": new})])
+    second, first = client.good("POST", "/api/history", {"id": "pair"})["entries"]
+    assert (first["what"], first["version"], second["what"], second["by"]) == ("added", 0, "replaced", "ann")
+    assert read_yaml(first["source"])[0] == rule(version=0, suppress={"for": "2 hours"})
+    assert client.good("POST", "/api/history", {"id": "graph"}) == {"entries": []}
+    client.good("POST", "/api/rollback", {"id": "pair", "version": 0, "tag": tag})
+    assert client.good("GET", "/processors/pair") == rule(version=0, suppress={"for": "2 hours"})
+    assert client.ask("POST", "/api/rollback", {"id": "pair", "version": 1, "tag": tag})[0] == 409
 
 
 def test_the_status_of_a_query_is_shown_over_time(rules: Path, tmp_path: Path) -> None:

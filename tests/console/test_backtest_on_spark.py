@@ -17,10 +17,14 @@ from tests.console.kit import EVENTS, HOSTILE, graph
 
 
 def test_a_rule_is_compared_with_the_version_in_use(spark: SparkSession, tmp_path: Path) -> None:
-    events = EVENTS + f'2026-02-01 12:00:00,"{HOSTILE.replace(chr(34), chr(34) * 2)}",a,1\n'
-    events += f'2026-02-01 12:00:01,"{HOSTILE.replace(chr(34), chr(34) * 2)}",b,2\n'
-    (tmp_path / "events.csv").write_text(events)
-    handler = handler_of(asdict(SampleSettings(None, (str(tmp_path / "events.csv"),), (), "ts")))
+    rows = [
+        dict(zip(("ts", "user", "kind", "price"), line.split(","), strict=True)) for line in EVENTS.splitlines()[1:]
+    ]
+    rows += [
+        {"ts": f"2026-02-01 12:00:0{n}", "user": HOSTILE, "kind": kind, "price": str(n)} for n, kind in enumerate("ab")
+    ]
+    (tmp_path / "events.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    handler = handler_of(asdict(SampleSettings(None, (str(tmp_path / "events.jsonl"),), (), "ts")))
     told: list[Any] = []
     new = graph(version=2, condition="kind = 'a' AND user <> 'ann'", select=["second.price AS price"])
     request = {"rule": new, "against": graph(select=["second.price AS price"])}
@@ -41,6 +45,6 @@ def test_a_rule_is_compared_with_the_version_in_use(spark: SparkSession, tmp_pat
     assert [example["key"] for example in alone["examples"]] == [("ann",), (HOSTILE,)]
     refused = handler({"rule": graph(condition="nosuch = 1"), "against": None}, told.append)
     assert "nosuch" in refused["rule"]["refused"]
-    handler = handler_of(asdict(SampleSettings(None, (str(tmp_path / "events.csv"),), (), "nosuch")))
+    handler = handler_of(asdict(SampleSettings(None, (str(tmp_path / "events.jsonl"),), (), "nosuch")))
     with pytest.raises(AsterismError, match="nosuch"):
         handler(request, told.append)

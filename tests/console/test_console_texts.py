@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from asterism.console.access import Access
-from asterism.console.rule_views import RuleSource
+from asterism.console.rule_views import ConsoleRules
 from asterism.console.samples import Samples, SampleSettings, events_in
 from asterism.console.server import ConsoleOptions
 from asterism.discovery.rule_file import ChangedError
@@ -39,7 +39,7 @@ def one(**fields: Any) -> Callable[[], object]:
 
 def save(tag: str | None) -> object:
     Path("rules.json").write_text(json.dumps([rule("a")]))
-    return RuleSource("rules.json", "").save(json.dumps(rule("a", 2)), tag, "ann")
+    return ConsoleRules("rules.json", "").save(json.dumps(rule("a", 2)), tag, "ann")
 
 
 TEXTS: dict[str, Callable[[], object]] = {
@@ -63,7 +63,7 @@ TEXTS: dict[str, Callable[[], object]] = {
     "key_alone": lambda: ConsoleOptions("rules.json", "", SETTINGS, private_key=Path("key.pem")),
     "changed": lambda: save("0" * 32),
     "exists": lambda: save(None),
-    "no_rule": lambda: RuleSource("rules.json", "").one("b"),
+    "no_rule": lambda: ConsoleRules("rules.json", "").one("b"),
     "no_events": lambda: events_in(" ", None, None),
     "events_syntax": lambda: events_in('{"a": 1}\n{"a": 1,}', None, None),
     "event_is_number": lambda: events_in('[{"a": 1}, 2]', None, None),

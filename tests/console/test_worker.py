@@ -50,9 +50,9 @@ def test_a_child_answers_many_requests(worker: WorkerProcess) -> None:
 
 def test_a_child_that_is_stopped_or_dies_is_replaced(worker: WorkerProcess) -> None:
     first = ask(worker)["pid"]
-    with pytest.raises(WorkerError, match="longer than 0.2 seconds"):
+    with pytest.raises(WorkerError, match=r"longer than 0\.2 seconds"):
         ask(worker, "sleep", timeout=0.2)
-    with pytest.raises(WorkerError, match="the process that computes this has ended|stopped"):
+    with pytest.raises(WorkerError, match="the process that computes this has ended"):
         ask(worker, "die")
     with pytest.raises(WorkerError, match="more than 20,000,000 bytes"):
         ask(worker, "flood")

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from asterism import AfterMatchSkipStrategy, Pattern, Semantics, WithinType
-from asterism.columns.event_files import read_events
 from asterism.cli.main import main
+from asterism.columns.event_files import read_events
 from asterism.errors import (
     AsterismError,
     ColumnNotFoundError,

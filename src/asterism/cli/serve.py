@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -11,17 +12,12 @@ from typing import Any
 
 import click
 
-from asterism.cli.terminal import errors_explained, semantics_option, time_option
+from asterism.cli.terminal import errors_explained, semantics_option, table_option, time_option
 
 
 @click.command()
 @click.argument("source")
-@click.option(
-    "--table",
-    default="pattern_processors",
-    show_default=True,
-    help="With a database: the table, as table or schema.table.",
-)
+@table_option
 @click.option("--port", type=click.IntRange(0, 65535), default=8474, show_default=True, help="0: a free port.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
@@ -85,7 +81,14 @@ def _serve(
 
     samples = SampleSettings(schema, tuple(str(path.absolute()) for path in history), tuple(keys), time, semantics)
     server = ConsoleServer(
-        ConsoleOptions(source, table, samples, backtest_worker="asterism.cli.backtest_worker", **options)
+        ConsoleOptions(
+            source,
+            table,
+            samples,
+            backtest_worker="asterism.cli.backtest_worker",
+            source_token=os.environ.get("ASTERISM_TOKEN"),
+            **options,
+        )
     )
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
     logging.getLogger("asterism.console").setLevel(logging.INFO)

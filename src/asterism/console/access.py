@@ -39,6 +39,11 @@ class Principal:
     name: str
     rights: frozenset[Right]
 
+    @property
+    def author(self) -> str | None:
+        """The author of changes; None: unknown."""
+        return None if self is ANYONE else self.name
+
 
 ANYONE = Principal("local", frozenset(Right))
 """Without tokens: everyone on this machine."""

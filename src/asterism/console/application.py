@@ -22,10 +22,10 @@ from urllib.parse import unquote, urlsplit
 from asterism.console.access import Access, Principal, Right
 from asterism.console.backtests import Backtests
 from asterism.console.counts import WatchedStatus
-from asterism.console.rule_views import InvalidRuleError, RuleSource, drawing_of, explanation_of
+from asterism.console.rule_views import ConsoleRules, InvalidRuleError, drawing_of, explanation_of
 from asterism.console.samples import MAX_EVENTS, MAX_TEXT
 from asterism.console.worker import WorkerError, WorkerProcess
-from asterism.discovery.documents import written
+from asterism.discovery.documents import read_document, written
 from asterism.discovery.editing import ON
 from asterism.discovery.http_application import (
     Answer,
@@ -35,14 +35,17 @@ from asterism.discovery.http_application import (
     error_fields,
     etag_of,
     json_answer,
+    precondition,
     representation,
 )
 from asterism.discovery.rule_file import ChangedError
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.expressions.types import name_of
 from asterism.rules.discovery_status import Status
+from asterism.rules.history import HistoryEntry
 from asterism.rules.processor import PatternProcessor
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
+from asterism.text.strict_yaml import written_yaml
 
 MAX_BODY = 3 * MAX_TEXT
 CHECK_TIMEOUT = 10.0
@@ -76,7 +79,7 @@ _T = TypeVar("_T")
 _log = logging.getLogger("asterism.console")
 
 
-class _Call(NamedTuple):
+class _AuthorizedCall(NamedTuple):
     """An authorized request."""
 
     principal: Principal
@@ -90,7 +93,7 @@ class Route:
     """:param right: required for it"""
 
     right: Right
-    handle: Callable[[_Call], Answer]
+    handle: Callable[[_AuthorizedCall], Answer]
 
 
 class ConsoleApplication:
@@ -105,7 +108,7 @@ class ConsoleApplication:
 
     def __init__(
         self,
-        source: RuleSource,
+        source: ConsoleRules,
         access: Access,
         sampler: WorkerProcess,
         *,
@@ -131,10 +134,12 @@ class ConsoleApplication:
             "/api/enable": {"POST": Route(write, self._enable)},
             "/api/disable": {"POST": Route(write, self._disable)},
             "/api/remove": {"POST": Route(write, self._remove)},
+            "/api/history": {"POST": Route(read, self._history)},
+            "/api/rollback": {"POST": Route(write, self._roll_back)},
             "/api/backtest": {"POST": Route(write, self._backtest)},
             "/api/backtest/state": {"POST": Route(read, self._backtest_state)},
             "/api/backtest/cancel": {"POST": Route(write, self._backtest_cancel)},
-            "/processors": {"GET": Route(read, self._get_all)},
+            "/processors": {"GET": Route(read, self._get_all), "PUT": Route(write, self._put_all)},
             "/processors/{id}": {
                 "GET": Route(read, self._get),
                 "PUT": Route(write, self._put),
@@ -197,7 +202,7 @@ class ConsoleApplication:
     def _answer(self, request: Request, body: bytes) -> Answer:
         try:
             route, id = self._route(request)
-            return route.handle(_Call(self.access.principal(request), request, body, id))
+            return route.handle(_AuthorizedCall(self.access.principal(request), request, body, id))
         except AnswerError as error:
             return error.answer
         except InvalidRuleError as error:
@@ -252,7 +257,7 @@ class ConsoleApplication:
 
     # ------------------------------------------------------------------ the page
 
-    def _session(self, call: _Call) -> Answer:
+    def _session(self, call: _AuthorizedCall) -> Answer:
         schema = self.source.schema(0)
         found = {
             "name": call.principal.name,
@@ -266,11 +271,11 @@ class ConsoleApplication:
         }
         return json_answer(found | self.facts, 200)
 
-    def _rules(self, call: _Call) -> Answer:
+    def _rules(self, call: _AuthorizedCall) -> Answer:
         text = json.dumps({"rules": self.source.views()}, ensure_ascii=False).encode(errors="backslashreplace")
         return representation(text, call.request)
 
-    def _query_status(self, call: _Call) -> Answer:
+    def _query_status(self, call: _AuthorizedCall) -> Answer:
         if self.status is None:
             raise AnswerError(404, "there is no checkpoint", "start the console with --checkpoint")
         status, problem = self.status.current()
@@ -282,10 +287,10 @@ class ConsoleApplication:
             found["status"] = json.loads(status.to_bytes())
         return json_answer(found, 200)
 
-    def _rule(self, call: _Call) -> Answer:
+    def _rule(self, call: _AuthorizedCall) -> Answer:
         return json_answer(self.source.one(_Fields.of(call).text("id")), 200)
 
-    def _check(self, call: _Call) -> Answer:
+    def _check(self, call: _AuthorizedCall) -> Answer:
         text = _Fields.of(call).text("text")
         checked = self._limited(lambda: self.source.check(text))
         found = checked.to_dict()
@@ -314,13 +319,13 @@ class ConsoleApplication:
             raise InvalidRuleError(checked)
         return checked.item
 
-    def _sample(self, call: _Call) -> Answer:
+    def _sample(self, call: _AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
         item = self._valid_item(fields.text("text"))
         request = {"do": "sample", "rule": _plain(item), "events": fields.text("events"), "key": fields.key("key")}
         return json_answer(self._sampled(request), 200)
 
-    def _events(self, call: _Call) -> Answer:
+    def _events(self, call: _AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
         text, key = fields.optional_text("text"), fields.key("key")
         item = None if text is None or key is None else _plain(self._valid_item(text))
@@ -339,30 +344,46 @@ class ConsoleApplication:
 
     # ------------------------------------------------------------------ changes
 
-    def _save(self, call: _Call) -> Answer:
+    def _save(self, call: _AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
         text, tag = fields.text("text"), fields.optional_text("tag")
-        return json_answer(self.source.save(text, tag, call.principal.name), 200)
+        return json_answer(self.source.save(text, tag, call.principal.author), 200)
 
-    def _enable(self, call: _Call) -> Answer:
+    def _enable(self, call: _AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
         done = self.source.enable(
-            fields.text("id"), fields.optional_number("version"), fields.text("tag"), call.principal.name
+            fields.text("id"), fields.optional_number("version"), fields.text("tag"), call.principal.author
         )
         return json_answer({"done": done}, 200)
 
-    def _disable(self, call: _Call) -> Answer:
+    def _disable(self, call: _AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
         return json_answer(
-            {"done": self.source.disable(fields.text("id"), fields.text("tag"), call.principal.name)}, 200
+            {"done": self.source.disable(fields.text("id"), fields.text("tag"), call.principal.author)}, 200
         )
 
-    def _remove(self, call: _Call) -> Answer:
+    def _remove(self, call: _AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
         done = self.source.remove(
-            fields.text("id"), fields.optional_number("version"), fields.text("tag"), call.principal.name
+            fields.text("id"), fields.optional_number("version"), fields.text("tag"), call.principal.author
         )
         return json_answer({"done": done}, 200)
+
+    # ------------------------------------------------------------------ history
+
+    def _history(self, call: _AuthorizedCall) -> Answer:
+        """What a query has done with a rule, the newest first."""
+        if self.status is None:
+            raise AnswerError(404, "there is no checkpoint", "start the console with --checkpoint")
+        entries = self.status.history(_Fields.of(call).text("id"))
+        return json_answer({"entries": [_entry(one) for one in entries]}, 200)
+
+    def _roll_back(self, call: _AuthorizedCall) -> Answer:
+        fields = _Fields.of(call)
+        id, version, tag = fields.text("id"), fields.number("version"), fields.text("tag")
+        entries = () if self.status is None else self.status.history(id)
+        definition = next((one.definition for one in entries if one.version == version and one.definition), None)
+        return json_answer({"done": self.source.roll_back(id, version, tag, definition, call.principal.author)}, 200)
 
     # ------------------------------------------------------------------ backtests
 
@@ -371,7 +392,7 @@ class ConsoleApplication:
             raise AnswerError(404, "there is no history", "start the console with --history")
         return self.backtests
 
-    def _backtest(self, call: _Call) -> Answer:
+    def _backtest(self, call: _AuthorizedCall) -> Answer:
         backtests = self._known_backtests()
         item = _plain(self._valid_item(_Fields.of(call).text("text")))
         against = self.source.used(str(item["id"]))
@@ -379,37 +400,51 @@ class ConsoleApplication:
         job = backtests.submit(str(item["id"]), item["version"], request, call.principal.name)
         return json_answer(job.to_dict(), 202)
 
-    def _backtest_state(self, call: _Call) -> Answer:
+    def _backtest_state(self, call: _AuthorizedCall) -> Answer:
         return json_answer(self._known_backtests().get(_Fields.of(call).number("job")).to_dict(), 200)
 
-    def _backtest_cancel(self, call: _Call) -> Answer:
+    def _backtest_cancel(self, call: _AuthorizedCall) -> Answer:
         return json_answer(self._known_backtests().cancel(_Fields.of(call).number("job")).to_dict(), 200)
 
     # ------------------------------------------------------------------ programs
 
-    def _get_all(self, call: _Call) -> Answer:
+    def _get_all(self, call: _AuthorizedCall) -> Answer:
         return representation(written(self.source.set()), call.request)
 
-    def _get(self, call: _Call) -> Answer:
+    def _put_all(self, call: _AuthorizedCall) -> Answer:
+        """Replace all rules, as `asterism rules apply` does."""
+        document = read_document(call.body)
+        if document.pointers == [""]:
+            raise AnswerError(422, "a set is expected, not one processor", "use PUT /processors/{id} for one processor")
+        is_expected = precondition(call.request)
+        try:
+            done = self.source.put_set(
+                document.items, lambda: is_expected(written(self.source.unlocked_set())), call.principal.author
+            )
+        except ChangedError as error:
+            return json_answer({"error": error_fields(error)}, 412)
+        return json_answer({"done": done, "refused": []}, 200)
+
+    def _get(self, call: _AuthorizedCall) -> Answer:
         item = self.source.used(call.id)
         if item is None:
             raise AnswerError(404, f"there is no rule {call.id!r:.220} in use")
         return representation(json.dumps(item, ensure_ascii=False).encode(errors="backslashreplace"), call.request)
 
-    def _put(self, call: _Call) -> Answer:
+    def _put(self, call: _AuthorizedCall) -> Answer:
         """Add a version as it is written, as `asterism rules add` does."""
         fields = _object(call.body)
         if fields.setdefault("id", call.id) != call.id:
             raise AnswerError(
                 422, f"the id of the rule is {fields['id']!r:.220}, but the id in the path is {call.id!r:.220}"
             )
-        return json_answer(self.source.put(fields, call.principal.name), 200)
+        return json_answer(self.source.put(fields, call.principal.author), 200)
 
-    def _delete(self, call: _Call) -> Answer:
-        self.source.delete(call.id, call.principal.name)
+    def _delete(self, call: _AuthorizedCall) -> Answer:
+        self.source.delete(call.id, call.principal.author)
         return Answer(HTTPStatus.NO_CONTENT)
 
-    def _health(self, call: _Call) -> Answer:
+    def _health(self, call: _AuthorizedCall) -> Answer:
         found: dict[str, Any] = {"status": "ok"}
         try:
             found["processors"] = sum(rule.state == ON for rule in self.source.all())
@@ -422,10 +457,10 @@ class ConsoleApplication:
                 found["query_error"] = str(problem)
         return json_answer(found, 503 if "error" in found else 200)
 
-    def _status(self, call: _Call) -> Answer:
+    def _status(self, call: _AuthorizedCall) -> Answer:
         return Answer(HTTPStatus.OK, self._known_status().to_bytes())
 
-    def _metrics(self, call: _Call) -> Answer:
+    def _metrics(self, call: _AuthorizedCall) -> Answer:
         try:
             from asterism.discovery.prometheus import CONTENT_TYPE
             from asterism.discovery.prometheus import text_of as metrics_of
@@ -452,7 +487,7 @@ class _Fields:
     found: Mapping[str, Any]
 
     @classmethod
-    def of(cls, call: _Call) -> _Fields:
+    def of(cls, call: _AuthorizedCall) -> _Fields:
         return cls(_object(call.body))
 
     def text(self, name: str) -> str:
@@ -500,6 +535,15 @@ def _object(body: bytes) -> dict[str, Any]:
 def _plain(item: Mapping[str, Any]) -> Mapping[str, Any]:
     """An item without the flag, as a processor."""
     return {name: value for name, value in item.items() if name != "enabled"}
+
+
+def _entry(entry: HistoryEntry) -> dict[str, Any]:
+    """An entry of the history, with the source of the version that it added."""
+    found = {name: value for name, value in entry.to_dict().items() if name != "definition"} | {"text": str(entry)}
+    if entry.definition is not None:
+        item = {name: value for name, value in json.loads(entry.definition).items() if name != "changedBy"}
+        found["source"] = written_yaml(item)
+    return found
 
 
 def _pictures(processor: PatternProcessor, application: ConsoleApplication) -> dict[str, Any]:

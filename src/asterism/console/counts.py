@@ -10,11 +10,14 @@ from typing import Any
 
 from asterism.errors import AsterismError
 from asterism.rules.discovery_status import Status, now_text
-from asterism.rules.set_store import status_of
+from asterism.rules.history import HistoryEntry
+from asterism.rules.set_store import history_of, status_of
 
 INTERVAL = 5.0
 """Seconds between two looks at the status."""
 MAX_POINTS = 120
+MAX_ENTRIES = 200
+"""Entries of the history of a rule."""
 _log = logging.getLogger("asterism.console")
 
 
@@ -67,6 +70,14 @@ class WatchedStatus:
         """The last status, and why the newest cannot be read."""
         with self._lock:
             return self._status, self._problem
+
+    def history(self, id: str) -> list[HistoryEntry]:
+        """The last entries of a rule in the history of the query, the newest first.
+
+        :raises StateError: the history cannot be read
+        """
+        entries = [entry for entry in history_of(self.checkpoint) if entry.id == id]
+        return entries[: -MAX_ENTRIES - 1 : -1]
 
     def series(self) -> dict[str, Any]:
         """The times of the looks, and for each rule its matches between each look and the next."""

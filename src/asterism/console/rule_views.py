@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from asterism.discovery.database import parsed_url, shown_url
 from asterism.discovery.documents import read_document
-from asterism.discovery.editing import ON, Addition, KeptRules, Rule, rules_at
+from asterism.discovery.editing import ON, Addition, HttpRules, KeptRules, Rule, rules_at
 from asterism.discovery.http_application import error_fields
 from asterism.discovery.rule_file import ChangedError
 from asterism.errors import AsterismError, PatternProcessorError
@@ -78,9 +78,10 @@ def _problem(problem: Problem) -> dict[str, Any]:
     return {name: getattr(problem, name) for name in ("line", "column", "message", "detail", "hint")}
 
 
-class RuleSource:
-    """The rules of a file, a folder or a database.
+class ConsoleRules:
+    """The rules of a file, a folder or a database, or at the endpoint of a query.
 
+    :param token: the token of the endpoint
     :param schema: the columns of the events, as soon as they are known; it waits up to the given number of seconds
     """
 
@@ -90,9 +91,11 @@ class RuleSource:
         table: str,
         semantics: Semantics = Semantics.DEFAULT,
         schema: Callable[[float], pa.Schema | None] = lambda seconds: None,
+        *,
+        token: str | None = None,
     ) -> None:
-        self.source, self.table, self.semantics, self.schema = source, table, semantics, schema
-        self._kept = rules_at(source, table)
+        self.source, self.table, self.semantics, self.schema, self.token = source, table, semantics, schema, token
+        self._kept = rules_at(source, table, token=token)
         self._lock = threading.Lock()
         self._found: tuple[float, list[Rule]] = (0.0, [])
         self._views: OrderedDict[str, dict[str, Any]] = OrderedDict()
@@ -100,6 +103,8 @@ class RuleSource:
     @property
     def name(self) -> str:
         """The place of the rules, without secrets."""
+        if isinstance(self._kept, HttpRules):
+            return self._kept.endpoint.shown
         return shown_url(parsed_url(self.source)) if "://" in self.source else self.source
 
     # ------------------------------------------------------------------ reading
@@ -143,7 +148,12 @@ class RuleSource:
 
     def set(self) -> list[Mapping[str, Any]]:
         """The rules that queries use, in their JSON form."""
-        return [rule.item for rule in self.all() if rule.state == ON and isinstance(rule.item, Mapping)]
+        with self._lock:
+            return self.unlocked_set()
+
+    def unlocked_set(self) -> list[Mapping[str, Any]]:
+        """:meth:`set`, during a change."""
+        return [rule.item for rule in self._all() if rule.state == ON and isinstance(rule.item, Mapping)]
 
     def _view(self, rule: Rule) -> dict[str, Any]:
         key = _text_of(
@@ -185,7 +195,7 @@ class RuleSource:
 
     # ------------------------------------------------------------------ changes
 
-    def save(self, text: str, tag: str | None, author: str) -> dict[str, Any]:
+    def save(self, text: str, tag: str | None, author: str | None) -> dict[str, Any]:
         """Add a rule or a version of it. A changed definition gets the next version by itself.
 
         :param tag: of the rule that the text was based on; None: it must not exist yet
@@ -201,11 +211,11 @@ class RuleSource:
             effect, item = _decided(checked.item, processor, versions)
             done = []
             if effect != UNCHANGED:
-                addition = Addition(item, replace(processor, version=item["version"]))
-                done = self._edit(author, lambda kept: kept.add([addition]), self._place_for(versions))
+                addition = _addition(item, processor, author)
+                done = self._edit(author, lambda kept: kept.add([addition]), versions)
         return {"id": processor.id, "version": item["version"], "effect": effect, "done": done}
 
-    def put(self, item: Any, author: str) -> dict[str, Any]:
+    def put(self, item: Any, author: str | None) -> dict[str, Any]:
         """Add a version as it is, as ``asterism rules add`` does.
 
         :raises InvalidRuleError: it is not a valid rule
@@ -216,40 +226,89 @@ class RuleSource:
         processor = checked.checked.processor
         if processor is None:
             raise InvalidRuleError(checked)
-        addition = Addition(item, processor)
+        addition = _addition(item, processor, author)
         with self._lock:
             self._found = (0.0, [])
             versions = [rule for rule in self._all() if rule.id == processor.id]
-            done = self._edit(author, lambda kept: kept.add([addition]), self._place_for(versions))
+            done = self._edit(author, lambda kept: kept.add([addition]), versions)
         return {"id": processor.id, "version": processor.version, "done": done}
 
-    def delete(self, id: str, author: str) -> list[str]:
+    def put_set(self, items: Sequence[Any], is_expected: Callable[[], bool], author: str | None) -> list[str]:
+        """Replace all rules, or none.
+
+        :param is_expected: whether the rules are those that the change was based on
+        :raises PatternProcessorError: a rule is invalid, or the source is a folder
+        :raises ChangedError: the rules are not those
+        """
+        additions = []
+        for number, item in enumerate(items, 1):
+            checked = check_processor(item, lambda pointer: (1, 1), self.schema(PATIENCE), self.semantics)
+            if checked.processor is None:
+                problem = checked.problems[0]
+                id = item.get("id") if isinstance(item, Mapping) else None
+                raise PatternProcessorError(
+                    f"rule {number} ({id!r:.220}): {problem.message}", problem.detail, problem.hint
+                )
+            additions.append(_addition(item, checked.processor, author))
+        new = {one.processor.id for one in additions}
+        if len(new) < len(additions):
+            raise PatternProcessorError("two rules have the same id")
+        with self._lock:
+            self._found = (0.0, [])
+            removed = list(dict.fromkeys(rule.id for rule in self._all() if rule.id not in new))
+            if not is_expected():
+                raise ChangedError("the rules have been changed in the meantime", hint="read them again")
+            return self._edit(author, lambda kept: kept.apply(additions, removed))
+
+    def roll_back(self, id: str, version: int, tag: str, definition: str | None, author: str | None) -> list[str]:
+        """Bring an earlier version of a rule back.
+
+        :param definition: its JSON form, if the source does not have it any more
+        :raises ChangedError: the rule has been changed in the meantime
+        """
+        with self._lock:
+            versions = self._unchanged(id, tag)
+            if any(rule.version == version for rule in versions):
+                return self._edit(author, lambda kept: kept.enable([id], version))
+            if definition is None:
+                raise PatternProcessorError(f"version {version} of {id!r:.220} is not known any more")
+            item = json.loads(definition)
+            addition = _addition(item, PatternProcessor.from_dict(item), author)
+            return self._edit(author, lambda kept: kept.add([addition]), versions)
+
+    def delete(self, id: str, author: str | None) -> list[str]:
         """Remove all versions of a rule."""
         with self._lock:
             return self._edit(author, lambda kept: kept.remove([id]))
 
-    def enable(self, id: str, version: int | None, tag: str, author: str) -> list[str]:
+    def enable(self, id: str, version: int | None, tag: str, author: str | None) -> list[str]:
         return self._changed(id, tag, author, lambda kept: kept.enable([id], version))
 
-    def disable(self, id: str, tag: str, author: str) -> list[str]:
+    def disable(self, id: str, tag: str, author: str | None) -> list[str]:
         return self._changed(id, tag, author, lambda kept: kept.disable([id]))
 
-    def remove(self, id: str, version: int | None, tag: str, author: str) -> list[str]:
+    def remove(self, id: str, version: int | None, tag: str, author: str | None) -> list[str]:
         return self._changed(id, tag, author, lambda kept: kept.remove([id], version))
 
-    def _changed(self, id: str, tag: str, author: str, change: Callable[[KeptRules], list[str]]) -> list[str]:
+    def _changed(self, id: str, tag: str, author: str | None, change: Callable[[KeptRules], list[str]]) -> list[str]:
         with self._lock:
             self._unchanged(id, tag)
             return self._edit(author, change)
 
-    def _edit(self, author: str, change: Callable[[KeptRules], list[str]], kept: KeptRules | None = None) -> list[str]:
-        """The one place where the source is changed."""
+    def _edit(
+        self, author: str | None, change: Callable[[KeptRules], list[str]], versions: Sequence[Rule] | None = None
+    ) -> list[str]:
+        """The one place where the source is changed.
+
+        :param author: None: unknown
+        :param versions: the existing versions of a rule that gets another one
+        """
         try:
-            done = change(self._kept if kept is None else kept)
+            done = change(rules_at(self._place_for(versions), self.table, token=self.token, by=author))
         finally:
             self._found = (0.0, [])
         for line in done:
-            _log.info("%s: %s", one_line(author, 100), one_line(line, 300))
+            _log.info("%s: %s", one_line(author or "somebody", 100), one_line(line, 300))
         return done
 
     def _unchanged(self, id: str, tag: str | None) -> list[Rule]:
@@ -274,11 +333,11 @@ class RuleSource:
             )
         return versions
 
-    def _place_for(self, versions: Sequence[Rule]) -> KeptRules:
+    def _place_for(self, versions: Sequence[Rule] | None) -> str:
         """Where a version is added: in a folder, to the file of the rule."""
-        if "://" in self.source or not Path(self.source).is_dir():
-            return self._kept
-        return rules_at(versions[0].where if versions else str(Path(self.source) / NEW_FILE))
+        if versions is None or "://" in self.source or not Path(self.source).is_dir():
+            return self.source
+        return versions[0].where if versions else str(Path(self.source) / NEW_FILE)
 
 
 def _unreadable(message: str, detail: str | None = None, hint: str | None = None) -> CheckedText:
@@ -308,6 +367,14 @@ def _decided(
     if same is not None and there is None and processor.version == highest:
         return VERSION, item  # it replaces a version that cannot be used
     return VERSION, {**item, "version": highest + 1}
+
+
+def _addition(item: Mapping[str, Any], processor: PatternProcessor, author: str | None) -> Addition:
+    """The rule to add. Its author is whoever adds it, not somebody whom its text names."""
+    item = {name: value for name, value in item.items() if name != "changedBy"}
+    if author is not None:
+        item["changedBy"] = author
+    return Addition(item, replace(processor, version=item["version"], changed_by=author))
 
 
 def _tests(item: Any) -> Any:
@@ -357,6 +424,7 @@ def _view_of(rule: Rule) -> dict[str, Any]:
         "expires": stored.get("expires"),
         "suppress": stored["suppress"]["for"] if "suppress" in stored else None,
         "tests": len(rule.item.get("tests") or ()),
+        "changedBy": processor.changed_by,
     }
 
 
@@ -369,8 +437,11 @@ def source_of(rule: Rule) -> str | None:
         # A database may have the pattern as a string.
         with suppress(DocumentSyntaxError):
             item = {**item, "pattern": decode(text_of(item["pattern"]))}
-    if isinstance(item, Mapping) and item.get("timedOut") is False:  # as in each row of a table
-        item = {name: value for name, value in item.items() if name != "timedOut"}
+    if isinstance(item, Mapping):
+        # Each row of a table has timedOut; the author changes with each version.
+        item = {
+            name: value for name, value in item.items() if name != "changedBy" and (name, value) != ("timedOut", False)
+        }
     return written_yaml(item)
 
 

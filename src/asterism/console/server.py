@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from asterism.console.access import Access
 from asterism.console.application import ConsoleApplication
 from asterism.console.backtests import Backtests
 from asterism.console.counts import WatchedStatus
-from asterism.console.rule_views import RuleSource
+from asterism.console.rule_views import ConsoleRules
 from asterism.console.samples import SampleSettings
 from asterism.console.worker import WorkerProcess
 from asterism.discovery.http_endpoint import is_loopback, listening_socket, tls_context
@@ -37,6 +37,7 @@ class ConsoleOptions:
     """The options of ``asterism rules serve``.
 
     :param samples: the columns of events, the history, the key and the event time
+    :param source_token: the token of the source, if it is the endpoint of a query
     :param backtest_worker: the module that runs backtests, if there is a history
     :raises PatternProcessorError: h11 is not installed, or tokens would be sent unencrypted
     """
@@ -51,6 +52,7 @@ class ConsoleOptions:
     certificate: Path | None = None
     private_key: Path | None = None
     backtest_worker: str | None = None
+    source_token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if importlib.util.find_spec("h11") is None:
@@ -89,7 +91,9 @@ class ConsoleServer:
         self._closed = threading.Event()
         self._ended = asyncio.Event()
         access = Access() if options.tokens is None else Access.from_file(options.tokens)
-        source = RuleSource(options.source, options.table, Semantics(settings.semantics), self._known_schema)
+        source = ConsoleRules(
+            options.source, options.table, Semantics(settings.semantics), self._known_schema, token=options.source_token
+        )
         source.all()
         status = None if options.checkpoint is None else WatchedStatus(options.checkpoint)
         if status is not None:

@@ -27,6 +27,7 @@ COLUMNS = (
     "suppress",
     "expires",
     "labels",
+    "changed_by",
     "enabled",
 )
 FLIP_COLUMNS = ("uid", "class_name", "constructor_params")
@@ -102,6 +103,7 @@ def item_of(row: Row) -> dict[str, Any]:
         "suppress": _suppress(row),
         "expires": _time(row, "expires"),
         "labels": _object(row, "labels"),
+        "changedBy": row.get("changed_by") or None,
     }
     return {name: value for name, value in found.items() if value is not None}
 

@@ -119,6 +119,7 @@ def rule_table(name: str) -> sa.Table:
         sa.Column("suppress", sa.Text),
         sa.Column("expires", _TIME),
         sa.Column("labels", sa.Text),
+        sa.Column("changed_by", sa.String(200)),
         sa.Column("enabled", sa.Boolean, nullable=False, server_default=sa.true()),
         schema=schema,
     )

@@ -21,6 +21,8 @@ MAX_CHARACTERS = 20_000_000  # of a document's texts and names, likewise
 MAX_DEPTH = 200  # groups of patterns may be nested 50 deep
 
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
+_BLOCK = re.compile(r"\S(.*\S)?\n?", re.DOTALL)
+"""Texts of several lines that are readable as a block, whose indentation and end are plain."""
 _SCALARS: tuple[tuple[re.Pattern[str], Any], ...] = (
     (re.compile(r"null|Null|NULL|~|"), lambda text: None),
     (re.compile(r"true|True|TRUE"), lambda text: True),
@@ -81,7 +83,7 @@ def written_yaml(value: Any) -> str:
 
     def represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
         # PyYAML uses this style only if it can, which excludes, for example, spaces at the end of a line.
-        style = "|" if "\n" in text else None
+        style = "|" if "\n" in text and _BLOCK.fullmatch(text) else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))

@@ -226,6 +226,10 @@ export class RulePage {
     if (await this.change("/api/enable", { version })) await this.reload();
   }
 
+  async rollBack(version) {
+    if (await this.change("/api/rollback", { version })) await this.reload();
+  }
+
   async disable() {
     const answer = await dialog("Disable the rule?", h("p", {}, foreign(this.id), " stays in the source, and queries stop using it. Its partial matches are dropped."), [["", "Cancel"], ["yes", "Disable", "primary"]]);
     if (answer === "yes" && await this.change("/api/disable", {})) await this.reload();
@@ -292,7 +296,7 @@ class OverviewTab {
         ["What", rule.summary], ["Key", rule.key ? rule.key.join(", ") || "one for all events" : "that of the stream"],
         ["Measures", rule.select?.join(", ")], ["Suppressed", rule.suppress ? `for ${rule.suppress} after a match of the same key` : null],
         ["From", rule.timestamp && timeText(rule.timestamp)], ["Expires", rule.expires && timeText(rule.expires)],
-        ["Tests", rule.tests ? plural(rule.tests, "test") : null], ["Stored in", rule.where],
+        ["Tests", rule.tests ? plural(rule.tests, "test") : null], ["Changed by", rule.changedBy], ["Stored in", rule.where],
       ].filter(([, value]) => value).map(([name, value]) => [h("dt", {}, name), h("dd", {}, foreign(value))])),
       page.checked?.explanation && !page.isChanged ? h("details", {}, h("summary", {}, "In words"), h("pre", { class: "explanation" }, page.checked.explanation)) : null,
       page.checked?.warnings?.length && !page.isChanged ? h("div", { class: "warn-box" }, h("h2", {}, "Warnings"), page.checked.warnings.map((one) => h("p", {}, foreign(one.message), one.hint ? h("span", { class: "hint" }, " Hint: ", foreign(one.hint)) : null))) : null);

@@ -1,33 +1,43 @@
+import { post } from "./api.js";
 import { diffView } from "./diff.js";
-import { h, replace } from "./dom.js";
+import { errorBox, foreign, h, loading, replace, timeText } from "./dom.js";
 import { stateBadge } from "./list.js";
 
-// The stored versions of a rule, and the differences between two of them.
+// The stored versions of a rule, the differences between two of them, and the history of the query.
 export class VersionsTab {
   constructor(page) {
     this.page = page;
-    const versions = page.rule.versions.filter((one) => one.text !== null);
-    this.versions = versions;
-    const used = versions.findIndex((one) => one.state === "on");
-    this.table = h("div", { class: "scroll" }, h("table", { class: "versions" }, h("thead", {}, h("tr", {}, ["Version", "State", "What", ""].map((name) => h("th", { scope: "col" }, name || h("span", { class: "hidden" }, "Changes"))))),
+    this.stored = page.rule.versions.filter((one) => one.text !== null).map((one) =>
+      [`Version ${one.version}${one.state === "on" ? ", in use" : ""}`, () => one.text]);
+    this.earlier = [];
+    const used = page.rule.versions.findIndex((one) => one.state === "on");
+    const count = this.stored.length;
+    this.chosen = count > 1 ? [Math.min(Math.max(used, 0) + 1, count - 1), Math.max(used, 0)] : [0, count];
+    const table = h("div", { class: "scroll" }, h("table", { class: "versions" }, h("thead", {}, h("tr", {}, ["Version", "State", "What", "By", ""].map((name) => h("th", { scope: "col" }, name || h("span", { class: "hidden" }, "Changes"))))),
       h("tbody", {}, page.rule.versions.map((one) => this.row(one)))));
-    this.element = h("div", { class: "versions-tab" }, this.table);
-    const named = [...versions.map((one) => [`Version ${one.version}${one.state === "on" ? ", in use" : ""}`, () => one.text]), ["As edited", () => page.text]];
-    const select = (label, at) => h("select", { "aria-label": label, onchange: () => this.compare() }, named.map(([name], number) => h("option", { value: String(number), selected: number === at }, name)));
-    this.named = named;
-    const before = versions.length > 1 ? Math.min((used < 0 ? 0 : used) + 1, versions.length - 1) : 0;
-    this.from = select("Before", before);
-    this.to = select("After", versions.length > 1 ? Math.max(used, 0) : named.length - 1);
+    this.selects = h("div", { class: "toolbar" });
     this.view = h("div", {});
-    this.element.append(h("div", { class: "toolbar" }, h("h2", {}, "Differences"), h("label", {}, "from ", this.from), h("label", {}, "to ", this.to)), this.view);
+    this.history = h("section", { class: "history" });
+    this.element = h("div", { class: "versions-tab" }, table, this.selects, this.view, this.history);
+    this.drawSelects();
+    if (page.app.session.hasStatus) this.load();
   }
 
   shown() {
     this.compare();
   }
 
+  drawSelects() {
+    this.named = [...this.stored, ["As edited", () => this.page.text], ...this.earlier];
+    const select = (label, at) => h("select", { "aria-label": label, onchange: (event) => {
+      this.chosen[at] = Number(event.target.value);
+      this.compare();
+    } }, this.named.map(([name], number) => h("option", { value: String(number), selected: number === this.chosen[at] }, name)));
+    replace(this.selects, h("h2", {}, "Differences"), h("label", {}, "from ", select("Before", 0)), h("label", {}, "to ", select("After", 1)));
+  }
+
   compare() {
-    const [before, after] = [this.from, this.to].map((one) => this.named[Number(one.value)][1]());
+    const [before, after] = this.chosen.map((one) => this.named[one]?.[1]() ?? "");
     replace(this.view, diffView(before, after));
   }
 
@@ -36,8 +46,38 @@ export class VersionsTab {
     const write = page.app.canWrite && one.kind !== "call" && one.version !== null;
     const several = page.rule.versions.length > 1;
     return h("tr", {}, h("th", { scope: "row" }, one.version === null ? "–" : `v${one.version}`), h("td", {}, stateBadge(one.state === "on" ? "in use" : one.state)),
-      h("td", { class: "wide-cell" }, h("bdi", {}, one.error ? one.error.message : one.summary)),
+      h("td", { class: "wide-cell" }, foreign(one.error ? one.error.message : one.summary)), h("td", {}, one.changedBy ? foreign(one.changedBy) : null),
       h("td", { class: "actions" }, write && several && one.state !== "on" && !one.error ? h("button", { type: "button", onclick: () => page.enable(one.version) }, one.state === "older" ? "Go back to it" : "Use it") : null,
         write && several ? h("button", { type: "button", class: "danger quiet", onclick: () => page.remove(one.version) }, "Remove", h("span", { class: "hidden" }, ` version ${one.version}`)) : null));
+  }
+
+  // ------------------------------------------------------------------ the history of the query
+
+  async load() {
+    replace(this.history, h("h2", {}, "In the query"), loading("Reading the history …"));
+    try {
+      const { entries } = await post("/api/history", { id: this.page.id });
+      const stored = new Set(this.page.rule.versions.map((one) => one.version));
+      const seen = new Set();
+      this.earlier = [];
+      for (const one of entries) {
+        if (one.source === undefined || stored.has(one.version) || seen.has(one.version)) continue;
+        seen.add(one.version);
+        this.earlier.push([`Version ${one.version}, earlier`, () => one.source]);
+      }
+      this.drawSelects();
+      replace(this.history, h("h2", {}, "In the query"), entries.length ? h("ol", { class: "entries" }, entries.map((one) => this.entry(one, seen))) : h("p", { class: "dim" }, "The query has not used this rule yet."));
+    } catch (error) {
+      replace(this.history, h("h2", {}, "In the query"), error.status === 422 ? h("p", { class: "dim" }, "There is no history: ", foreign(error.message)) : errorBox(error));
+    }
+  }
+
+  entry(one, earlier) {
+    const { page } = this;
+    const isBack = page.app.canWrite && one.source !== undefined && earlier.delete(one.version);
+    return h("li", {}, h("time", {}, timeText(one.time)), h("div", {}, h("b", {}, one.what), one.version === undefined ? null : ` version ${one.version}`,
+      one.before !== undefined && one.before !== one.version ? h("span", { class: "dim" }, ` before: ${one.before}`) : null,
+      one.by ? [" by ", foreign(one.by)] : null, one.reason ? h("p", { class: "hint" }, foreign(one.reason)) : null),
+    isBack ? h("button", { type: "button", onclick: () => page.rollBack(one.version) }, `Go back to version ${one.version}`) : null);
   }
 }
