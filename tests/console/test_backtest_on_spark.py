@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from asterism.cli.backtest_worker import handler_of
+from asterism.cli.backtest_worker import BacktestHandler
 from asterism.console.samples import SampleSettings
 from asterism.errors import AsterismError
 from tests.console.kit import EVENTS, HOSTILE, graph
 
 
-def test_a_rule_is_compared_with_the_version_in_use(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as found:
+        yield found
+
+
+def test_a_rule_is_compared_with_the_version_in_use(spark: SparkSession, tmp_path: Path, stack: ExitStack) -> None:
     rows = [
         dict(zip(("ts", "user", "kind", "price"), line.split(","), strict=True)) for line in EVENTS.splitlines()[1:]
     ]
@@ -24,7 +31,9 @@ def test_a_rule_is_compared_with_the_version_in_use(spark: SparkSession, tmp_pat
         {"ts": f"2026-02-01 12:00:0{n}", "user": HOSTILE, "kind": kind, "price": str(n)} for n, kind in enumerate("ab")
     ]
     (tmp_path / "events.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    handler = handler_of(asdict(SampleSettings(None, (str(tmp_path / "events.jsonl"),), (), "ts")))
+    handler = stack.enter_context(
+        closing(BacktestHandler(SampleSettings(None, (str(tmp_path / "events.jsonl"),), (), "ts")))
+    )
     told: list[Any] = []
     new = graph(version=2, condition="kind = 'a' AND user <> 'ann'", select=["second.price AS price"])
     request = {"rule": new, "against": graph(select=["second.price AS price"])}
@@ -45,6 +54,8 @@ def test_a_rule_is_compared_with_the_version_in_use(spark: SparkSession, tmp_pat
     assert [example["key"] for example in alone["examples"]] == [("ann",), (HOSTILE,)]
     refused = handler({"rule": graph(condition="nosuch = 1"), "against": None}, told.append)
     assert "nosuch" in refused["rule"]["refused"]
-    handler = handler_of(asdict(SampleSettings(None, (str(tmp_path / "events.jsonl"),), (), "nosuch")))
+    handler = stack.enter_context(
+        closing(BacktestHandler(SampleSettings(None, (str(tmp_path / "events.jsonl"),), (), "nosuch")))
+    )
     with pytest.raises(AsterismError, match="nosuch"):
         handler(request, told.append)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asterism.columns.event_files import FORMATS, files_of
 from asterism.text.printable import quoted_name
 
 if TYPE_CHECKING:
@@ -29,6 +28,8 @@ class Files:
 
 def files_to_read(path: Path) -> Files:
     """The file, or the files in the folder, and their format."""
+    from asterism.columns.event_files import FORMATS, files_of
+
     kind, files = files_of(path)
     folder = path if path.is_dir() else path.parent
     ends = sorted(end for end in FORMATS if any(file.name.endswith(end) for file in files))

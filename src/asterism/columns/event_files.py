@@ -7,6 +7,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import csv, json, parquet
 
 from asterism.errors import StreamDefinitionError
 
@@ -55,9 +56,6 @@ def read_table(source: Path | BinaryIO, kind: str) -> pa.Table:
     :param kind: csv, json or parquet
     :raises pyarrow.ArrowException: it cannot be read
     """
-    # The command `asterism` imports this module at its start, and these take long.
-    from pyarrow import csv, json, parquet
-
     match kind:
         case "csv":
             # An empty field is null; a quoted empty field is an empty string.
