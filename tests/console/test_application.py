@@ -135,14 +135,24 @@ def test_without_tokens_the_console_has_no_other_name(client: Asker) -> None:
     """The page of another site could otherwise read the rules, if its name leads to this machine."""
     for host in ("127.0.0.1", "127.0.0.1:8474", "localhost:8474", "[::1]:8474"):
         assert client.answer("GET", "/api/rules", host=host).status == 200, host
-    for host in ("", "evil.example", "evil.example:8474", "127.0.0.1.evil.example", "10.0.0.1"):
+    for host in (
+        "",
+        "evil.example",
+        "evil.example:8474",
+        "127.0.0.1.evil.example",
+        "10.0.0.1",
+        "[",
+        "[::1",
+        "::1",
+        "\xff",
+    ):
         for path in ("/", "/api/rules"):
             assert client.answer("GET", path, host=host).status == 421, host
 
 
 def test_other_sites_change_nothing(client: Asker) -> None:
     body = {"id": "pair", "tag": client.good("POST", "/api/rule", {"id": "pair"})["tag"]}
-    for origin in ("http://evil.example", "null", "http://127.0.0.1:9999"):
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:9999", "http://[", ""):
         assert client.ask("POST", "/api/disable", body, origin=origin)[0] == 403
     # A form cannot send JSON.
     assert client.ask("POST", "/api/disable", body, content_type="text/plain")[0] == 415

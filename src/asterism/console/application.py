@@ -180,7 +180,7 @@ class ConsoleApplication:
         try:
             self.access.principal(request)
             origin = request.headers.get("origin")
-            if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+            if origin is not None and origin.rpartition("://")[2] != request.headers.get("host"):
                 raise AnswerError(403, "the request comes from another site")
         except AnswerError as error:
             raise _secured_error(error) from None
@@ -221,13 +221,14 @@ class ConsoleApplication:
         """
         if self.access.tokens is not None:
             return
-        host = urlsplit("//" + request.headers.get("host", "")).hostname or ""
+        given = request.headers.get("host", "")
         try:
+            host = urlsplit("//" + given).hostname or ""
             is_known = host == "localhost" or ipaddress.ip_address(host).is_loopback
         except ValueError:
             is_known = False
         if not is_known:
-            raise AnswerError(421, f"this host is not known: {host:.100}", "use http://127.0.0.1")
+            raise AnswerError(421, f"this host is not known: {given:.100}", "use http://127.0.0.1")
 
     def _route(self, request: Request) -> tuple[Route, str]:
         """The route and the id in the path.

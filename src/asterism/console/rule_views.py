@@ -32,7 +32,7 @@ from asterism.text.printable import one_line
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 from asterism.text.strict_yaml import written_yaml
 
-MAX_SOURCE = 1_000_000
+MAX_SOURCE = 500_000
 """Characters of the text of a rule."""
 PATIENCE = 5.0
 """Seconds for which the check of a rule waits for the columns of the history, after the start."""

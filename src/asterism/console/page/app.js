@@ -45,6 +45,19 @@ export const app = {
     return this.states(id).reduce((sum, one) => sum + (one.matches ?? 0), 0);
   },
 
+  // The columns of the events. After its start, the console may not know them yet.
+  async columns() {
+    const { session } = this;
+    if (session.columns === null && session.history.length) {
+      try {
+        session.columns = (await get("/api/session")).columns;
+      } catch {
+        // They are only a help.
+      }
+    }
+    return session.columns;
+  },
+
   seconds() {
     const { times } = this.series;
     return times.length > 1 ? (Date.parse(times.at(-1)) - Date.parse(times[0])) / 1000 : 0;

@@ -98,7 +98,7 @@ function report(job) {
   ];
   return [
     h("p", { class: "dim" }, `${number(result.events)} events`, period ? `, ${period}` : "", result.late ? `, ${plural(result.late, "event")} without a time` : "", `; ${job.seconds} s`),
-    rule.errors ? errorBox({ message: rule.error }, `Disabled in ${plural(rule.errors, "key group")}`) : null,
+    rule.errors ? errorBox({ message: `Disabled in ${plural(rule.errors, "key group")}`, detail: rule.error }) : null,
     compared ? differences(rule) : h("p", { class: "notice" }, "No version is in use to compare with."),
     h("div", { class: "scroll" }, h("table", { class: "numbers" }, h("thead", {}, h("tr", {}, h("td", {}), compared ? h("th", { scope: "col" }, `In use, v${rule.old_version}`) : null, h("th", { scope: "col" }, compared ? "As edited" : "Value"))),
       h("tbody", {}, rows.map(([name, now, before]) => h("tr", {}, h("th", { scope: "row" }, name), compared ? h("td", {}, before ? number({ ...rule, old_matches_per_day: perDay }[before]) : "") : null,

@@ -41,7 +41,8 @@ export function plural(count, one, many = `${one}s`) {
 
 export function number(value) {
   if (value === null || value === undefined) return "–";
-  return Number(value).toLocaleString("en", { maximumFractionDigits: 1 });
+  const digits = Math.abs(value) < 1 ? { maximumSignificantDigits: 2 } : { maximumFractionDigits: 1 };
+  return Number(value).toLocaleString("en", digits);
 }
 
 export function timeText(iso) {

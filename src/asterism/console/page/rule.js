@@ -47,6 +47,7 @@ export class RulePage {
     try {
       if (this.isNew) {
         this.rule = { id: null, tag: null, versions: [] };
+        await this.app.columns();
         this.text = template(this.app.session);
         this.saved = this.text;
       } else {
@@ -345,10 +346,16 @@ class SourceTab {
     this.note = h("span", { class: "note" });
     this.preview = h("figure", { class: "drawing" });
     this.words = h("pre", { class: "explanation" });
+    this.columns = h("details", { hidden: true });
     this.element = h("div", { class: "source-tab" },
       h("div", { class: "toolbar" }, this.button, this.revert, this.note),
-      h("div", { class: "split" }, this.editor.element, h("div", { class: "side" }, this.editor.problems, h("div", { class: "preview" }, this.preview, this.words))));
+      h("div", { class: "split" }, this.editor.element, h("div", { class: "side" }, this.editor.problems, h("div", { class: "preview" }, this.preview, this.words, this.columns))));
     this.checkedNow();
+    page.app.columns().then((columns) => {
+      if (!columns) return;
+      replace(this.columns, h("summary", {}, "Columns of the events"), h("ul", { class: "columns" }, columns.map(([name, type]) => h("li", {}, foreign(name), " ", h("span", { class: "dim" }, type)))));
+      this.columns.hidden = false;
+    });
   }
 
   checking() {
