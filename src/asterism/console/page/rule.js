@@ -250,9 +250,9 @@ function back() {
 }
 
 function template(session) {
-  const names = (session.columns ?? []).map(([name]) => name);
+  const texts = (session.columns ?? []).filter(([, type]) => type === "STRING").map(([name]) => name);
   const time = session.time ?? "ts";
-  const key = session.streamKey[0] ?? names.find((name) => name !== time) ?? "user";
+  const key = session.streamKey[0] ?? texts.find((name) => name !== time) ?? "user";
   return `id: my-rule
 version: 1
 labels:
@@ -346,7 +346,7 @@ class SourceTab {
     this.note = h("span", { class: "note" });
     this.preview = h("figure", { class: "drawing" });
     this.words = h("pre", { class: "explanation" });
-    this.columns = h("details", { hidden: true });
+    this.columns = h("details", { hidden: true, open: page.isNew });
     this.element = h("div", { class: "source-tab" },
       h("div", { class: "toolbar" }, this.button, this.revert, this.note),
       h("div", { class: "split" }, this.editor.element, h("div", { class: "side" }, this.editor.problems, h("div", { class: "preview" }, this.preview, this.words, this.columns))));
