@@ -30,7 +30,7 @@ from asterism import CEP, Pattern
 from asterism.discovery import HttpPatternProcessorDiscovererFactory, history_of, wait_for
 from asterism.rules.processor import PatternProcessor
 from benchmarks import harness
-from benchmarks.latency import PATIENCE, RATE, USERS, events_since_now, running, trigger_of
+from benchmarks.latency import PATIENCE, USERS, events_since_now, running, trigger_of
 
 TOKEN = "a-token-for-this-benchmark"
 CLIENTS = 4
