@@ -230,6 +230,7 @@ def test_a_valid_rule_has_a_drawing_and_what_saving_does(client: Asker) -> None:
         assert checked["problems"] == []
         assert checked["drawing"].startswith("<svg")
         assert "automaton" not in checked["explanation"]
+        assert checked["cost"] == {"states": 2, "conditions": 2, "bound": None}
         found: dict[str, Any] = checked["effect"]
         return found
 
@@ -300,6 +301,17 @@ def test_a_source_that_cannot_be_read_is_told(client: Asker, rules: Path) -> Non
     client.application.source._found = (0.0, [])
     assert client.ask("GET", "/api/rules")[0] == 422
     assert client.ask("GET", "/health")[0] == 503
+
+
+def test_tests_stay_beside_a_rule_where_the_source_stores_them(source: str) -> None:
+    client = Asker(application(source))
+    item = rule(tests=[{"name": "none", "events": [], "matches": []}])
+    checked = client.good("POST", "/api/check", {"text": json.dumps(item)})
+    lost = ["a database does not store the tests of a rule"] if "://" in source else []
+    assert [one["message"] for one in checked["warnings"] if "tests" in one["message"]] == lost
+    client.good("POST", "/api/save", {"text": json.dumps(item), "tag": None})
+    assert client.good("POST", "/api/check", {"text": json.dumps(item)})["effect"]["effect"] == "unchanged"
+    assert ("tests" in client.good("GET", "/processors/pair")) == (not lost)
 
 
 def test_comments_of_a_yaml_file_stay(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ from asterism.discovery.http_application import (
 from asterism.discovery.rule_file import ChangedError
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.expressions.types import name_of
+from asterism.patterns.semantics import Semantics
+from asterism.rules.costs import cost_of
 from asterism.rules.discovery_status import Status
 from asterism.rules.history import HistoryEntry
 from asterism.rules.processor import PatternProcessor
@@ -298,7 +300,7 @@ class ConsoleApplication:
         processor = checked.checked.processor
         if processor is not None:
             found |= {"id": processor.id, "effect": self.source.effect(checked)}
-            found |= _pictures(processor, self)
+            found |= _described(processor, self.source.semantics)
         return json_answer(found, 200)
 
     def _limited(self, compute: Callable[[], _T]) -> _T:
@@ -547,13 +549,20 @@ def _entry(entry: HistoryEntry) -> dict[str, Any]:
     return found
 
 
-def _pictures(processor: PatternProcessor, application: ConsoleApplication) -> dict[str, Any]:
-    """The drawing and the explanation of a rule, where they exist."""
-    try:
-        semantics = application.source.semantics
-        return {"drawing": drawing_of(processor), "explanation": explanation_of(processor, semantics)}
-    except AsterismError as error:
-        return {"explanation": str(error)}
+def _described(processor: PatternProcessor, semantics: Semantics) -> dict[str, Any]:
+    """The drawing, the explanation and the cost of a valid rule."""
+    cost = cost_of(processor, semantics)
+    limit = processor.max_partial_matches
+    bounds = [cost.bound, None if limit is None else f"maxPartialMatches {limit:,}"]
+    return {
+        "drawing": drawing_of(processor),
+        "explanation": explanation_of(processor, semantics),
+        "cost": {
+            "states": cost.states,
+            "conditions": cost.conditions,
+            "bound": ", ".join(bound for bound in bounds if bound) or None,
+        },
+    }
 
 
 # ---------------------------------------------------------------------- responses

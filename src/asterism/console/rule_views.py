@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from asterism.discovery.database import parsed_url, shown_url
 from asterism.discovery.documents import read_document
-from asterism.discovery.editing import ON, Addition, HttpRules, KeptRules, Rule, rules_at
+from asterism.discovery.editing import ON, Addition, HttpRules, KeptRules, Rule, SqlRules, rules_at
 from asterism.discovery.http_application import error_fields
 from asterism.discovery.rule_file import ChangedError
 from asterism.errors import AsterismError, PatternProcessorError
@@ -96,6 +96,7 @@ class ConsoleRules:
     ) -> None:
         self.source, self.table, self.semantics, self.schema, self.token = source, table, semantics, schema, token
         self._kept = rules_at(source, table, token=token)
+        self._keeps_tests = not isinstance(self._kept, SqlRules)
         self._lock = threading.Lock()
         self._found: tuple[float, list[Rule]] = (0.0, [])
         self._views: OrderedDict[str, dict[str, Any]] = OrderedDict()
@@ -183,15 +184,37 @@ class ConsoleRules:
                 hint="write one rule: id: ..., version: ..., and pattern: or sql:",
             )
         item = document.items[0]
-        return CheckedText(item, check_processor(item, document.place, self.schema(PATIENCE), self.semantics))
+        checked = check_processor(item, document.place, self.schema(PATIENCE), self.semantics)
+        if not self._keeps_tests and isinstance(item, Mapping) and item.get("tests"):
+            lost = Problem(*document.place("/tests"), "a database does not store the tests of a rule")
+            checked = replace(checked, warnings=[*checked.warnings, lost])
+        return CheckedText(item, checked)
 
     def effect(self, checked: CheckedText) -> dict[str, Any] | None:
         """What saving would do; None: the rule is invalid."""
         if checked.checked.processor is None or checked.item is None:
             return None
         versions = [rule for rule in self.all() if rule.id == checked.item["id"]]
-        effect, item = _decided(checked.item, checked.checked.processor, versions)
+        effect, item = self._decided(checked.item, checked.checked.processor, versions)
         return {"effect": effect, "version": item["version"]}
+
+    def _decided(
+        self, item: Mapping[str, Any], processor: PatternProcessor, versions: Sequence[Rule]
+    ) -> tuple[str, Mapping[str, Any]]:
+        """What saving does, and the item to save, perhaps with another version."""
+        if not versions:
+            return NEW, item
+        highest = max((rule.version for rule in versions if rule.version is not None), default=-1)
+        same = next((rule for rule in versions if rule.version == processor.version), None)
+        there = None if same is None else _processor(same.item)
+        if same is not None and there is not None and there.has_definition_of(processor):
+            is_equal = there == processor and not (self._keeps_tests and _tests(same.item) != _tests(item))
+            return UNCHANGED if is_equal else LABELS, item
+        if same is None and processor.version > highest:
+            return VERSION, item
+        if same is not None and there is None and processor.version == highest:
+            return VERSION, item  # it replaces a version that cannot be used
+        return VERSION, {**item, "version": highest + 1}
 
     # ------------------------------------------------------------------ changes
 
@@ -208,7 +231,7 @@ class ConsoleRules:
             raise InvalidRuleError(checked)
         with self._lock:
             versions = self._unchanged(processor.id, tag)
-            effect, item = _decided(checked.item, processor, versions)
+            effect, item = self._decided(checked.item, processor, versions)
             done = []
             if effect != UNCHANGED:
                 addition = _addition(item, processor, author)
@@ -319,18 +342,11 @@ class ConsoleRules:
         self._found = (0.0, [])
         versions = [rule for rule in self._all() if rule.id == id]
         if (tag_of(versions) if versions else None) != tag:
-            what = f"the rule {id!r:.220} "
-            raise ChangedError(
-                what
-                + (
-                    "has been changed in the meantime"
-                    if versions and tag
-                    else "already exists"
-                    if versions
-                    else "does not exist"
-                ),
-                hint="load it again, and repeat the change",
-            )
+            if not versions:
+                problem = "does not exist"
+            else:
+                problem = "already exists" if tag is None else "has been changed in the meantime"
+            raise ChangedError(f"the rule {id!r:.220} {problem}", hint="load it again, and repeat the change")
         return versions
 
     def _place_for(self, versions: Sequence[Rule] | None) -> str:
@@ -348,25 +364,6 @@ def _unreadable(message: str, detail: str | None = None, hint: str | None = None
         line, column = int(words[0]), int(words[1])
         detail = (detail or "").rpartition("line ")[0].rstrip(": ") or None
     return CheckedText(None, CheckedProcessor(None, [Problem(line, column, message, detail, hint)]))
-
-
-def _decided(
-    item: Mapping[str, Any], processor: PatternProcessor, versions: Sequence[Rule]
-) -> tuple[str, Mapping[str, Any]]:
-    """What saving does, and the item to save, perhaps with another version."""
-    if not versions:
-        return NEW, item
-    highest = max((rule.version for rule in versions if rule.version is not None), default=-1)
-    same = next((rule for rule in versions if rule.version == processor.version), None)
-    there = None if same is None else _processor(same.item)
-    if there is not None and there.has_definition_of(processor):
-        is_equal = there == processor and (same is None or _tests(same.item) == _tests(item))
-        return UNCHANGED if is_equal else LABELS, item
-    if same is None and processor.version > highest:
-        return VERSION, item
-    if same is not None and there is None and processor.version == highest:
-        return VERSION, item  # it replaces a version that cannot be used
-    return VERSION, {**item, "version": highest + 1}
 
 
 def _addition(item: Mapping[str, Any], processor: PatternProcessor, author: str | None) -> Addition:

@@ -249,6 +249,10 @@ function back() {
   return h("a", { class: "back", href: "#/" }, h("span", { "aria-hidden": "true" }, "←"), " All rules");
 }
 
+function costText({ states, conditions, bound }) {
+  return [`${plural(states, "state")}, ${plural(conditions, "condition")}. `, bound === null ? h("b", { class: "warning" }, "Nothing bounds the partial matches of a key.") : ["Partial matches are bounded by ", foreign(bound), "."]];
+}
+
 function template(session) {
   const texts = (session.columns ?? []).filter(([, type]) => type === "STRING").map(([name]) => name);
   const time = session.time ?? "ts";
@@ -346,10 +350,11 @@ class SourceTab {
     this.note = h("span", { class: "note" });
     this.preview = h("figure", { class: "drawing" });
     this.words = h("pre", { class: "explanation" });
+    this.cost = h("p", { class: "cost" });
     this.columns = h("details", { hidden: true, open: page.isNew });
     this.element = h("div", { class: "source-tab" },
       h("div", { class: "toolbar" }, this.button, this.revert, this.note),
-      h("div", { class: "split" }, this.editor.element, h("div", { class: "side" }, this.editor.problems, h("div", { class: "preview" }, this.preview, this.words, this.columns))));
+      h("div", { class: "split" }, this.editor.element, h("div", { class: "side" }, this.editor.problems, h("div", { class: "preview" }, this.preview, this.cost, this.words, this.columns))));
     this.checkedNow();
     page.app.columns().then((columns) => {
       if (!columns) return;
@@ -372,6 +377,8 @@ class SourceTab {
       replace(this.preview, checked.drawing ? h("img", { src: drawing, alt: "Drawing of the pattern" }) : checked.problems.length && drawing ? h("img", { src: drawing, class: "stale", alt: "Drawing of the pattern before the last changes" }) : null);
       this.words.textContent = checked.explanation ?? "";
       this.words.hidden = !checked.explanation;
+      replace(this.cost, checked.cost ? costText(checked.cost) : null);
+      this.cost.hidden = !checked.cost;
     }
     this.drawSave();
   }
