@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib import resources
@@ -544,7 +545,9 @@ def _entry(entry: HistoryEntry) -> dict[str, Any]:
     """An entry of the history, with the source of the version that it added."""
     found = {name: value for name, value in entry.to_dict().items() if name != "definition"} | {"text": str(entry)}
     if entry.definition is not None:
-        item = {name: value for name, value in json.loads(entry.definition).items() if name != "changedBy"}
+        item = json.loads(entry.definition)
+        with suppress(AsterismError):  # of a later release
+            item = PatternProcessor.from_dict(item).to_dict()  # the fields in their usual order, for comparisons
         found["source"] = written_yaml(item)
     return found
 
