@@ -534,11 +534,13 @@ def _filled(fields: Mapping[str, Any], fill: _Finder | _Filler) -> Any:
             return [graph(one, f"{place}/{number}", depth + 1) for number, one in enumerate(value)]
         if not isinstance(value, Mapping):
             return value
-        found = {}
+        found: dict[str, Any] = {}
         for name, one in value.items():
             at = place + pointer_part(name)
             if name == "expression" and value.get("type") == "SQL" and isinstance(one, str):
                 found[name] = fill.sql(one, at, MAX_TEXT)
+            elif name == "args" and value.get("type") == "CLASS" and isinstance(one, list):
+                found[name] = [whole(part, f"{at}/{number}") for number, part in enumerate(one)]
             elif name in _VALUES_IN_PATTERN and isinstance(one, str):
                 found[name] = whole(one, at, _VALUES_IN_PATTERN[name], in_pattern=True)
             else:
