@@ -121,11 +121,13 @@ def test_rows_in_a_second_table(tables: Tables) -> None:
         manager.wait(lambda: len(manager.last) == 2)
         assert conditions(manager.last) == CONDITIONS
         before = versions(manager.last)
+        same = {one.id: one for one in manager.last}
         manager.wait_for_polls()
         tables.execute("""UPDATE pattern_processors_rows SET "limit" = 6 WHERE id = 'eu'""")
         manager.wait(lambda: conditions(manager.last)["high/eu"] == "price > 6 AND item = 'tea'")
         assert versions(manager.last)["high/us"] == before["high/us"]
         assert versions(manager.last)["high/eu"] != before["high/eu"]
+        assert [one.id for one in manager.last if one is same[one.id]] == ["high/us"]
         tables.execute("INSERT INTO pattern_processors_rows VALUES ('high', NULL, 5, NULL, NULL)")
         manager.wait(lambda: [one.unidentified for one in refused(manager.last)] == [True])
         tables.execute("DELETE FROM pattern_processors WHERE id = 'high'")

@@ -89,6 +89,19 @@ def test_a_rule_changes_its_version_if_and_only_if_its_text_changes() -> None:
     assert {one.id: one.version for one in good([as_text])} == before
 
 
+def test_the_version_does_not_depend_on_how_a_place_writes_a_rule() -> None:
+    """So that rules can move from a file to a table."""
+    row = {"id": "r", "limit": 5}
+    one = template([row], timestamp="2026-01-31T13:00:00+01:00")
+    other = template([row], timestamp=1769860800000, timedOut=False, select=[], key=None, labels={}, version=3)
+    other["pattern"] = json.dumps(other["pattern"])
+    [first], [second] = good([one]), good([other])
+    assert first.version == second.version
+    [third] = good([template([row], timedOut=True, timestamp=1769860800000)])
+    assert third.version != first.version
+    assert third.version != good([template([row], key=[], timestamp=1769860800000)])[0].version != first.version
+
+
 def test_the_versions_are_those_of_earlier_releases() -> None:
     """Otherwise an upgrade would drop partial matches."""
     kinds = {"n": "number", "s": "string", "b": "boolean", "t": "timestamp", "d": "duration"}

@@ -611,7 +611,9 @@ def test_templates_conditions_and_functions_in_a_query(spark: SparkSession, tmp_
         return pc.greater(events["x"], limit)
 
     def twice(matches: pa.Table) -> pa.Table:
-        return pa.table({"match_id": matches["match_id"].to_pylist() * 2, "n": [1] * matches.num_rows + [2] * matches.num_rows})
+        return pa.table(
+            {"match_id": matches["match_id"].to_pylist() * 2, "n": [1] * matches.num_rows + [2] * matches.num_rows}
+        )
 
     def template(**limits: float) -> dict[str, Any]:
         pattern = chain("a", "b").to_json()

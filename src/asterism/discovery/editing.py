@@ -7,8 +7,8 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -23,6 +23,7 @@ from asterism.discovery.database import Database, parsed_url
 from asterism.discovery.documents import WHOLE, YAML, Document, paths_at, read_document, read_file, unreadable, written
 from asterism.discovery.rows import Row, called, flag, item_of, needs_parameters, version_of
 from asterism.discovery.sql_table import TABLE, Table, parameter_rows
+from asterism.discovery.url import Endpoint
 from asterism.discovery.yaml_editing import REMOVED, edited
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.durable_files import alone_in, replace_file
@@ -81,18 +82,20 @@ class Addition:
         return self.item.get("version")
 
     def __str__(self) -> str:
-        if self.processor is None:
-            return f"template {self.id}"
-        return f"{self.id} version {self.version}"
+        return f"template {self.id}" if self.processor is None else f"{self.id} version {self.version}"
 
-    def is_there(self, item: Any) -> bool:
-        """Whether *item*, which has the same version, is this rule. It may be replaced if it cannot be used, or if its labels or
-        *expires* differ.
+    @property
+    def enabled(self) -> bool:
+        return without_flag(self.item)[1]
+
+    def is_there(self, item: Any, enabled: bool) -> bool:
+        """Whether *item*, which has the same version, is this rule. It may be replaced if it cannot be used, or if its labels,
+        *expires* or *enabled* differ.
 
         :raises PatternProcessorError: it is another rule
         """
         if self.processor is None or is_template(item):
-            return is_template(item) and _meaning(item) == _meaning(self.item)
+            return is_template(item) and _meaning(item) == _meaning(self.item) and enabled == self.enabled
         try:
             there = PatternProcessor.from_dict(without_flag(item)[0])
         except AsterismError:
@@ -103,18 +106,18 @@ class Addition:
                 "The definition of a version cannot change.",
                 "raise the version",
             )
-        return there == self.processor
+        return there == self.processor and enabled == self.enabled
 
 
 def _meaning(template: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a template that are not the default, so that a table and a file can be compared."""
     fields = with_decoded_pattern(without_flag(template)[0])
-    return {name: value for name, value in fields.items() if value not in (None, False, [], {})}
+    return {name: value for name, value in fields.items() if value not in (None, False, [], {}) and name != "changedBy"}
 
 
 class KeptRules(ABC):
-    """A place where rules are stored. Methods with several ids, which must be distinct, change all rules or none, and return
-    messages about what was done.
+    """A place where rules are stored. Methods with several rules, whose ids must be distinct, change all rules or none, and
+    return messages about what was done.
 
     All methods raise :class:`~asterism.errors.PatternProcessorError` if the place cannot be read or written, or if there is
     no such rule.
@@ -123,8 +126,15 @@ class KeptRules(ABC):
     @abstractmethod
     def all(self) -> list[Rule]: ...
 
+    def add(self, additions: Sequence[Addition]) -> list[str]:
+        return self.apply(additions, [])
+
     @abstractmethod
-    def add(self, additions: Sequence[Addition]) -> list[str]: ...
+    def apply(self, additions: Sequence[Addition], removed: Sequence[str], *, plan: bool = False) -> list[str]:
+        """Add rules, and remove those with the ids *removed*.
+
+        :param plan: change nothing, but raise the errors that the change would raise
+        """
 
     @abstractmethod
     def remove(self, ids: Sequence[str], version: int | None = None) -> list[str]:
@@ -138,15 +148,19 @@ class KeptRules(ABC):
         """Use the highest version of each rule, or *version* and none above it."""
 
 
-def rules_at(source: str, table: str = TABLE) -> KeptRules:
-    """The rules in a file, in a folder, or in the database of a URL.
+def rules_at(source: str, table: str = TABLE, *, token: str | None = None, by: str | None = None) -> KeptRules:
+    """The rules in a file, in a folder, in the database of a URL, or at the endpoint of a query.
 
-    :raises PatternProcessorError: the URL cannot be parsed, or the table name is invalid
+    :param token: the token of the endpoint
+    :param by: who makes changes, for a database table with the column ``changed_by``
+    :raises PatternProcessorError: the URL cannot be parsed, the table name is invalid, or there is no token
     """
+    if source.startswith(("http://", "https://")):
+        return HttpRules(Endpoint(source, token))
     if "://" not in source:
         return FileRules(Path(source))
     expect_string(PatternProcessorError, table, "the table name must be a string", 'table="rules"')
-    return SqlRules(Database(parsed_url(source)), table)
+    return SqlRules(Database(parsed_url(source)), table, by)
 
 
 def _removed(id: str, version: int | None) -> str:
@@ -160,150 +174,114 @@ def _unknown(id: str, version: int | None, template: str | None = None) -> Patte
     return PatternProcessorError(problem, hint=hint)
 
 
-# ---------------------------------------------------------------------- files
+# ---------------------------------------------------------------------- items
 
 
-class FileRules(KeptRules):
-    """Rules in a file, or in the files of a folder. A file has one version of a rule."""
+@dataclass(slots=True)
+class _EditedItems:
+    """The items of a document that is being edited.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    :param where: the document
+    :param items: the new items, with :data:`REMOVED` in place of each removed one
+    """
 
-    def all(self) -> list[Rule]:
-        found: list[Rule] = []
-        first: dict[str, Rule] = {}
-        for rule in (rule for path in paths_at(self.path) for rule in _rules_in(path, alone=path == self.path)):
-            other = first.setdefault(rule.id, rule) if rule.state == ON and _id_of(rule.item) == rule.id else rule
-            if other is not rule:
-                where = "" if other.where == rule.where else f", the other is in {other.where}"
-                rule = replace(rule, state=WRONG, twice=f"two processors have this id{where}")
-            found.append(rule)
-        return found
+    where: str
+    items: list[Any]
 
-    def add(self, additions: Sequence[Addition]) -> list[str]:
-        if self.path.is_dir():
-            raise PatternProcessorError(
-                f"{self.path} is a folder", hint="copy the file into it, or add to a file in it"
-            )
-        with alone_in(self._folder()):
-            file = _EditedFile.at(self.path) if os.path.lexists(self.path) else _EditedFile(self.path, None, [])
-            done = [self._add(file.items, new) for new in additions]
-            _write([file])
-        return done
 
-    def _add(self, items: list[Any], new: Addition) -> str:
+class _ItemRules(KeptRules):
+    """Rules as the items of documents. A document has one version of a rule that is enabled."""
+
+    @abstractmethod
+    def _documents(self) -> AbstractContextManager[Sequence[_EditedItems]]:
+        """All documents, for editing. At the end all of them are written, or none if one of them cannot be."""
+
+    @abstractmethod
+    def _document(self, *, plan: bool) -> AbstractContextManager[_EditedItems]:
+        """The document to which rules are added.
+
+        :param plan: do not write it
+        """
+
+    def apply(self, additions: Sequence[Addition], removed: Sequence[str], *, plan: bool = False) -> list[str]:
+        with self._document(plan=plan) as document:
+            done = [self._add(document, new) for new in additions]
+            for id in removed:
+                for one in _find([document], id):
+                    document.items[one.at] = REMOVED
+        return [*done, *(_removed(id, None) for id in removed)]
+
+    def _add(self, document: _EditedItems, new: Addition) -> str:
+        items = document.items
         there = [n for n, item in enumerate(items) if _id_of(item) == new.id]
         if len(there) > 1:
             raise PatternProcessorError(
-                f"{self.path} has {len(there)} processors with the id {new.id!r}", hint="remove all but one"
+                f"{document.where} has {len(there)} processors with the id {new.id!r}",
+                hint="remove all but one",
             )
         if not there:
             items.append(new.item)
             return f"{new} added"
         [at] = there
         version = items[at].get("version")
-        if version == new.version and new.is_there(items[at]):
+        if version == new.version and new.is_there(items[at], items[at].get("enabled") is not False):
             return f"{new} already exists"
         items[at] = new.item
         return f"{new} added, in place of " + ("another" if version is None else f"version {version}")
 
     def remove(self, ids: Sequence[str], version: int | None = None) -> list[str]:
-        with self._files() as files:
-            for one in [one for id in ids for one in _find(files, id, version)]:
-                one.file.items[one.at] = REMOVED
+        with self._documents() as documents:
+            for one in [one for id in ids for one in _find(documents, id, version)]:
+                one.document.items[one.at] = REMOVED
         return [_removed(id, version) for id in ids]
 
     def disable(self, ids: Sequence[str]) -> list[str]:
-        with self._files() as files:
+        with self._documents() as documents:
             # All processors with the id are disabled, because otherwise another one would come into use.
-            for one in [one for id in ids for one in _find(files, id)]:
+            for one in [one for id in ids for one in _find(documents, id)]:
                 one.enable(False)
         return [f"{id} disabled" for id in ids]
 
     def enable(self, ids: Sequence[str], version: int | None = None) -> list[str]:
-        with self._files() as files:
-            for one in [self._to_enable(files, id, version) for id in ids]:
+        with self._documents() as documents:
+            for one in [self._to_enable(documents, id, version) for id in ids]:
                 one.enable(True)
         return [f"{id} enabled" for id in ids]
 
     @staticmethod
-    def _to_enable(files: Sequence[_EditedFile], id: str, version: int | None) -> _ItemInFile:
-        chosen, *others = _find(files, id, version)
-        others += [one for one in _find(files, id) if not one.is_(version) and one.item.get("enabled") is not False]
+    def _to_enable(documents: Sequence[_EditedItems], id: str, version: int | None) -> _EditedItem:
+        chosen, *others = _find(documents, id, version)
+        others += [one for one in _find(documents, id) if not one.is_(version) and one.item.get("enabled") is not False]
         if others:
-            where = ", ".join(dict.fromkeys(str(one.file.path) for one in (chosen, *others)))
+            where = ", ".join(dict.fromkeys(one.document.where for one in (chosen, *others)))
             hint = "disable them and enable one with --version, or remove all but one"
             raise PatternProcessorError(f"several processors have the id {id!r}", f"They are in {where}.", hint)
         return chosen
 
-    @contextmanager
-    def _files(self) -> Iterator[Sequence[_EditedFile]]:
-        """All files, for editing. At the end all of them are written, or none if one of them cannot be."""
-        with alone_in(self._folder()):
-            files = [_EditedFile.at(path) for path in paths_at(self.path)]
-            yield files
-            _write(files)
 
-    def _folder(self) -> Path:
-        """The folder in which files are changed."""
-        path = Path(os.path.realpath(self.path))
-        return path if path.is_dir() else path.parent
-
-
-@dataclass(frozen=True, slots=True)
-class _EditedFile:
-    """A file that is being edited.
-
-    :param document: the current content, or None if the file does not exist yet
-    :param items: the new items, with :data:`REMOVED` in place of each removed one
-    """
-
-    path: Path
-    document: Document | None
-    items: list[Any]
-
-    @classmethod
-    def at(cls, path: Path) -> _EditedFile:
-        document = _read(path)
-        return cls(path, document, list(document.items))
-
-    def content(self) -> bytes | None:
-        """The new content, or None if nothing has changed.
-
-        :raises PatternProcessorError: comments would be lost
-        """
-        yaml = self.path.suffix in YAML
-        if self.document is not None:
-            before = self.document.items
-            if len(before) == len(self.items) and all(map(is_, before, self.items)):
-                return None
-            if yaml and (text := edited(self.document, self.items)) is not None:
-                return text.encode()
-            if yaml and re.search(r"(^|\s)#", self.document.text):
-                raise PatternProcessorError(
-                    f"{self.path} seems to have comments, which would be lost", hint="edit it by hand"
-                )
-        return written([item for item in self.items if item is not REMOVED], yaml=yaml)
-
-
-class _ItemInFile(NamedTuple):
-    file: _EditedFile
+class _EditedItem(NamedTuple):
+    document: _EditedItems
     at: int
 
     @property
     def item(self) -> Any:
-        return self.file.items[self.at]
+        return self.document.items[self.at]
 
     def is_(self, version: int | None) -> bool:
         return version is None or self.item.get("version") == version
 
     def enable(self, enabled: bool) -> None:
         if self.item.get("enabled", True) is not enabled:
-            self.file.items[self.at] = {**self.item, "enabled": enabled}
+            self.document.items[self.at] = {**self.item, "enabled": enabled}
 
 
-def _find(files: Sequence[_EditedFile], id: str, version: int | None = None) -> list[_ItemInFile]:
-    found = [_ItemInFile(file, at) for file in files for at in range(len(file.items))]
+def _are_same(before: Sequence[Any], after: Sequence[Any]) -> bool:
+    """Whether no item was replaced."""
+    return len(before) == len(after) and all(map(is_, before, after))
+
+
+def _find(documents: Sequence[_EditedItems], id: str, version: int | None = None) -> list[_EditedItem]:
+    found = [_EditedItem(document, at) for document in documents for at in range(len(document.items))]
     templates = [one.item["id"] for one in found if is_template(one.item) and isinstance(_id_of(one.item), str)]
     found = [one for one in found if _id_of(one.item) == id and one.is_(version)]
     if not found:
@@ -311,31 +289,9 @@ def _find(files: Sequence[_EditedFile], id: str, version: int | None = None) -> 
     return found
 
 
-def _write(files: Sequence[_EditedFile]) -> None:
-    """Write all files, or none if comments would be lost in one of them."""
-    for file, content in [(file, file.content()) for file in files]:
-        if content is not None:
-            replace_file(file.path, content)
-
-
-def _rules_in(path: Path, *, alone: bool) -> Iterator[Rule]:
-    """Yield the rules of a file. A file that cannot be read is reported as an invalid rule, unless it is *alone*, because
-    there is then nothing else to show.
-    """
-    try:
-        text = _bytes_of(path)
-    except PatternProcessorError as error:
-        if alone:
-            raise
-        yield Rule(WHOLE, None, WRONG, str(path), error=error)
-        return
-    try:
-        document = read_document(text, path)
-    except PatternProcessorError as error:
-        yield Rule(WHOLE, None, WRONG, str(path), error=error)
-        return
+def _rules_in(document: Document, where: str) -> Iterator[Rule]:
     for number, (item, pointer) in enumerate(zip(document.items, document.pointers, strict=True), 1):
-        where, place = str(path), partial(_place_below, document, pointer)
+        place = partial(_place_below, document, pointer)
         if is_template(item):
             yield from _rules_of(item, expanded(item), where, place)
             continue
@@ -368,6 +324,123 @@ def _place_below(document: Document, pointer: str, rest: str) -> tuple[int, int]
     return document.place(pointer + rest)
 
 
+def _first_of_each(rules: Iterable[Rule]) -> list[Rule]:
+    """Mark all but the first of several enabled rules with the same id."""
+    found: list[Rule] = []
+    first: dict[str, Rule] = {}
+    for rule in rules:
+        other = first.setdefault(rule.id, rule) if rule.state == ON and _id_of(rule.item) == rule.id else rule
+        if other is not rule:
+            where = "" if other.where == rule.where else f", the other is in {other.where}"
+            rule = replace(rule, state=WRONG, twice=f"two processors have this id{where}")
+        found.append(rule)
+    return found
+
+
+def _id_of(item: Any) -> Any:
+    return item.get("id") if isinstance(item, Mapping) else None
+
+
+# ---------------------------------------------------------------------- files
+
+
+class FileRules(_ItemRules):
+    """Rules in a file, or in the files of a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def all(self) -> list[Rule]:
+        return _first_of_each(rule for path in paths_at(self.path) for rule in _rules_at(path, alone=path == self.path))
+
+    @contextmanager
+    def _document(self, *, plan: bool) -> Iterator[_EditedItems]:
+        if self.path.is_dir():
+            raise PatternProcessorError(
+                f"{self.path} is a folder", hint="copy the file into it, or add to a file in it"
+            )
+        with alone_in(self._folder()):
+            file = _EditedFile.at(self.path) if os.path.lexists(self.path) else _EditedFile.new(self.path)
+            yield file
+            if not plan:
+                _write([file])
+
+    @contextmanager
+    def _documents(self) -> Iterator[Sequence[_EditedItems]]:
+        with alone_in(self._folder()):
+            files = [_EditedFile.at(path) for path in paths_at(self.path)]
+            yield files
+            _write(files)
+
+    def _folder(self) -> Path:
+        """The folder in which files are changed."""
+        path = Path(os.path.realpath(self.path))
+        return path if path.is_dir() else path.parent
+
+
+@dataclass(slots=True)
+class _EditedFile(_EditedItems):
+    """A file that is being edited.
+
+    :param document: the current content, or None if the file does not exist yet
+    """
+
+    path: Path
+    document: Document | None
+
+    @classmethod
+    def at(cls, path: Path) -> _EditedFile:
+        document = _read(path)
+        return cls(str(path), list(document.items), path, document)
+
+    @classmethod
+    def new(cls, path: Path) -> _EditedFile:
+        return cls(str(path), [], path, None)
+
+    def content(self) -> bytes | None:
+        """The new content, or None if nothing has changed.
+
+        :raises PatternProcessorError: comments would be lost
+        """
+        yaml = self.path.suffix in YAML
+        if self.document is not None:
+            if _are_same(self.document.items, self.items):
+                return None
+            if yaml and (text := edited(self.document, self.items)) is not None:
+                return text.encode()
+            if yaml and re.search(r"(^|\s)#", self.document.text):
+                raise PatternProcessorError(
+                    f"{self.path} seems to have comments, which would be lost", hint="edit it by hand"
+                )
+        return written([item for item in self.items if item is not REMOVED], yaml=yaml)
+
+
+def _write(files: Sequence[_EditedFile]) -> None:
+    """Write all files, or none if comments would be lost in one of them."""
+    for file, content in [(file, file.content()) for file in files]:
+        if content is not None:
+            replace_file(file.path, content)
+
+
+def _rules_at(path: Path, *, alone: bool) -> Iterator[Rule]:
+    """Yield the rules of a file. A file that cannot be read is reported as an invalid rule, unless it is *alone*, because
+    there is then nothing else to show.
+    """
+    try:
+        text = _bytes_of(path)
+    except PatternProcessorError as error:
+        if alone:
+            raise
+        yield Rule(WHOLE, None, WRONG, str(path), error=error)
+        return
+    try:
+        document = read_document(text, path)
+    except PatternProcessorError as error:
+        yield Rule(WHOLE, None, WRONG, str(path), error=error)
+        return
+    yield from _rules_in(document, str(path))
+
+
 def _bytes_of(path: Path) -> bytes:
     try:
         return read_file(path)
@@ -383,8 +456,37 @@ def _read(path: Path) -> Document:
         raise PatternProcessorError(f"{path}: {error.message}", error.detail, error.hint) from None
 
 
-def _id_of(item: Any) -> Any:
-    return item.get("id") if isinstance(item, Mapping) else None
+# ---------------------------------------------------------------------- an endpoint
+
+
+class HttpRules(_ItemRules):
+    """Rules at the endpoint of a query. The set is replaced as a whole, and only if no other client has changed it."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+
+    def all(self) -> list[Rule]:
+        return list(_rules_in(self._read()[0], self.endpoint.shown))
+
+    @contextmanager
+    def _documents(self) -> Iterator[Sequence[_EditedItems]]:
+        with self._document(plan=False) as document:
+            yield [document]
+
+    @contextmanager
+    def _document(self, *, plan: bool) -> Iterator[_EditedItems]:
+        document, tag = self._read()
+        edited = _EditedItems(self.endpoint.shown, list(document.items))
+        yield edited
+        if not plan and not _are_same(document.items, edited.items):
+            self.endpoint.put_set(written([item for item in edited.items if item is not REMOVED]), tag)
+
+    def _read(self) -> tuple[Document, str | None]:
+        text, tag = self.endpoint.get_set()
+        try:
+            return read_document(text), tag
+        except PatternProcessorError as error:
+            raise PatternProcessorError(f"{self.endpoint.shown}: {error.message}", error.detail, error.hint) from None
 
 
 # ---------------------------------------------------------------------- a table
@@ -418,17 +520,23 @@ class _Target:
             self.table.insert().values({columns[name].name: _stored(v, columns[name]) for name, v in wanted.items()})
         )
 
-    def enable(self, enabled: bool, *where: sa.ColumnElement[bool]) -> int:
-        column = self.column("enabled")
-        change = self.table.update().where(*where).values({column.name: _stored(enabled, column)})
+    def changed(self, by: str | None) -> dict[str, Any]:
+        """The value that tells who changes a row, if the table has a column for it."""
+        return {"changed_by": by} if "changed_by" in self.form.names else {}
+
+    def enable(self, enabled: bool, by: str | None, *where: sa.ColumnElement[bool]) -> int:
+        values = {"enabled": enabled, **self.changed(by)}
+        columns = {name: self.column(name) for name in values}
+        change = self.table.update().where(*where)
+        change = change.values({columns[name].name: _stored(value, columns[name]) for name, value in values.items()})
         return self.connection.execute(change).rowcount
 
 
 class SqlRules(KeptRules):
     """Rules in a database table, which may have several versions of a rule."""
 
-    def __init__(self, database: Database, table: str) -> None:
-        self.database, self.table = database, table
+    def __init__(self, database: Database, table: str, by: str | None = None) -> None:
+        self.database, self.table, self.by = database, table, by
 
     def all(self) -> list[Rule]:
         try:
@@ -487,9 +595,14 @@ class SqlRules(KeptRules):
         except PatternProcessorError as error:
             return replace(rule, error=error)
 
-    def add(self, additions: Sequence[Addition]) -> list[str]:
+    def apply(self, additions: Sequence[Addition], removed: Sequence[str], *, plan: bool = False) -> list[str]:
         with self._target() as target:
-            return [self._add(target, new) for new in additions]
+            done = [self._add(target, new) for new in additions]
+            for id in removed:
+                self._remove(target, id)
+            if plan:
+                target.connection.rollback()
+        return [*done, *(_removed(id, None) for id in removed)]
 
     def _add(self, target: _Target, new: Addition) -> str:
         id, version = new.id, new.version
@@ -497,7 +610,7 @@ class SqlRules(KeptRules):
             raise PatternProcessorError(f"{new} has no version", None, "in a database, a template needs one")
         there = target.versions(id)
         if version in there:
-            if new.is_there(item_of(there[version])):
+            if new.is_there(item_of(there[version]), flag(there[version], "enabled", default=True)):
                 return f"{new} already exists"
             target.connection.execute(
                 target.table.delete().where(target.is_rule(id), target.column("version") == version)
@@ -528,7 +641,8 @@ class SqlRules(KeptRules):
                 "labels": item.get("labels") or None,
                 "parameters": item.get("parameters"),
                 "rows": item.get("rows"),
-                "enabled": without_flag(new.item)[1],
+                "enabled": new.enabled,
+                **target.changed(item.get("changedBy") or self.by),
             }
         )
         return f"{new} added"
@@ -536,16 +650,20 @@ class SqlRules(KeptRules):
     def remove(self, ids: Sequence[str], version: int | None = None) -> list[str]:
         with self._target() as target:
             for id in ids:
-                where = [target.is_rule(id), *([] if version is None else [target.column("version") == version])]
-                if target.connection.execute(target.table.delete().where(*where)).rowcount == 0:
-                    raise _unknown(id, version)
+                self._remove(target, id, version)
         return [_removed(id, version) for id in ids]
+
+    @staticmethod
+    def _remove(target: _Target, id: str, version: int | None = None) -> None:
+        where = [target.is_rule(id), *([] if version is None else [target.column("version") == version])]
+        if target.connection.execute(target.table.delete().where(*where)).rowcount == 0:
+            raise _unknown(id, version)
 
     def disable(self, ids: Sequence[str]) -> list[str]:
         with self._target() as target:
             for id in ids:
                 # All versions are disabled, because otherwise a lower one would come into use.
-                if target.enable(False, target.is_rule(id)) == 0:
+                if target.enable(False, self.by, target.is_rule(id)) == 0:
                     raise _unknown(id, None)
         return [f"{id} disabled" for id in ids]
 
@@ -554,15 +672,14 @@ class SqlRules(KeptRules):
             chosen = [self._enable(target, id, version) for id in ids]
         return [f"{id} version {number} enabled" for id, number in zip(ids, chosen, strict=True)]
 
-    @staticmethod
-    def _enable(target: _Target, id: str, version: int | None) -> int:
+    def _enable(self, target: _Target, id: str, version: int | None) -> int:
         versions = target.versions(id)
         chosen = max(versions, default=-1) if version is None else version
         if chosen not in versions:
             raise _unknown(id, version)
-        target.enable(True, target.is_rule(id), target.column("version") == chosen)
+        target.enable(True, self.by, target.is_rule(id), target.column("version") == chosen)
         if chosen < max(versions):
-            target.enable(False, target.is_rule(id), target.column("version") > chosen)
+            target.enable(False, self.by, target.is_rule(id), target.column("version") > chosen)
         return chosen
 
     @contextmanager

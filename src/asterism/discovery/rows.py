@@ -9,8 +9,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from asterism.discovery.polling import Items
 from asterism.errors import PatternProcessorError
-from asterism.rules.interfaces import Discovered, RefusedProcessor, processors_from
+from asterism.rules.interfaces import Discovered, RefusedProcessor
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 
 COLUMNS = (
@@ -29,6 +30,7 @@ COLUMNS = (
     "labels",
     "parameters",
     "rows",
+    "changed_by",
     "enabled",
 )
 FLIP_COLUMNS = ("uid", "class_name", "constructor_params")
@@ -46,10 +48,11 @@ _OTHERS = {"string": str, "java.lang.string": str, "boolean": bool}
 
 
 def processors_of(
-    rows: Sequence[Row], place: str | None = None, parameters: Sequence[Row] | None = None
+    rows: Sequence[Row], place: str | None, items: Items, parameters: Sequence[Row] | None = None
 ) -> list[Discovered]:
     """The processors in the rows of one id: the highest enabled version, and the rows that cannot be read.
 
+    :param items: reads the item; it has read the last item of this id
     :param parameters: of a template without rows of its own, those of the table of rows; None: there is no such table
     """
     refused: list[Discovered] = []
@@ -71,7 +74,7 @@ def processors_of(
         item = item_of(row)
     except PatternProcessorError as error:
         return [_refused(row, error, highest, place), *refused]
-    return [*processors_from([item], place, parameters=parameters), *refused]
+    return [*items.processors([item], place, parameters), *refused]
 
 
 def _refused(row: Row, error: PatternProcessorError, version: int | None, place: str | None) -> RefusedProcessor:
@@ -116,6 +119,7 @@ def item_of(row: Row) -> dict[str, Any]:
         "labels": _object(row, "labels"),
         "parameters": _object(row, "parameters"),
         "rows": _object(row, "rows"),
+        "changedBy": row.get("changed_by") or None,
     }
     return {name: value for name, value in found.items() if value is not None}
 

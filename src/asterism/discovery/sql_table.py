@@ -16,8 +16,18 @@ import sqlalchemy as sa
 from asterism.arguments import expect, expect_string
 from asterism.discovery.database import Database, parsed_url, shown_url
 from asterism.discovery.documents import MAX_TOTAL
-from asterism.discovery.polling import PollingDiscoverer
-from asterism.discovery.rows import COLUMNS, FLIP_COLUMNS, LONG, MAX_SHORT, Row, called, needs_parameters, processors_of
+from asterism.discovery.polling import Items, PollingDiscoverer
+from asterism.discovery.rows import (
+    COLUMNS,
+    FLIP_COLUMNS,
+    LONG,
+    MAX_SHORT,
+    Row,
+    called,
+    is_template_row,
+    needs_parameters,
+    processors_of,
+)
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.interfaces import (
     Discovered,
@@ -123,6 +133,7 @@ def rule_table(name: str) -> sa.Table:
         sa.Column("labels", sa.Text),
         sa.Column("parameters", sa.Text),
         sa.Column("rows", sa.Text),
+        sa.Column("changed_by", sa.String(200)),
         sa.Column("enabled", sa.Boolean, nullable=False, server_default=sa.true()),
         schema=schema,
     )
@@ -296,6 +307,8 @@ class SqlDiscoverer(PollingDiscoverer):
         self._found: dict[str | None, list[Discovered]] = {}
         self._templates: _RowDigests = {}
         """The templates whose rows are in the second table, with digests of these rows; None: there was no such table."""
+        self._items: dict[str | None, Items] = {}
+        """For each template, the rules that were read last."""
         self._parameters: dict[str | None, list[Row]] | None = None
         """The rows of that table, if there are such templates."""
         self._made: dict[str | None, tuple[str, ...]] = {}
@@ -328,6 +341,7 @@ class SqlDiscoverer(PollingDiscoverer):
             id: self._processors(form, id, grouped[id]) for id in changed if id in digests
         }
         self._digests, self._templates = digests, templates
+        self._items = {id: items for id, items in self._items.items() if id in digests}
         self._made = {uid: ids for uid, ids in self._made.items() if uid in digests}
         return without_duplicates(one for id in sorted(digests, key=str) for one in self._found[id])
 
@@ -377,7 +391,8 @@ class SqlDiscoverer(PollingDiscoverer):
         if form.is_flip:
             return self._created(id, rows)
         parameters = None if self._parameters is None else self._parameters.get(id, [])
-        return processors_of(rows, self.table, parameters)
+        items = self._items.setdefault(id, Items()) if any(map(is_template_row, rows)) else Items()
+        return processors_of(rows, self.table, items, parameters)
 
     def _created(self, uid: str, rows: Sequence[Row]) -> list[Discovered]:
         found: list[Discovered] = []

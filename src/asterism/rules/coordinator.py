@@ -23,6 +23,7 @@ from asterism.errors import AsterismError, PatternProcessorError, StateError, pr
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.discovery_status import (
     DISABLED,
+    EXPIRED,
     HEARTBEAT,
     IN_FORCE,
     INTERRUPTED,
@@ -38,6 +39,7 @@ from asterism.rules.discovery_status import (
     now_text,
 )
 from asterism.rules.durable_files import NotWrittenError
+from asterism.rules.history import ADMITTED, MAX_TEXT, HistoryEntry, changes
 from asterism.rules.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
@@ -57,6 +59,8 @@ KILL_LIST_INTERVAL = 2.0
 """Seconds between two reads of the kill list, and between two attempts to write what could not be written."""
 RESTART, MAX_RESTART = 1.0, 60.0
 """Seconds until a failed discoverer is replaced: the first delay and the longest."""
+MAX_UNWRITTEN = 10_000
+"""Entries of the history that wait because the store cannot be written; the oldest ones are dropped."""
 MAX_POLL_SECONDS = 120.0
 """Seconds after which a poll that has not returned is reported. The timeouts of discoverers, at most a minute, expire
 earlier.
@@ -110,6 +114,11 @@ class Coordinator(PatternProcessorManager):
         self._lines: deque[str] = deque(maxlen=MAX_LOG)
         self._problems: set[str] = set()
         """Operations that currently fail, and whose failure has been reported."""
+        self._history = store.history()
+        self._unwritten: deque[HistoryEntry] = deque(maxlen=MAX_UNWRITTEN)
+        """The entries of the history that could not be written yet."""
+        self._recorded = self._complete_history()
+        """Of the processors that were refused last, the reasons in the history."""
         self._written = 0.0
         self.status = Status(
             version=self._set.version,
@@ -239,6 +248,7 @@ class Coordinator(PatternProcessorManager):
             self._apply_kill_list()
             self._report_expired()
             with self._lock:
+                self._write_history()
                 if self._problems or time.monotonic() - self._written >= HEARTBEAT:
                     self._write_status()
 
@@ -314,8 +324,7 @@ class Coordinator(PatternProcessorManager):
             for one in self._expired_at(self.store.expired_until()):
                 if _expiry(one) not in self._expired:
                     self._expired.add(_expiry(one))
-                    line = f"pattern processors {self._set.version}: {one.id} version {one.version} has expired"
-                    self._tell(logging.INFO, printable(line))
+                    self._record([HistoryEntry(now_text(), self._set.version, EXPIRED, one.id, one.version)])
 
     def _expired_at(self, time: int) -> list[PatternProcessor]:
         """The processors of the newest set that have expired at this event time."""
@@ -349,6 +358,7 @@ class Coordinator(PatternProcessorManager):
             for one in refused:
                 if self.status.refused.get(one.id) != reasons[one.id]:
                     self._tell(logging.WARNING, f"refused: {one}")
+            self._record_refused(refused)
         out = self._named_by(killed, after)
         changed = [p.id for p in after] != list(before) or not all(_are_equal(before[p.id], p) for p in after)
         if not self._set.version or changed or out != self._set.killed:
@@ -359,18 +369,68 @@ class Coordinator(PatternProcessorManager):
                 self.store.write_used_versions(used)
                 self._knows_used = True
             self.store.put(new)
-            for name in sorted({*out} ^ {*self._set.killed}):
-                what = f"killed: {killed[name].reason}" if name in killed else "no longer killed"
-                self._tell(logging.INFO, printable(f"pattern processors {new.version}: {name} {what}"))
+            entries = [
+                HistoryEntry(now_text(), new.version, KILLED, name, reason=killed[name].reason)
+                if name in killed
+                else HistoryEntry(now_text(), new.version, ADMITTED, name)
+                for name in sorted({*out} ^ {*self._set.killed})
+            ]
             self._set, self._used = new, used
-            for line in _changes(new.version, before, {p.id: p for p in after}):
-                self._tell(logging.INFO, line)
+            self._record([*entries, *changes(new.version, before, {p.id: p for p in after})])
         if refused is not None:
             self._refused = list(refused)
         self._killed = self._published_with = killed
         self.status.processors = {processor.id: processor.version for processor in after}
         self.status.refused, self.status.killed = reasons, self._reasons()
         self._tell_states()
+
+    def _record(self, entries: Iterable[HistoryEntry]) -> None:
+        """Report entries in the log, and append them to the history."""
+        for entry in entries:
+            self._tell(logging.INFO, printable(f"pattern processors {entry.set}: {entry}"))
+            self._unwritten.append(entry)
+        self._write_history()
+
+    def _record_refused(self, refused: Sequence[RefusedProcessor]) -> None:
+        """Append the refusals that are new to the history. The log has them already."""
+        found = {one.id: one.error.message[:MAX_TEXT] for one in refused}
+        for one in refused:
+            if self._recorded.get(one.id) != found[one.id]:
+                place = None if one.place is None else one.place[:MAX_TEXT]
+                self._unwritten.append(
+                    HistoryEntry(
+                        now_text(), self._set.version, REFUSED, one.id, one.version, by=one.changed_by, place=place,
+                        reason=found[one.id],
+                    )
+                )  # fmt: skip
+        self._recorded = found
+        self._write_history()
+
+    def _write_history(self) -> None:
+        if self._unwritten:
+            with self._tried("write the history"):
+                self._history.append(self._unwritten)
+                self._unwritten.clear()
+
+    def _complete_history(self) -> dict[str, str]:
+        """Add the newest set to the history if the last run ended before it did so, and return the reasons of the processors
+        that were refused last.
+        """
+        reasons: dict[str, str] = {}
+        with self._tried("read the history", AsterismError):
+            last = self._history.last_entries()
+            for entry in last:
+                if entry.what == REFUSED:
+                    reasons[entry.id] = entry.reason or ""
+                else:
+                    reasons.pop(entry.id, None)
+            known = last[-1].set if last else 0
+            if known < self._set.version:
+                before = self.store.get(known).processors if known else ()
+                self._record(
+                    changes(self._set.version, {p.id: p for p in before}, {p.id: p for p in self._set.processors})
+                )
+        return reasons
 
     def _reasons(self) -> dict[str, str]:
         return {name: one.reason for name, one in self._killed.items()} | self._without
@@ -519,7 +579,7 @@ class Coordinator(PatternProcessorManager):
                 assert isinstance(item, PatternProcessor)
                 after[item.id] = item
                 continue
-            refused[item.id] = RefusedProcessor(item.id, error, item.version, item.place)
+            refused[item.id] = RefusedProcessor(item.id, error, item.version, item.place, changed_by=item.changed_by)
             if item.id in before:  # the last valid version stays in force
                 after.setdefault(item.id, before[item.id])
         texts = {item.text for item in found if isinstance(item, PatternProcessor)}
@@ -560,7 +620,7 @@ def _as_data(one: Discovered) -> Discovered:
     try:
         return found_at(one, one.place).as_data()
     except Exception as error:
-        return RefusedProcessor(one.id, _as_error(error), one.version, one.place)
+        return RefusedProcessor(one.id, _as_error(error), one.version, one.place, changed_by=one.changed_by)
 
 
 def _as_error(error: Exception) -> AsterismError:
@@ -576,21 +636,3 @@ def _expiry(one: PatternProcessor) -> tuple[str, int, int | None]:
 
 def _too_long() -> TimeoutError:
     return TimeoutError(f"a poll has not returned for more than {MAX_POLL_SECONDS:g} seconds")
-
-
-def _changes(
-    version: int, before: Mapping[str, PatternProcessor], after: Mapping[str, PatternProcessor]
-) -> Iterator[str]:
-    """One log line for each change."""
-    for name in [*after, *(name for name in before if name not in after)]:
-        old, new = before.get(name), after.get(name)
-        if old is not None and new is not None and old.version == new.version:
-            if old.labels != new.labels:
-                yield f"pattern processors {version}: {name} has other labels, version {new.version} continues"
-            if old.expires != new.expires:
-                until = "no longer expires" if new.expires is None else f"expires at {new.expires.isoformat()}"
-                yield f"pattern processors {version}: {name} {until}, version {new.version} continues"
-            continue
-        what = "removed" if new is None else "added" if old is None else "replaced"
-        versions = " -> ".join("-" if one is None else str(one.version) for one in (old, new))
-        yield f"pattern processors {version}: {name} {what}, version {versions}, accepted"

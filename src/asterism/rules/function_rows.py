@@ -32,12 +32,14 @@ class FunctionRows:
     results: pa.Array
 
     @classmethod
-    def from_answer(cls, name: str, matches: pa.Table, answer: Any, text_of: Callable[[Any], str]) -> FunctionRows:
+    def from_answer(
+        cls, name: str, matches: pa.Table, answer: Any, texts_of: Callable[[pa.Table], pa.Array]
+    ) -> FunctionRows:
         """
         :param name: the name of the function
         :param matches: what it got
         :param answer: what it returned: a table with the column ``match_id``, or with a row for each match
-        :param text_of: writes a row as JSON
+        :param texts_of: writes each row of a table as JSON
         :raises PatternProcessorError: it is neither
         """
         if not isinstance(answer, pa.Table):
@@ -59,8 +61,7 @@ class FunctionRows:
         order = np.argsort(match, kind="stable")
         match = match[order]
         first = np.searchsorted(match, match)
-        rows = answer.take(pa.array(order)).to_pylist()
-        return cls(match, np.arange(len(match)) - first, pa.array(map(text_of, rows), pa.string()))
+        return cls(match, np.arange(len(match)) - first, texts_of(answer.take(pa.array(order))))
 
     def of(self, rows: pa.Table) -> pa.Table:
         """The rows of the output, given a row for each match."""

@@ -16,7 +16,7 @@ from typing import Any
 from asterism.arguments import described
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.discovery_status import Status
-from asterism.rules.processor import MAX_ID, MAX_PROCESSORS, PatternProcessor, found_at
+from asterism.rules.processor import MAX_ID, MAX_PROCESSORS, PatternProcessor, found_at, is_name
 from asterism.rules.rule_templates import MAX_TOTAL, ExpandedRule, expanded, is_template
 from asterism.text.printable import one_line
 
@@ -31,6 +31,7 @@ class RefusedProcessor:
     :param place: where it was found: a file, a row, an address
     :param unidentified: whether the id is unknown. The item may then be any processor in force, so a list that contains it
         removes none.
+    :param changed_by: who made this version, if the source tells
     """
 
     id: str
@@ -38,6 +39,7 @@ class RefusedProcessor:
     version: int | None = None
     place: str | None = None
     unidentified: bool = False
+    changed_by: str | None = None
 
     def __str__(self) -> str:
         """Format the refusal as one line, for logs."""
@@ -266,7 +268,8 @@ def processor_from(item: Any, name: str, place: str | None = None) -> Discovered
             name = given_id if len(given_id) <= MAX_ID and given_id.isprintable() else one_line(given_id, MAX_ID)
         if isinstance(version, bool) or not isinstance(version, int):
             version = None
-        return RefusedProcessor(name, error, version, place, not given_id)
+        by = fields.get("changedBy")
+        return RefusedProcessor(name, error, version, place, not given_id, by if is_name(by) else None)
 
 
 def without_flag(item: Any) -> tuple[Any, bool]:
@@ -305,8 +308,9 @@ def duplicate(one: PatternProcessor, other: str | None) -> RefusedProcessor:
     """Refuse *one*, because a processor at the place *other* already has its id."""
     where = None if other in (None, one.place) else f"The other is in {other}."
     return RefusedProcessor(
-        one.id, PatternProcessorError(f"two processors have the id {one.id!r:.60}", where), one.version, one.place
-    )
+        one.id, PatternProcessorError(f"two processors have the id {one.id!r:.60}", where), one.version, one.place,
+        changed_by=one.changed_by,
+    )  # fmt: skip
 
 
 def good_first(found: Iterable[Discovered]) -> list[Discovered]:

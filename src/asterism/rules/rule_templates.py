@@ -13,8 +13,9 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -53,8 +54,10 @@ _BEFORE_OPERAND = """( [ { , = == <> != < <= > >= <=> + - * / % & | ^ ~ || ! AND
 _OPERAND_AFTER = frozenset(_BEFORE_OPERAND.split())
 """The tokens before an operand: whatever the value, the literal is then one operand."""
 _OPERAND_HINT = "price > :limit"
-_ROW_FIELDS = ("id", "enabled", "tests")
-_NOT_VERSIONED = ("id", "version", "labels", "expires", "enabled", "tests", "parameters", "rows")
+_ROW_FIELDS = ("id", "enabled", "changedBy", "tests")
+_COLUMNS = {"id": "id", "enabled": "enabled", "changedBy": "changed_by"}
+"""The fields of a row, and their columns in a table."""
+_NOT_VERSIONED = ("id", "version", "labels", "expires", "enabled", "changedBy", "tests", "parameters", "rows")
 """The fields of a rule on which its version does not depend."""
 _UNQUOTED = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 _ROWS_HINT = "rows: [{id: eu, limit: 1000}]; in a database, they can also be in a second table"
@@ -230,11 +233,10 @@ class RuleTemplate:
         """A rule, and its size in characters."""
         if not isinstance(row, Mapping):
             raise PatternProcessorError("a row must be an object", hint=_HINT)
-        if self.from_text:  # databases may change the case of column names
-            row = {**{str(name).lower(): value for name, value in row.items()}, **row}
-            row |= {name: row.get(name, row.get(name.lower())) for name in self.parameters}
+        if self.from_text:
+            row = self._as_json(row)
         known = (*self.parameters, *_ROW_FIELDS)
-        for name in () if self.from_text else row:
+        for name in row:
             if name not in known:
                 close = difflib.get_close_matches(str(name), known, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else None
@@ -244,16 +246,24 @@ class RuleTemplate:
         item: dict[str, Any] = _filled(self._fields, filler)
         del item["parameters"]
         item |= {"id": id, "version": version_of(item)}
-        enabled = _UNQUOTED.get(str(row["enabled"]).lower()) if self.from_text and row.get("enabled") else True
-        if not self.from_text:
-            enabled = row.get("enabled", True)
-        if not isinstance(enabled, bool):
+        if not isinstance(row.get("enabled", True), bool):
             raise PatternProcessorError("enabled must be true or false")
-        if not enabled:
+        if not row.get("enabled", True):
             item["enabled"] = False
-        if not self.from_text and row.get("tests") is not None:
+        if row.get("changedBy") is not None:
+            item["changedBy"] = row["changedBy"]
+        if row.get("tests") is not None:
             item["tests"] = _tests(item.get("tests"), row["tests"])
         return item, MAX_BYTES - filler.left
+
+    def _as_json(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """A row of a table, in which only the values of parameters are still strings."""
+        lower = {str(name).lower(): value for name, value in row.items()}  # databases may change the case of names
+        found = {name: row.get(name, lower.get(name.lower())) for name in self.parameters}
+        found |= {name: lower[column] for name, column in _COLUMNS.items() if lower.get(column) is not None}
+        if "enabled" in found:
+            found["enabled"] = _UNQUOTED.get(str(found["enabled"]).lower(), found["enabled"])
+        return found
 
     def _value(self, parameter: Parameter, given: Any) -> ParameterValue:
         if given is None:
@@ -269,7 +279,15 @@ def version_of(item: Mapping[str, Any]) -> int:
     >>> version_of({"id": "a/b", "sql": "PATTERN (A) DEFINE A AS x > 5", "labels": {"owner": "ann"}})
     965297371
     """
-    text = canonical_text({name: value for name, value in item.items() if name not in _NOT_VERSIONED})
+    # A file and a table may write the same rule differently.
+    fields = {name: value for name, value in item.items() if name not in _NOT_VERSIONED}
+    fields = {
+        name: value for name, value in fields.items() if value not in (None, False) and (name, value) != ("select", [])
+    }
+    if "timestamp" in fields:
+        with suppress(ValueError, OverflowError):
+            fields["timestamp"] = _in_utc(timestamp_of(fields["timestamp"]))
+    text = canonical_text(fields)
     return int.from_bytes(hashlib.sha256(text.encode(errors="backslashreplace")).digest()[:4], "big") >> 1
 
 
@@ -310,7 +328,7 @@ def _parameter(name: Any, given: Any) -> Parameter:
         raise PatternProcessorError(
             f"the name of a parameter must be letters, digits and underscores, at most {MAX_NAME}, not {name!r:.60}"
         )
-    if name.lower() in (*_ROW_FIELDS, "template"):
+    if name.lower() in ("template", "changed_by", *map(str.lower, _ROW_FIELDS)):
         raise PatternProcessorError(f"a parameter cannot be named {name!r}")
     default = None
     if isinstance(given, Mapping):
@@ -379,10 +397,12 @@ def _boolean(given: Any, from_text: bool) -> ParameterValue:
 def _timestamp(given: Any, from_text: bool) -> ParameterValue:
     if from_text and isinstance(given, str) and re.fullmatch(r"-?[0-9]{1,19}", given):
         given = int(given)
-    time = timestamp_of(given)
-    time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-    text = time.isoformat(" ")
+    text = _in_utc(timestamp_of(given))
     return ParameterValue(f"TIMESTAMP '{text}'", text, text)
+
+
+def _in_utc(time: datetime) -> str:
+    return (time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)).isoformat(" ")
 
 
 def _duration(given: Any, from_text: bool) -> ParameterValue:
