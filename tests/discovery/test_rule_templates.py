@@ -194,6 +194,7 @@ def test_over_http(tmp_path: Path) -> None:
         assert versions(manager.last)["high/eu"] == before["high/eu"]
         assert client.ask("GET", "/processors/high")[1] == changed
         assert client.status("PUT", "/processors/other", rule("other")) == 201
+        assert client.ask("GET", "/health")[1]["processors"] == 3
         status, answer, _ = client.ask("PUT", "/processors/high", template({"id": "eu", "limit": "many"}))
         assert status == 422
         expected = "template 'high', row 'eu': the parameter 'limit' must be a number, not 'many'"

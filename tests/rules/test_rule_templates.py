@@ -226,6 +226,17 @@ def test_the_rows_of_a_table_are_texts() -> None:
     assert str(wrong.error).startswith("template 'all', row 'r': the parameter 'n' must be a number, not 'many'")
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"), (-0.0, "0"), (-7, "(-7)"), (1.0, "1"), (1e3, "1000"), (0.1, "0.1"), (-1e-5, "(-0.00001)"),
+        (10**37, "1" + "0" * 37), (12345678901234567890123456789012345678, "12345678901234567890123456789012345678"),
+    ],
+)  # fmt: skip
+def test_numbers_are_written_with_all_their_digits(value: float, text: str) -> None:
+    assert sql_of("number", value) == text
+
+
 # ---------------------------------------------------------------------- what is refused
 
 
@@ -256,6 +267,7 @@ def test_a_template_that_cannot_be_used_refuses_its_rules_by_their_ids() -> None
         template([5]),
         {"id": "high", "parameters": {"limit": "number"}},
         {"parameters": {"limit": "number"}, "rows": []},
+        template([{"id": "r", "limit": 1}], id="x" * 201),
     ],
 )
 def test_rules_whose_ids_are_not_known_may_be_any(wrong: Json) -> None:

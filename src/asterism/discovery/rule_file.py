@@ -81,7 +81,8 @@ class RuleSet:
         self._used = _used_in(self._versions).with_(self._good())
 
     def __len__(self) -> int:
-        return len(self._items)
+        """The number of processors, including those of templates."""
+        return sum(len(_rule_ids(item)) for item in self._items.values())
 
     def get(self, id: str) -> bytes | None:
         """The text of a processor, or None if it does not exist."""

@@ -249,7 +249,8 @@ def processors_from(
 def refused_rule(rule: ExpandedRule, place: str | None) -> RefusedProcessor:
     """The refusal of a rule of a template that has an error."""
     assert rule.error is not None
-    return RefusedProcessor(one_line(rule.id, MAX_ID), rule.error, place=place, unidentified=not rule.identified)
+    id = rule.id if len(rule.id) <= MAX_ID and rule.id.isprintable() else one_line(rule.id, MAX_ID)
+    return RefusedProcessor(id, rule.error, place=place, unidentified=not rule.identified)
 
 
 def processor_from(item: Any, name: str, place: str | None = None) -> Discovered | None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 from sqlglot.tokenizer_core import TokenType
@@ -25,6 +25,7 @@ from asterism.errors import AsterismError, ExpressionSyntaxError, PatternProcess
 from asterism.expressions.parsing import MAX_TEXT, tokenize
 from asterism.rules.processor import (
     DURATION_UNITS,
+    MAX_ID,
     MAX_PROCESSORS,
     MAX_SQL,
     canonical_text,
@@ -161,7 +162,12 @@ def expanded(item: Mapping[str, Any], rows: Sequence[Mapping[str, Any]] | None =
 
 def _ids(template: str, rows: Any) -> list[tuple[str, bool]]:
     """The ids of the rules of a template that cannot be used, and whether each is known."""
-    if not template or not isinstance(rows, Sequence) or isinstance(rows, str) or len(rows) > MAX_PROCESSORS:
+    if (
+        not 0 < len(template) <= MAX_ID
+        or not isinstance(rows, Sequence)
+        or isinstance(rows, str)
+        or len(rows) > MAX_PROCESSORS
+    ):
         return []
     return [_id_of(template, number, row) for number, row in enumerate(rows, 1)]
 
@@ -188,8 +194,8 @@ class RuleTemplate:
 
     def __init__(self, fields: Mapping[str, Any], *, from_text: bool = False) -> None:
         self.id, self.from_text = fields.get("id"), from_text
-        if not isinstance(self.id, str) or not self.id:
-            raise PatternProcessorError("a template needs 'id'")
+        if not isinstance(self.id, str) or not 0 < len(self.id) <= MAX_ID:
+            raise PatternProcessorError(f"a template needs an 'id', a string of up to {MAX_ID} characters")
         if "version" in fields:
             check_version(fields["version"])
         self.parameters = _parameters(fields.get("parameters"))
@@ -368,11 +374,12 @@ def _number(given: Any, from_text: bool) -> ParameterValue:
     if not re.fullmatch(r"[-+0-9.eE]+", text, re.ASCII):
         raise ValueError
     number = Decimal(text)
-    _, digits, exponent = number.normalize().as_tuple()
+    number = number.normalize(Context(prec=MAX_VALUE))
+    _, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
     if len(digits) + abs(exponent) > MAX_NUMBER:
         raise ValueError
-    text = f"{number.normalize():f}"
+    text = f"{number:f}"
     plain = int(text) if exponent >= 0 else float(text)
     text = "0" if number == 0 else text
     return ParameterValue(f"({text})" if text.startswith("-") else text, plain, plain)
