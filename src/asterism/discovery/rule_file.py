@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from asterism.discovery.documents import MAX_BYTES, read_document, unreadable
+from asterism.discovery.polling import Items
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.expressions.aggregates import check_measure
 from asterism.expressions.names import check_names
@@ -20,7 +21,7 @@ from asterism.patterns.conditions import SqlCondition
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import PatternSequence
 from asterism.rules.durable_files import NotWrittenError, replace_file
-from asterism.rules.interfaces import Discovered, RefusedProcessor, processors_from, without_flag
+from asterism.rules.interfaces import Discovered, RefusedProcessor, without_flag
 from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor
 from asterism.rules.rule_templates import ExpandedRule, expanded, is_template
 from asterism.rules.used_versions import UsedVersions
@@ -69,6 +70,9 @@ class RuleSet:
         self._is_certain = True
         """Whether the current content is certain to be on disk, even after a power failure."""
         self._items: dict[str, Any] = {}
+        self._texts: dict[str, bytes] = {}
+        """The items as text."""
+        self._read = Items()
         self._usable: dict[str, tuple[bytes, list[PatternProcessor]]] = {}
         """For each id, the text of a valid item and its processors (one, unless it is a template), because most items of a set
         are put unchanged.
@@ -77,7 +81,8 @@ class RuleSet:
             if not _id_of(item) or _id_of(item) in self._items:
                 raise PatternProcessorError(f"{path} has a processor without an id")
             self._items[_id_of(item)] = item
-        self.text = self._written(self._items)
+            self._texts[_id_of(item)] = _text_of(item)
+        self.text = _written(self._texts)
         self._used = _used_in(self._versions).with_(self._good())
 
     def __len__(self) -> int:
@@ -86,13 +91,12 @@ class RuleSet:
 
     def get(self, id: str) -> bytes | None:
         """The text of a processor, or None if it does not exist."""
-        item = self._items.get(id)
-        return None if item is None else _text_of(item)
+        return self._texts.get(id)
 
     def processors(self) -> list[Discovered]:
         with self._lock:
             items = list(self._items.values())
-        return processors_from(items, str(self.path))
+        return self._read.processors(items, str(self.path))
 
     def put(self, id: str, item: Any, condition: Precondition = lambda text: True) -> bool:
         """Put one processor, and return whether it is new.
@@ -195,7 +199,8 @@ class RuleSet:
         if len(ids) > MAX_PROCESSORS:
             raise PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
         _refuse_duplicate(ids)
-        text = self._written(items)
+        texts = {id: self._texts[id] if item is self._items.get(id) else _text_of(item) for id, item in items.items()}
+        text = _written(texts)
         if len(text) > MAX_BYTES:
             raise TooLargeError(
                 f"the set would be too large: {len(text)} bytes (limit {MAX_BYTES})",
@@ -213,19 +218,19 @@ class RuleSet:
                 self._is_certain = False
                 with suppress(OSError):
                     if self.path.read_bytes() == text:  # a restart would read this content, so it is the current one
-                        self._items, self.text, self._used = items, text, used
+                        self._items, self._texts, self.text, self._used = items, texts, text, used
                 raise
-        self._items, self.text, self._used = items, text, used
+        self._items, self._texts, self.text, self._used = items, texts, text, used
         usable = {one.id: one for one in found}
         for id, item in items.items():
             if (id in usable or is_template(item)) and usable.keys() >= set(_rule_ids(item)):
-                self._usable[id] = _text_of(item), [usable[one] for one in _rule_ids(item)]
+                self._usable[id] = texts[id], [usable[one] for one in _rule_ids(item)]
         self._usable = {id: one for id, one in self._usable.items() if id in items}
 
-    @staticmethod
-    def _written(items: Mapping[str, Any]) -> bytes:
-        """Write items without indentation, one per line, so that a set of the maximum request size fits."""
-        return b'{"processors": [' + b",".join(b"\n" + _text_of(items[id]) for id in sorted(items)) + b"\n]}\n"
+
+def _written(texts: Mapping[str, bytes]) -> bytes:
+    """A set without indentation, one item per line, so that a set of the maximum request size fits."""
+    return b'{"processors": [' + b",".join(b"\n" + texts[id] for id in sorted(texts)) + b"\n]}\n"
 
 
 def _items_in(path: Path) -> Sequence[Any]:
