@@ -423,3 +423,39 @@ def test_hostile_ids_and_labels_are_data(source: str) -> None:
         checked = client.good("POST", "/api/check", {"text": found["versions"][0]["text"]})
         assert "<img" not in checked["drawing"]
         client.good("POST", "/api/remove", {"id": id, "version": 1, "tag": found["tag"]})
+
+
+def test_rules_of_a_template_are_shown_and_not_edited(tmp_path: Path) -> None:
+    path = tmp_path / "rules.json"
+    sql = "PARTITION BY user PATTERN (A) DEFINE A AS price > :limit"
+    template = {
+        "id": "large",
+        "parameters": {"limit": "number"},
+        "rows": [{"id": "uk", "limit": 8}, {"id": "de", "limit": 9}],
+    }
+    template |= {"sql": sql}
+    path.write_text(json.dumps([template, rule()]))
+    client = Asker(application(str(path)))
+    first, second, pair = client.good("GET", "/api/rules")["rules"]
+    assert [(one["id"], one["template"], one["kind"]) for one in (first, second)] == [
+        ("large/uk", "large", "sql"), ("large/de", "large", "sql"),
+    ]  # fmt: skip
+    assert pair["template"] is None
+    found = client.good("POST", "/api/rule", {"id": "large/uk"})
+    assert "price > 8" in found["versions"][0]["text"]
+    for action, fields in (
+        ("disable", {}),
+        ("remove", {"version": None}),
+        ("save", {"text": found["versions"][0]["text"]}),
+    ):
+        status, answer = client.ask("POST", f"/api/{action}", {"id": "large/uk", "tag": found["tag"], **fields})
+        assert (status, answer["error"]["message"]) == (422, "'large/uk' is a rule of the template 'large'")
+    [problem] = client.good("POST", "/api/check", {"text": json.dumps(template)})["problems"]
+    assert "template" in problem["message"]
+    # For programs, a template is one item.
+    assert client.good("GET", "/processors") == {"processors": [template, rule()]}
+    changed = template | {"rows": [{"id": "uk", "limit": 7}]}
+    assert client.ask("PUT", "/processors", [changed | {"rows": [{"id": "uk", "limit": "x"}]}])[0] == 422
+    assert client.good("PUT", "/processors", [changed])["done"][-1] == "pair removed"
+    assert [one["id"] for one in client.good("GET", "/api/rules")["rules"]] == ["large/uk"]
+    assert client.ask("DELETE", "/processors/large") == (204, None)

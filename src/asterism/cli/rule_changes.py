@@ -96,12 +96,14 @@ def apply(files: str, source: str, table: str, plan: bool, prune: bool) -> None:
             sys.exit(1)
         kept = rules_of(source, table)
         found = differences(_existing(kept), rules_of(files, table).all())
-        stay = [] if prune else [one for one in found if one.new is None]
+        # A template is replaced with all its rows.
+        replaced = {one.id for one in additions}
+        stay = [] if prune else [one for one in found if one.new is None and _item_of(one.old) not in replaced]
         found = [one for one in found if one not in stay]
-        changed = {one.id for one in found}
-        removed = [one.id for one in found if one.new is None]
+        changed = {_item_of(one.new or one.old) for one in found}
+        removed = {_item_of(one.old) for one in found if one.new is None} - replaced
         # Also for a plan, so that it fails if the change would.
-        _apply(kept, [one for one in additions if one.processor.id in changed], removed, plan=plan)
+        _apply(kept, [one for one in additions if one.id in changed], sorted(removed), plan=plan)
         for one in found:
             _show([str(one)])
             if plan and one.old is not None and one.new is not None:
@@ -111,6 +113,12 @@ def apply(files: str, source: str, table: str, plan: bool, prune: bool) -> None:
         click.echo(_summary(found, done=not plan))
     if plan and found:
         sys.exit(1)
+
+
+def _item_of(rule: Rule | None) -> str:
+    """The id of a rule, or of its template."""
+    assert rule is not None
+    return rule.id if rule.template is None else str(rule.template.get("id"))
 
 
 def _existing(kept: KeptRules) -> list[Rule]:
@@ -142,7 +150,12 @@ def rollback(source: str, table: str, id: str, version: int, checkpoint: str | N
     """
     with errors_explained():
         kept = rules_of(source, table)
-        if any(rule.id == id and rule.version == version for rule in kept.all()):
+        there = kept.all()
+        template = next((rule.template for rule in there if rule.id == id and rule.template is not None), None)
+        if template is not None:
+            problem = f"{id!r} is a rule of the template {str(template.get('id'))!r:.220}"
+            raise PatternProcessorError(problem, hint="change its row: the earlier values give the earlier version")
+        if any(rule.id == id and rule.version == version for rule in there):
             done = kept.enable([id], version)
         else:
             done = kept.add([_earlier(id, version, checkpoint)])

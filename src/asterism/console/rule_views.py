@@ -27,6 +27,7 @@ from asterism.row_patterns.reading import read
 from asterism.rules.clauses import clause_of
 from asterism.rules.interfaces import without_flag
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.rule_templates import expanded, is_template
 from asterism.rules.validation import CheckedProcessor, Problem, check_processor, summary_of
 from asterism.text.printable import one_line
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
@@ -153,12 +154,28 @@ class ConsoleRules:
             return self.unlocked_set()
 
     def unlocked_set(self) -> list[Mapping[str, Any]]:
-        """:meth:`set`, during a change."""
-        return [rule.item for rule in self._all() if rule.state == ON and isinstance(rule.item, Mapping)]
+        """:meth:`set`, during a change. A template is an item of its own, without its rules."""
+        found: dict[int, Mapping[str, Any]] = {}
+        for rule in self._all():
+            item = rule.item if rule.template is None else rule.template
+            is_used = rule.state == ON if rule.template is None else without_flag(item)[1]
+            if is_used and isinstance(item, Mapping):
+                found.setdefault(id(item), item)
+        return list(found.values())
 
     def _view(self, rule: Rule) -> dict[str, Any]:
         key = _text_of(
-            [rule.id, rule.version, rule.state, rule.where, rule.item, rule.call, rule.twice, str(rule.error)]
+            [
+                rule.id,
+                rule.version,
+                rule.state,
+                rule.where,
+                rule.item,
+                rule.call,
+                rule.twice,
+                str(rule.error),
+                _stored_id(rule),
+            ]
         )
         found = self._views.get(key)
         if found is None:
@@ -184,6 +201,11 @@ class ConsoleRules:
                 hint="write one rule: id: ..., version: ..., and pattern: or sql:",
             )
         item = document.items[0]
+        if is_template(item):
+            return _unreadable(
+                "this is a template, and the console edits one rule at a time",
+                hint="edit the file, or use `asterism rules apply`",
+            )
         checked = check_processor(item, document.place, self.schema(PATIENCE), self.semantics)
         if not self._keeps_tests and isinstance(item, Mapping) and item.get("tests"):
             lost = Problem(*document.place("/tests"), "a database does not store the tests of a rule")
@@ -243,18 +265,32 @@ class ConsoleRules:
 
         :raises InvalidRuleError: it is not a valid rule
         """
-        checked = CheckedText(
-            item, check_processor(item, lambda pointer: (1, 1), self.schema(PATIENCE), self.semantics)
-        )
-        processor = checked.checked.processor
-        if processor is None:
-            raise InvalidRuleError(checked)
-        addition = _addition(item, processor, author)
+        addition = self._checked_addition(item, author)
         with self._lock:
             self._found = (0.0, [])
-            versions = [rule for rule in self._all() if rule.id == processor.id]
+            versions = [rule for rule in self._all() if _stored_id(rule) == addition.id]
             done = self._edit(author, lambda kept: kept.add([addition]), versions)
-        return {"id": processor.id, "version": processor.version, "done": done}
+        return {"id": addition.id, "version": addition.version, "done": done}
+
+    def _checked_addition(self, item: Any, author: str | None) -> Addition:
+        """A rule or a template as it is to be added.
+
+        :raises InvalidRuleError: it, or a rule of the template, is invalid
+        """
+        items = [item]
+        if is_template(item):
+            rules = expanded(item)
+            error = next((rule.error for rule in rules if rule.error is not None), None)
+            if error is not None:
+                raise error
+            items = [rule.item for rule in rules]
+        processor = None
+        for one in items:
+            checked = check_processor(one, lambda pointer: (1, 1), self.schema(PATIENCE), self.semantics)
+            processor = checked.processor
+            if processor is None:
+                raise InvalidRuleError(CheckedText(item, checked))
+        return _addition(item, None if is_template(item) else processor, author)
 
     def put_set(self, items: Sequence[Any], is_expected: Callable[[], bool], author: str | None) -> list[str]:
         """Replace all rules, or none.
@@ -265,20 +301,21 @@ class ConsoleRules:
         """
         additions = []
         for number, item in enumerate(items, 1):
-            checked = check_processor(item, lambda pointer: (1, 1), self.schema(PATIENCE), self.semantics)
-            if checked.processor is None:
-                problem = checked.problems[0]
+            try:
+                additions.append(self._checked_addition(item, author))
+            except InvalidRuleError as error:
+                problem = error.checked.checked.problems[0]
                 id = item.get("id") if isinstance(item, Mapping) else None
                 raise PatternProcessorError(
                     f"rule {number} ({id!r:.220}): {problem.message}", problem.detail, problem.hint
-                )
-            additions.append(_addition(item, checked.processor, author))
-        new = {one.processor.id for one in additions}
+                ) from None
+        new = {one.id for one in additions}
         if len(new) < len(additions):
             raise PatternProcessorError("two rules have the same id")
         with self._lock:
             self._found = (0.0, [])
-            removed = list(dict.fromkeys(rule.id for rule in self._all() if rule.id not in new))
+            there = dict.fromkeys(map(_stored_id, self._all()))
+            removed = [id for id in there if id not in new]
             if not is_expected():
                 raise ChangedError("the rules have been changed in the meantime", hint="read them again")
             return self._edit(author, lambda kept: kept.apply(additions, removed))
@@ -347,6 +384,11 @@ class ConsoleRules:
             else:
                 problem = "already exists" if tag is None else "has been changed in the meantime"
             raise ChangedError(f"the rule {id!r:.220} {problem}", hint="load it again, and repeat the change")
+        for rule in versions:
+            if rule.template is not None:
+                raise PatternProcessorError(
+                    f"{id!r:.220} is a rule of the template {_stored_id(rule)!r:.220}", hint="change the template"
+                )
         return versions
 
     def _place_for(self, versions: Sequence[Rule] | None) -> str:
@@ -366,11 +408,18 @@ def _unreadable(message: str, detail: str | None = None, hint: str | None = None
     return CheckedText(None, CheckedProcessor(None, [Problem(line, column, message, detail, hint)]))
 
 
-def _addition(item: Mapping[str, Any], processor: PatternProcessor, author: str | None) -> Addition:
+def _stored_id(rule: Rule) -> str:
+    """The id of a rule, or that of its template."""
+    return rule.id if rule.template is None else str(rule.template.get("id"))
+
+
+def _addition(item: Mapping[str, Any], processor: PatternProcessor | None, author: str | None) -> Addition:
     """The rule to add. Its author is whoever adds it, not somebody whom its text names."""
     item = {name: value for name, value in item.items() if name != "changedBy"}
     if author is not None:
         item["changedBy"] = author
+    if processor is None:
+        return Addition(item)
     return Addition(item, replace(processor, version=item["version"], changed_by=author))
 
 
@@ -392,6 +441,7 @@ def _view_of(rule: Rule) -> dict[str, Any]:
         "state": rule.state,
         "where": rule.where,
         "kind": None,
+        "template": None if rule.template is None else _stored_id(rule),
     }
     if rule.call is not None:
         name, parameters = rule.call

@@ -155,7 +155,7 @@ class Application:
         [item] = document.items
         new = self.rules.put(id, item, precondition(request))
         self._changed.set()
-        return json_answer({"id": id, "version": item["version"]}, 201 if new else 200)
+        return json_answer({"id": id, "version": item.get("version")}, 201 if new else 200)
 
     def _put_all(self, request: Request, body: bytes) -> Answer:
         document = read_document(body)

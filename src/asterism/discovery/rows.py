@@ -9,8 +9,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from asterism.discovery.polling import Items
 from asterism.errors import PatternProcessorError
-from asterism.rules.interfaces import Discovered, RefusedProcessor, processor_from
+from asterism.rules.interfaces import Discovered, RefusedProcessor
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 
 COLUMNS = (
@@ -27,11 +28,13 @@ COLUMNS = (
     "suppress",
     "expires",
     "labels",
+    "parameters",
+    "rows",
     "changed_by",
     "enabled",
 )
 FLIP_COLUMNS = ("uid", "class_name", "constructor_params")
-LONG = {"pattern", "sql", "key", "select", "labels", "constructor_params"}
+LONG = {"pattern", "sql", "key", "select", "labels", "parameters", "rows", "constructor_params"}
 """The columns that may contain long strings."""
 MAX_SHORT = 1_000  # characters in the other columns
 
@@ -44,8 +47,14 @@ _FLOATS = {"float": (2 - 2**-23) * 2.0**127, "double": sys.float_info.max}
 _OTHERS = {"string": str, "java.lang.string": str, "boolean": bool}
 
 
-def processors_of(rows: Sequence[Row], place: str | None = None) -> list[Discovered]:
-    """The processors in the rows of one id: the highest enabled version, and the rows that cannot be read."""
+def processors_of(
+    rows: Sequence[Row], place: str | None, items: Items, parameters: Sequence[Row] | None = None
+) -> list[Discovered]:
+    """The processors in the rows of one id: the highest enabled version, and the rows that cannot be read.
+
+    :param items: reads the item; it has read the last item of this id
+    :param parameters: of a template without rows of its own, those of the table of rows; None: there is no such table
+    """
     refused: list[Discovered] = []
     enabled: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
@@ -53,28 +62,33 @@ def processors_of(rows: Sequence[Row], place: str | None = None) -> list[Discove
             if flag(row, "enabled", default=True):
                 enabled[version_of(row)].append(row)
         except PatternProcessorError as error:
-            refused.append(RefusedProcessor(str(row["id"]), error, place=place))
+            refused.append(_refused(row, error, None, place))
     if not enabled:
         return refused
     highest = max(enabled)
     row, *others = enabled[highest]
     if others:
         twice = PatternProcessorError(f"{1 + len(others)} rows have this version")
-        return [RefusedProcessor(str(row["id"]), twice, highest, place), *refused]
-    return [discovered_in(row, place), *refused]
-
-
-def discovered_in(row: Row, place: str | None = None) -> Discovered:
-    """The processor in a row, enabled or not, or the reason why there is none."""
-    version = None
+        return [_refused(row, twice, highest, place), *refused]
     try:
-        version = version_of(row)
         item = item_of(row)
     except PatternProcessorError as error:
-        return RefusedProcessor(str(row["id"]), error, version, place)
-    found = processor_from(item, "NULL", place)
-    assert found is not None, "the item does not say that it is disabled"
-    return found
+        return [_refused(row, error, highest, place), *refused]
+    return [*items.processors([item], place, parameters), *refused]
+
+
+def _refused(row: Row, error: PatternProcessorError, version: int | None, place: str | None) -> RefusedProcessor:
+    # The ids of the rules of a template are not known.
+    return RefusedProcessor(str(row["id"]), error, version, place, unidentified=is_template_row(row))
+
+
+def is_template_row(row: Row) -> bool:
+    return bool(row.get("parameters") or row.get("rows"))
+
+
+def needs_parameters(row: Row) -> bool:
+    """Whether it is a template whose rows are in the table of rows."""
+    return bool(row.get("parameters")) and not row.get("rows")
 
 
 def item_of(row: Row) -> dict[str, Any]:
@@ -103,6 +117,8 @@ def item_of(row: Row) -> dict[str, Any]:
         "suppress": _suppress(row),
         "expires": _time(row, "expires"),
         "labels": _object(row, "labels"),
+        "parameters": _object(row, "parameters"),
+        "rows": _object(row, "rows"),
         "changedBy": row.get("changed_by") or None,
     }
     return {name: value for name, value in found.items() if value is not None}

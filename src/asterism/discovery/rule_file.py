@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from asterism.patterns.sequence import PatternSequence
 from asterism.rules.durable_files import NotWrittenError, replace_file
 from asterism.rules.interfaces import Discovered, RefusedProcessor, without_flag
 from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor
+from asterism.rules.rule_templates import ExpandedRule, expanded, is_template
 from asterism.rules.used_versions import UsedVersions
 from asterism.rules.validation import check_clause, parse_sql
 
@@ -71,8 +73,10 @@ class RuleSet:
         self._texts: dict[str, bytes] = {}
         """The items as text."""
         self._read = Items()
-        self._usable: dict[str, tuple[bytes, PatternProcessor]] = {}
-        """For each id, the text of a valid item and its processor, because most items of a set are put unchanged."""
+        self._usable: dict[str, tuple[bytes, list[PatternProcessor]]] = {}
+        """For each id, the text of a valid item and its processors (one, unless it is a template), because most items of a set
+        are put unchanged.
+        """
         for item in _items_in(path):
             if not _id_of(item) or _id_of(item) in self._items:
                 raise PatternProcessorError(f"{path} has a processor without an id")
@@ -82,7 +86,8 @@ class RuleSet:
         self._used = _used_in(self._versions).with_(self._good())
 
     def __len__(self) -> int:
-        return len(self._items)
+        """The number of processors, including those of templates."""
+        return sum(len(_rule_ids(item)) for item in self._items.values())
 
     def get(self, id: str) -> bytes | None:
         """The text of a processor, or None if it does not exist."""
@@ -105,9 +110,9 @@ class RuleSet:
         found = self._found(item)
         with self._lock:
             _require(condition, self.get(id))
-            self._check(found)
+            self._check(item, found)
             new = id not in self._items
-            self._write(self._items | {id: item}, [found])
+            self._write(self._items | {id: item}, found)
         return new
 
     def put_all(self, items: Sequence[Any], condition: Precondition = lambda text: True) -> Report:
@@ -115,6 +120,7 @@ class RuleSet:
         nothing is removed.
         """
         accepted: dict[str, Any] = {}
+        taken: set[str] = set()
         usable: list[PatternProcessor] = []
         refused: list[RefusedProcessor] = []
         too_many = len(items) > MAX_PROCESSORS
@@ -127,11 +133,12 @@ class RuleSet:
                 try:
                     if isinstance(found, AsterismError):
                         raise found
-                    self._check(found)
-                    if found.id in accepted:
-                        raise PatternProcessorError(f"two processors have the id {found.id!r:.60}")
-                    accepted[found.id] = item
-                    usable.append(found)
+                    self._check(item, found)
+                    ids = _rule_ids(item)
+                    _refuse_duplicate([*ids, *taken.intersection(ids)])
+                    taken.update(ids)
+                    accepted[_id_of(item)] = item
+                    usable += found
                 except AsterismError as error:
                     id, version = _id_of(item), item.get("version") if isinstance(item, Mapping) else None
                     version = version if isinstance(version, int) else None
@@ -159,12 +166,14 @@ class RuleSet:
     def _good(self) -> Iterator[PatternProcessor]:
         for item in self._items.values():
             with suppress(AsterismError):  # it is refused when it is used
-                yield _processor(item)
+                yield from _processors(item)
 
-    def _check(self, found: PatternProcessor) -> None:
-        """:raises ConflictError: the version was used for another definition"""
-        if self._used.check(found) is not None:
-            there = self._items.get(found.id)
+    def _check(self, item: Any, processors: Sequence[PatternProcessor]) -> None:
+        """:raises ConflictError: the version of a processor was used for another definition"""
+        for found in processors:
+            if self._used.check(found) is None:
+                continue
+            there = self._items.get(_id_of(item))
             is_there = there is not None and there.get("version") == found.version
             raise ConflictError(
                 f"version {found.version} of {found.id!r} {'already exists' if is_there else 'existed before'}, "
@@ -175,19 +184,21 @@ class RuleSet:
                 "raise the version",
             )
 
-    def _tried(self, item: Any) -> PatternProcessor | AsterismError:
+    def _tried(self, item: Any) -> list[PatternProcessor] | AsterismError:
         try:
             return self._found(item)
         except AsterismError as error:
             return error
 
-    def _found(self, item: Any) -> PatternProcessor:
+    def _found(self, item: Any) -> list[PatternProcessor]:
         text, found = self._usable.get(_id_of(item), (b"", None))
         return found if found is not None and text == _text_of(item) else _usable(item)
 
     def _write(self, items: dict[str, Any], found: Sequence[PatternProcessor] = ()) -> None:
-        if len(items) > MAX_PROCESSORS:
+        ids = [id for item in items.values() for id in _rule_ids(item)]
+        if len(ids) > MAX_PROCESSORS:
             raise PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
+        _refuse_duplicate(ids)
         texts = {id: self._texts[id] if item is self._items.get(id) else _text_of(item) for id, item in items.items()}
         text = _written(texts)
         if len(text) > MAX_BYTES:
@@ -210,8 +221,11 @@ class RuleSet:
                         self._items, self._texts, self.text, self._used = items, texts, text, used
                 raise
         self._items, self._texts, self.text, self._used = items, texts, text, used
-        usable = self._usable | {one.id: (texts[one.id], one) for one in found}
-        self._usable = {id: one for id, one in usable.items() if id in items}
+        usable = {one.id: one for one in found}
+        for id, item in items.items():
+            if (id in usable or is_template(item)) and usable.keys() >= set(_rule_ids(item)):
+                self._usable[id] = texts[id], [usable[one] for one in _rule_ids(item)]
+        self._usable = {id: one for id, one in self._usable.items() if id in items}
 
 
 def _written(texts: Mapping[str, bytes]) -> bytes:
@@ -264,20 +278,59 @@ def _require(condition: Precondition, text: bytes | None) -> None:
         )
 
 
-def _processor(item: Any) -> PatternProcessor:
-    return PatternProcessor.from_dict(without_flag(item)[0])
+def _processors(item: Any) -> list[PatternProcessor]:
+    """:raises AsterismError: a processor cannot be used"""
+    found = []
+    for rule in expanded(item) if is_template(item) else [ExpandedRule("", item)]:
+        if rule.error is not None:
+            raise rule.error
+        with _of_rule(rule):
+            found.append(PatternProcessor.from_dict(without_flag(rule.item)[0]))
+    return found
+
+
+@contextmanager
+def _of_rule(rule: ExpandedRule) -> Iterator[None]:
+    """Name a rule of a template in errors."""
+    try:
+        yield
+    except AsterismError as error:
+        if not rule.id:
+            raise
+        raise PatternProcessorError(f"{rule.id:.220}: {error.message}", error.detail, error.hint) from None
+
+
+def _rule_ids(item: Any) -> list[str]:
+    """The ids of the processors of a valid item."""
+    if not is_template(item):
+        return [_id_of(item)]
+    rows = item.get("rows")
+    return [f"{_id_of(item)}/{_id_of(row)}" for row in rows] if isinstance(rows, list) else []
+
+
+def _refuse_duplicate(ids: Sequence[str]) -> None:
+    if len(set(ids)) < len(ids):
+        twice = next(id for id, count in Counter(ids).items() if count > 1)
+        raise PatternProcessorError(f"two processors have the id {twice!r:.60}")
 
 
 # ---------------------------------------------------------------------- validation
 
 
-def _usable(item: Any) -> PatternProcessor:
+def _usable(item: Any) -> list[PatternProcessor]:
     """:raises AsterismError: it cannot be used with any columns of events"""
-    found = _processor(item)
+    found = _processors(item)
+    for one in found:
+        with _of_rule(ExpandedRule(one.id if is_template(item) else "")):
+            _check_texts(one)
+    return found
+
+
+def _check_texts(found: PatternProcessor) -> None:
     if found.pattern is None:
         assert found.sql is not None
         check_clause(found.sql)
-        return found
+        return
     # Queries with the default semantics refuse what Flink ignores, those with Flink's what it lacks.
     compile_pattern(found.pattern, Semantics.FLINK if beyond_flink(found.pattern) is None else Semantics.DEFAULT)
     stages = tuple(stage.name for stage in found.pattern.atoms()) + tuple(name for name, _ in found.pattern.subsets)
@@ -296,7 +349,6 @@ def _usable(item: Any) -> PatternProcessor:
                 check_names(tree, () if kind == "key" else stages, text)
         except AsterismError as error:
             raise PatternProcessorError(f"{what}: {error.message}", error.detail, error.hint) from None
-    return found
 
 
 def _conditions(pattern: PatternSequence) -> Iterator[tuple[str, str, str]]:

@@ -46,8 +46,10 @@ from asterism.rules import rule_counts
 from asterism.rules.binding import BoundClauseProcessor, BoundPatternProcessor, BoundProcessor, ProcessorCompiler
 from asterism.rules.clause_events import ClauseEvents
 from asterism.rules.clauses import ClauseOutcome
+from asterism.rules.function_rows import FunctionRows
 from asterism.rules.kill_list import is_named
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.registered_conditions import RegisteredCondition
 from asterism.rules.replication import (
     FAILED,
     SELECTOR,
@@ -98,7 +100,7 @@ class DynamicCepOperator(KeyGroupOperator):
         events
     :param time: the event-time column; None: processing time
     :param source: provides the sets for :meth:`prepare`
-    :param functions: see :class:`~asterism.rules.binding.ProcessorCompiler`
+    :param functions, conditions: see :class:`~asterism.rules.binding.ProcessorCompiler`
     :param disable_on_error: a processor that fails is disabled in the key group where it failed, from the event at which it
         failed, and reported in the output ``errors``; otherwise the query fails
     :param wants_late: whether the output ``late`` is consumed; it then receives events without a time, which otherwise make
@@ -120,6 +122,7 @@ class DynamicCepOperator(KeyGroupOperator):
         source: ProcessorSource,
         semantics: Semantics = Semantics.DEFAULT,
         functions: Mapping[str, Callable[[pa.Table], pa.Table]] | None = None,
+        conditions: Mapping[str, RegisteredCondition] | None = None,
         disable_on_error: bool = False,
         wants_late: bool = False,
         max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
@@ -137,7 +140,14 @@ class DynamicCepOperator(KeyGroupOperator):
         self.processing_time = time is None
         self.time = PROCESSING_TIME if time is None else TimeColumn.of(time, schema)
         self.compiler = ProcessorCompiler(
-            schema, keys, self.time, semantics, functions or {}, max_partial_matches, ids_by_events=ids_by_events
+            schema,
+            keys,
+            self.time,
+            semantics,
+            functions or {},
+            max_partial_matches,
+            conditions,
+            ids_by_events=ids_by_events,
         )
         self.pages = 1
         self.metrics = (MATCHES, TIMED_OUT, ERRORS, SUPPRESSED, LATE_ELEMENTS, f"{rule_counts.FAMILY}/*")
@@ -629,7 +639,10 @@ class DynamicCepOperator(KeyGroupOperator):
                     continue
                 if not only_try:
                     own_suppressed = {"suppressed": pa.array(suppressed[mine])} if name == MATCHES else {}
-                    parts.append(self._rows(name, bound, step, own, columns | own_suppressed))
+                    if isinstance(columns, FunctionRows):
+                        parts.append(columns.of(self._rows(name, bound, step, own, own_suppressed)))
+                    else:
+                        parts.append(self._rows(name, bound, step, own, columns | own_suppressed))
             if default.any() and not only_try:
                 own = _some(found, default)
                 columns = {"events": self._events(bound, step, own)}
@@ -691,7 +704,9 @@ class DynamicCepOperator(KeyGroupOperator):
         lists = pa.ListArray.from_arrays(pa.array(found.offsets.astype(np.int32)), pairs)
         return lists.cast(self.output_schemas[MATCHES].field("events").type)
 
-    def _own_columns(self, one: BoundPatternProcessor, name: str, step: Step, found: Found) -> dict[str, pa.Array]:
+    def _own_columns(
+        self, one: BoundPatternProcessor, name: str, step: Step, found: Found
+    ) -> dict[str, pa.Array] | FunctionRows:
         """Compute the measures or the function of a processor for its matches."""
         made = one.outputs[name].build(step, found)
         if one.processor.select:
@@ -699,11 +714,7 @@ class DynamicCepOperator(KeyGroupOperator):
         function = one.processor.function
         assert function is not None
         answer = self.compiler.functions[function](made)
-        if not isinstance(answer, pa.Table) or answer.num_rows != made.num_rows:
-            raise PatternProcessorError(
-                f"the function {function!r} must return a pyarrow.Table with a row for each match"
-            )
-        return {"result": _as_objects(answer)}
+        return FunctionRows.from_answer(function, made, answer, _as_objects)
 
 
 @dataclass(frozen=True, slots=True)

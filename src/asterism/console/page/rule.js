@@ -25,6 +25,11 @@ export class RulePage {
     return this.id === null;
   }
 
+  // A rule of a template, or a call of a function, is shown and not edited.
+  get canEdit() {
+    return this.app.canWrite && this.current?.kind !== "call" && !this.current?.template;
+  }
+
   get isChanged() {
     return this.text !== this.saved;
   }
@@ -130,7 +135,7 @@ export class RulePage {
     const drawn = JSON.stringify([state, rule?.version, rule?.labels, this.isChanged, isOutdated, this.checked?.effect]);
     if (drawn === this.drawn) return;
     this.drawn = drawn;
-    const write = app.canWrite && rule && rule.kind !== "call";
+    const write = this.canEdit && rule;
     replace(this.head,
       h("div", { class: "title" }, h("h1", {}, this.isNew ? "New rule" : foreign(this.id)),
         rule && rule.version !== null ? h("span", { class: "version big" }, `v${rule.version}`) : null,
@@ -184,7 +189,7 @@ export class RulePage {
 
   get canSave() {
     const effect = this.checked?.effect?.effect;
-    return this.app.canWrite && Boolean(effect) && effect !== "unchanged";
+    return this.canEdit && Boolean(effect) && effect !== "unchanged";
   }
 
   async save() {
@@ -301,7 +306,7 @@ class OverviewTab {
         ["What", rule.summary], ["Key", rule.key ? rule.key.join(", ") || "one for all events" : "that of the stream"],
         ["Measures", rule.select?.join(", ")], ["Suppressed", rule.suppress ? `for ${rule.suppress} after a match of the same key` : null],
         ["From", rule.timestamp && timeText(rule.timestamp)], ["Expires", rule.expires && timeText(rule.expires)],
-        ["Tests", rule.tests ? plural(rule.tests, "test") : null], ["Changed by", rule.changedBy], ["Stored in", rule.where],
+        ["Tests", rule.tests ? plural(rule.tests, "test") : null], ["Template", rule.template], ["Changed by", rule.changedBy], ["Stored in", rule.where],
       ].filter(([, value]) => value).map(([name, value]) => [h("dt", {}, name), h("dd", {}, foreign(value))])),
       page.checked?.explanation && !page.isChanged ? h("details", {}, h("summary", {}, "In words"), h("pre", { class: "explanation" }, page.checked.explanation)) : null,
       page.checked?.warnings?.length && !page.isChanged ? h("div", { class: "warn-box" }, h("h2", {}, "Warnings"), page.checked.warnings.map((one) => h("p", {}, foreign(one.message), one.hint ? h("span", { class: "hint" }, " Hint: ", foreign(one.hint)) : null))) : null);
@@ -339,7 +344,7 @@ class SourceTab {
       return;
     }
     this.editor = new Editor({
-      label: "Source of the rule, in YAML", text: page.text, readOnly: !page.app.canWrite,
+      label: "Source of the rule, in YAML", text: page.text, readOnly: !page.canEdit,
       onChange: (text) => page.edited(text), onSave: () => page.save(),
     });
     this.button = h("button", { type: "button", class: "primary", onclick: () => page.save() });
@@ -393,7 +398,7 @@ class SourceTab {
     this.button.disabled = !page.canSave || page.isSaving;
     this.revert.hidden = !page.isChanged;
     const notes = { version: "Queries drop the partial matches of the version before.", labels: "The version stays, and partial matches continue." };
-    this.note.textContent = !page.app.canWrite ? "Your token may only read." : checked === null ? "Checking …" : checked.problems.length ? plural(checked.problems.length + (checked.more ?? 0), "problem") : notes[effect?.effect] ?? "";
+    this.note.textContent = !page.app.canWrite ? "Your token may only read." : !page.canEdit ? "This is a rule of a template. Change the template in its place, or with `asterism rules apply`." : checked === null ? "Checking …" : checked.problems.length ? plural(checked.problems.length + (checked.more ?? 0), "problem") : notes[effect?.effect] ?? "";
     this.note.className = checked?.problems.length ? "note bad" : "note";
   }
 }

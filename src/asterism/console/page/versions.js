@@ -43,7 +43,7 @@ export class VersionsTab {
 
   row(one) {
     const { page } = this;
-    const write = page.app.canWrite && one.kind !== "call" && one.version !== null;
+    const write = page.canEdit && one.version !== null;
     const several = page.rule.versions.length > 1;
     return h("tr", {}, h("th", { scope: "row" }, one.version === null ? "–" : `v${one.version}`), h("td", {}, stateBadge(one.state === "on" ? "in use" : one.state)),
       h("td", { class: "wide-cell" }, foreign(one.error ? one.error.message : one.summary)), h("td", {}, one.changedBy ? foreign(one.changedBy) : null),
@@ -74,7 +74,7 @@ export class VersionsTab {
 
   entry(one, earlier) {
     const { page } = this;
-    const isBack = page.app.canWrite && one.source !== undefined && earlier.delete(one.version);
+    const isBack = page.canEdit && one.source !== undefined && earlier.delete(one.version);
     return h("li", {}, h("time", {}, timeText(one.time)), h("div", {}, h("b", {}, one.what), one.version === undefined ? null : ` version ${one.version}`,
       one.before !== undefined && one.before !== one.version ? h("span", { class: "dim" }, ` before: ${one.before}`) : null,
       one.by ? [" by ", foreign(one.by)] : null, one.reason ? h("p", { class: "hint" }, foreign(one.reason)) : null),
