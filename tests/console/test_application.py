@@ -314,6 +314,25 @@ def test_tests_stay_beside_a_rule_where_the_source_stores_them(source: str) -> N
     assert ("tests" in client.good("GET", "/processors/pair")) == (not lost)
 
 
+def test_rules_that_cannot_be_used_do_not_hide_others(client: Asker, rules: Path) -> None:
+    """Whatever is wrong with them."""
+    broken = [
+        {"id": "clause", "version": 1, "sql": "PATTERN (A"}, {"id": "graph", "version": 1, "pattern": {}}, {"id": "no version"},
+        {"id": "condition", **{name: value for name, value in graph(condition="x >").items() if name != "id"}}, 5, {"id": 7},
+        {"id": "<b>", "version": 1, "sql": "PATTERN (A)", "labels": {"a": 1}}, {"id": "\n\ud800", "version": "x"}, None, [],
+        rule(suppress={"for": "soon"}), rule("twice"), rule("twice", 2), graph("key", key=["x >"]), rule(sql=None, pattern="{"),
+    ]  # fmt: skip
+    rules.write_text(json.dumps([*broken, rule("good")]))
+    client.application.source._found = (0.0, [])
+    found = client.good("GET", "/api/rules")["rules"]
+    assert len(found) == len(broken) + 1
+    assert [one["id"] for one in found if "error" not in one] == ["condition", "twice", "key", "good"]
+    for one in found:
+        shown = client.good("POST", "/api/rule", {"id": one["id"]})["versions"]
+        for text in (version["text"] for version in shown if version["text"] is not None):
+            client.good("POST", "/api/check", {"text": text})
+
+
 def test_comments_of_a_yaml_file_stay(tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text(

@@ -450,18 +450,23 @@ def _view_of(rule: Rule) -> dict[str, Any]:
     try:
         if rule.error is not None:
             raise rule.error
-        processor = PatternProcessor.from_dict(without_flag(rule.item)[0])
+        found |= _parts_of(PatternProcessor.from_dict(without_flag(rule.item)[0]))
     except AsterismError as error:
         return found | {"error": error_fields(error), "summary": ""}
     if rule.twice is not None:
         found["error"] = {"message": rule.twice}
+    return found | {"tests": len(rule.item.get("tests") or ())}
+
+
+def _parts_of(processor: PatternProcessor) -> dict[str, Any]:
+    """:raises AsterismError: the clause is invalid"""
     key, gives = processor.key, list(processor.select)
     if processor.sql is not None:
         clause = read(processor.sql)
         key = tuple(one.expression.text for one in clause.partition_by) or None
         gives = [f"{measure.expression.text} AS {measure.name}" for measure in clause.measures]
     stored = processor.to_dict()
-    return found | {
+    return {
         "kind": "pattern" if processor.sql is None else "sql",
         "summary": summary_of(processor),
         "key": None if key is None else [one_line(one, 100) for one in key],
@@ -470,7 +475,6 @@ def _view_of(rule: Rule) -> dict[str, Any]:
         "timestamp": stored.get("timestamp"),
         "expires": stored.get("expires"),
         "suppress": stored["suppress"]["for"] if "suppress" in stored else None,
-        "tests": len(rule.item.get("tests") or ()),
         "changedBy": processor.changed_by,
     }
 
@@ -485,6 +489,7 @@ def source_of(rule: Rule) -> str | None:
         with suppress(DocumentSyntaxError):
             item = {**item, "pattern": decode(text_of(item["pattern"]))}
     if isinstance(item, Mapping):
+        item = {name: item[name] for name in ("id", "version") if name in item} | item
         # Each row of a table has timedOut; the author changes with each version.
         item = {
             name: value for name, value in item.items() if name != "changedBy" and (name, value) != ("timedOut", False)
