@@ -489,7 +489,7 @@ def source_of(rule: Rule) -> str | None:
         with suppress(DocumentSyntaxError):
             item = {**item, "pattern": decode(text_of(item["pattern"]))}
     if isinstance(item, Mapping):
-        item = {name: item[name] for name in ("id", "version") if name in item} | item
+        item = {name: item[name] for name in ("id", "version") if name in item} | dict(item)
         # Each row of a table has timedOut; the author changes with each version.
         item = {
             name: value for name, value in item.items() if name != "changedBy" and (name, value) != ("timedOut", False)

@@ -303,7 +303,7 @@ class OverviewTab {
       app.status ? this.counts(states) : null,
       this.drawing(rule),
       h("dl", { class: "facts" }, [
-        ["What", rule.summary], ["Key", rule.key ? rule.key.join(", ") || "one for all events" : "that of the stream"],
+        ["What", rule.summary], ["Key", rule.error ? null : rule.key ? rule.key.join(", ") || "one for all events" : "that of the stream"],
         ["Measures", rule.select?.join(", ")], ["Suppressed", rule.suppress ? `for ${rule.suppress} after a match of the same key` : null],
         ["From", rule.timestamp && timeText(rule.timestamp)], ["Expires", rule.expires && timeText(rule.expires)],
         ["Tests", rule.tests ? plural(rule.tests, "test") : null], ["Template", rule.template], ["Changed by", rule.changedBy], ["Stored in", rule.where],
