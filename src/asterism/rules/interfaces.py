@@ -16,7 +16,7 @@ from typing import Any
 from asterism.arguments import described
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.discovery_status import Status
-from asterism.rules.processor import MAX_ID, MAX_PROCESSORS, PatternProcessor, found_at
+from asterism.rules.processor import MAX_ID, MAX_PROCESSORS, PatternProcessor, Slot, found_at
 from asterism.text.printable import one_line
 
 MAX_INTERVAL = timedelta(days=365)
@@ -30,6 +30,7 @@ class RefusedProcessor:
     :param place: where it was found: a file, a row, an address
     :param unidentified: whether the id is unknown. The item may then be any processor in force, so a list that contains it
         removes none.
+    :param shadow: whether it is a shadow; None: unknown
     """
 
     id: str
@@ -37,6 +38,17 @@ class RefusedProcessor:
     version: int | None = None
     place: str | None = None
     unidentified: bool = False
+    shadow: bool | None = False
+
+    @property
+    def name(self) -> str:
+        """The id; of a shadow ``id@version``, as in a kill list."""
+        return f"{self.id}@{self.version}" if self.shadow and self.version is not None else self.id
+
+    @property
+    def slots(self) -> Sequence[Slot]:
+        """What the item may be in a set."""
+        return [(self.id, shadow) for shadow in (False, True) if self.shadow in (None, shadow)]
 
     def __str__(self) -> str:
         """Format the refusal as one line, for logs."""
@@ -54,7 +66,9 @@ class PatternProcessorManager(ABC):
 
     @abstractmethod
     def on_pattern_processors_updated(self, pattern_processors: Sequence[Discovered]) -> None:
-        """Handle a complete list: a processor whose id is not in it is removed, unless the list has an *unidentified* item."""
+        """Handle a complete list: a processor whose id is not in it is removed, unless the list has an *unidentified* item. The
+        same holds for shadows.
+        """
 
     @abstractmethod
     def current_pattern_processors(self) -> Sequence[PatternProcessor]: ...
@@ -215,7 +229,7 @@ def processors_from(
     make: Callable[[Any, str, str | None], Discovered | None] | None = None,
 ) -> list[Discovered]:
     """Convert each of *items* (JSON objects) independently to a processor or a refusal. Of items with equal ids, only the
-    first is accepted.
+    first is accepted, and the first shadow.
 
     An item with ``"enabled": false`` is not in the set.
 
@@ -250,7 +264,19 @@ def processor_from(item: Any, name: str, place: str | None = None) -> Discovered
             name = given_id if len(given_id) <= MAX_ID and given_id.isprintable() else one_line(given_id, MAX_ID)
         if isinstance(version, bool) or not isinstance(version, int):
             version = None
-        return RefusedProcessor(name, error, version, place, not given_id)
+        return RefusedProcessor(name, error, version, place, not given_id, is_shadow(fields))
+
+
+def is_shadow(item: Any) -> bool | None:
+    """Whether the JSON form of a processor, which may be invalid, is that of a shadow; None: unknown.
+
+    >>> [is_shadow(item) for item in ({"id": "a", "shadow": True}, {"id": "a"}, {"id": "a", "shadow": "yes"}, "a")]
+    [True, False, None, None]
+    """
+    if not isinstance(item, Mapping):
+        return None
+    value = item.get("shadow")
+    return False if value is None else value if isinstance(value, bool) else None
 
 
 def without_flag(item: Any) -> tuple[Any, bool]:
@@ -269,18 +295,18 @@ def without_flag(item: Any) -> tuple[Any, bool]:
 
 
 def without_duplicates(found: Iterable[Discovered]) -> list[Discovered]:
-    """Refuse all but the first of several processors with the same id.
+    """Refuse all but the first of several processors with the same id, and of several shadows.
 
     Accepted processors come first, so that a refused one cannot replace an accepted one with its id.
     """
     kept: list[Discovered] = []
-    places: dict[str, str | None] = {}
+    places: dict[Slot, str | None] = {}
     for one in found:
         if isinstance(one, PatternProcessor):
-            if one.id in places:
-                one = duplicate(one, places[one.id])
+            if one.slot in places:
+                one = duplicate(one, places[one.slot])
             else:
-                places[one.id] = one.place
+                places[one.slot] = one.place
         kept.append(one)
     return good_first(kept)
 
@@ -288,9 +314,8 @@ def without_duplicates(found: Iterable[Discovered]) -> list[Discovered]:
 def duplicate(one: PatternProcessor, other: str | None) -> RefusedProcessor:
     """Refuse *one*, because a processor at the place *other* already has its id."""
     where = None if other in (None, one.place) else f"The other is in {other}."
-    return RefusedProcessor(
-        one.id, PatternProcessorError(f"two processors have the id {one.id!r:.60}", where), one.version, one.place
-    )
+    error = PatternProcessorError(f"two {'shadows' if one.shadow else 'processors'} have the id {one.id!r:.60}", where)
+    return RefusedProcessor(one.id, error, one.version, one.place, shadow=one.shadow)
 
 
 def good_first(found: Iterable[Discovered]) -> list[Discovered]:

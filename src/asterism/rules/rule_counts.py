@@ -26,6 +26,7 @@ MATCHES, TIMED_OUT, ERROR, ENABLED, PARTIAL_MATCHES, LAST_MATCH = (
     "partial_matches",
     "last_match",
 )
+SHADOW_MATCHES = "shadow"
 WATERMARK = f'{FAMILY}/["watermark"]'
 """The name of the metric with the event time of a key group, in microseconds."""
 MAX_VERSIONS = 2 * MAX_PROCESSORS
@@ -61,6 +62,7 @@ class VersionCounts:
     :param disabled: the current number of key groups in which it is disabled after an error
     :param last_match: the latest ``match_time``, in microseconds
     :param error: the last error
+    :param shadow_matches: the matches while it was a shadow, which are not among *matches*
     """
 
     since: int = 0
@@ -71,6 +73,7 @@ class VersionCounts:
     disabled: int = 0
     last_match: int | None = None
     error: str | None = None
+    shadow_matches: int = 0
 
     def add(self, what: str, since: int, value: int, error: str | None) -> None:
         if since > self.since:  # it was removed and added again
@@ -78,6 +81,8 @@ class VersionCounts:
         match what:
             case "matches":
                 self.matches += value
+            case "shadow":
+                self.shadow_matches += value
             case "timed_out":
                 self.timed_out += value
             case "last_match":
@@ -149,7 +154,7 @@ class RuleCounts:
         versions = {}
         for id, version, *values in found["versions"]:
             one = VersionCounts(*values)
-            numbers = version, one.since, one.matches, one.timed_out, one.errors, one.partial_matches, one.disabled
+            numbers = version, one.since, one.matches, one.timed_out, one.errors, one.partial_matches, one.disabled, one.shadow_matches
             others = type(one.last_match) in (int, type(None)) and type(one.error) in (str, type(None))
             if type(id) is not str or {*map(type, numbers)} != {int} or not others:
                 raise ValueError(f"the counts of {id!r:.60} are invalid")

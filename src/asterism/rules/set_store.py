@@ -20,7 +20,7 @@ from asterism.rules import kill_list
 from asterism.rules.discovery_status import Status
 from asterism.rules.durable_files import NotWrittenError, make_folder, replace_file
 from asterism.rules.kill_list import KillList, is_named
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.processor import PatternProcessor, Slot
 from asterism.rules.rule_counts import RuleCounts
 from asterism.rules.sets import ProcessorSet, digest_of
 from asterism.rules.used_versions import UsedVersions
@@ -246,17 +246,17 @@ class FolderStore:
                     int(stored["set"]),
                     {(str(id), int(version)) for id, version in stored["processors"]},
                 )
-        found: dict[str, dict[int, PatternProcessor]] = {}
+        found: dict[Slot, dict[int, PatternProcessor]] = {}
         last = 0
-        before: dict[str, PatternProcessor] = {}
+        before: dict[Slot, PatternProcessor] = {}
         for number in numbers:
-            now = {processor.id: processor for processor in self.get(number).processors}
-            for name, old in before.items():
-                new = now.get(name)
+            now = {processor.slot: processor for processor in self.get(number).processors}
+            for slot, old in before.items():
+                new = now.get(slot)
                 if new is None or (new.version != old.version and new.timestamp is None):
-                    found.pop(name, None)
-                elif new.version != old.version and (number > reported or (name, old.version) in in_force):
-                    found.setdefault(name, {})[last] = old
+                    found.pop(slot, None)
+                elif new.version != old.version and (number > reported or (old.id, old.version) in in_force):
+                    found.setdefault(slot, {})[last] = old
             last, before = number, now
         killed = {number: self.get(number).killed for number in numbers if number <= committed}
         return {
