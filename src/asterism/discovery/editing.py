@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,17 +22,18 @@ import sqlalchemy as sa
 from asterism.arguments import expect_string
 from asterism.discovery.database import Database, parsed_url
 from asterism.discovery.documents import WHOLE, YAML, Document, paths_at, read_document, read_file, unreadable, written
+from asterism.discovery.file import AT_REST
 from asterism.discovery.rows import Row, called, flag, item_of, version_of
 from asterism.discovery.sql_table import TABLE, Table
 from asterism.discovery.yaml_editing import REMOVED, edited
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.durable_files import alone_in, replace_file
-from asterism.rules.interfaces import without_flag
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.interfaces import is_shadow, promoted_item, without_flag
+from asterism.rules.processor import PatternProcessor, Slot
 from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of
 
-ON, OFF, OLDER, WRONG = "on", "off", "older", "wrong"
-"""Enabled; disabled; lower than an enabled version; undetermined."""
+ON, SHADOW, OFF, OLDER, WRONG = "on", "shadow", "off", "older", "wrong"
+"""Enabled; enabled as a shadow; disabled; lower than an enabled version; undetermined."""
 
 Locate = Callable[[str], tuple[int, int]]
 """Maps a JSON pointer, relative to a rule, to a line and column."""
@@ -61,17 +63,17 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """A checked rule that is to be added."""
+    """A checked rule that is to be added. A rule with the version of its shadow replaces both."""
 
     item: Mapping[str, Any]
     processor: PatternProcessor
 
     def __str__(self) -> str:
-        return f"{self.processor.id} version {self.processor.version}"
+        return _named(self.processor.id, self.processor.version, shadow=self.processor.shadow)
 
     def is_there(self, item: Any) -> bool:
-        """Whether *item*, which has the same version, is this rule. It may be replaced if it cannot be used, or if its labels or
-        *expires* differ.
+        """Whether *item*, which has the same version, is this rule. It may be replaced if it cannot be used, or if its labels,
+        *expires* or *shadow* differ.
 
         :raises PatternProcessorError: it is another rule
         """
@@ -86,6 +88,13 @@ class Addition:
                 "raise the version",
             )
         return there == self.processor
+
+    def in_force(self) -> PatternProcessorError:
+        """The error if its version is in force, and it is a shadow."""
+        problem = (
+            f"version {self.processor.version} of {self.processor.id!r} is in force, so it cannot be a shadow, too"
+        )
+        return PatternProcessorError(problem, hint="raise the version")
 
 
 class KeptRules(ABC):
@@ -111,7 +120,11 @@ class KeptRules(ABC):
 
     @abstractmethod
     def enable(self, ids: Sequence[str], version: int | None = None) -> list[str]:
-        """Use the highest version of each rule, or *version* and none above it."""
+        """Use the highest version of each rule and its highest shadow, or *version* and none above it."""
+
+    @abstractmethod
+    def promote(self, ids: Sequence[str]) -> list[str]:
+        """Replace rules by their shadows, which queries continue with their partial matches."""
 
 
 def rules_at(source: str, table: str = TABLE) -> KeptRules:
@@ -129,6 +142,23 @@ def _removed(id: str, version: int | None) -> str:
     return f"{id} removed" if version is None else f"{id} version {version} removed"
 
 
+def _named(id: str, version: int, *, shadow: bool) -> str:
+    return f"shadow of {id} version {version}" if shadow else f"{id} version {version}"
+
+
+def _promoted(id: str, version: int) -> str:
+    return f"{id} version {version} promoted"
+
+
+def _without_shadow(id: str) -> PatternProcessorError:
+    return PatternProcessorError(f"{id!r} has no shadow", hint='"shadow": true, in a version of it')
+
+
+def _shown(found: Sequence[Rule]) -> list[Rule]:
+    """The rules with the state of shadows."""
+    return [replace(one, state=SHADOW) if one.state == ON and is_shadow(one.item) else one for one in found]
+
+
 def _unknown(id: str, version: int | None) -> PatternProcessorError:
     return PatternProcessorError(f"there is no processor {id!r}" + ("" if version is None else f" version {version}"))
 
@@ -137,21 +167,30 @@ def _unknown(id: str, version: int | None) -> PatternProcessorError:
 
 
 class FileRules(KeptRules):
-    """Rules in a file, or in the files of a folder. A file has one version of a rule."""
+    """Rules in a file, or in the files of a folder. A file has one version of a rule, and one shadow."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def all(self) -> list[Rule]:
         found: list[Rule] = []
-        first: dict[str, Rule] = {}
+        first: dict[Slot, Rule] = {}
         for rule in (rule for path in paths_at(self.path) for rule in _rules_in(path, alone=path == self.path)):
-            other = first.setdefault(rule.id, rule) if rule.state == ON and _id_of(rule.item) == rule.id else rule
+            counts, shadow = rule.state == ON and _id_of(rule.item) == rule.id, is_shadow(rule.item) is True
+            other = first.setdefault((rule.id, shadow), rule) if counts else rule
             if other is not rule:
                 where = "" if other.where == rule.where else f", the other is in {other.where}"
-                rule = replace(rule, state=WRONG, twice=f"two processors have this id{where}")
+                kind = "shadows" if shadow else "processors"
+                rule = replace(rule, state=WRONG, twice=f"two {kind} have this id{where}")
             found.append(rule)
-        return found
+        in_force = {(id, rule.version) for (id, shadow), rule in first.items() if not shadow}
+        found = [
+            replace(rule, state=WRONG, twice=f"version {rule.version} is in force, so it cannot be a shadow, too")
+            if rule.state == ON and is_shadow(rule.item) and (rule.id, rule.version) in in_force
+            else rule
+            for rule in found
+        ]
+        return _shown(found)
 
     def add(self, additions: Sequence[Addition]) -> list[str]:
         if self.path.is_dir():
@@ -165,11 +204,18 @@ class FileRules(KeptRules):
         return done
 
     def _add(self, items: list[Any], new: Addition) -> str:
-        there = [n for n, item in enumerate(items) if _id_of(item) == new.processor.id]
+        same = [n for n, item in enumerate(items) if _id_of(item) == new.processor.id]
+        there = [n for n in same if (is_shadow(items[n]) is True) == new.processor.shadow]
         if len(there) > 1:
+            kind = "shadows" if new.processor.shadow else "processors"
             raise PatternProcessorError(
-                f"{self.path} has {len(there)} processors with the id {new.processor.id!r}", hint="remove all but one"
+                f"{self.path} has {len(there)} {kind} with the id {new.processor.id!r}", hint="remove all but one"
             )
+        for other in [n for n in same if n not in there and items[n].get("version") == new.processor.version]:
+            new.is_there(items[other])
+            if new.processor.shadow:
+                raise new.in_force()
+            items[other] = REMOVED  # it is promoted
         if not there:
             items.append(new.item)
             return f"{new} added"
@@ -195,19 +241,56 @@ class FileRules(KeptRules):
 
     def enable(self, ids: Sequence[str], version: int | None = None) -> list[str]:
         with self._files() as files:
-            for one in [self._to_enable(files, id, version) for id in ids]:
+            for one in [one for id in ids for one in self._to_enable(files, id, version)]:
                 one.enable(True)
         return [f"{id} enabled" for id in ids]
 
     @staticmethod
-    def _to_enable(files: Sequence[_EditedFile], id: str, version: int | None) -> _ItemInFile:
-        chosen, *others = _find(files, id, version)
-        others += [one for one in _find(files, id) if not one.is_(version) and one.item.get("enabled") is not False]
-        if others:
-            where = ", ".join(dict.fromkeys(str(one.file.path) for one in (chosen, *others)))
-            hint = "disable them and enable one with --version, or remove all but one"
-            raise PatternProcessorError(f"several processors have the id {id!r}", f"They are in {where}.", hint)
+    def _to_enable(files: Sequence[_EditedFile], id: str, version: int | None) -> list[_ItemInFile]:
+        """The rule, its shadow, or both."""
+        found, every = _find(files, id, version), _find(files, id)
+        chosen: list[_ItemInFile] = []
+        for shadow in (False, True):
+            mine = [one for one in found if one.shadow == shadow]
+            if not mine:
+                continue
+            enabled = [one for one in every if one.shadow == shadow and one.item.get("enabled") is not False]
+            others = [*mine[1:], *(one for one in enabled if not one.is_(version))]
+            if others:
+                where = ", ".join(dict.fromkeys(str(one.file.path) for one in (mine[0], *others)))
+                hint = "disable them and enable one with --version, or remove all but one"
+                kind = "shadows" if shadow else "processors"
+                raise PatternProcessorError(f"several {kind} have the id {id!r}", f"They are in {where}.", hint)
+            chosen.append(mine[0])
         return chosen
+
+    def promote(self, ids: Sequence[str]) -> list[str]:
+        with alone_in(self._folder()):
+            files = [_EditedFile.at(path) for path in paths_at(self.path)]
+            done: list[str] = []
+            elsewhere: list[_ItemInFile] = []
+            for id in ids:
+                shadow, in_force = _to_promote(files, id)
+                item = promoted_item(shadow.item)
+                if in_force is None or in_force.file is shadow.file:
+                    shadow.file.items[shadow.at] = item
+                    if in_force is not None:
+                        in_force.file.items[in_force.at] = REMOVED
+                else:
+                    in_force.file.items[in_force.at] = item
+                    elsewhere.append(shadow)
+                done.append(_promoted(id, item["version"]))
+            contents = [_contents(files)]
+            for one in elsewhere:
+                one.file.items[one.at] = REMOVED
+            contents += [_contents(files)] if elsewhere else []
+            # A shadow of the version in force has no effect, so a file at a time can change. The pause is longer than a reader
+            # needs to read the files, so that it does not see the last change without the first.
+            for number, changed in enumerate(contents):
+                time.sleep(AT_REST.total_seconds() if number else 0)
+                for file, content in changed:
+                    replace_file(file.path, content)
+        return done
 
     @contextmanager
     def _files(self) -> Iterator[Sequence[_EditedFile]]:
@@ -267,6 +350,10 @@ class _ItemInFile(NamedTuple):
     def item(self) -> Any:
         return self.file.items[self.at]
 
+    @property
+    def shadow(self) -> bool:
+        return is_shadow(self.item) is True
+
     def is_(self, version: int | None) -> bool:
         return version is None or self.item.get("version") == version
 
@@ -283,11 +370,33 @@ def _find(files: Sequence[_EditedFile], id: str, version: int | None = None) -> 
     return found
 
 
+def _to_promote(files: Sequence[_EditedFile], id: str) -> tuple[_ItemInFile, _ItemInFile | None]:
+    """The shadow with this id, and the rule that it replaces."""
+    found = _find(files, id)
+    shadows, others = ([one for one in found if one.shadow == shadow] for shadow in (True, False))
+    if not shadows:
+        raise _without_shadow(id)
+    for kind, those in (("shadows", shadows), ("processors", others)):
+        if len(those) > 1:
+            where = ", ".join(dict.fromkeys(str(one.file.path) for one in those))
+            raise PatternProcessorError(
+                f"several {kind} have the id {id!r}", f"They are in {where}.", "remove all but one"
+            )
+    return shadows[0], others[0] if others else None
+
+
 def _write(files: Sequence[_EditedFile]) -> None:
     """Write all files, or none if comments would be lost in one of them."""
-    for file, content in [(file, file.content()) for file in files]:
-        if content is not None:
-            replace_file(file.path, content)
+    for file, content in _contents(files):
+        replace_file(file.path, content)
+
+
+def _contents(files: Sequence[_EditedFile]) -> list[tuple[_EditedFile, bytes]]:
+    """The files that have changed, with their new contents.
+
+    :raises PatternProcessorError: comments would be lost in one of them
+    """
+    return [(file, content) for file in files if (content := file.content()) is not None]
 
 
 def _rules_in(path: Path, *, alone: bool) -> Iterator[Rule]:
@@ -366,17 +475,21 @@ class _Target:
 
     def insert(self, values: Mapping[str, Any]) -> None:
         """Insert *values*, by the column names used here. A column may be missing if its value is the default."""
-        usual = {"timed_out": False, "enabled": True}
+        usual = {"timed_out": False, "shadow": False, "enabled": True}
         wanted = {name: v for name, v in values.items() if name in self.form.names or v != usual.get(name)}
         columns = {name: self.column(name) for name in wanted}
         self.connection.execute(
             self.table.insert().values({columns[name].name: _stored(v, columns[name]) for name, v in wanted.items()})
         )
 
-    def enable(self, enabled: bool, *where: sa.ColumnElement[bool]) -> int:
-        column = self.column("enabled")
-        change = self.table.update().where(*where).values({column.name: _stored(enabled, column)})
+    def set_flag(self, name: str, value: bool, *where: sa.ColumnElement[bool]) -> int:
+        column = self.column(name)
+        change = self.table.update().where(*where).values({column.name: _stored(value, column)})
         return self.connection.execute(change).rowcount
+
+    def disable(self, id: str, versions: Sequence[int]) -> None:
+        if versions:
+            self.set_flag("enabled", False, self.is_rule(id), self.column("version").in_(versions))
 
 
 class SqlRules(KeptRules):
@@ -394,20 +507,23 @@ class SqlRules(KeptRules):
         finally:
             self.database.close()
         found = [self._called(row) if form.is_flip else self._rule(row) for row in rows]
-        highest: dict[str, int] = defaultdict(lambda: -1)
-        for rule in found:
+        slots = [(rule.id, is_shadow(rule.item) is True) for rule in found]
+        highest: dict[Slot, int] = defaultdict(lambda: -1)
+        for rule, slot in zip(found, slots, strict=True):
             if rule.state == ON and rule.version is not None:
-                highest[rule.id] = max(highest[rule.id], rule.version)
-        older = (rule.version is not None and rule.version < highest[rule.id] for rule in found)
-        found = [replace(rule, state=OLDER) if old else rule for rule, old in zip(found, older, strict=True)]
-        often = Counter(rule.id for rule in found if rule.state == ON and rule.call is None)
+                highest[slot] = max(highest[slot], rule.version)
         found = [
-            replace(rule, state=WRONG, twice=f"{often[rule.id]} rows have this version")
-            if rule.state == ON and often[rule.id] > 1
-            else rule
-            for rule in found
+            replace(rule, state=OLDER) if rule.version is not None and rule.version < highest[slot] else rule
+            for rule, slot in zip(found, slots, strict=True)
         ]
-        return sorted(found, key=lambda rule: (rule.id, -1 if rule.version is None else rule.version))
+        often = Counter(slot for rule, slot in zip(found, slots, strict=True) if rule.state == ON and rule.call is None)
+        found = [
+            replace(rule, state=WRONG, twice=f"{often[slot]} rows have this version")
+            if rule.state == ON and often[slot] > 1
+            else rule
+            for rule, slot in zip(found, slots, strict=True)
+        ]
+        return sorted(_shown(found), key=lambda rule: (rule.id, -1 if rule.version is None else rule.version))
 
     def _rule(self, row: Row) -> Rule:
         rule = Rule(row["id"] or "NULL", None, WRONG, self.table, place=_place_in(row.get("pattern") or ""))
@@ -434,10 +550,12 @@ class SqlRules(KeptRules):
         if version in there:
             if new.is_there(item_of(there[version])):
                 return f"{new} already exists"
+            if new.processor.shadow and version == max(_enabled(there, shadow=False), default=None):
+                raise new.in_force()
             target.connection.execute(
                 target.table.delete().where(target.is_rule(id), target.column("version") == version)
             )
-        higher = [v for v, row in there.items() if v > version and flag(row, "enabled", default=True)]
+        higher = [v for v in _enabled(there, shadow=new.processor.shadow) if v > version]
         if higher:
             problem = f"{new} would not be used, because version {max(higher)} exists"
             raise PatternProcessorError(problem, hint="raise the version")
@@ -459,6 +577,7 @@ class SqlRules(KeptRules):
                 "max_partial_matches": new.processor.max_partial_matches,
                 "suppress": item.get("suppress"),
                 "expires": new.processor.expires,
+                "shadow": new.processor.shadow,
                 "labels": dict(new.processor.labels) or None,
                 "enabled": without_flag(new.item)[1],
             }
@@ -477,25 +596,48 @@ class SqlRules(KeptRules):
         with self._target() as target:
             for id in ids:
                 # All versions are disabled, because otherwise a lower one would come into use.
-                if target.enable(False, target.is_rule(id)) == 0:
+                if target.set_flag("enabled", False, target.is_rule(id)) == 0:
                     raise _unknown(id, None)
         return [f"{id} disabled" for id in ids]
 
     def enable(self, ids: Sequence[str], version: int | None = None) -> list[str]:
         with self._target() as target:
-            chosen = [self._enable(target, id, version) for id in ids]
-        return [f"{id} version {number} enabled" for id, number in zip(ids, chosen, strict=True)]
+            return [f"{name} enabled" for id in ids for name in self._enable(target, id, version)]
 
     @staticmethod
-    def _enable(target: _Target, id: str, version: int | None) -> int:
-        versions = target.versions(id)
-        chosen = max(versions, default=-1) if version is None else version
-        if chosen not in versions:
+    def _enable(target: _Target, id: str, version: int | None) -> list[str]:
+        rows = target.versions(id)
+        done: list[str] = []
+        for shadow in (False, True):
+            versions = [number for number, row in rows.items() if flag(row, "shadow", default=False) == shadow]
+            wanted = max(versions, default=None) if version is None else version
+            if wanted is None or wanted not in versions:
+                continue
+            target.set_flag("enabled", True, target.is_rule(id), target.column("version") == wanted)
+            target.disable(id, [number for number in versions if number > wanted])
+            done.append(_named(id, wanted, shadow=shadow))
+        if not done:
             raise _unknown(id, version)
-        target.enable(True, target.is_rule(id), target.column("version") == chosen)
-        if chosen < max(versions):
-            target.enable(False, target.is_rule(id), target.column("version") > chosen)
-        return chosen
+        return done
+
+    def promote(self, ids: Sequence[str]) -> list[str]:
+        with self._target() as target:
+            return [_promoted(id, self._promote(target, id)) for id in ids]
+
+    @staticmethod
+    def _promote(target: _Target, id: str) -> int:
+        rows = target.versions(id)
+        if not rows:
+            raise _unknown(id, None)
+        shadows = _enabled(rows, shadow=True)
+        if not shadows:
+            raise _without_shadow(id)
+        version = max(shadows)
+        target.set_flag("shadow", False, target.is_rule(id), target.column("version") == version)
+        # Otherwise another version would be in force, or another shadow would come into use.
+        higher = [number for number in _enabled(rows, shadow=False) if number > version]
+        target.disable(id, [*higher, *(number for number in shadows if number != version)])
+        return version
 
     @contextmanager
     def _target(self) -> Iterator[_Target]:
@@ -511,6 +653,15 @@ class SqlRules(KeptRules):
                 yield _Target(connection, form, table)
         finally:
             self.database.close()
+
+
+def _enabled(rows: Mapping[int, Row], *, shadow: bool) -> list[int]:
+    """The enabled versions."""
+    return [
+        version
+        for version, row in rows.items()
+        if flag(row, "enabled", default=True) and flag(row, "shadow", default=False) == shadow
+    ]
 
 
 def _place_in(text: str) -> Locate:

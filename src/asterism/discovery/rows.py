@@ -26,6 +26,7 @@ COLUMNS = (
     "max_partial_matches",
     "suppress",
     "expires",
+    "shadow",
     "labels",
     "enabled",
 )
@@ -44,23 +45,35 @@ _OTHERS = {"string": str, "java.lang.string": str, "boolean": bool}
 
 
 def processors_of(rows: Sequence[Row], place: str | None = None) -> list[Discovered]:
-    """The processors in the rows of one id: the highest enabled version, and the rows that cannot be read."""
+    """The processors in the rows of one id: the highest enabled version, the highest enabled shadow, and the rows that cannot be
+    read.
+    """
     refused: list[Discovered] = []
-    enabled: dict[int, list[Row]] = defaultdict(list)
+    enabled: dict[bool, dict[int, list[Row]]] = {False: defaultdict(list), True: defaultdict(list)}
     for row in rows:
         try:
             if flag(row, "enabled", default=True):
-                enabled[version_of(row)].append(row)
+                enabled[flag(row, "shadow", default=False)][version_of(row)].append(row)
         except PatternProcessorError as error:
-            refused.append(RefusedProcessor(str(row["id"]), error, place=place))
-    if not enabled:
-        return refused
-    highest = max(enabled)
-    row, *others = enabled[highest]
+            refused.append(RefusedProcessor(str(row["id"]), error, place=place, shadow=_is_shadow(row)))
+    return [*(_highest(versions, place) for versions in enabled.values() if versions), *refused]
+
+
+def _highest(versions: Mapping[int, Sequence[Row]], place: str | None) -> Discovered:
+    highest = max(versions)
+    row, *others = versions[highest]
     if others:
         twice = PatternProcessorError(f"{1 + len(others)} rows have this version")
-        return [RefusedProcessor(str(row["id"]), twice, highest, place), *refused]
-    return [discovered_in(row, place), *refused]
+        return RefusedProcessor(str(row["id"]), twice, highest, place, shadow=_is_shadow(row))
+    return discovered_in(row, place)
+
+
+def _is_shadow(row: Row) -> bool | None:
+    """Whether a row, which may be invalid, is that of a shadow; None: unknown."""
+    try:
+        return flag(row, "shadow", default=False)
+    except PatternProcessorError:
+        return None
 
 
 def discovered_in(row: Row, place: str | None = None) -> Discovered:
@@ -70,7 +83,7 @@ def discovered_in(row: Row, place: str | None = None) -> Discovered:
         version = version_of(row)
         item = item_of(row)
     except PatternProcessorError as error:
-        return RefusedProcessor(str(row["id"]), error, version, place)
+        return RefusedProcessor(str(row["id"]), error, version, place, shadow=_is_shadow(row))
     found = processor_from(item, "NULL", place)
     assert found is not None, "the item does not say that it is disabled"
     return found
@@ -101,6 +114,7 @@ def item_of(row: Row) -> dict[str, Any]:
         "maxPartialMatches": _integer(row, "max_partial_matches"),
         "suppress": _suppress(row),
         "expires": _time(row, "expires"),
+        "shadow": flag(row, "shadow", default=False) or None,
         "labels": _object(row, "labels"),
     }
     return {name: value for name, value in found.items() if value is not None}

@@ -19,8 +19,17 @@ from asterism.patterns.conditions import SqlCondition
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import PatternSequence
 from asterism.rules.durable_files import NotWrittenError, replace_file
-from asterism.rules.interfaces import Discovered, RefusedProcessor, processors_from, without_flag
-from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor
+from asterism.rules.interfaces import (
+    Discovered,
+    RefusedProcessor,
+    duplicate,
+    is_shadow,
+    processors_from,
+    promoted_item,
+    slots_of,
+    without_flag,
+)
+from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor, Slot
 from asterism.rules.used_versions import UsedVersions
 from asterism.rules.validation import check_clause, parse_sql
 
@@ -45,14 +54,14 @@ Precondition = Callable[[bytes | None], bool]
 class Report:
     """The result of putting a set."""
 
-    accepted: Sequence[str]
+    accepted: Sequence[Slot]
     refused: Sequence[RefusedProcessor]
-    removed: Sequence[str]
+    removed: Sequence[Slot]
 
 
 class RuleSet:
-    """The processors in a file. A change takes effect after it has been written to disk, and is made only if the current
-    content satisfies its condition.
+    """The processors in a file, and their shadows. A change takes effect after it has been written to disk, and is made only if
+    the current content satisfies its condition.
 
     The file ``.<name>.versions`` beside it has a digest of each version, so that a version cannot be reused with another
     content.
@@ -66,22 +75,22 @@ class RuleSet:
         self._lock = threading.Lock()
         self._is_certain = True
         """Whether the current content is certain to be on disk, even after a power failure."""
-        self._items: dict[str, Any] = {}
-        self._usable: dict[str, tuple[bytes, PatternProcessor]] = {}
-        """For each id, the text of a valid item and its processor, because most items of a set are put unchanged."""
+        self._items: dict[Slot, Any] = {}
+        self._usable: dict[Slot, tuple[bytes, PatternProcessor]] = {}
+        """The text of a valid item and its processor, because most items of a set are put unchanged."""
         for item in _items_in(path):
-            if not _id_of(item) or _id_of(item) in self._items:
+            if not _id_of(item) or _slot_of(item) in self._items:
                 raise PatternProcessorError(f"{path} has a processor without an id")
-            self._items[_id_of(item)] = item
+            self._items[_slot_of(item)] = item
         self.text = self._written(self._items)
         self._used = _used_in(self._versions).with_(self._good())
 
     def __len__(self) -> int:
         return len(self._items)
 
-    def get(self, id: str) -> bytes | None:
-        """The text of a processor, or None if it does not exist."""
-        item = self._items.get(id)
+    def get(self, id: str, *, shadow: bool = False) -> bytes | None:
+        """The text of a processor or a shadow, or None if it does not exist."""
+        item = self._items.get((id, shadow))
         return None if item is None else _text_of(item)
 
     def processors(self) -> list[Discovered]:
@@ -89,8 +98,9 @@ class RuleSet:
             items = list(self._items.values())
         return processors_from(items, str(self.path))
 
-    def put(self, id: str, item: Any, condition: Precondition = lambda text: True) -> bool:
-        """Put one processor, and return whether it is new.
+    def put(self, id: str, item: Any, condition: Precondition = lambda text: True, *, shadow: bool = False) -> bool:
+        """Put one processor or its shadow, and return whether it is new. A processor with the version of its shadow replaces
+        both.
 
         :raises AsterismError: it cannot be used; nothing has changed
         """
@@ -98,19 +108,44 @@ class RuleSet:
             raise PatternProcessorError(
                 f"the id of the processor is {item['id']!r:.60}, but the id in the path is {id!r:.60}"
             )
+        if isinstance(item, dict) and shadow:
+            item.setdefault("shadow", True)
         found = self._found(item)
+        if found.shadow != shadow:
+            raise PatternProcessorError(
+                "this is no shadow" if shadow else "this is a shadow",
+                hint="the path of a processor is /processors/{id}, that of its shadow /processors/{id}/shadow",
+            )
         with self._lock:
-            _require(condition, self.get(id))
+            _require(condition, self.get(id, shadow=shadow))
             self._check(found)
-            new = id not in self._items
-            self._write(self._items | {id: item}, [found])
+            new = found.slot not in self._items
+            items = self._items | {found.slot: item}
+            if shadow:
+                _check_shadow(found, items)
+            self._write(_without_promoted(items), [found])
         return new
+
+    def promote(self, id: str, condition: Precondition = lambda text: True) -> int | None:
+        """Replace a processor by its shadow, and return the version; None: there is no shadow.
+
+        :raises PatternProcessorError: the shadow is disabled
+        """
+        with self._lock:
+            item = self._items.get((id, True))
+            if item is None:
+                return None
+            _require(condition, self.get(id, shadow=True))
+            promoted = promoted_item(item)
+            found = _processor(promoted)
+            self._write(_without_promoted(self._items | {(id, False): promoted}), [found])
+        return found.version
 
     def put_all(self, items: Sequence[Any], condition: Precondition = lambda text: True) -> Report:
         """Put a set. Refused items keep their current version. Items beyond the limit of a set are refused as one, and
         nothing is removed.
         """
-        accepted: dict[str, Any] = {}
+        accepted: dict[Slot, Any] = {}
         usable: list[PatternProcessor] = []
         refused: list[RefusedProcessor] = []
         too_many = len(items) > MAX_PROCESSORS
@@ -124,32 +159,42 @@ class RuleSet:
                     if isinstance(found, AsterismError):
                         raise found
                     self._check(found)
-                    if found.id in accepted:
-                        raise PatternProcessorError(f"two processors have the id {found.id!r:.60}")
-                    accepted[found.id] = item
+                    if found.slot in accepted:
+                        raise duplicate(found, None).error
+                    accepted[found.slot] = item
                     usable.append(found)
                 except AsterismError as error:
                     id, version = _id_of(item), item.get("version") if isinstance(item, Mapping) else None
                     version = version if isinstance(version, int) else None
-                    refused.append(RefusedProcessor(id or f"#{number + 1}", error, version, unidentified=not id))
+                    wrong = RefusedProcessor(
+                        id or f"#{number + 1}", error, version, unidentified=not id, shadow=is_shadow(item)
+                    )
+                    refused.append(wrong)
+            for found in [one for one in usable if one.shadow]:
+                try:
+                    _check_shadow(found, accepted)
+                except AsterismError as error:
+                    refused.append(RefusedProcessor(found.id, error, found.version, shadow=True))
+                    del accepted[found.slot]
+                    usable.remove(found)
             if too_many:
                 rest = PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
                 refused.append(RefusedProcessor("…", rest, unidentified=True))
             # An unreadable item may be any processor, so none is removed.
             all_stay = any(one.unidentified for one in refused)
-            stay = self._items.keys() if all_stay else {one.id for one in refused} & self._items.keys()
-            items_ = {id: item for id, item in self._items.items() if id in stay} | accepted
-            removed = [id for id in self._items if id not in items_]
+            stay = self._items.keys() if all_stay else {slot for one in refused for slot in slots_of(one)}
+            items_ = _without_promoted({slot: item for slot, item in self._items.items() if slot in stay} | accepted)
+            removed = [slot for slot in self._items if slot not in items_]
             self._write(items_, usable)
         return Report(list(accepted), refused, removed)
 
-    def remove(self, id: str, condition: Precondition = lambda text: True) -> bool:
-        """Remove a processor, and return whether it existed."""
+    def remove(self, id: str, condition: Precondition = lambda text: True, *, shadow: bool = False) -> bool:
+        """Remove a processor or its shadow, and return whether it existed."""
         with self._lock:
-            if id not in self._items:
+            if (id, shadow) not in self._items:
                 return False
-            _require(condition, self.get(id))
-            self._write({name: item for name, item in self._items.items() if name != id})
+            _require(condition, self.get(id, shadow=shadow))
+            self._write({slot: item for slot, item in self._items.items() if slot != (id, shadow)})
         return True
 
     def _good(self) -> Iterator[PatternProcessor]:
@@ -160,8 +205,8 @@ class RuleSet:
     def _check(self, found: PatternProcessor) -> None:
         """:raises ConflictError: the version was used for another definition"""
         if self._used.check(found) is not None:
-            there = self._items.get(found.id)
-            is_there = there is not None and there.get("version") == found.version
+            there = (self._items.get((found.id, shadow)) for shadow in (False, True))
+            is_there = any(item is not None and item.get("version") == found.version for item in there)
             raise ConflictError(
                 f"version {found.version} of {found.id!r} {'already exists' if is_there else 'existed before'}, "
                 "with another definition",
@@ -178,10 +223,10 @@ class RuleSet:
             return error
 
     def _found(self, item: Any) -> PatternProcessor:
-        text, found = self._usable.get(_id_of(item), (b"", None))
+        text, found = self._usable.get(_slot_of(item), (b"", None))
         return found if found is not None and text == _text_of(item) else _usable(item)
 
-    def _write(self, items: dict[str, Any], found: Sequence[PatternProcessor] = ()) -> None:
+    def _write(self, items: dict[Slot, Any], found: Sequence[PatternProcessor] = ()) -> None:
         if len(items) > MAX_PROCESSORS:
             raise PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
         text = self._written(items)
@@ -190,7 +235,7 @@ class RuleSet:
                 f"the set would be too large: {len(text)} bytes (limit {MAX_BYTES})",
                 hint="remove other processors first",
             )
-        in_use = {(id, version) for id, item in items.items() if isinstance(version := item.get("version"), int)}
+        in_use = {(id, version) for (id, _), item in items.items() if isinstance(version := item.get("version"), int)}
         used = self._used.with_(found, in_use)
         if used is not self._used:
             replace_file(self._versions, used.to_bytes())
@@ -205,13 +250,13 @@ class RuleSet:
                         self._items, self.text, self._used = items, text, used
                 raise
         self._items, self.text, self._used = items, text, used
-        usable = self._usable | {one.id: (_text_of(items[one.id]), one) for one in found}
-        self._usable = {id: one for id, one in usable.items() if id in items}
+        usable = self._usable | {one.slot: (_text_of(items[one.slot]), one) for one in found}
+        self._usable = {slot: one for slot, one in usable.items() if slot in items}
 
     @staticmethod
-    def _written(items: Mapping[str, Any]) -> bytes:
+    def _written(items: Mapping[Slot, Any]) -> bytes:
         """Write items without indentation, one per line, so that a set of the maximum request size fits."""
-        return b'{"processors": [' + b",".join(b"\n" + _text_of(items[id]) for id in sorted(items)) + b"\n]}\n"
+        return b'{"processors": [' + b",".join(b"\n" + _text_of(items[slot]) for slot in sorted(items)) + b"\n]}\n"
 
 
 def _items_in(path: Path) -> Sequence[Any]:
@@ -250,6 +295,32 @@ def _text_of(item: Any) -> bytes:
 def _id_of(item: Any) -> str:
     id = item.get("id") if isinstance(item, Mapping) else None
     return id if isinstance(id, str) else ""
+
+
+def _slot_of(item: Any) -> Slot:
+    return _id_of(item), is_shadow(item) is True
+
+
+def _version_in(items: Mapping[Slot, Any], slot: Slot) -> Any:
+    return None if slot not in items else items[slot].get("version")
+
+
+def _check_shadow(found: PatternProcessor, items: Mapping[Slot, Any]) -> None:
+    """:raises ConflictError: the processor in force has the version of its shadow *found*"""
+    if _version_in(items, (found.id, False)) == found.version:
+        raise ConflictError(
+            f"version {found.version} of {found.id!r} is in force, so it cannot be a shadow, too",
+            hint="raise the version",
+        )
+
+
+def _without_promoted(items: Mapping[Slot, Any]) -> dict[Slot, Any]:
+    """*items* without the shadows that have become the version in force."""
+    return {
+        (id, shadow): item
+        for (id, shadow), item in items.items()
+        if not shadow or _version_in(items, (id, False)) != item.get("version")
+    }
 
 
 def _require(condition: Precondition, text: bytes | None) -> None:

@@ -44,6 +44,7 @@ from asterism.rules.interfaces import (
     PatternProcessorManager,
     RefusedProcessor,
     duplicate,
+    slots_of,
 )
 from asterism.rules.kill_list import WITHOUT, KillList, is_named, names_of
 from asterism.rules.processor import PatternProcessor, Slot, found_at
@@ -533,7 +534,7 @@ class Coordinator(PatternProcessorManager):
                     continue
                 item = RefusedProcessor(item.id, error, item.version, item.place, shadow=item.shadow)
             refused[item.name] = item
-            for slot in item.slots:
+            for slot in slots_of(item):
                 if slot in before:  # the last valid version stays in force
                     after.setdefault(slot, before[slot])
         texts = {item.text for item in found if isinstance(item, PatternProcessor)}
@@ -570,7 +571,8 @@ class Coordinator(PatternProcessorManager):
 
 def _refused_shadow(one: PatternProcessor) -> RefusedProcessor:
     error = PatternProcessorError(
-        f"version {one.version} is in force, so it cannot be a shadow, too", hint="remove the shadow, or raise its version"
+        f"version {one.version} is in force, so it cannot be a shadow, too",
+        hint="remove the shadow, or raise its version",
     )
     return RefusedProcessor(one.id, error, one.version, one.place, shadow=True)
 

@@ -34,8 +34,8 @@ class RuleState:
     """The state of one version of a processor in a query.
 
     :param state: pending: no micro-batch has used it yet; waiting: event time has not reached *begins*; in force; shadow: it
-        runs beside the version in force; disabled: in some or all key groups, after an error; expired: event time has reached *expires*; killed: a person has
-        excluded it; refused: it cannot be used
+        runs beside the version in force; disabled: in some or all key groups, after an error; expired: event time has reached
+        *expires*; killed: a person has excluded it; refused: it cannot be used
     :param since: when the first micro-batch that uses it was planned
     :param begins: the event time from which it is in force, if it has a timestamp
     :param expires: the event time from which it is not in force any more, if it expires

@@ -45,11 +45,6 @@ class RefusedProcessor:
         """The id; of a shadow ``id@version``, as in a kill list."""
         return f"{self.id}@{self.version}" if self.shadow and self.version is not None else self.id
 
-    @property
-    def slots(self) -> Sequence[Slot]:
-        """What the item may be in a set."""
-        return [(self.id, shadow) for shadow in (False, True) if self.shadow in (None, shadow)]
-
     def __str__(self) -> str:
         """Format the refusal as one line, for logs."""
         named = self.id if self.version is None else f"{self.id} version {self.version}"
@@ -59,6 +54,11 @@ class RefusedProcessor:
 
 
 Discovered = PatternProcessor | RefusedProcessor
+
+
+def slots_of(one: Discovered) -> list[Slot]:
+    """What *one* is in a set, or may be."""
+    return [(one.id, shadow) for shadow in (False, True) if one.shadow in (None, shadow)]
 
 
 class PatternProcessorManager(ABC):
@@ -277,6 +277,19 @@ def is_shadow(item: Any) -> bool | None:
         return None
     value = item.get("shadow")
     return False if value is None else value if isinstance(value, bool) else None
+
+
+def promoted_item(item: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON form of a shadow as the version in force.
+
+    :raises PatternProcessorError: it is disabled
+
+    >>> promoted_item({"id": "a", "version": 2, "shadow": True})
+    {'id': 'a', 'version': 2}
+    """
+    if not without_flag(item)[1]:
+        raise PatternProcessorError("the shadow is disabled", hint="enable it first, so that it has partial matches")
+    return {name: value for name, value in item.items() if name != "shadow"}
 
 
 def without_flag(item: Any) -> tuple[Any, bool]:

@@ -80,8 +80,8 @@ MAX_PARTIAL_MATCHES = 10_000
 """The default for the maximum number of partial matches of a processor per key."""
 MAX_STATE = 2**30
 """The maximum size in bytes of the partial matches of a key group and their events, at the end of a call, and of the rows of the
-processors with a clause. Beyond it, the processor with the most of them is disabled, a shadow first. The limit protects the query,
-because Spark cannot store more than twice that.
+processors with a clause. Beyond it, the processor with the most of them is disabled, a shadow first. The limit protects the
+query, because Spark cannot store more than twice that.
 """
 _SETS = pa.schema([(TIME, pa.int64()), ("set", pa.binary())])
 _STRINGS = pa.map_(pa.string(), pa.string())

@@ -173,8 +173,8 @@ class CopyFilter:
 
     def of_arrivals(self, copies: pa.Table, version: int, time: int) -> pa.Table:
         """The copies that a processor requires, with the set *version* as SINCE. Of late events, which are at or before
-        *time*, one copy each remains if a processor that is not a shadow requires them. MET and FAILED contain what the processors of the selector use, and FIRST is whether
-        the event is late.
+        *time*, one copy each remains if a processor that is not a shadow requires them. MET and FAILED contain what the
+        processors of the selector use, and FIRST is whether the event is late.
         """
         times, selectors = copies.column(TIME).to_numpy(), copies.column(SELECTOR).to_numpy()
         late = times <= time

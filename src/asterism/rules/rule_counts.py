@@ -154,7 +154,8 @@ class RuleCounts:
         versions = {}
         for id, version, *values in found["versions"]:
             one = VersionCounts(*values)
-            numbers = version, one.since, one.matches, one.timed_out, one.errors, one.partial_matches, one.disabled, one.shadow_matches
+            counts = one.matches, one.shadow_matches, one.timed_out, one.errors, one.partial_matches, one.disabled
+            numbers = version, one.since, *counts
             others = type(one.last_match) in (int, type(None)) and type(one.error) in (str, type(None))
             if type(id) is not str or {*map(type, numbers)} != {int} or not others:
                 raise ValueError(f"the counts of {id!r:.60} are invalid")
