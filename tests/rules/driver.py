@@ -119,7 +119,7 @@ class Driver:
                 arrivals.append(Arrival(EVENTS, mine.drop_columns([KEY_HASH])))
             if watermark is not None:
                 arrivals.append(Arrival(EVENTS, None, int(watermark * 1_000_000)))
-            self._call(store, arrivals, Now(BEFORE_TIME, int(processing_time * 1_000_000)))
+            self._call(store, arrivals, Now(BEFORE_TIME, int(processing_time * 1_000_000), number))
         return self
 
     def end(self) -> Driver:

@@ -375,7 +375,10 @@ def _show_status(found: Status) -> None:
         click.echo(f"the counts do not include {found.missed} micro-batches")
     for rule in found.rules:
         if rule.state == "disabled":
-            click.echo(f"disabled: {one_line(rule.id, 200)}@{rule.version}: {one_line(rule.reason or '', 1000)}")
+            where = f" in the key groups {', '.join(map(str, rule.groups))}" if rule.groups else ""
+            where += " and others" if rule.groups and len(rule.groups) < rule.disabled_groups else ""
+            name = f"{one_line(rule.id, 200)}@{rule.version}{where}"
+            click.echo(f"disabled: {name}: {one_line(rule.reason or '', 1000)}")
     for what, those in (("refused", found.refused), ("killed", found.killed)):
         for name, reason in those.items():
             click.echo(f"{what}: {one_line(name, 220)}: {one_line(reason, 1000)}")

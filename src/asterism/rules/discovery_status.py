@@ -47,6 +47,7 @@ class RuleState:
     :param added: the number of the set that added it
     :param shadow: whether it is a shadow, whatever its state
     :param shadow_matches: the number of its matches while it was a shadow, which are not among *matches*
+    :param groups: the numbers of the first 32 of these *disabled_groups*
     """
 
     id: str
@@ -65,6 +66,7 @@ class RuleState:
     added: int = 0
     shadow: bool = False
     shadow_matches: int = 0
+    groups: tuple[int, ...] = ()
 
     @property
     def active_state(self) -> str:
@@ -82,6 +84,8 @@ class RuleState:
         if not isinstance(found, dict):
             raise ValueError("a rule is not an object")
         known = {name: value for name, value in found.items() if name in _KINDS}
+        if isinstance(groups := known.get("groups"), list) and all(type(group) is int for group in groups):
+            known["groups"] = tuple(groups)
         for name, value in known.items():
             if isinstance(value, bool) != (_KINDS[name] is bool) or not isinstance(value, _KINDS[name]):
                 raise ValueError(f"{name} has the invalid value {value!r:.60}")
@@ -102,6 +106,7 @@ class RuleState:
         found = replace(found, partial_matches=max(counts.partial_matches, 0))
         if counts.disabled > 0:
             found = replace(found, state=DISABLED, disabled_groups=counts.disabled, reason=counts.error)
+            found = replace(found, groups=tuple(counts.groups))
         return found
 
 

@@ -595,7 +595,7 @@ class DynamicCepOperator(KeyGroupOperator):
         row = [[entry.processor.id], [entry.processor.version], time, [error]]
         group.emit(ERRORS, pa.table(row, schema=self.output_schemas[ERRORS]))
         group.metrics[ERRORS] += 1
-        group.metrics[rule_counts.error_metric(entry.name, error)] += 1
+        group.metrics[rule_counts.error_metric(entry.name, error, group.number)] += 1
 
     # ------------------------------------------------------------------ outputs
 
