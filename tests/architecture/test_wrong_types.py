@@ -222,6 +222,24 @@ def state_of_status(place: Any) -> str:
     return ""
 
 
+def changes_in_history(place: Any) -> int:
+    """See :func:`state_of_status`."""
+    if place != ".":
+        return len(asterism.discovery.history_of(place))
+    with pytest.raises(StateError):
+        asterism.discovery.history_of(place)
+    return 0
+
+
+def waited(place: Any, versions: Any, timeout: Any) -> str:
+    """No version is waited for, so that the state is only read."""
+    if place != "." or versions != {} or timeout != timedelta():
+        return asterism.discovery.wait_for(place, versions, timeout=timeout).state
+    with pytest.raises(StateError):
+        asterism.discovery.wait_for(place, versions, timeout=timeout)
+    return ""
+
+
 CALLS: dict[str, Call] = {
     "Pattern": Call(Pattern, {"stages": Pattern.begin("a").stages, "skip": AfterMatchSkipStrategy()}, use_pattern),
     "Pattern.begin": Call(Pattern.begin, {"stage": "a", "skip": AfterMatchSkipStrategy()}, use_pattern),
@@ -469,6 +487,8 @@ CALLS: dict[str, Call] = {
         },
     ),
     "status_of": Call(state_of_status, {"place": "."}),
+    "history_of": Call(changes_in_history, {"place": "."}),
+    "wait_for": Call(waited, {"place": ".", "versions": {}, "timeout": timedelta()}),
     "OperatorHarness": Call(OperatorHarness, {"operator": harness().cep, "keys": ["key"], "key_groups": 1}),
     "OperatorHarness.feed": of_harness("feed", events=TABLE, name="events"),
     "OperatorHarness.feed_watermark": of_harness("feed_watermark", operator_harness, watermark=5, name="clicks"),

@@ -93,6 +93,13 @@ class FolderPlace(Place):
         self.path.with_name("away").rename(self.path)
 
 
+class StorePlace(FolderPlace):
+    """A folder that is read by its URI, as one in an object store is."""
+
+    def factory(self, interval: timedelta = INTERVAL) -> PatternProcessorDiscovererFactory:
+        return FilePatternProcessorDiscovererFactory(self.path.as_uri(), interval=interval)
+
+
 def row(rule: Rule) -> tuple[object, ...]:
     lists = [None if rule.get(name) is None else json.dumps(rule[name]) for name in ("key", "select")]
     pattern = rule.get("pattern")

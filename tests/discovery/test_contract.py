@@ -13,15 +13,17 @@ from asterism.errors import AsterismError
 from asterism.rules.interfaces import Discovered
 from asterism.rules.processor import PatternProcessor
 from tests.discovery.kit import INTERVAL, Rule, graph, refused, rule, sql_rule, travelled, versions, watching
-from tests.discovery.places import FilePlace, FolderPlace, Place, PostgresqlPlace, SqlitePlace, UrlPlace
+from tests.discovery.places import FilePlace, FolderPlace, Place, PostgresqlPlace, SqlitePlace, StorePlace, UrlPlace
 
 
-@pytest.fixture(params=["json", "yaml", "folder", "sqlite", "postgresql", "url"])
+@pytest.fixture(params=["json", "yaml", "folder", "store", "sqlite", "postgresql", "url"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     made: Place
     match request.param:
         case "folder":
             made = FolderPlace(tmp_path)
+        case "store":
+            made = StorePlace(tmp_path)
         case "sqlite":
             made = SqlitePlace(tmp_path)
         case "postgresql":

@@ -30,7 +30,7 @@ from asterism.discovery import http_server as server
 from asterism.discovery import rule_file as rule_set
 from asterism.discovery.prometheus import CONTENT_TYPE
 from asterism.discovery.rule_file import RuleSet
-from asterism.discovery.url import status_at
+from asterism.discovery.url import Endpoint
 from asterism.errors import PatternProcessorError
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding import ProcessorCompiler
@@ -50,6 +50,7 @@ class Client:
     def __init__(self, discoverer: module.HttpDiscoverer, context: ssl.SSLContext | None = None) -> None:
         until(lambda: discoverer.address is not None)
         assert discoverer.address is not None
+        self.address = discoverer.address
         self.host, _, port = discoverer.address.rpartition("/")[2].rpartition(":")
         self.port, self.context = int(port), context
 
@@ -379,13 +380,13 @@ def test_health_tells_what_the_query_has_refused(tmp_path: Path) -> None:
         body = client.ask("GET", "/health")[1]
         assert (body["in_force"], body["disabled"], body["pending"]) == ({"a": 1}, {"a": "no"}, {})
         assert body["shadow"] == {}
-        status = status_at(str(discoverer.address), TOKEN)
+        status = Endpoint(str(discoverer.address), TOKEN).status()
         assert [(rule.id, rule.state, rule.matches) for rule in status.rules] == [
             ("a", "disabled", 3),
             ("b", "refused", 0),
         ]
         with pytest.raises(PatternProcessorError, match="401"):
-            status_at(str(discoverer.address), "not the token")
+            Endpoint(str(discoverer.address), "not the token").status()
         request = urllib.request.Request(f"{discoverer.address}/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
         with urllib.request.urlopen(request) as response:
             assert response.headers.get_all("Content-Type") == [CONTENT_TYPE]

@@ -36,7 +36,13 @@ def test_states_and_counts() -> None:
     assert found["discovery", (("state", "stale"),)] == 0
     assert (found["rule_set", ()], found["last_poll_timestamp_seconds", ()]) == (9, 1.5)
     states = {labels[0][1]: value for (name, labels), value in found.items() if name == "rules"}
-    assert {state for state, count in states.items() if count} == {"waiting", "in force", "shadow", "disabled", "refused"}
+    assert {state for state, count in states.items() if count} == {
+        "waiting",
+        "in force",
+        "shadow",
+        "disabled",
+        "refused",
+    }
     assert states.keys() >= {"pending", "expired", "killed"}
     names = ("matches_total", "timed_out_total", "errors_total", "partial_matches", "disabled_key_groups")
     assert [found[f"rule_{name}", of(id, "1")] for name in names] == [5, 4, 3, 7, 2]

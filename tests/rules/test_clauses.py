@@ -205,7 +205,7 @@ def test_a_row_of_the_output() -> None:
         "match_time": at(4),
         "events": None,
         "measures": [("bs", "2"), ("x", "2.5")],
-        "result": None,
+        "result": '{"bs": 2, "x": 2.5}',
         "labels": [],
         "suppressed": 0,
     }

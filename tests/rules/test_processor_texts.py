@@ -131,7 +131,7 @@ ERRORS: dict[str, Callable[[], object]] = {
     "not_killed": lambda: kill_list.unkill(corrupt("owner", ""), ["fraud-7"]),
     "without_text": lambda: kill_list.checked_names("fraud-7"),
     "without_line_break": lambda: kill_list.checked_names(["fraud\n7"]),
-    "file_at_a_url": lambda: FilePatternProcessorDiscovererFactory("s3://bucket/rules.json"),
+    "file_at_a_url": lambda: FilePatternProcessorDiscovererFactory("ftp://host/rules.json"),
     "url_number": lambda: UrlPatternProcessorDiscovererFactory(5),  # type: ignore[arg-type]
 }
 

@@ -12,7 +12,7 @@ import click
 
 from asterism.cli.local_spark import local_spark
 from asterism.cli.spark_files import files_to_read, read_batch, with_event_time
-from asterism.cli.terminal import errors_explained, semantics_option, status_line, time_option
+from asterism.cli.terminal import errors_explained, semantics_option, status_line, table_option, time_option
 from asterism.patterns.semantics import Semantics
 from asterism.text.printable import one_line
 
@@ -36,12 +36,7 @@ _MAX_NAMES = 20
 @click.option("--key", "keys", multiple=True, help="Key column of the stream; can be repeated.")
 @time_option
 @click.option("--against", help="The rules to compare with: a SOURCE like the other one, or the URL of a web server.")
-@click.option(
-    "--table",
-    default="pattern_processors",
-    show_default=True,
-    help="With a database: the table, as table or schema.table.",
-)
+@table_option
 @click.option(
     "--fail-if",
     "conditions",

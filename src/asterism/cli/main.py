@@ -13,6 +13,7 @@ from asterism.cli.compile import compile_
 from asterism.cli.conformance import conformance
 from asterism.cli.explain import explain
 from asterism.cli.match import match
+from asterism.cli.rule_changes import apply, diff, rollback, wait
 from asterism.cli.rules import rules
 from asterism.cli.statement import sql
 from asterism.cli.trace import trace
@@ -27,3 +28,5 @@ def main() -> None:
 
 for command in (match, sql, validate, explain, trace, rules, conformance, compile_):
     main.add_command(command)
+for command in (diff, apply, rollback, wait):
+    rules.add_command(command)

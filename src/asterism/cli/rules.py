@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
+import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -13,7 +17,7 @@ import click
 
 from asterism.cli.backtest import backtest
 from asterism.cli.rule_tests import run_tests
-from asterism.cli.terminal import Column, distinct, errors_explained, semantics_option, stdout
+from asterism.cli.terminal import Column, distinct, errors_explained, semantics_option, stdout, table_option
 from asterism.errors import AsterismError, PatternProcessorError, printable
 from asterism.patterns.semantics import Semantics
 from asterism.text.printable import one_line
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 
     from asterism.discovery.editing import Addition, KeptRules, Rule
     from asterism.rules.discovery_status import Status
+    from asterism.rules.history import HistoryEntry
     from asterism.rules.set_store import FolderStore
     from asterism.rules.validation import CheckedProcessor
 
@@ -42,10 +47,11 @@ _COLORS = {"on": "green", "shadow": "cyan", "off": "yellow", "older": "dim", "wr
 def rules() -> None:
     """List, validate and change pattern processors, also while queries use them.
 
-    CHECKPOINT, the argument of status, kill, unkill and killed, is the folder of a query: its checkpoint= or its store=.
-    SOURCE, the argument of all other commands, is a JSON or YAML file, a folder of such files, or the URL of a database:
-    sqlite:///rules.db, postgresql://user@host/database. The URL may contain a password, but other users of the machine can
-    read it there: PostgreSQL's variable PGPASSWORD and the file ~/.pgpass are safer.
+    CHECKPOINT, the argument of status, history, kill, unkill and killed, is the folder of a query: its checkpoint= or its store=.
+    SOURCE, the argument of all other commands, is a JSON or YAML file, a folder of such files, the URL of a database
+    (sqlite:///rules.db, postgresql://user@host/database), or that of a query's endpoint (https://driver:8473), whose token is
+    in the environment variable ASTERISM_TOKEN. The URL of a database may contain a password, but other users of the machine
+    can read it there: PostgreSQL's variable PGPASSWORD and the file ~/.pgpass are safer.
     """
 
 
@@ -53,32 +59,29 @@ rules.add_command(backtest)
 rules.add_command(run_tests)
 
 
-def _at_source(command: Callable[..., None]) -> Callable[..., None]:
+def at_source(command: Callable[..., None]) -> Callable[..., None]:
     """Add the argument and the option with the location of the rules."""
-    command = click.option(
-        "--table",
-        default="pattern_processors",
-        show_default=True,
-        help="With a database: the table, as table or schema.table.",
-    )(command)
-    return click.argument("source")(command)
+    return click.argument("source")(table_option(command))
 
 
-def _rules_at(source: str, table: str) -> KeptRules:
+def rules_of(source: str, table: str) -> KeptRules:
     from asterism.discovery.editing import rules_at
 
-    return rules_at(source, table)
+    by = None
+    with suppress(KeyError, OSError):  # a container may run as a user without a name
+        by = getpass.getuser()
+    return rules_at(source, table, token=os.environ.get("ASTERISM_TOKEN"), by=by)
 
 
 @rules.command(name="list")
-@_at_source
+@at_source
 def list_(source: str, table: str) -> None:
     """Show all rules and their states: on, shadow, off, wrong, or older versions of others."""
     with errors_explained():
         from rich.table import Table
         from rich.text import Text
 
-        kept = _rules_at(source, table).all()
+        kept = rules_of(source, table).all()
         rows = [_row(rule) for rule in kept]
         expiring = any(row[4] for row in rows)
         several = len({rule.where for rule in kept}) > 1
@@ -128,7 +131,7 @@ def _row(rule: Rule) -> tuple[str, ...]:
 
 
 @rules.command()
-@_at_source
+@at_source
 @click.option(
     "--column",
     "columns",
@@ -150,7 +153,7 @@ def validate(source: str, table: str, columns: Sequence[tuple[str, Any]], semant
     with errors_explained():
         import pyarrow as pa
 
-        found = _rules_at(source, table).all()
+        found = rules_of(source, table).all()
         good = all_good(found, pa.schema(columns) if columns else None, Semantics(semantics))
         if not found:
             click.echo("no rules")
@@ -209,7 +212,7 @@ def _checked(rule: Rule, schema: pa.Schema | None, semantics: Semantics) -> Chec
 
 
 @rules.command()
-@_at_source
+@at_source
 def create(source: str, table: str) -> None:
     """Create the table for rules in a database. A SQLite file is created if it does not exist."""
     with errors_explained():
@@ -224,7 +227,7 @@ def create(source: str, table: str) -> None:
 
 
 @rules.command()
-@_at_source
+@at_source
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 def add(source: str, table: str, file: str) -> None:
     """Add the rules in FILE, all or none: new rules, and new versions of existing ones.
@@ -233,20 +236,20 @@ def add(source: str, table: str, file: str) -> None:
     force. The same holds for shadows. A rule with the version of its shadow promotes it.
     """
     with errors_explained():
-        additions = _additions(file)
+        additions = additions_in(file)
         if additions is not None:
-            for done in _rules_at(source, table).add(additions):
+            for done in rules_of(source, table).add(additions):
                 click.echo(printable(done))
     if additions is None:
         sys.exit(1)
 
 
-def _additions(file: str) -> list[Addition] | None:
+def additions_in(file: str) -> list[Addition] | None:
     """The rules in a file; None, after a message, if one is invalid."""
     from asterism.discovery.editing import Addition
     from asterism.rules.interfaces import is_shadow
 
-    found = _rules_at(file, "").all()
+    found = rules_of(file, "").all()
     checked = [_checked(rule, None, Semantics.DEFAULT) for rule in found]
     slots = [(rule.id, is_shadow(rule.item)) for rule in found]
     for rule, one, slot in zip(found, checked, slots, strict=True):
@@ -263,7 +266,7 @@ _version = click.option("--version", type=int, help="Remove only this version.")
 
 
 @rules.command()
-@_at_source
+@at_source
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @_version
 def remove(source: str, table: str, ids: Sequence[str], version: int | None) -> None:
@@ -272,7 +275,7 @@ def remove(source: str, table: str, ids: Sequence[str], version: int | None) -> 
 
 
 @rules.command()
-@_at_source
+@at_source
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 def disable(source: str, table: str, ids: Sequence[str]) -> None:
     """Disable rules and their shadows: they stay in the source, and queries stop using them."""
@@ -280,7 +283,7 @@ def disable(source: str, table: str, ids: Sequence[str]) -> None:
 
 
 @rules.command()
-@_at_source
+@at_source
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @click.option("--version", type=int, help="Enable this version; higher versions are disabled.  [default: the highest]")
 def enable(source: str, table: str, ids: Sequence[str], version: int | None) -> None:
@@ -289,7 +292,7 @@ def enable(source: str, table: str, ids: Sequence[str], version: int | None) -> 
 
 
 @rules.command()
-@_at_source
+@at_source
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 def promote(source: str, table: str, ids: Sequence[str]) -> None:
     """Replace rules by their shadows. Queries continue the shadows with their partial matches.
@@ -303,11 +306,11 @@ def _change(
     source: str, table: str, ids: Sequence[str], change: Callable[[KeptRules, Sequence[str]], Sequence[str]]
 ) -> None:
     with errors_explained():
-        for done in change(_rules_at(source, table), list(dict.fromkeys(ids))):
+        for done in change(rules_of(source, table), list(dict.fromkeys(ids))):
             click.echo(printable(done))
 
 
-def _store_at(checkpoint: str) -> FolderStore:
+def query_store(checkpoint: str) -> FolderStore:
     from asterism.rules.set_store import store_at
 
     return store_at(checkpoint)
@@ -336,15 +339,10 @@ def status(checkpoint: str, as_json: bool) -> None:
 
 def _status_at(place: str) -> Status:
     if not place.startswith(("http://", "https://")):
-        return _store_at(place).read_status()
-    from asterism.discovery.url import status_at
+        return query_store(place).read_status()
+    from asterism.discovery.url import Endpoint
 
-    token = os.environ.get("ASTERISM_TOKEN")
-    if not token:
-        raise PatternProcessorError(
-            "the token of the endpoint is required", hint="set the environment variable ASTERISM_TOKEN"
-        )
-    return status_at(place, token)
+    return Endpoint(place, os.environ.get("ASTERISM_TOKEN")).status()
 
 
 def _show_status(found: Status) -> None:
@@ -388,6 +386,50 @@ def _show_status(found: Status) -> None:
 
 @rules.command()
 @click.argument("checkpoint")
+@click.argument("id", required=False)
+@click.option("--last", type=click.IntRange(1), default=50, show_default=True, help="Show the last N entries.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object per line, with the definitions of versions."
+)
+def history(checkpoint: str, id: str | None, last: int, as_json: bool) -> None:
+    """Show what has changed in the rules of a query: when, what, by whom, from where, and what was refused.
+
+    With ID: only this rule.
+    """
+    with errors_explained():
+        found = deque((entry for entry in query_store(checkpoint).history().entries() if id in (None, entry.id)), last)
+        if as_json:
+            for entry in found:
+                click.echo(json.dumps(entry.to_dict()))
+        else:
+            _show_history(found)
+
+
+def _show_history(found: Collection[HistoryEntry]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    names = ("time", "set", "id", "what", "version", "by", "from", "reason")
+    rows = []
+    for entry in found:
+        versions = [str(one) for one in dict.fromkeys((entry.before, entry.version)) if one is not None]
+        place = (entry.place or "").rpartition("/")[2]
+        texts = (entry.id, entry.what, " -> ".join(versions), entry.by or "", place, entry.reason or "")
+        rows.append([entry.time[:19], str(entry.set), *(one_line(text, 200) for text in texts)])
+    table = Table()
+    filled = [n for n in range(len(names)) if n < 5 or any(row[n] for row in rows)]
+    for n in filled:
+        table.add_column(names[n], overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(row[n]) for n in filled))
+    if rows:
+        stdout().print(table)
+    else:
+        click.echo("no changes")
+
+
+@rules.command()
+@click.argument("checkpoint")
 @click.argument("names", nargs=-1, required=True, metavar="ID[@VERSION]...")
 @click.option("--reason", help="The reason, for the status and the log of the query.")
 def kill(checkpoint: str, names: Sequence[str], reason: str | None) -> None:
@@ -400,7 +442,7 @@ def kill(checkpoint: str, names: Sequence[str], reason: str | None) -> None:
     with errors_explained():
         from asterism.rules import kill_list
 
-        store = _store_at(checkpoint)
+        store = query_store(checkpoint)
         kill_list.kill(store, names, reason)
         known = [one for found in store.retained() for one in found.processors]
         for name in names:
@@ -419,7 +461,7 @@ def unkill(checkpoint: str, names: Sequence[str]) -> None:
     with errors_explained():
         from asterism.rules import kill_list
 
-        kill_list.unkill(_store_at(checkpoint), names)
+        kill_list.unkill(query_store(checkpoint), names)
         for name in names:
             click.echo(f"{printable(name)} is admitted again, with its next version")
 
@@ -429,7 +471,7 @@ def unkill(checkpoint: str, names: Sequence[str]) -> None:
 def killed(checkpoint: str) -> None:
     """Show the killed rules, with times and reasons."""
     with errors_explained():
-        found = _store_at(checkpoint).killed()
+        found = query_store(checkpoint).killed()
         for name, one in found.items():
             click.echo(f"{one_line(name, 220)}, since {one_line(one.since, 40)}: {one_line(one.reason, 1000)}")
         if not found:

@@ -100,6 +100,14 @@ def distinct(columns: Sequence[tuple[str, Any]]) -> None:
         raise click.UsageError(f"--column names {max(names, key=names.count)!r} twice.")
 
 
+table_option = click.option(
+    "--table",
+    default="pattern_processors",
+    show_default=True,
+    help="With a database: the table, as table or schema.table.",
+)
+
+
 SLOW = 3.0
 """Seconds after which a message explains a slow start. A compiled kernel is loaded within one second."""
 

@@ -7,7 +7,7 @@ from asterism.discovery.file import FilePatternProcessorDiscovererFactory
 from asterism.discovery.http_endpoint import HttpPatternProcessorDiscovererFactory
 from asterism.discovery.sql_table import SqlPatternProcessorDiscovererFactory, create_pattern_processor_table
 from asterism.discovery.url import UrlPatternProcessorDiscovererFactory
-from asterism.rules.set_store import status_of
+from asterism.rules.set_store import history_of, status_of, wait_for
 
 __all__ = [
     "FilePatternProcessorDiscovererFactory",
@@ -15,5 +15,7 @@ __all__ = [
     "SqlPatternProcessorDiscovererFactory",
     "UrlPatternProcessorDiscovererFactory",
     "create_pattern_processor_table",
+    "history_of",
     "status_of",
+    "wait_for",
 ]

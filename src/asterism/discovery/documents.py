@@ -120,9 +120,14 @@ def paths_at(path: Path) -> list[Path]:
         found = [file for file in path.iterdir() if file.suffix in SUFFIXES and not file.name.startswith(".")]
     except OSError as error:
         raise unreadable(path, error) from None
-    if len(found) > MAX_FILES:
-        raise PatternProcessorError(f"{path} has {len(found)} files (limit {MAX_FILES})")
+    check_number(str(path), found)
     return sorted(found)
+
+
+def check_number(folder: str, files: Sequence[object]) -> None:
+    """:raises PatternProcessorError: there are too many files"""
+    if len(files) > MAX_FILES:
+        raise PatternProcessorError(f"{folder} has {len(files)} files (limit {MAX_FILES})")
 
 
 def unreadable(path: Path, error: OSError) -> PatternProcessorError:

@@ -8,8 +8,8 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -22,9 +22,9 @@ import sqlalchemy as sa
 from asterism.arguments import expect_string
 from asterism.discovery.database import Database, parsed_url
 from asterism.discovery.documents import WHOLE, YAML, Document, paths_at, read_document, read_file, unreadable, written
-from asterism.discovery.file import AT_REST
 from asterism.discovery.rows import Row, called, flag, item_of, version_of
 from asterism.discovery.sql_table import TABLE, Table
+from asterism.discovery.url import Endpoint
 from asterism.discovery.yaml_editing import REMOVED, edited
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.durable_files import alone_in, replace_file
@@ -34,6 +34,8 @@ from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_colu
 
 ON, SHADOW, OFF, OLDER, WRONG = "on", "shadow", "off", "older", "wrong"
 """Enabled; enabled as a shadow; disabled; lower than an enabled version; undetermined."""
+PAUSE = 0.2
+"""Seconds between the changes of two files of a folder; a reader of the folder does not need as long to read the files."""
 
 Locate = Callable[[str], tuple[int, int]]
 """Maps a JSON pointer, relative to a rule, to a line and column."""
@@ -71,9 +73,13 @@ class Addition:
     def __str__(self) -> str:
         return _named(self.processor.id, self.processor.version, shadow=self.processor.shadow)
 
-    def is_there(self, item: Any) -> bool:
+    @property
+    def enabled(self) -> bool:
+        return without_flag(self.item)[1]
+
+    def is_there(self, item: Any, enabled: bool) -> bool:
         """Whether *item*, which has the same version, is this rule. It may be replaced if it cannot be used, or if its labels,
-        *expires* or *shadow* differ.
+        *expires*, *shadow* or *enabled* differ.
 
         :raises PatternProcessorError: it is another rule
         """
@@ -87,7 +93,7 @@ class Addition:
                 "The definition of a version cannot change.",
                 "raise the version",
             )
-        return there == self.processor
+        return there == self.processor and enabled == self.enabled
 
     def in_force(self) -> PatternProcessorError:
         """The error if its version is in force, and it is a shadow."""
@@ -98,7 +104,7 @@ class Addition:
 
 
 class KeptRules(ABC):
-    """A place where rules are stored. Methods with several ids, which must be distinct, change all rules or none, and return
+    """A place where rules are stored. Methods with several rules, which must be distinct, change all rules or none, and return
     messages about what was done.
 
     All methods raise :class:`~asterism.errors.PatternProcessorError` if the place cannot be read or written, or if there is
@@ -108,8 +114,15 @@ class KeptRules(ABC):
     @abstractmethod
     def all(self) -> list[Rule]: ...
 
+    def add(self, additions: Sequence[Addition]) -> list[str]:
+        return self.apply(additions, [])
+
     @abstractmethod
-    def add(self, additions: Sequence[Addition]) -> list[str]: ...
+    def apply(self, additions: Sequence[Addition], removed: Sequence[Slot], *, plan: bool = False) -> list[str]:
+        """Add rules, and remove those that *removed* names by id and shadow.
+
+        :param plan: change nothing, but raise the errors that the change would raise
+        """
 
     @abstractmethod
     def remove(self, ids: Sequence[str], version: int | None = None) -> list[str]:
@@ -127,19 +140,27 @@ class KeptRules(ABC):
         """Replace rules by their shadows, which queries continue with their partial matches."""
 
 
-def rules_at(source: str, table: str = TABLE) -> KeptRules:
-    """The rules in a file, in a folder, or in the database of a URL.
+def rules_at(source: str, table: str = TABLE, *, token: str | None = None, by: str | None = None) -> KeptRules:
+    """The rules in a file, in a folder, in the database of a URL, or at the endpoint of a query.
 
-    :raises PatternProcessorError: the URL cannot be parsed, or the table name is invalid
+    :param token: the token of the endpoint
+    :param by: who makes changes, for a database table with the column ``changed_by``
+    :raises PatternProcessorError: the URL cannot be parsed, the table name is invalid, or there is no token
     """
+    if source.startswith(("http://", "https://")):
+        return HttpRules(Endpoint(source, token))
     if "://" not in source:
         return FileRules(Path(source))
     expect_string(PatternProcessorError, table, "the table name must be a string", 'table="rules"')
-    return SqlRules(Database(parsed_url(source)), table)
+    return SqlRules(Database(parsed_url(source)), table, by)
 
 
 def _removed(id: str, version: int | None) -> str:
     return f"{id} removed" if version is None else f"{id} version {version} removed"
+
+
+def _removed_slots(slots: Iterable[Slot]) -> list[str]:
+    return [_removed(f"shadow of {id}" if shadow else id, None) for id, shadow in slots]
 
 
 def _named(id: str, version: int, *, shadow: bool) -> str:
@@ -150,11 +171,20 @@ def _promoted(id: str, version: int) -> str:
     return f"{id} version {version} promoted"
 
 
+def _kind(*, shadow: bool) -> str:
+    return "shadows" if shadow else "processors"
+
+
+def _shadows_last(additions: Sequence[Addition]) -> list[Addition]:
+    """A version becomes a shadow after another one has replaced it."""
+    return sorted(additions, key=lambda new: new.processor.shadow)
+
+
 def _without_shadow(id: str) -> PatternProcessorError:
     return PatternProcessorError(f"{id!r} has no shadow", hint='"shadow": true, in a version of it')
 
 
-def _shown(found: Sequence[Rule]) -> list[Rule]:
+def _shown(found: Iterable[Rule]) -> list[Rule]:
     """The rules with the state of shadows."""
     return [replace(one, state=SHADOW) if one.state == ON and is_shadow(one.item) else one for one in found]
 
@@ -163,57 +193,57 @@ def _unknown(id: str, version: int | None) -> PatternProcessorError:
     return PatternProcessorError(f"there is no processor {id!r}" + ("" if version is None else f" version {version}"))
 
 
-# ---------------------------------------------------------------------- files
+# ---------------------------------------------------------------------- items
 
 
-class FileRules(KeptRules):
-    """Rules in a file, or in the files of a folder. A file has one version of a rule, and one shadow."""
+@dataclass(slots=True)
+class _EditedItems:
+    """The items of a document that is being edited.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    :param where: the document
+    :param items: the new items, with :data:`REMOVED` in place of each removed one
+    """
 
-    def all(self) -> list[Rule]:
-        found: list[Rule] = []
-        first: dict[Slot, Rule] = {}
-        for rule in (rule for path in paths_at(self.path) for rule in _rules_in(path, alone=path == self.path)):
-            counts, shadow = rule.state == ON and _id_of(rule.item) == rule.id, is_shadow(rule.item) is True
-            other = first.setdefault((rule.id, shadow), rule) if counts else rule
-            if other is not rule:
-                where = "" if other.where == rule.where else f", the other is in {other.where}"
-                kind = "shadows" if shadow else "processors"
-                rule = replace(rule, state=WRONG, twice=f"two {kind} have this id{where}")
-            found.append(rule)
-        in_force = {(id, rule.version) for (id, shadow), rule in first.items() if not shadow}
-        found = [
-            replace(rule, state=WRONG, twice=f"version {rule.version} is in force, so it cannot be a shadow, too")
-            if rule.state == ON and is_shadow(rule.item) and (rule.id, rule.version) in in_force
-            else rule
-            for rule in found
-        ]
-        return _shown(found)
+    where: str
+    items: list[Any]
 
-    def add(self, additions: Sequence[Addition]) -> list[str]:
-        if self.path.is_dir():
-            raise PatternProcessorError(
-                f"{self.path} is a folder", hint="copy the file into it, or add to a file in it"
-            )
-        with alone_in(self._folder()):
-            file = _EditedFile.at(self.path) if os.path.lexists(self.path) else _EditedFile(self.path, None, [])
-            done = [self._add(file.items, new) for new in additions]
-            _write([file])
-        return done
 
-    def _add(self, items: list[Any], new: Addition) -> str:
+class _ItemRules(KeptRules):
+    """Rules as the items of documents. A document has one version of a rule that is enabled, and one shadow."""
+
+    @abstractmethod
+    def _documents(self) -> AbstractContextManager[Sequence[_EditedItems]]:
+        """All documents, for editing. At the end all of them are written, or none if one of them cannot be."""
+
+    @abstractmethod
+    def _document(self, *, plan: bool) -> AbstractContextManager[_EditedItems]:
+        """The document to which rules are added.
+
+        :param plan: do not write it
+        """
+
+    def apply(self, additions: Sequence[Addition], removed: Sequence[Slot], *, plan: bool = False) -> list[str]:
+        with self._document(plan=plan) as document:
+            done = [self._add(document, new) for new in _shadows_last(additions)]
+            for id, shadow in removed:
+                for one in _find([document], id):
+                    if one.shadow == shadow:
+                        document.items[one.at] = REMOVED
+        return [*done, *_removed_slots(removed)]
+
+    def _add(self, document: _EditedItems, new: Addition) -> str:
+        items = document.items
+        shadow = new.processor.shadow
         same = [n for n, item in enumerate(items) if _id_of(item) == new.processor.id]
-        there = [n for n in same if (is_shadow(items[n]) is True) == new.processor.shadow]
+        there = [n for n in same if (is_shadow(items[n]) is True) == shadow]
         if len(there) > 1:
-            kind = "shadows" if new.processor.shadow else "processors"
             raise PatternProcessorError(
-                f"{self.path} has {len(there)} {kind} with the id {new.processor.id!r}", hint="remove all but one"
+                f"{document.where} has {len(there)} {_kind(shadow=shadow)} with the id {new.processor.id!r}",
+                hint="remove all but one",
             )
         for other in [n for n in same if n not in there and items[n].get("version") == new.processor.version]:
-            new.is_there(items[other])
-            if new.processor.shadow:
+            new.is_there(items[other], enabled=True)
+            if shadow:
                 raise new.in_force()
             items[other] = REMOVED  # it is promoted
         if not there:
@@ -221,35 +251,35 @@ class FileRules(KeptRules):
             return f"{new} added"
         [at] = there
         version = items[at].get("version")
-        if version == new.processor.version and new.is_there(items[at]):
+        if version == new.processor.version and new.is_there(items[at], items[at].get("enabled") is not False):
             return f"{new} already exists"
         items[at] = new.item
         return f"{new} added, in place of version {version}"
 
     def remove(self, ids: Sequence[str], version: int | None = None) -> list[str]:
-        with self._files() as files:
-            for one in [one for id in ids for one in _find(files, id, version)]:
-                one.file.items[one.at] = REMOVED
+        with self._documents() as documents:
+            for one in [one for id in ids for one in _find(documents, id, version)]:
+                one.document.items[one.at] = REMOVED
         return [_removed(id, version) for id in ids]
 
     def disable(self, ids: Sequence[str]) -> list[str]:
-        with self._files() as files:
+        with self._documents() as documents:
             # All processors with the id are disabled, because otherwise another one would come into use.
-            for one in [one for id in ids for one in _find(files, id)]:
+            for one in [one for id in ids for one in _find(documents, id)]:
                 one.enable(False)
         return [f"{id} disabled" for id in ids]
 
     def enable(self, ids: Sequence[str], version: int | None = None) -> list[str]:
-        with self._files() as files:
-            for one in [one for id in ids for one in self._to_enable(files, id, version)]:
+        with self._documents() as documents:
+            for one in [one for id in ids for one in self._to_enable(documents, id, version)]:
                 one.enable(True)
         return [f"{id} enabled" for id in ids]
 
     @staticmethod
-    def _to_enable(files: Sequence[_EditedFile], id: str, version: int | None) -> list[_ItemInFile]:
+    def _to_enable(documents: Sequence[_EditedItems], id: str, version: int | None) -> list[_EditedItem]:
         """The rule, its shadow, or both."""
-        found, every = _find(files, id, version), _find(files, id)
-        chosen: list[_ItemInFile] = []
+        found, every = _find(documents, id, version), _find(documents, id)
+        chosen: list[_EditedItem] = []
         for shadow in (False, True):
             mine = [one for one in found if one.shadow == shadow]
             if not mine:
@@ -257,98 +287,27 @@ class FileRules(KeptRules):
             enabled = [one for one in every if one.shadow == shadow and one.item.get("enabled") is not False]
             others = [*mine[1:], *(one for one in enabled if not one.is_(version))]
             if others:
-                where = ", ".join(dict.fromkeys(str(one.file.path) for one in (mine[0], *others)))
                 hint = "disable them and enable one with --version, or remove all but one"
-                kind = "shadows" if shadow else "processors"
-                raise PatternProcessorError(f"several {kind} have the id {id!r}", f"They are in {where}.", hint)
+                raise _several(id, [mine[0], *others], hint, shadow=shadow)
             chosen.append(mine[0])
         return chosen
 
     def promote(self, ids: Sequence[str]) -> list[str]:
-        with alone_in(self._folder()):
-            files = [_EditedFile.at(path) for path in paths_at(self.path)]
-            done: list[str] = []
-            elsewhere: list[_ItemInFile] = []
-            for id in ids:
-                shadow, in_force = _to_promote(files, id)
-                item = promoted_item(shadow.item)
-                if in_force is None or in_force.file is shadow.file:
-                    shadow.file.items[shadow.at] = item
-                    if in_force is not None:
-                        in_force.file.items[in_force.at] = REMOVED
-                else:
-                    in_force.file.items[in_force.at] = item
-                    elsewhere.append(shadow)
-                done.append(_promoted(id, item["version"]))
-            contents = [_contents(files)]
-            for one in elsewhere:
-                one.file.items[one.at] = REMOVED
-            contents += [_contents(files)] if elsewhere else []
-            # A shadow of the version in force has no effect, so a file at a time can change. The pause is longer than a reader
-            # needs to read the files, so that it does not see the last change without the first.
-            for number, changed in enumerate(contents):
-                time.sleep(AT_REST.total_seconds() if number else 0)
-                for file, content in changed:
-                    replace_file(file.path, content)
-        return done
-
-    @contextmanager
-    def _files(self) -> Iterator[Sequence[_EditedFile]]:
-        """All files, for editing. At the end all of them are written, or none if one of them cannot be."""
-        with alone_in(self._folder()):
-            files = [_EditedFile.at(path) for path in paths_at(self.path)]
-            yield files
-            _write(files)
-
-    def _folder(self) -> Path:
-        """The folder in which files are changed."""
-        path = Path(os.path.realpath(self.path))
-        return path if path.is_dir() else path.parent
+        with self._documents() as documents:
+            promotions = [_Promotion.of(documents, id) for id in ids]
+            for one in promotions:
+                one.promote()
+                one.remove_shadow()
+        return [_promoted(one.id, one.version) for one in promotions]
 
 
-@dataclass(frozen=True, slots=True)
-class _EditedFile:
-    """A file that is being edited.
-
-    :param document: the current content, or None if the file does not exist yet
-    :param items: the new items, with :data:`REMOVED` in place of each removed one
-    """
-
-    path: Path
-    document: Document | None
-    items: list[Any]
-
-    @classmethod
-    def at(cls, path: Path) -> _EditedFile:
-        document = _read(path)
-        return cls(path, document, list(document.items))
-
-    def content(self) -> bytes | None:
-        """The new content, or None if nothing has changed.
-
-        :raises PatternProcessorError: comments would be lost
-        """
-        yaml = self.path.suffix in YAML
-        if self.document is not None:
-            before = self.document.items
-            if len(before) == len(self.items) and all(map(is_, before, self.items)):
-                return None
-            if yaml and (text := edited(self.document, self.items)) is not None:
-                return text.encode()
-            if yaml and re.search(r"(^|\s)#", self.document.text):
-                raise PatternProcessorError(
-                    f"{self.path} seems to have comments, which would be lost", hint="edit it by hand"
-                )
-        return written([item for item in self.items if item is not REMOVED], yaml=yaml)
-
-
-class _ItemInFile(NamedTuple):
-    file: _EditedFile
+class _EditedItem(NamedTuple):
+    document: _EditedItems
     at: int
 
     @property
     def item(self) -> Any:
-        return self.file.items[self.at]
+        return self.document.items[self.at]
 
     @property
     def shadow(self) -> bool:
@@ -357,32 +316,207 @@ class _ItemInFile(NamedTuple):
     def is_(self, version: int | None) -> bool:
         return version is None or self.item.get("version") == version
 
+    def put(self, item: Any) -> None:
+        self.document.items[self.at] = item
+
     def enable(self, enabled: bool) -> None:
         if self.item.get("enabled", True) is not enabled:
-            self.file.items[self.at] = {**self.item, "enabled": enabled}
+            self.put({**self.item, "enabled": enabled})
 
 
-def _find(files: Sequence[_EditedFile], id: str, version: int | None = None) -> list[_ItemInFile]:
-    found = [_ItemInFile(file, at) for file in files for at in range(len(file.items))]
+@dataclass(frozen=True, slots=True)
+class _Promotion:
+    """A shadow and the rule that it replaces, or None if there is none."""
+
+    id: str
+    version: int
+    shadow: _EditedItem
+    in_force: _EditedItem | None
+
+    @classmethod
+    def of(cls, documents: Sequence[_EditedItems], id: str) -> _Promotion:
+        """:raises PatternProcessorError: there is no shadow that can be promoted"""
+        found = _find(documents, id)
+        shadows, others = ([one for one in found if one.shadow == shadow] for shadow in (True, False))
+        if not shadows:
+            raise _without_shadow(id)
+        for those in (shadows, others):
+            if len(those) > 1:
+                raise _several(id, those, "remove all but one", shadow=those is shadows)
+        return cls(id, promoted_item(shadows[0].item)["version"], shadows[0], others[0] if others else None)
+
+    @property
+    def in_two_documents(self) -> bool:
+        return self.in_force is not None and self.in_force.document is not self.shadow.document
+
+    def promote(self) -> None:
+        """Put the promoted version where the rule is, if that is another document, and otherwise where the shadow is."""
+        item = promoted_item(self.shadow.item)
+        if self.in_force is None:
+            self.shadow.put(item)
+        elif self.in_two_documents:
+            self.in_force.put(item)
+        else:
+            self.shadow.put(item)
+            self.in_force.put(REMOVED)
+
+    def remove_shadow(self) -> None:
+        if self.in_two_documents:
+            self.shadow.put(REMOVED)
+
+
+def _several(id: str, found: Sequence[_EditedItem], hint: str, *, shadow: bool) -> PatternProcessorError:
+    where = ", ".join(dict.fromkeys(one.document.where for one in found))
+    return PatternProcessorError(f"several {_kind(shadow=shadow)} have the id {id!r}", f"They are in {where}.", hint)
+
+
+def _are_same(before: Sequence[Any], after: Sequence[Any]) -> bool:
+    """Whether no item was replaced."""
+    return len(before) == len(after) and all(map(is_, before, after))
+
+
+def _find(documents: Sequence[_EditedItems], id: str, version: int | None = None) -> list[_EditedItem]:
+    found = [_EditedItem(document, at) for document in documents for at in range(len(document.items))]
     found = [one for one in found if _id_of(one.item) == id and one.is_(version)]
     if not found:
         raise _unknown(id, version)
     return found
 
 
-def _to_promote(files: Sequence[_EditedFile], id: str) -> tuple[_ItemInFile, _ItemInFile | None]:
-    """The shadow with this id, and the rule that it replaces."""
-    found = _find(files, id)
-    shadows, others = ([one for one in found if one.shadow == shadow] for shadow in (True, False))
-    if not shadows:
-        raise _without_shadow(id)
-    for kind, those in (("shadows", shadows), ("processors", others)):
-        if len(those) > 1:
-            where = ", ".join(dict.fromkeys(str(one.file.path) for one in those))
+def _rules_in(document: Document, where: str) -> Iterator[Rule]:
+    for number, (item, pointer) in enumerate(zip(document.items, document.pointers, strict=True), 1):
+        fields = item if isinstance(item, Mapping) else {}
+        id, version = fields.get("id"), fields.get("version")
+        yield Rule(
+            id if isinstance(id, str) and id else f"#{number}",
+            version if isinstance(version, int) else None,
+            OFF if fields.get("enabled") is False else ON,
+            where,
+            item,
+            place=partial(_place_below, document, pointer),
+        )
+
+
+def _place_below(document: Document, pointer: str, rest: str) -> tuple[int, int]:
+    return document.place(pointer + rest)
+
+
+def _first_of_each(rules: Iterable[Rule]) -> list[Rule]:
+    """Mark all but the first of several enabled rules with the same id, and of several shadows."""
+    found: list[Rule] = []
+    first: dict[Slot, Rule] = {}
+    for rule in rules:
+        counts, shadow = rule.state == ON and _id_of(rule.item) == rule.id, is_shadow(rule.item) is True
+        other = first.setdefault((rule.id, shadow), rule) if counts else rule
+        if other is not rule:
+            where = "" if other.where == rule.where else f", the other is in {other.where}"
+            rule = replace(rule, state=WRONG, twice=f"two {_kind(shadow=shadow)} have this id{where}")
+        found.append(rule)
+    in_force = {(id, rule.version) for (id, shadow), rule in first.items() if not shadow}
+    return [
+        replace(rule, state=WRONG, twice=f"version {rule.version} is in force, so it cannot be a shadow, too")
+        if rule.state == ON and is_shadow(rule.item) and (rule.id, rule.version) in in_force
+        else rule
+        for rule in found
+    ]
+
+
+def _id_of(item: Any) -> Any:
+    return item.get("id") if isinstance(item, Mapping) else None
+
+
+# ---------------------------------------------------------------------- files
+
+
+class FileRules(_ItemRules):
+    """Rules in a file, or in the files of a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def all(self) -> list[Rule]:
+        rules = (rule for path in paths_at(self.path) for rule in _rules_at(path, alone=path == self.path))
+        return _shown(_first_of_each(rules))
+
+    @contextmanager
+    def _document(self, *, plan: bool) -> Iterator[_EditedItems]:
+        if self.path.is_dir():
             raise PatternProcessorError(
-                f"several {kind} have the id {id!r}", f"They are in {where}.", "remove all but one"
+                f"{self.path} is a folder", hint="copy the file into it, or add to a file in it"
             )
-    return shadows[0], others[0] if others else None
+        with alone_in(self._folder()):
+            file = _EditedFile.at(self.path) if os.path.lexists(self.path) else _EditedFile.new(self.path)
+            yield file
+            if not plan:
+                _write([file])
+
+    @contextmanager
+    def _documents(self) -> Iterator[Sequence[_EditedItems]]:
+        with alone_in(self._folder()):
+            files = [_EditedFile.at(path) for path in paths_at(self.path)]
+            yield files
+            _write(files)
+
+    def promote(self, ids: Sequence[str]) -> list[str]:
+        with alone_in(self._folder()):
+            files = [_EditedFile.at(path) for path in paths_at(self.path)]
+            promotions = [_Promotion.of(files, id) for id in ids]
+            for one in promotions:
+                one.promote()
+            contents = [_contents(files)]
+            for one in promotions:
+                one.remove_shadow()
+            if any(one.in_two_documents for one in promotions):
+                contents.append(_contents(files))
+            # A shadow of the version in force has no effect, so shadows in other files can be removed later. Because of the
+            # pause, no reader sees the last change without the first.
+            for number, changed in enumerate(contents):
+                time.sleep(PAUSE if number else 0)
+                for file, content in changed:
+                    replace_file(file.path, content)
+        return [_promoted(one.id, one.version) for one in promotions]
+
+    def _folder(self) -> Path:
+        """The folder in which files are changed."""
+        path = Path(os.path.realpath(self.path))
+        return path if path.is_dir() else path.parent
+
+
+@dataclass(slots=True)
+class _EditedFile(_EditedItems):
+    """A file that is being edited.
+
+    :param document: the current content, or None if the file does not exist yet
+    """
+
+    path: Path
+    document: Document | None
+
+    @classmethod
+    def at(cls, path: Path) -> _EditedFile:
+        document = _read(path)
+        return cls(str(path), list(document.items), path, document)
+
+    @classmethod
+    def new(cls, path: Path) -> _EditedFile:
+        return cls(str(path), [], path, None)
+
+    def content(self) -> bytes | None:
+        """The new content, or None if nothing has changed.
+
+        :raises PatternProcessorError: comments would be lost
+        """
+        yaml = self.path.suffix in YAML
+        if self.document is not None:
+            if _are_same(self.document.items, self.items):
+                return None
+            if yaml and (text := edited(self.document, self.items)) is not None:
+                return text.encode()
+            if yaml and re.search(r"(^|\s)#", self.document.text):
+                raise PatternProcessorError(
+                    f"{self.path} seems to have comments, which would be lost", hint="edit it by hand"
+                )
+        return written([item for item in self.items if item is not REMOVED], yaml=yaml)
 
 
 def _write(files: Sequence[_EditedFile]) -> None:
@@ -399,7 +533,7 @@ def _contents(files: Sequence[_EditedFile]) -> list[tuple[_EditedFile, bytes]]:
     return [(file, content) for file in files if (content := file.content()) is not None]
 
 
-def _rules_in(path: Path, *, alone: bool) -> Iterator[Rule]:
+def _rules_at(path: Path, *, alone: bool) -> Iterator[Rule]:
     """Yield the rules of a file. A file that cannot be read is reported as an invalid rule, unless it is *alone*, because
     there is then nothing else to show.
     """
@@ -415,21 +549,7 @@ def _rules_in(path: Path, *, alone: bool) -> Iterator[Rule]:
     except PatternProcessorError as error:
         yield Rule(WHOLE, None, WRONG, str(path), error=error)
         return
-    for number, (item, pointer) in enumerate(zip(document.items, document.pointers, strict=True), 1):
-        fields = item if isinstance(item, Mapping) else {}
-        id, version = fields.get("id"), fields.get("version")
-        yield Rule(
-            id if isinstance(id, str) and id else f"#{number}",
-            version if isinstance(version, int) else None,
-            OFF if fields.get("enabled") is False else ON,
-            str(path),
-            item,
-            place=partial(_place_below, document, pointer),
-        )
-
-
-def _place_below(document: Document, pointer: str, rest: str) -> tuple[int, int]:
-    return document.place(pointer + rest)
+    yield from _rules_in(document, str(path))
 
 
 def _bytes_of(path: Path) -> bytes:
@@ -447,8 +567,37 @@ def _read(path: Path) -> Document:
         raise PatternProcessorError(f"{path}: {error.message}", error.detail, error.hint) from None
 
 
-def _id_of(item: Any) -> Any:
-    return item.get("id") if isinstance(item, Mapping) else None
+# ---------------------------------------------------------------------- an endpoint
+
+
+class HttpRules(_ItemRules):
+    """Rules at the endpoint of a query. The set is replaced as a whole, and only if no other client has changed it."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+
+    def all(self) -> list[Rule]:
+        return _shown(_rules_in(self._read()[0], self.endpoint.shown))
+
+    @contextmanager
+    def _documents(self) -> Iterator[Sequence[_EditedItems]]:
+        with self._document(plan=False) as document:
+            yield [document]
+
+    @contextmanager
+    def _document(self, *, plan: bool) -> Iterator[_EditedItems]:
+        document, tag = self._read()
+        edited = _EditedItems(self.endpoint.shown, list(document.items))
+        yield edited
+        if not plan and not _are_same(document.items, edited.items):
+            self.endpoint.put_set(written([item for item in edited.items if item is not REMOVED]), tag)
+
+    def _read(self) -> tuple[Document, str | None]:
+        text, tag = self.endpoint.get_set()
+        try:
+            return read_document(text), tag
+        except PatternProcessorError as error:
+            raise PatternProcessorError(f"{self.endpoint.shown}: {error.message}", error.detail, error.hint) from None
 
 
 # ---------------------------------------------------------------------- a table
@@ -482,21 +631,27 @@ class _Target:
             self.table.insert().values({columns[name].name: _stored(v, columns[name]) for name, v in wanted.items()})
         )
 
-    def set_flag(self, name: str, value: bool, *where: sa.ColumnElement[bool]) -> int:
-        column = self.column(name)
-        change = self.table.update().where(*where).values({column.name: _stored(value, column)})
+    def changed(self, by: str | None) -> dict[str, Any]:
+        """The value that tells who changes a row, if the table has a column for it."""
+        return {"changed_by": by} if "changed_by" in self.form.names else {}
+
+    def set_flag(self, name: str, value: bool, by: str | None, *where: sa.ColumnElement[bool]) -> int:
+        values = {name: value, **self.changed(by)}
+        columns = {name: self.column(name) for name in values}
+        change = self.table.update().where(*where)
+        change = change.values({columns[name].name: _stored(value, columns[name]) for name, value in values.items()})
         return self.connection.execute(change).rowcount
 
-    def disable(self, id: str, versions: Sequence[int]) -> None:
+    def disable(self, id: str, versions: Sequence[int], by: str | None) -> None:
         if versions:
-            self.set_flag("enabled", False, self.is_rule(id), self.column("version").in_(versions))
+            self.set_flag("enabled", False, by, self.is_rule(id), self.column("version").in_(versions))
 
 
 class SqlRules(KeptRules):
     """Rules in a database table, which may have several versions of a rule."""
 
-    def __init__(self, database: Database, table: str) -> None:
-        self.database, self.table = database, table
+    def __init__(self, database: Database, table: str, by: str | None = None) -> None:
+        self.database, self.table, self.by = database, table, by
 
     def all(self) -> list[Rule]:
         try:
@@ -540,15 +695,25 @@ class SqlRules(KeptRules):
         except PatternProcessorError as error:
             return replace(rule, error=error)
 
-    def add(self, additions: Sequence[Addition]) -> list[str]:
+    def apply(self, additions: Sequence[Addition], removed: Sequence[Slot], *, plan: bool = False) -> list[str]:
         with self._target() as target:
-            return [self._add(target, new) for new in additions]
+            done = [self._add(target, new) for new in _shadows_last(additions)]
+            for id, shadow in removed:
+                versions = _versions(target.versions(id), shadow=shadow)
+                if not versions:
+                    raise _unknown(id, None)
+                target.connection.execute(
+                    target.table.delete().where(target.is_rule(id), target.column("version").in_(versions))
+                )
+            if plan:
+                target.connection.rollback()
+        return [*done, *_removed_slots(removed)]
 
     def _add(self, target: _Target, new: Addition) -> str:
         id, version = new.processor.id, new.processor.version
         there = target.versions(id)
         if version in there:
-            if new.is_there(item_of(there[version])):
+            if new.is_there(item_of(there[version]), flag(there[version], "enabled", default=True)):
                 return f"{new} already exists"
             if new.processor.shadow and version == max(_enabled(there, shadow=False), default=None):
                 raise new.in_force()
@@ -579,7 +744,8 @@ class SqlRules(KeptRules):
                 "expires": new.processor.expires,
                 "shadow": new.processor.shadow,
                 "labels": dict(new.processor.labels) or None,
-                "enabled": without_flag(new.item)[1],
+                "enabled": new.enabled,
+                **target.changed(new.processor.changed_by or self.by),
             }
         )
         return f"{new} added"
@@ -587,16 +753,20 @@ class SqlRules(KeptRules):
     def remove(self, ids: Sequence[str], version: int | None = None) -> list[str]:
         with self._target() as target:
             for id in ids:
-                where = [target.is_rule(id), *([] if version is None else [target.column("version") == version])]
-                if target.connection.execute(target.table.delete().where(*where)).rowcount == 0:
-                    raise _unknown(id, version)
+                self._remove(target, id, version)
         return [_removed(id, version) for id in ids]
+
+    @staticmethod
+    def _remove(target: _Target, id: str, version: int | None = None) -> None:
+        where = [target.is_rule(id), *([] if version is None else [target.column("version") == version])]
+        if target.connection.execute(target.table.delete().where(*where)).rowcount == 0:
+            raise _unknown(id, version)
 
     def disable(self, ids: Sequence[str]) -> list[str]:
         with self._target() as target:
             for id in ids:
                 # All versions are disabled, because otherwise a lower one would come into use.
-                if target.set_flag("enabled", False, target.is_rule(id)) == 0:
+                if target.set_flag("enabled", False, self.by, target.is_rule(id)) == 0:
                     raise _unknown(id, None)
         return [f"{id} disabled" for id in ids]
 
@@ -604,17 +774,16 @@ class SqlRules(KeptRules):
         with self._target() as target:
             return [f"{name} enabled" for id in ids for name in self._enable(target, id, version)]
 
-    @staticmethod
-    def _enable(target: _Target, id: str, version: int | None) -> list[str]:
+    def _enable(self, target: _Target, id: str, version: int | None) -> list[str]:
         rows = target.versions(id)
         done: list[str] = []
         for shadow in (False, True):
-            versions = [number for number, row in rows.items() if flag(row, "shadow", default=False) == shadow]
+            versions = _versions(rows, shadow=shadow)
             wanted = max(versions, default=None) if version is None else version
             if wanted is None or wanted not in versions:
                 continue
-            target.set_flag("enabled", True, target.is_rule(id), target.column("version") == wanted)
-            target.disable(id, [number for number in versions if number > wanted])
+            target.set_flag("enabled", True, self.by, target.is_rule(id), target.column("version") == wanted)
+            target.disable(id, [number for number in versions if number > wanted], self.by)
             done.append(_named(id, wanted, shadow=shadow))
         if not done:
             raise _unknown(id, version)
@@ -624,8 +793,7 @@ class SqlRules(KeptRules):
         with self._target() as target:
             return [_promoted(id, self._promote(target, id)) for id in ids]
 
-    @staticmethod
-    def _promote(target: _Target, id: str) -> int:
+    def _promote(self, target: _Target, id: str) -> int:
         rows = target.versions(id)
         if not rows:
             raise _unknown(id, None)
@@ -633,10 +801,10 @@ class SqlRules(KeptRules):
         if not shadows:
             raise _without_shadow(id)
         version = max(shadows)
-        target.set_flag("shadow", False, target.is_rule(id), target.column("version") == version)
+        target.set_flag("shadow", False, self.by, target.is_rule(id), target.column("version") == version)
         # Otherwise another version would be in force, or another shadow would come into use.
         higher = [number for number in _enabled(rows, shadow=False) if number > version]
-        target.disable(id, [*higher, *(number for number in shadows if number != version)])
+        target.disable(id, [*higher, *(number for number in shadows if number != version)], self.by)
         return version
 
     @contextmanager
@@ -655,13 +823,12 @@ class SqlRules(KeptRules):
             self.database.close()
 
 
+def _versions(rows: Mapping[int, Row], *, shadow: bool) -> list[int]:
+    return [version for version, row in rows.items() if flag(row, "shadow", default=False) == shadow]
+
+
 def _enabled(rows: Mapping[int, Row], *, shadow: bool) -> list[int]:
-    """The enabled versions."""
-    return [
-        version
-        for version, row in rows.items()
-        if flag(row, "enabled", default=True) and flag(row, "shadow", default=False) == shadow
-    ]
+    return [version for version in _versions(rows, shadow=shadow) if flag(rows[version], "enabled", default=True)]
 
 
 def _place_in(text: str) -> Locate:

@@ -1,21 +1,25 @@
-"""Pattern processors in a file or a folder."""
+"""Pattern processors in a file or a folder, on the local file system or in an object store."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
+from pyarrow import fs
+
 from asterism.arguments import expect
 from asterism.discovery.documents import (
     MAX_BYTES,
     MAX_TOTAL,
+    SUFFIXES,
     WHOLE,
+    check_number,
     paths_at,
     read_document,
     read_file,
@@ -23,6 +27,7 @@ from asterism.discovery.documents import (
 )
 from asterism.discovery.polling import Items, PollingDiscoverer
 from asterism.errors import PatternProcessorError
+from asterism.rules.file_systems import is_path, opened
 from asterism.rules.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
@@ -35,8 +40,8 @@ from asterism.rules.interfaces import (
 )
 from asterism.rules.processor import PatternProcessor, Slot
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-"""A scheme has at least two letters, because a single letter is a drive."""
+_SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss", "file")
+"""The schemes of the URIs that Arrow supports."""
 AT_REST = timedelta(milliseconds=200)
 """The time for which a file must not have changed, because it may be in the middle of being written."""
 PATIENCE = 25
@@ -45,14 +50,21 @@ SETTLED = 2.0
 """Seconds after which another write cannot leave the times of a file unchanged, on any usual file system."""
 
 
+def is_in_store(location: str) -> bool:
+    """Whether this is a URI of an object store or a file system."""
+    return not is_path(location) and location.partition(":")[0].lower() in _SCHEMES
+
+
 @dataclass(frozen=True)
 class FilePatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     """Watches a file with pattern processors, or a folder of such files.
 
     :param path: a file in JSON, or in YAML if its name ends in ``.yaml`` or ``.yml``; or a folder, of which the files
-        ``*.json``, ``*.yaml`` and ``*.yml`` are read whose names do not begin with a dot
+        ``*.json``, ``*.yaml`` and ``*.yml`` are read whose names do not begin with a dot. Also as a URI in an object store or in
+        HDFS: ``s3://bucket/rules``, ``gs://``, ``abfss://``, ``hdfs://``. Credentials are found as Arrow finds them, for example
+        in environment variables.
     :param interval: the polling interval
-    :raises PatternProcessorError: the path is a URL, or the interval is not a positive timedelta
+    :raises PatternProcessorError: the path is another URL, or the interval is not a positive timedelta
 
     A file that cannot be read is refused without affecting others, and its processors stay in force. If a file is removed
     from the folder, its processors are removed. If the path does not exist, discovery is interrupted, and all processors stay
@@ -64,21 +76,22 @@ class FilePatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     FilePatternProcessorDiscovererFactory(path=PosixPath('/etc/rules'), interval=datetime.timedelta(seconds=1))
     """
 
-    path: Path
+    path: Path | str
     interval: timedelta = timedelta(seconds=1)
 
     def __init__(self, path: str | os.PathLike[str], *, interval: timedelta = timedelta(seconds=1)) -> None:
         expect(
             PatternProcessorError, path, str | os.PathLike, "a path must be a string or a Path", 'Path("rules.json")'
         )
-        if _URL.match(os.fspath(path)):
+        location = os.fspath(path)
+        if not is_path(location) and not is_in_store(location):
             raise PatternProcessorError(
-                f"the path must be a local file or folder, not {os.fspath(path)!r:.120}",
-                hint="mount it, and use the path without its scheme; for http:// and https://, use "
-                "UrlPatternProcessorDiscovererFactory",
+                f"a file or folder cannot be at {location!r:.120}",
+                f"Schemes: {', '.join(_SCHEMES)}.",
+                "for http:// and https://, use UrlPatternProcessorDiscovererFactory",
             )
         # The discoverer may run in another working directory.
-        object.__setattr__(self, "path", Path(path).absolute())
+        object.__setattr__(self, "path", Path(path).absolute() if is_path(location) else location)
         object.__setattr__(self, "interval", checked_interval(interval))
 
     def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer:
@@ -139,6 +152,90 @@ class _Content:
         return cls(b"unreadable" + digest, times, read_at, b"", problem)
 
 
+class _Folder:
+    """A local file, or the files of a local folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.location = path, str(path)
+
+    def contents(self, known: Mapping[str, _Content]) -> dict[str, _Content]:
+        """The current files, without reading those in *known* that cannot have changed.
+
+        :raises PatternProcessorError: the path cannot be read, or the files are too large
+        """
+        found: dict[str, _Content] = {}
+        size = 0
+        for path in paths_at(self.path):
+            try:
+                content = _Content.of(path, known.get(str(path)))
+            except OSError as error:
+                if path == self.path:
+                    raise unreadable(path, error) from None
+                if isinstance(error, FileNotFoundError) and not os.path.lexists(path):
+                    continue  # only for a file in a folder is it certain that it was removed
+                # A broken or circular link.
+                content = _Content.unreadable(unreadable(path, error))
+            size += min(content.times[1], MAX_BYTES)
+            _check_size(self.location, size)
+            found[str(path)] = content
+        return found
+
+
+class _Store:
+    """A file, or the files of a folder, in an object store or a distributed file system. An object is replaced as a whole."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self._opened: tuple[fs.FileSystem, str] | None = None
+
+    def contents(self, known: Mapping[str, _Content]) -> dict[str, _Content]:
+        """See :meth:`_Folder.contents`."""
+        try:
+            if self._opened is None:
+                self._opened = opened(self.location)
+            files, path = self._opened
+            infos = self._infos(files, path)
+            _check_size(self.location, sum(min(info.size or 0, MAX_BYTES) for info in infos))
+            return {info.path: self._content(files, info, known.get(info.path)) for info in infos}
+        except (OSError, pa.ArrowException) as error:
+            raise PatternProcessorError(f"{self.location} cannot be read", str(error)[:500]) from None
+
+    def _infos(self, files: fs.FileSystem, path: str) -> list[fs.FileInfo]:
+        info = files.get_file_info(path)
+        if info.type is fs.FileType.NotFound:
+            raise PatternProcessorError(f"there is no file or folder {self.location}")
+        if info.type is not fs.FileType.Directory:
+            return [info]
+        found = [
+            one
+            for one in files.get_file_info(fs.FileSelector(path))
+            if one.type is fs.FileType.File and one.base_name.endswith(SUFFIXES) and not one.base_name.startswith(".")
+        ]
+        check_number(self.location, found)
+        return sorted(found, key=lambda one: str(one.path))
+
+    @staticmethod
+    def _content(files: fs.FileSystem, info: fs.FileInfo, known: _Content | None) -> _Content:
+        now = time.time()
+        # Without a time of change, a file is always read.
+        changed = info.mtime_ns if info.mtime_ns is not None else time.time_ns()
+        times = (0, info.size or 0, changed, changed)
+        if known is not None and known.problem is None and known.is_still(times):
+            return known
+        try:
+            with files.open_input_file(info.path) as file:
+                text = file.read(MAX_BYTES + 1)
+        except (OSError, pa.ArrowException) as error:
+            problem = PatternProcessorError(f"{info.path} cannot be read", str(error)[:500])
+            return _Content.unreadable(problem, times, now)
+        return _Content(hashlib.sha256(text).digest(), times, now, text)
+
+
+def _check_size(location: str, size: int) -> None:
+    if size > MAX_TOTAL:
+        raise PatternProcessorError(f"{location} has more than {MAX_TOTAL} bytes in its files")
+
+
 @dataclass(frozen=True, slots=True)
 class _WatchedFile:
     """The processors of a file, and its ids when it was last readable, each with whether it is a shadow (None: unknown)."""
@@ -152,10 +249,10 @@ class _WatchedFile:
 class FileDiscoverer(PollingDiscoverer):
     """See :class:`FilePatternProcessorDiscovererFactory`."""
 
-    def __init__(self, path: Path, interval: timedelta) -> None:
+    def __init__(self, path: Path | str, interval: timedelta) -> None:
         # Polling is cheap, and with a short interval a path that reappears is found soon.
         super().__init__(interval=interval, max_interval=max(interval, timedelta(seconds=10)))
-        self.path = path
+        self.place = _Folder(path) if isinstance(path, Path) else _Store(path)
         self._files: dict[str, _WatchedFile] | None = None
         self._holders: dict[Slot, str] = {}
         """For each id and shadow, the file whose processor counts."""
@@ -163,21 +260,21 @@ class FileDiscoverer(PollingDiscoverer):
     def poll(self) -> Sequence[Discovered] | None:
         files = dict(self._files or {})
         taken = {name: file.content for name, file in files.items()}
-        before = self._read_files(taken)
+        before = self.place.contents(taken)
         if self._files is not None and before == taken:
             # The next poll needs the times at which they were last read.
             self._files = {name: replace(files[name], content=before[name].kept()) for name in files}
             return None
         self._closed.wait(AT_REST.total_seconds())
-        after = self._read_files(before)
+        after = self.place.contents(before)
         for _ in range(PATIENCE if self._files is None else 0):  # for the first set, it is worth waiting a moment
             if not _being_written(before, after):
                 break
             self._closed.wait(AT_REST.total_seconds())
-            before, after = after, self._read_files(after)
+            before, after = after, self.place.contents(after)
         being_written = _being_written(before, after)
         if self._files is None and being_written:
-            raise PatternProcessorError(f"{self.path} is being written")
+            raise PatternProcessorError(f"{self.place.location} is being written")
         for name in (before.keys() | after.keys() | taken.keys()) - being_written:  # those are read by the next poll
             content = after.get(name)
             if content is None:
@@ -209,26 +306,6 @@ class FileDiscoverer(PollingDiscoverer):
             for name in slots
             for one in files[name].found
         )
-
-    def _read_files(self, known: Mapping[str, _Content]) -> dict[str, _Content]:
-        """Read the current files, without those in *known* that cannot have changed."""
-        found: dict[str, _Content] = {}
-        size = 0
-        for path in paths_at(self.path):
-            try:
-                content = _Content.of(path, known.get(str(path)))
-            except OSError as error:
-                if path == self.path:
-                    raise unreadable(path, error) from None
-                if isinstance(error, FileNotFoundError) and not os.path.lexists(path):
-                    continue  # only for a file in a folder is it certain that it was removed
-                # A broken or circular link.
-                content = _Content.unreadable(unreadable(path, error))
-            size += min(content.times[1], MAX_BYTES)
-            if size > MAX_TOTAL:
-                raise PatternProcessorError(f"{self.path} has more than {MAX_TOTAL} bytes in its files")
-            found[str(path)] = content
-        return found
 
 
 def _being_written(before: Mapping[str, _Content], after: Mapping[str, _Content]) -> set[str]:

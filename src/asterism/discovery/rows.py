@@ -28,6 +28,7 @@ COLUMNS = (
     "expires",
     "shadow",
     "labels",
+    "changed_by",
     "enabled",
 )
 FLIP_COLUMNS = ("uid", "class_name", "constructor_params")
@@ -116,6 +117,7 @@ def item_of(row: Row) -> dict[str, Any]:
         "expires": _time(row, "expires"),
         "shadow": flag(row, "shadow", default=False) or None,
         "labels": _object(row, "labels"),
+        "changedBy": row.get("changed_by") or None,
     }
     return {name: value for name, value in found.items() if value is not None}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from asterism.arguments import shown
-from asterism.discovery.file import FilePatternProcessorDiscovererFactory
+from asterism.discovery.file import FilePatternProcessorDiscovererFactory, is_in_store
 from asterism.discovery.sql_table import TABLE, SqlPatternProcessorDiscovererFactory
 from asterism.discovery.url import UrlPatternProcessorDiscovererFactory
 from asterism.errors import PatternProcessorError
@@ -50,8 +50,8 @@ class GivenDiscoverer(PatternProcessorDiscoverer):
 def factory_of(source: Any, table: str = TABLE) -> PatternProcessorDiscovererFactory:
     """The factory of a source.
 
-    :param source: a factory; the path of a file or folder; the URL of a database or a web server; or a list of processors, as
-        such or in their JSON form
+    :param source: a factory; the path or URI of a file or folder; the URL of a database or a web server; or a list of
+        processors, as such or in their JSON form
     :param table: with the URL of a database, the table
     :raises PatternProcessorError: it is none of these
     """
@@ -59,7 +59,7 @@ def factory_of(source: Any, table: str = TABLE) -> PatternProcessorDiscovererFac
         return source
     if isinstance(source, str) and source.startswith(("http://", "https://")):
         return UrlPatternProcessorDiscovererFactory(source)
-    if isinstance(source, str) and "://" in source:
+    if isinstance(source, str) and "://" in source and not is_in_store(source):
         return SqlPatternProcessorDiscovererFactory(source, table)
     if isinstance(source, str | os.PathLike) and os.fspath(source):
         return FilePatternProcessorDiscovererFactory(source)

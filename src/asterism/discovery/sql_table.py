@@ -121,6 +121,7 @@ def rule_table(name: str) -> sa.Table:
         sa.Column("expires", _TIME),
         sa.Column("shadow", sa.Boolean, nullable=False, server_default=sa.false()),
         sa.Column("labels", sa.Text),
+        sa.Column("changed_by", sa.String(200)),
         sa.Column("enabled", sa.Boolean, nullable=False, server_default=sa.true()),
         schema=schema,
     )

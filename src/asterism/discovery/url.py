@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import http.client
 import io
+import json
 import socket
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from http.client import HTTPException, HTTPMessage
+from types import MappingProxyType
 from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import SplitResult, urlsplit
@@ -96,20 +98,135 @@ def _shown(parts: SplitResult) -> str:
     return f"{parts.scheme}://{parts.netloc}{parts.path}" + ("?…" if parts.query else "")
 
 
-def status_at(url: str, token: str) -> Status:
-    """The status of the query with the endpoint at *url*.
+class Endpoint:
+    """The endpoint of a query, as a client uses it.
 
-    :raises PatternProcessorError: it cannot be read
+    :param url: its address, without a path
+    :raises PatternProcessorError: the URL is not one of a web server, or there is no token
     """
-    _checked(url)
-    place = f"{url.rstrip('/')}/status"
-    response = UrlDiscoverer(place, {"Authorization": f"Bearer {token}"}, timedelta(seconds=1)).read()
-    assert response is not None
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self.shown = _shown(_checked(url.rstrip("/")))
+        if not token:
+            raise PatternProcessorError(
+                "the token of the endpoint is required", hint="set the environment variable ASTERISM_TOKEN"
+            )
+        if not token.isascii() or not token.isprintable():
+            raise PatternProcessorError("a token must be printable ASCII characters")
+        self._url, self._token = url.rstrip("/"), token
+
+    def status(self) -> Status:
+        """The status of the query.
+
+        :raises PatternProcessorError: it cannot be read
+        """
+        text, _ = self._send("GET", "/status")
+        try:
+            return Status.from_bytes(text)
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            reason = printable(f"{type(error).__name__}: {error}"[:MAX_REASON])
+            raise PatternProcessorError(f"{self.shown} does not return the status of a query", reason) from None
+
+    def get_set(self) -> tuple[bytes, str | None]:
+        """The text of the set, and its ETag.
+
+        :raises PatternProcessorError: it cannot be read
+        """
+        text, headers = self._send("GET", "/processors")
+        return text, headers["ETag"]
+
+    def put_set(self, text: bytes, tag: str | None) -> None:
+        """Replace the set.
+
+        :param tag: the ETag of the set on which the new one is based
+        :raises PatternProcessorError: it was not replaced, or not completely
+        """
+        condition = {} if tag is None else {"If-Match": tag}
+        answer, _ = self._send("PUT", "/processors", text, {"Content-Type": "application/json", **condition})
+        try:
+            refused = json.loads(answer).get("refused", [])
+            names = [f"{one['id']}: {one['message']}" for one in refused]
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise PatternProcessorError(f"{self.shown} does not answer as an endpoint") from None
+        if names:
+            raise PatternProcessorError(
+                f"{self.shown} has refused {len(names)} of the processors", one_line("; ".join(names), 5 * MAX_REASON)
+            )
+
+    def _send(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> tuple[bytes, HTTPMessage]:
+        given = {"Authorization": f"Bearer {self._token}", **headers}
+        return _Client(self.shown + path).send(
+            urllib.request.Request(self._url + path, body, given, method=method), statuses=(200, 207)
+        )
+
+
+class _Client:
+    """Sends requests, with limits for the time and the size of responses.
+
+    :param shown: the address, for messages
+    """
+
+    def __init__(self, shown: str) -> None:
+        self.shown = shown
+        self._deadline = Deadline(TIMEOUT)
+        self._opener = _opener(self._deadline)
+
+    def send(self, request: urllib.request.Request, statuses: Collection[int] = (200,)) -> tuple[bytes, HTTPMessage]:
+        """Return the body and the headers of the response.
+
+        :raises PatternProcessorError: there is none, or it has another status
+        :raises NotModifiedError: the status is 304
+        """
+        self._deadline.begin(TOTAL_TIMEOUT)
+        try:
+            with self._opener.open(request) as response:
+                if response.status not in statuses:
+                    raise _ResponseError(f"it returned {response.status}")
+                return _body_of(response), response.headers
+        except HTTPError as error:
+            given = _reason_in(error)
+            error.close()
+            if error.code == 304:
+                raise NotModifiedError from None
+            reason: object = f"it returned {error.code} {error.reason}{given}"
+        except (OSError, HTTPException, ValueError, _ResponseError) as error:
+            reason = error.reason if isinstance(error, URLError) else error
+        # Most of the text comes from the server.
+        text = one_line(str(reason) or type(reason).__name__, MAX_REASON)
+        verb = "read" if request.get_method() == "GET" else "changed"
+        raise PatternProcessorError(f"{self.shown} cannot be {verb}", text)
+
+
+class _ResponseError(Exception):
+    """The response cannot be used."""
+
+
+def _body_of(response: Any) -> bytes:
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        raise _ResponseError("the response is compressed")
+    text = bytearray()
+    while chunk := response.read1(_CHUNK):
+        text += chunk
+        if len(text) > MAX_BYTES:
+            raise _ResponseError(f"the response is too large (limit {MAX_BYTES} bytes)")
+    if response.length:
+        raise _ResponseError("the response is incomplete")
+    return bytes(text)
+
+
+class NotModifiedError(Exception):
+    """The document has not changed."""
+
+
+def _reason_in(error: HTTPError) -> str:
+    """The message in the JSON body of an endpoint's response, if it has one."""
     try:
-        return Status.from_bytes(response[0])
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        reason = printable(f"{type(error).__name__}: {error}"[:MAX_REASON])
-        raise PatternProcessorError(f"{place} does not return the status of a query", reason) from None
+        found = json.loads(error.read1(_CHUNK))["error"]["message"]
+    except (OSError, HTTPException, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return ""
+    return f": {found}" if isinstance(found, str) else ""
 
 
 class UrlDiscoverer(PollingDiscoverer):
@@ -123,14 +240,15 @@ class UrlDiscoverer(PollingDiscoverer):
         """The headers with which the next request identifies the current document."""
         self._digest: bytes | None = None
         self._items = Items()
-        self._deadline = Deadline(TIMEOUT)
-        self._opener = _opener(self._deadline)
+        self._client = _Client(self.shown)
 
     def poll(self) -> Sequence[Discovered] | None:
-        response = self.read()
-        if response is None:
-            return None
-        text, headers = response
+        try:
+            text, headers = self._client.send(urllib.request.Request(self.url, headers={**self.headers, **self._known}))
+        except NotModifiedError:
+            if self._known:
+                return None
+            raise PatternProcessorError(f"{self.shown} cannot be read", "it returned 304 Not Modified") from None
         digest = hashlib.sha256(text).digest()
         found = None
         if digest != self._digest:
@@ -144,48 +262,11 @@ class UrlDiscoverer(PollingDiscoverer):
         }
         return found
 
-    def read(self) -> tuple[bytes, HTTPMessage] | None:
-        """The document and its headers; None: it has not changed since the last poll.
-
-        :raises PatternProcessorError: it cannot be read
-        """
-        request = urllib.request.Request(self.url, headers={**self.headers, **self._known})
-        self._deadline.begin(TOTAL_TIMEOUT)
-        try:
-            with self._opener.open(request) as response:
-                return self._read(response), response.headers
-        except HTTPError as error:
-            error.close()
-            if error.code == 304 and self._known:
-                return None
-            raise self._failure(f"it returned {error.code} {error.reason}") from None
-        except (OSError, HTTPException, ValueError) as error:
-            reason = error.reason if isinstance(error, URLError) else error
-            raise self._failure(str(reason) or type(reason).__name__) from None
-
-    def _read(self, response: Any) -> bytes:
-        if response.status != 200:
-            raise self._failure(f"it returned {response.status}")
-        if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise self._failure("the response is compressed")
-        text = bytearray()
-        while chunk := response.read1(_CHUNK):
-            text += chunk
-            if len(text) > MAX_BYTES:
-                raise self._failure(f"the response is too large (limit {MAX_BYTES} bytes)")
-        if response.length:
-            raise self._failure("the response is incomplete")
-        return bytes(text)
-
     def _document(self, text: bytes, yaml: bool) -> Document:
         try:
             return read_document(text, "set.yaml" if yaml else "set.json")
         except PatternProcessorError as error:
             raise PatternProcessorError(f"{self.shown}: {error.message}", error.detail, error.hint) from None
-
-    def _failure(self, reason: str) -> PatternProcessorError:
-        # Most of the text comes from the server.
-        return PatternProcessorError(f"{self.shown} cannot be read", one_line(reason, MAX_REASON))
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):

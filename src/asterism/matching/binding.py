@@ -210,10 +210,13 @@ class BoundPattern:
         )
 
     @cached_property
+    def _starts_with_first_event(self) -> bool:
+        return any(isinstance(condition, FirstEventCondition) for condition in self.nfa.conditions)
+
+    @property
     def counts_keys(self) -> bool:
         """Whether something is remembered of each key: that it had an event, or the number of its matches."""
-        first = any(isinstance(condition, FirstEventCondition) for condition in self.nfa.conditions)
-        return first or self.plan.counts_matches
+        return self._starts_with_first_event or self.plan.counts_matches
 
     @cached_property
     def remembers_events(self) -> int:
@@ -233,7 +236,7 @@ class BoundPattern:
         return (
             self.remembers_events > 0
             or bool(self.nfa.absences)
-            or any(isinstance(condition, FirstEventCondition) for condition in self.nfa.conditions)
+            or self._starts_with_first_event
             or any(state.kind is NfaStateKind.LAST for state in self.nfa.states)
         )
 

@@ -23,6 +23,7 @@ from asterism.errors import AsterismError, PatternProcessorError, StateError, pr
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.discovery_status import (
     DISABLED,
+    EXPIRED,
     HEARTBEAT,
     INTERRUPTED,
     KILLED,
@@ -37,6 +38,7 @@ from asterism.rules.discovery_status import (
     now_text,
 )
 from asterism.rules.durable_files import NotWrittenError
+from asterism.rules.history import ADMITTED, MAX_TEXT, HistoryEntry, changes
 from asterism.rules.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
@@ -57,6 +59,8 @@ KILL_LIST_INTERVAL = 2.0
 """Seconds between two reads of the kill list, and between two attempts to write what could not be written."""
 RESTART, MAX_RESTART = 1.0, 60.0
 """Seconds until a failed discoverer is replaced: the first delay and the longest."""
+MAX_UNWRITTEN = 10_000
+"""Entries of the history that wait because the store cannot be written; the oldest ones are dropped."""
 MAX_POLL_SECONDS = 120.0
 """Seconds after which a poll that has not returned is reported. The timeouts of discoverers, at most a minute, expire
 earlier.
@@ -110,6 +114,11 @@ class Coordinator(PatternProcessorManager):
         self._lines: deque[str] = deque(maxlen=MAX_LOG)
         self._problems: set[str] = set()
         """Operations that currently fail, and whose failure has been reported."""
+        self._history = store.history()
+        self._unwritten: deque[HistoryEntry] = deque(maxlen=MAX_UNWRITTEN)
+        """The entries of the history that could not be written yet."""
+        self._recorded = self._complete_history()
+        """Of the processors that were refused last, the reasons in the history."""
         self._written = 0.0
         self.status = Status(
             version=self._set.version,
@@ -240,6 +249,7 @@ class Coordinator(PatternProcessorManager):
             self._apply_kill_list()
             self._report_expired()
             with self._lock:
+                self._write_history()
                 if self._problems or time.monotonic() - self._written >= HEARTBEAT:
                     self._write_status()
 
@@ -315,8 +325,9 @@ class Coordinator(PatternProcessorManager):
             for one in self._expired_at(self.store.expired_until()):
                 if _expiry(one) not in self._expired:
                     self._expired.add(_expiry(one))
-                    line = f"pattern processors {self._set.version}: {one.id} version {one.version} has expired"
-                    self._tell(logging.INFO, printable(line))
+                    self._record(
+                        [HistoryEntry(now_text(), self._set.version, EXPIRED, one.id, one.version, shadow=one.shadow)]
+                    )
 
     def _expired_at(self, time: int) -> list[PatternProcessor]:
         """The processors of the newest set that have expired at this event time."""
@@ -350,6 +361,7 @@ class Coordinator(PatternProcessorManager):
             for one in refused:
                 if self.status.refused.get(one.name) != reasons[one.name]:
                     self._tell(logging.WARNING, f"refused: {one}")
+            self._record_refused(refused)
         out = self._named_by(killed, after)
         changed = [p.slot for p in after] != list(before) or not all(_are_equal(before[p.slot], p) for p in after)
         if not self._set.version or changed or out != self._set.killed:
@@ -360,18 +372,67 @@ class Coordinator(PatternProcessorManager):
                 self.store.write_used_versions(used)
                 self._knows_used = True
             self.store.put(new)
-            for name in sorted({*out} ^ {*self._set.killed}):
-                what = f"killed: {killed[name].reason}" if name in killed else "no longer killed"
-                self._tell(logging.INFO, printable(f"pattern processors {new.version}: {name} {what}"))
+            entries = [
+                HistoryEntry(now_text(), new.version, KILLED, name, reason=killed[name].reason)
+                if name in killed
+                else HistoryEntry(now_text(), new.version, ADMITTED, name)
+                for name in sorted({*out} ^ {*self._set.killed})
+            ]
             self._set, self._used = new, used
-            for line in _changes(new.version, before, {p.slot: p for p in after}):
-                self._tell(logging.INFO, line)
+            self._record([*entries, *changes(new.version, before, {p.slot: p for p in after})])
         if refused is not None:
             self._refused = list(refused)
         self._killed = self._published_with = killed
         self.status.processors, self.status.shadows = _versions(after, shadow=False), _versions(after, shadow=True)
         self.status.refused, self.status.killed = reasons, self._reasons()
         self._tell_states()
+
+    def _record(self, entries: Iterable[HistoryEntry]) -> None:
+        """Report entries in the log, and append them to the history."""
+        for entry in entries:
+            self._tell(logging.INFO, printable(f"pattern processors {entry.set}: {entry}"))
+            self._unwritten.append(entry)
+        self._write_history()
+
+    def _record_refused(self, refused: Sequence[RefusedProcessor]) -> None:
+        """Append the refusals that are new to the history. The log has them already."""
+        found = {one.name: one.error.message[:MAX_TEXT] for one in refused}
+        for one in refused:
+            if self._recorded.get(one.name) != found[one.name]:
+                place = None if one.place is None else one.place[:MAX_TEXT]
+                self._unwritten.append(
+                    HistoryEntry(
+                        now_text(), self._set.version, REFUSED, one.id, one.version, by=one.changed_by, place=place,
+                        reason=found[one.name], shadow=bool(one.shadow),
+                    )
+                )  # fmt: skip
+        self._recorded = found
+        self._write_history()
+
+    def _write_history(self) -> None:
+        if self._unwritten:
+            with self._tried("write the history"):
+                self._history.append(self._unwritten)
+                self._unwritten.clear()
+
+    def _complete_history(self) -> dict[str, str]:
+        """Add the newest set to the history if the last run ended before it did so, and return the reasons of the processors
+        that were refused last.
+        """
+        reasons: dict[str, str] = {}
+        with self._tried("read the history", AsterismError):
+            last = self._history.last_entries()
+            for entry in last:
+                if entry.what == REFUSED:
+                    reasons[entry.name] = entry.reason or ""
+                else:
+                    reasons.pop(entry.name, None)
+            known = last[-1].set if last else 0
+            if known < self._set.version:
+                before = self.store.get(known).processors if known else ()
+                now = {p.slot: p for p in self._set.processors}
+                self._record(changes(self._set.version, {p.slot: p for p in before}, now))
+        return reasons
 
     def _reasons(self) -> dict[str, str]:
         return {name: one.reason for name, one in self._killed.items()} | self._without
@@ -532,7 +593,7 @@ class Coordinator(PatternProcessorManager):
                     after[item.slot] = item
                     accepted.add(item.slot)
                     continue
-                item = RefusedProcessor(item.id, error, item.version, item.place, shadow=item.shadow)
+                item = _refused(item, error)
             refused[item.name] = item
             for slot in slots_of(item):
                 if slot in before:  # the last valid version stays in force
@@ -574,7 +635,11 @@ def _refused_shadow(one: PatternProcessor) -> RefusedProcessor:
         f"version {one.version} is in force, so it cannot be a shadow, too",
         hint="remove the shadow, or raise its version",
     )
-    return RefusedProcessor(one.id, error, one.version, one.place, shadow=True)
+    return _refused(one, error)
+
+
+def _refused(one: PatternProcessor, error: AsterismError) -> RefusedProcessor:
+    return RefusedProcessor(one.id, error, one.version, one.place, changed_by=one.changed_by, shadow=one.shadow)
 
 
 def _versions(processors: Iterable[PatternProcessor], *, shadow: bool) -> dict[str, int]:
@@ -595,7 +660,7 @@ def _as_data(one: Discovered) -> Discovered:
     try:
         return found_at(one, one.place).as_data()
     except Exception as error:
-        return RefusedProcessor(one.id, _as_error(error), one.version, one.place, shadow=one.shadow)
+        return _refused(one, _as_error(error))
 
 
 def _as_error(error: Exception) -> AsterismError:
@@ -611,28 +676,3 @@ def _expiry(one: PatternProcessor) -> tuple[str, int, int | None]:
 
 def _too_long() -> TimeoutError:
     return TimeoutError(f"a poll has not returned for more than {MAX_POLL_SECONDS:g} seconds")
-
-
-def _changes(
-    version: int, before: Mapping[Slot, PatternProcessor], after: Mapping[Slot, PatternProcessor]
-) -> Iterator[str]:
-    """One log line for each change."""
-    now = {id: new.version for (id, shadow), new in after.items() if not shadow}
-    promoted = {id for (id, shadow), old in before.items() if shadow and now.get(id) == old.version}
-    for slot in [*after, *(slot for slot in before if slot not in after)]:
-        id, shadow = slot
-        name = f"shadow of {id}" if shadow else id
-        old, new = before.get(slot), after.get(slot)
-        if old is not None and new is not None and old.version == new.version:
-            if old.labels != new.labels:
-                yield f"pattern processors {version}: {name} has other labels, version {new.version} continues"
-            if old.expires != new.expires:
-                until = "no longer expires" if new.expires is None else f"expires at {new.expires.isoformat()}"
-                yield f"pattern processors {version}: {name} {until}, version {new.version} continues"
-            continue
-        if shadow and new is None and id in promoted:
-            continue
-        what = "removed" if new is None else "added" if old is None else "replaced"
-        what = "promoted" if id in promoted and not shadow else what
-        versions = " -> ".join("-" if one is None else str(one.version) for one in (old, new))
-        yield f"pattern processors {version}: {name} {what}, version {versions}, accepted"

@@ -16,7 +16,7 @@ from typing import Any
 from asterism.arguments import described
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.discovery_status import Status
-from asterism.rules.processor import MAX_ID, MAX_PROCESSORS, PatternProcessor, Slot, found_at
+from asterism.rules.processor import MAX_ID, MAX_PROCESSORS, PatternProcessor, Slot, found_at, is_name
 from asterism.text.printable import one_line
 
 MAX_INTERVAL = timedelta(days=365)
@@ -30,6 +30,7 @@ class RefusedProcessor:
     :param place: where it was found: a file, a row, an address
     :param unidentified: whether the id is unknown. The item may then be any processor in force, so a list that contains it
         removes none.
+    :param changed_by: who made this version, if the source tells
     :param shadow: whether it is a shadow; None: unknown
     """
 
@@ -38,6 +39,7 @@ class RefusedProcessor:
     version: int | None = None
     place: str | None = None
     unidentified: bool = False
+    changed_by: str | None = None
     shadow: bool | None = False
 
     @property
@@ -264,7 +266,9 @@ def processor_from(item: Any, name: str, place: str | None = None) -> Discovered
             name = given_id if len(given_id) <= MAX_ID and given_id.isprintable() else one_line(given_id, MAX_ID)
         if isinstance(version, bool) or not isinstance(version, int):
             version = None
-        return RefusedProcessor(name, error, version, place, not given_id, is_shadow(fields))
+        by = fields.get("changedBy")
+        by = by if is_name(by) else None
+        return RefusedProcessor(name, error, version, place, not given_id, by, is_shadow(fields))
 
 
 def is_shadow(item: Any) -> bool | None:
@@ -328,7 +332,9 @@ def duplicate(one: PatternProcessor, other: str | None) -> RefusedProcessor:
     """Refuse *one*, because a processor at the place *other* already has its id."""
     where = None if other in (None, one.place) else f"The other is in {other}."
     error = PatternProcessorError(f"two {'shadows' if one.shadow else 'processors'} have the id {one.id!r:.60}", where)
-    return RefusedProcessor(one.id, error, one.version, one.place, shadow=one.shadow)
+    return RefusedProcessor(
+        one.id, error, one.version, one.place, changed_by=one.changed_by, shadow=one.shadow
+    )  # fmt: skip
 
 
 def good_first(found: Iterable[Discovered]) -> list[Discovered]:

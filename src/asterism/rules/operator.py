@@ -18,6 +18,7 @@ import struct
 import zlib
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
@@ -602,6 +603,7 @@ class DynamicCepOperator(KeyGroupOperator):
     def _rows_of_clause(self, bound: BoundClauseProcessor, found: pa.Table, suppressed: Ints) -> pa.Table:
         """Results of a clause in the format shared by all processors."""
         schema, clause, count = self.output_schemas[MATCHES], bound.clause, found.num_rows
+        own = _measured(found.select(clause.measures)) if clause.measures else {}
         columns = [
             pa.array([bound.processor.id] * count, pa.string()),
             pa.array(np.full(count, bound.processor.version, np.int64)),
@@ -609,8 +611,7 @@ class DynamicCepOperator(KeyGroupOperator):
             *clause.times_of(found),
             clause.ids_of(found),
             clause.events_of(found, schema.field("events").type),
-            _as_maps(found.select(clause.measures)) if clause.measures else pa.nulls(count, _STRINGS),
-            pa.nulls(count, pa.string()),
+            *(own.get(name, pa.nulls(count, schema.field(name).type)) for name in ("measures", "result")),
             _labels_of([bound.processor]).take(pa.array(np.zeros(count, np.int64))),
             pa.array(suppressed),
         ]
@@ -746,7 +747,7 @@ class DynamicCepOperator(KeyGroupOperator):
         """Compute the measures or the function of a processor for its matches."""
         made = one.outputs[name].build(step, found)
         if one.processor.select:
-            return {"measures": _as_maps(made)}
+            return _measured(made)
         function = one.processor.function
         assert function is not None
         answer = self.compiler.functions[function](made)
@@ -754,7 +755,7 @@ class DynamicCepOperator(KeyGroupOperator):
             raise PatternProcessorError(
                 f"the function {function!r} must return a pyarrow.Table with a row for each match"
             )
-        return {"result": pa.array([json.dumps(_as_json(row)) for row in answer.to_pylist()], pa.string())}
+        return {"result": _as_objects(answer)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -846,6 +847,16 @@ def _labels_of(processors: Sequence[PatternProcessor]) -> pa.Array:
     return pa.array([list(one.labels.items()) for one in processors], _STRINGS)
 
 
+def _measured(made: pa.Table) -> dict[str, pa.Array]:
+    """The columns with measures: as strings, and with their types."""
+    return {"measures": _as_maps(made), "result": _as_objects(made)}
+
+
+def _as_objects(made: pa.Table) -> pa.Array:
+    """Each row as a JSON object."""
+    return pa.array([json.dumps(_as_json(row)) for row in made.to_pylist()], pa.string())
+
+
 def _as_maps(made: pa.Table) -> pa.Array:
     """Each row as a map from names to strings."""
     texts = [_as_strings(column) for column in made.columns]
@@ -862,6 +873,8 @@ def _as_json(value: Any) -> Any:
             return value if np.isfinite(value) else float_text(np.float64(value))
         case bytes():
             return base64.b64encode(value).decode()
+        case datetime():
+            return value.isoformat()
         case dict():
             return {str(name): _as_json(part) for name, part in value.items()}
         case list() | tuple():

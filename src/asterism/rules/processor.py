@@ -34,6 +34,8 @@ MAX_LIMIT = 10**9
 MAX_LABELS = 20
 MAX_LABEL_NAME = 100
 MAX_LABEL = 1_000
+MAX_NAME = 200
+"""Of a person or program that changed a processor."""
 MAX_SUPPRESS = timedelta(days=3_650)
 _UNITS = {
     "day": timedelta(days=1),
@@ -54,7 +56,7 @@ _KINDS: dict[str, tuple[type, str]] = {
 }
 _FIELDS = (
     "id", "version", "timestamp", "key", "pattern", "sql", "select", "function", "timedOut", "maxPartialMatches", "suppress",
-    "expires", "shadow", "labels", "tests",
+    "expires", "shadow", "labels", "changedBy", "tests",
 )  # fmt: skip
 _NOT_DEFINING = ("labels", "expires", "shadow")
 """The fields of the JSON form that can change without a new version."""
@@ -99,6 +101,8 @@ class PatternProcessor:
     :param labels: texts for people and programs that read the matches, such as ``{"owner": "payments", "severity": "high"}``: up
         to 20, with names of 1 to 100 printable characters and values of up to 1,000 characters. They can change without a new
         version, and the partial matches then continue.
+    :param changed_by: who made this version, for the history: up to 200 printable characters. Like *place*, it is not part of
+        the processor, and equality ignores it. None: unknown.
     :param shadow: whether it runs beside the version in force, with an output of its own. A shadow becomes the version in force,
         with its partial matches, when the same version is no longer a shadow.
     :raises PatternProcessorError: a field is out of bounds
@@ -123,6 +127,7 @@ class PatternProcessor:
     suppress: timedelta | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     expires: datetime | None = None
+    changed_by: str | None = field(default=None, compare=False, repr=False)
     shadow: bool = False
     _is_data: bool = field(default=False, init=False, compare=False, repr=False)
     """Whether the pattern was read from JSON, and so can be written unchanged."""
@@ -177,6 +182,10 @@ class PatternProcessor:
         if self.suppress is not None:
             _check_suppress(self.suppress)
         object.__setattr__(self, "labels", _checked_labels(self.labels))
+        if self.changed_by is not None and not is_name(self.changed_by):
+            raise PatternProcessorError(
+                f"changedBy must be a string of 1 to {MAX_NAME} printable characters, not {self.changed_by!r:.60}"
+            )
         if self.select and self.function is not None:
             raise PatternProcessorError("a processor can have measures (select) or a function, not both")
 
@@ -329,6 +338,7 @@ class PatternProcessor:
             suppress=_suppress(fields.get("suppress")),
             labels=fields.get("labels") or {},
             expires=_timestamp(fields.get("expires"), "expires"),
+            changed_by=fields.get("changedBy"),
             shadow=bool(fields.get("shadow")),
         )
         return _read(found)
@@ -394,6 +404,11 @@ def _unknown_field(name: Any) -> PatternProcessorError:
     close = difflib.get_close_matches(str(name).lower(), known, n=1)
     hint = f"did you mean {known[close[0]]!r}?" if close else None
     return PatternProcessorError(f"a processor has no field {name!r:.60}", f"Fields: {', '.join(known.values())}", hint)
+
+
+def is_name(value: Any) -> bool:
+    """Whether *value* can be the name of who changed a processor."""
+    return _is_string(value, MAX_NAME) and value.isprintable()
 
 
 def _is_string(value: Any, limit: int = MAX_STRING) -> bool:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyarrow import fs
 
-from asterism.arguments import expect_string
+from asterism.arguments import expect, expect_string
 from asterism.columns.time import BEFORE_TIME
 from asterism.errors import AsterismError, PatternProcessorError, StateError, printable
 from asterism.rules import kill_list
-from asterism.rules.discovery_status import Status
+from asterism.rules.discovery_status import OFF, PENDING, STALE, WAITING, Status
 from asterism.rules.durable_files import NotWrittenError, make_folder, replace_file
+from asterism.rules.file_systems import opened
+from asterism.rules.history import History, HistoryEntry
 from asterism.rules.kill_list import KillList, is_named
 from asterism.rules.processor import PatternProcessor, Slot
 from asterism.rules.rule_counts import RuleCounts
@@ -31,17 +34,14 @@ many of its own logs.
 """
 STORE = "pattern_processors"
 """The name of the store's folder in the checkpoint."""
+_HISTORY = "history"
+WAIT = timedelta(minutes=1)
+"""How long to wait for a version by default."""
+_BETWEEN = 0.1
+"""Seconds between two reads of the status."""
 _OWNER = re.compile(rb"[0-9a-f]{32}")
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-"""A scheme of at least two letters: a single one is a drive of Windows."""
-_S3 = re.compile("^s3[an]:")
 _RESTORE = "restore the folder that belongs to the checkpoint"
 _T = TypeVar("_T")
-
-
-def is_path(location: str) -> bool:
-    """Whether this is a path, not a URI."""
-    return _URI.match(location) is None
 
 
 class FolderStore:
@@ -55,6 +55,7 @@ class FolderStore:
     * ``killed.json``: the kill list
     * ``status.json``: the status of discovery
     * ``counts.json``: the counts of processors
+    * ``history/<number>.jsonl``: what has changed
 
     One coordinator writes these files, the last that has claimed the folder, which is named in ``owner``; but the tasks write
     ``replaced.json``, the program that started the query writes ``counts.json``, and people change ``killed.json``. Files are
@@ -72,17 +73,14 @@ class FolderStore:
 
     def _open(self) -> fs.FileSystem:
         if self._files is None:
-            if is_path(self.location):
-                self._files, self._folder = fs.LocalFileSystem(), self.location
-            else:
-                try:
-                    self._files, self._folder = fs.FileSystem.from_uri(_S3.sub("s3:", self.location))
-                except pa.ArrowInvalid as error:
-                    raise StateError(
-                        f"a store of pattern processors cannot be in {self.location}",
-                        str(error),
-                        "store=folder, which all machines see: a path, file:, hdfs:, s3:, gs: or abfss:",
-                    ) from None
+            try:
+                self._files, self._folder = opened(self.location)
+            except pa.ArrowInvalid as error:
+                raise StateError(
+                    f"a store of pattern processors cannot be in {self.location}",
+                    str(error),
+                    "store=folder, which all machines see: a path, file:, hdfs:, s3:, gs: or abfss:",
+                ) from None
         return self._files
 
     def local_folder(self) -> str | None:
@@ -148,9 +146,13 @@ class FolderStore:
         return self._numbers_of_sets()
 
     def _numbers_of_sets(self) -> list[int]:
+        return self._numbered("sets", "json")
+
+    def _numbered(self, folder: str, suffix: str) -> list[int]:
+        """The sorted numbers of the files in a folder that are named by numbers."""
         files = self._open()
-        found = files.get_file_info(fs.FileSelector(f"{self._folder}/sets", allow_not_found=True))
-        names = [re.fullmatch(r"([1-9][0-9]{0,17})\.json", one.base_name) for one in found]
+        found = files.get_file_info(fs.FileSelector(f"{self._folder}/{folder}", allow_not_found=True))
+        names = [re.fullmatch(rf"([1-9][0-9]{{0,17}})\.{suffix}", one.base_name) for one in found]
         return sorted(int(name[1]) for name in names if name)
 
     def get(self, number: int) -> ProcessorSet:
@@ -306,6 +308,22 @@ class FolderStore:
     def write_counts(self, counts: RuleCounts) -> None:
         self._write("counts.json", counts.to_bytes())
 
+    def history(self) -> History:
+        return History(self)
+
+    def history_numbers(self) -> list[int]:
+        return self._numbered(_HISTORY, "jsonl")
+
+    def read_history(self, number: int) -> bytes | None:
+        return self._read(f"{_HISTORY}/{number}.jsonl")
+
+    def write_history(self, number: int, value: bytes) -> None:
+        self._write(f"{_HISTORY}/{number}.jsonl", value)
+
+    def remove_history(self, number: int) -> None:
+        with suppress(OSError):
+            self._open().delete_file(f"{self._folder}/{_HISTORY}/{number}.jsonl")
+
     def read_status(self) -> Status:
         """The last status, with counts; it is ``stale`` if it has not been written for too long.
 
@@ -365,6 +383,15 @@ class SingleSetStore(FolderStore):
     def write_status(self, status: Status) -> None:
         """Do nothing, since the status is never read."""
 
+    def history_numbers(self) -> list[int]:
+        return []
+
+    def read_history(self, number: int) -> bytes | None:
+        return None
+
+    def write_history(self, number: int, value: bytes) -> None:
+        """Do nothing, since there is only one set."""
+
     def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
         """Do nothing, since no set is ever removed."""
 
@@ -398,3 +425,60 @@ def status_of(place: str) -> Status:
     :raises StateError: there is no such query, or its status cannot be read
     """
     return store_at(place).read_status()
+
+
+def history_of(place: str) -> list[HistoryEntry]:
+    """What has changed in the rules of a query, the oldest entry first. *place* is its checkpoint or its ``store``.
+
+    :raises StateError: there is no such query
+    """
+    return list(store_at(place).history().entries())
+
+
+def wait_for(place: str, versions: Mapping[str, int], *, timeout: timedelta = WAIT) -> Status:
+    """Wait until a query uses these versions of rules, or later ones, and return its status. *place* is its checkpoint or its
+    ``store``.
+
+    A version is in force when a micro-batch has been planned that uses it. A version with a timestamp counts as soon as it
+    waits for that time, and a shadow if it has exactly the version.
+
+    :param versions: maps ids to versions
+    :param timeout: how long to wait
+    :raises PatternProcessorError: a version was refused or killed, is disabled or has expired
+    :raises StateError: the query has ended, its status cannot be read, or the time is over
+    """
+    expect(StateError, versions, Mapping, "versions must map ids to versions", '{"burst": 2}')
+    for id, version in versions.items():
+        expect_string(StateError, id, "versions must map ids to versions", '{"burst": 2}')
+        expect(StateError, version, int, f"the version of {id!r:.60} must be an integer", '{"burst": 2}')
+    expect(StateError, timeout, timedelta, "the timeout must be a timedelta", "timedelta(minutes=1)")
+    until = time.monotonic() + timeout.total_seconds()
+    left = dict(versions)
+    while True:
+        try:
+            status = status_of(place)
+        except StateError:
+            if time.monotonic() >= until:
+                raise
+            status = Status()  # it has not begun yet
+        for state in status.rules:
+            wanted = left.get(state.id)
+            if wanted is None or state.version is None or state.version < wanted:
+                continue
+            if state.shadow and state.version > wanted:
+                continue  # the version in force is meant
+            if state.state in (state.active_state, WAITING):
+                del left[state.id]
+            elif state.state != PENDING:
+                raise PatternProcessorError(f"{state.id} version {state.version} is {state.state}", state.reason)
+        if not left:
+            return status
+        named = ", ".join(f"{id} version {version}" for id, version in left.items())
+        if status.state in (OFF, STALE):
+            raise StateError(f"the query does not run, and does not use {named}", status.error)
+        if time.monotonic() >= until:
+            raise StateError(
+                f"{named} is not in force after {timeout}",
+                None if status.error is None else f"The discovery is {status.state}: {status.error}",
+            )
+        time.sleep(_BETWEEN)

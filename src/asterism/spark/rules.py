@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,12 @@ from asterism.operators.operator import Arrival
 from asterism.patterns.semantics import Semantics
 from asterism.rules.coordinator import Coordinator
 from asterism.rules.discovery_status import INITIALIZING, Status
+from asterism.rules.file_systems import is_path
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.kill_list import ALWAYS, checked_names
 from asterism.rules.operator import EVENTS, LATE, PROCESSORS, SHADOW, DynamicCepOperator, prepared_set
 from asterism.rules.processor import PatternProcessor, found_at
-from asterism.rules.set_store import STORE, FolderStore, SingleSetStore, is_path
+from asterism.rules.set_store import STORE, WAIT, FolderStore, SingleSetStore, wait_for
 from asterism.spark.batch import BATCH_GROUP, copied, sorted_arrival
 from asterism.spark.execution import Sink, check_checkpoint, check_run, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
@@ -168,9 +170,22 @@ class PatternProcessorStream:
 
     def status(self, checkpoint: str | None = None) -> Status:
         """The status of the rules, with their counts, and of their discovery. In another process, use
-        :func:`asterism.rules.set_store.status_of`.
+        :func:`asterism.discovery.status_of`.
         """
         return self._store(checkpoint).read_status()
+
+    def wait_for(
+        self, versions: Mapping[str, int], checkpoint: str | None = None, *, timeout: timedelta = WAIT
+    ) -> Status:
+        """Wait until the running query uses these versions of rules, or later ones. In another process, use
+        :func:`asterism.discovery.wait_for`.
+
+        :param versions: maps ids to versions
+        :param timeout: how long to wait, by default a minute
+        :raises PatternProcessorError: a version was refused or killed, is disabled or has expired
+        :raises StateError: the query has ended, or the time is over
+        """
+        return wait_for(self._store(checkpoint).location, versions, timeout=timeout)
 
     @staticmethod
     def matches_by_processor(progress: StreamingQueryProgress) -> dict[str, int]:

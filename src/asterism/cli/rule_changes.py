@@ -1,0 +1,195 @@
+"""The commands of ``asterism rules`` that compare rules, apply files of rules, go back to a version, and wait for a version."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from asterism.cli.rules import additions_in, at_source, query_store, rules_of
+from asterism.cli.terminal import Duration, errors_explained, table_option
+from asterism.errors import PatternProcessorError, StateError, printable
+
+if TYPE_CHECKING:
+    from asterism.discovery.comparing import RuleDifference
+    from asterism.discovery.editing import Addition, KeptRules, Rule
+    from asterism.rules.history import HistoryEntry
+    from asterism.rules.processor import Slot
+
+_COLORS = {"+": "green", "-": "red", "~": "yellow", "@": "cyan"}
+
+
+def _show(lines: Sequence[str], indent: str = "") -> None:
+    for line in lines:
+        click.secho(indent + printable(line), fg=_COLORS.get(line[:1]))
+
+
+def _rules_in(place: str, table: str) -> list[Rule]:
+    """The rules of a source, or the newest set of a query."""
+    from asterism.discovery.comparing import rules_in_set
+
+    if not place.startswith(("http://", "https://")):
+        try:
+            retained = query_store(place).retained()
+        except StateError:
+            retained = []
+        if retained:
+            return list(rules_in_set(retained[-1], place))
+    return rules_of(place, table).all()
+
+
+@click.command()
+@click.argument("old")
+@click.argument("new")
+@table_option
+def diff(old: str, new: str, table: str) -> None:
+    """Show how the rules in NEW differ from those in OLD; the exit status is 1 if they do.
+
+    OLD and NEW are sources, or the checkpoints of queries, of which the newest sets are compared.
+
+    \b
+    asterism rules diff /data/checkpoint rules/
+    """
+    with errors_explained():
+        from asterism.discovery.comparing import differences
+
+        found = differences(_rules_in(old, table), _rules_in(new, table))
+        for difference in found:
+            _show([str(difference)])
+            _show(difference.lines(), "    ")
+        click.echo(_summary(found, done=False))
+    if found:
+        sys.exit(1)
+
+
+def _summary(found: Sequence[RuleDifference], *, done: bool) -> str:
+    counts = {
+        ("to add", "added"): sum(one.old is None for one in found),
+        ("to change", "changed"): sum(None not in (one.old, one.new) for one in found),
+        ("to remove", "removed"): sum(one.new is None for one in found),
+    }
+    return ", ".join(f"{count} {what[done]}" for what, count in counts.items() if count) or "no differences"
+
+
+@click.command()
+@click.argument("files", type=click.Path(exists=True))
+@at_source
+@click.option("--plan", is_flag=True, help="Only show what would change; the exit status is 1 if something would.")
+@click.option("--prune", is_flag=True, help="Remove the rules that are not in FILES.")
+def apply(files: str, source: str, table: str, plan: bool, prune: bool) -> None:
+    """Make the rules in SOURCE equal to those in FILES, a file or a folder, in a single change.
+
+    Rules that are only in SOURCE stay, unless --prune is given. A changed rule needs a higher version. Rules can thus be kept
+    in version control, and be applied by its pipeline:
+
+    \b
+    asterism rules apply rules/ postgresql://rules@db/fraud --plan
+    """
+    with errors_explained():
+        from asterism.discovery.comparing import differences
+
+        additions = additions_in(files)
+        if additions is None:
+            sys.exit(1)
+        kept = rules_of(source, table)
+        found = differences(_existing(kept), rules_of(files, table).all())
+        stay = [] if prune else [one for one in found if one.new is None]
+        found = [one for one in found if one not in stay]
+        changed = {(one.id, one.shadow) for one in found}
+        removed = [(one.id, one.shadow) for one in found if one.new is None]
+        # Also for a plan, so that it fails if the change would.
+        _apply(kept, [one for one in additions if one.processor.slot in changed], removed, plan=plan)
+        for one in found:
+            _show([str(one)])
+            if plan and one.old is not None and one.new is not None:
+                _show(one.lines(), "    ")
+        for one in stay:
+            click.echo(f"  {printable(one.name)} is not in {printable(files)} and stays")
+        click.echo(_summary(found, done=not plan))
+    if plan and found:
+        sys.exit(1)
+
+
+def _existing(kept: KeptRules) -> list[Rule]:
+    from asterism.discovery.editing import FileRules
+
+    if isinstance(kept, FileRules) and not kept.path.exists():
+        return []
+    return kept.all()
+
+
+def _apply(kept: KeptRules, additions: Sequence[Addition], removed: Sequence[Slot], *, plan: bool) -> None:
+    if additions or removed:
+        kept.apply(additions, removed, plan=plan)
+
+
+@click.command()
+@at_source
+@click.argument("id")
+@click.option("--version", type=int, required=True, help="The version to which to go back.")
+@click.option("--history", "checkpoint", help="The checkpoint of a query that has used the version.")
+def rollback(source: str, table: str, id: str, version: int, checkpoint: str | None) -> None:
+    """Bring an earlier version of a rule back into force.
+
+    A database keeps all versions. A file and an endpoint have only the last one: the definition of another one is then read
+    from the history of a query.
+
+    \b
+    asterism rules rollback rules.yaml burst --version 3 --history /data/checkpoint
+    """
+    with errors_explained():
+        kept = rules_of(source, table)
+        if any(rule.id == id and rule.version == version for rule in kept.all()):
+            done = kept.enable([id], version)
+        else:
+            done = kept.add([_earlier(id, version, checkpoint)])
+        for line in done:
+            click.echo(printable(line))
+
+
+def _earlier(id: str, version: int, checkpoint: str | None) -> Addition:
+    from asterism.discovery.editing import Addition
+    from asterism.rules.processor import PatternProcessor
+
+    named = f"version {version} of {id!r}"
+    if checkpoint is None:
+        raise PatternProcessorError(
+            f"the source does not have {named}", hint="--history CHECKPOINT, of a query that has used it"
+        )
+
+    def is_it(entry: HistoryEntry) -> bool:
+        return entry.id == id and entry.version == version and entry.definition is not None
+
+    found = [entry for entry in query_store(checkpoint).history().entries() if is_it(entry)]
+    if not found:
+        raise PatternProcessorError(f"the history of {checkpoint} does not have {named}")
+    item = json.loads(found[-1].definition or "")
+    item.pop("shadow", None)
+    return Addition(item, PatternProcessor.from_dict(item))
+
+
+@click.command()
+@click.argument("checkpoint")
+@click.argument("names", nargs=-1, required=True, metavar="ID@VERSION...")
+@click.option("--timeout", type=Duration(), default="60s", show_default=True, help="How long to wait.")
+def wait(checkpoint: str, names: Sequence[str], timeout: timedelta) -> None:
+    """Wait until versions of rules are in force in a query; the exit status is 2 if one is refused, or after the timeout.
+
+    \b
+    asterism rules wait /data/checkpoint burst@2
+    """
+    with errors_explained():
+        from asterism.rules.set_store import wait_for
+
+        wanted = {}
+        for name in names:
+            id, _, version = name.rpartition("@")
+            if not id or not version.isascii() or not version.isdigit():
+                raise click.UsageError(f"{name!r} is not a rule with a version, such as burst@2.")
+            wanted[id] = int(version)
+        wait_for(checkpoint, wanted, timeout=timeout)
+        click.echo(f"in force: {printable(', '.join(names))}")

@@ -1,0 +1,108 @@
+"""The differences between the rules in two places."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from asterism.discovery.editing import OFF, OLDER, ON, SHADOW, Rule
+from asterism.errors import AsterismError
+from asterism.rules.interfaces import is_shadow, without_flag
+from asterism.rules.processor import PatternProcessor, Slot
+from asterism.rules.sets import ProcessorSet
+
+MAX_SHOWN = 10_000
+"""Lines of a rule that are compared line by line."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleDifference:
+    """A rule that is only in one of two places, or differs.
+
+    :param shadow: whether it is a shadow
+    """
+
+    id: str
+    old: Rule | None
+    new: Rule | None
+    shadow: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"shadow of {self.id}" if self.shadow else self.id
+
+    def __str__(self) -> str:
+        """
+        >>> print(RuleDifference("a", Rule("a", 1, ON, "", {"id": "a"}), Rule("a", 2, OFF, "", {"id": "a"})))
+        ~ a, version 1 -> 2, off
+        """
+        sign = "+" if self.old is None else "-" if self.new is None else "~"
+        versions = dict.fromkeys(
+            f"{rule.version}{', off' if rule.state == OFF else ''}" for rule in (self.old, self.new) if rule is not None
+        )
+        return f"{sign} {self.name}, version {' -> '.join(versions)}"
+
+    def lines(self) -> list[str]:
+        """What differs, as a unified diff of the JSON forms."""
+        old, new = (text_of(rule).splitlines()[:MAX_SHOWN] for rule in (self.old, self.new))
+        return list(difflib.unified_diff(old, new, lineterm="", n=2))[2:]
+
+
+def text_of(rule: Rule | None) -> str:
+    """The JSON form of a rule, which is the same for equal rules if they are valid."""
+    if rule is None:
+        return ""
+    found: Any = rule.item
+    if rule.call is not None:
+        found = {"className": rule.call[0], "constructorParams": list(rule.call[1])}
+    elif rule.error is None:
+        try:
+            found = PatternProcessor.from_dict(without_flag(rule.item)[0]).as_data().to_dict()
+        except AsterismError:
+            found = rule.item
+    if rule.state == OFF:
+        found = {**found, "enabled": False} if isinstance(found, dict) else found
+    return json.dumps(found, ensure_ascii=False, indent=2, sort_keys=True, default=str)
+
+
+def differences(old: Iterable[Rule], new: Iterable[Rule]) -> list[RuleDifference]:
+    """The rules of *new* that are not in *old* or differ from those, and the rules that are only in *old*. Only the version of
+    a rule that is used is compared, or the highest one if the rule is disabled; and likewise its shadow. A shadow that has become
+    the version in force is no difference of its own.
+    """
+    before, after = _used(old), _used(new)
+    promoted = {
+        (id, True)
+        for (id, shadow), rule in after.items()
+        if not shadow and _version(before, (id, True)) == rule.version
+    }
+    return [
+        RuleDifference(slot[0], before.get(slot), after.get(slot), slot[1])
+        for slot in [*after, *(slot for slot in before if slot not in after and slot not in promoted)]
+        if slot not in before or slot not in after or text_of(before[slot]) != text_of(after[slot])
+    ]
+
+
+def _version(rules: Mapping[Slot, Rule], slot: Slot) -> int | None:
+    return rules[slot].version if slot in rules else None
+
+
+def _used(rules: Iterable[Rule]) -> dict[Slot, Rule]:
+    found: dict[Slot, Rule] = {}
+    for rule in rules:
+        slot = rule.id, is_shadow(rule.item) is True
+        if rule.state != OLDER and (slot not in found or _rank(rule) > _rank(found[slot])):
+            found[slot] = rule
+    return found
+
+
+def _rank(rule: Rule) -> tuple[bool, int]:
+    return rule.state in (ON, SHADOW), -1 if rule.version is None else rule.version
+
+
+def rules_in_set(found: ProcessorSet, where: str) -> Sequence[Rule]:
+    """The rules of a set that a query uses."""
+    return [Rule(one.id, one.version, SHADOW if one.shadow else ON, where, one.to_dict()) for one in found.processors]

@@ -1,0 +1,209 @@
+"""The history of a query's pattern processors: what changed, when, from where, by whom, and what was refused.
+
+The coordinator appends an entry for each change to files in the query's store. The oldest files are removed when there are too
+many.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Protocol
+
+from asterism.rules.discovery_status import EXPIRED, KILLED, now_text
+from asterism.rules.processor import PatternProcessor, Slot
+
+ADDED, REPLACED, REMOVED = "added", "replaced", "removed"
+PROMOTED = "promoted"
+"""From a shadow to the version in force."""
+CHANGED = "changed"
+"""The labels or *expires* of a version."""
+ADMITTED = "admitted"
+"""Removed from the kill list."""
+MAX_FILE = 256_000
+"""The size in bytes at which another file is begun, because a file is rewritten for each change."""
+MAX_FILES = 200
+MAX_DEFINITION = 100_000
+"""Characters; longer definitions are left out."""
+MAX_TEXT = 1_000
+"""Maximum number of characters of a reason or a place."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """What happened to one processor.
+
+    :param time: when the query did it (ISO 8601, UTC)
+    :param set: the number of the newest set of the query at that time
+    :param what: added, replaced, promoted, removed, changed, refused, killed, admitted or expired
+    :param id: the id of the processor; of a kill list, the name: ``id`` or ``id@version``
+    :param version: its version afterwards, or the refused one
+    :param before: its version before
+    :param by: who made the change, if the source tells
+    :param place: where the processor was found
+    :param reason: why it was refused or killed, or what has changed
+    :param definition: the JSON form of a version that was added, unless it is too long
+    :param shadow: whether it is the shadow of the processor
+    """
+
+    time: str
+    set: int
+    what: str
+    id: str
+    version: int | None = None
+    before: int | None = None
+    by: str | None = None
+    place: str | None = None
+    reason: str | None = None
+    definition: str | None = None
+    shadow: bool = False
+
+    @property
+    def name(self) -> str:
+        """As that of a refused processor: the id, or for a shadow ``id@version``."""
+        return f"{self.id}@{self.version}" if self.shadow and self.version is not None else self.id
+
+    def __str__(self) -> str:
+        """
+        >>> print(HistoryEntry("2026-01-31T12:00:00+00:00", 4, REPLACED, "burst", 2, 1))
+        burst replaced, version 1 -> 2, accepted
+        """
+        subject = f"shadow of {self.id}" if self.shadow else self.id
+        if self.what in (ADDED, REPLACED, PROMOTED, REMOVED):
+            versions = " -> ".join("-" if one is None else str(one) for one in (self.before, self.version))
+            return f"{subject} {self.what}, version {versions}, accepted"
+        if self.what == CHANGED:
+            return f"{subject} {self.reason}, version {self.version} continues"
+        if self.what == KILLED:
+            return f"{self.id} killed: {self.reason}"
+        if self.what == ADMITTED:
+            return f"{self.id} no longer killed"
+        version = "" if self.version is None else f" version {self.version}"
+        return f"{subject}{version} has {self.what}" if self.what == EXPIRED else f"{subject}{version} {self.what}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields without those that are None or false."""
+        return {name: value for name, value in asdict(self).items() if value is not None and value is not False}
+
+    @classmethod
+    def from_dict(cls, found: Any) -> HistoryEntry:
+        """:raises ValueError: the value was not written by :meth:`to_dict`"""
+        if not isinstance(found, dict):
+            raise ValueError("an entry is not an object")
+        known = {name: found[name] for name in _KINDS if name in found}
+        for name, value in known.items():
+            if type(value) is not _KINDS[name]:
+                raise ValueError(f"{name} has the invalid value {value!r:.60}")
+        if not known.keys() >= {"time", "set", "what", "id"}:
+            raise ValueError("an entry has no time, set, what or id")
+        return cls(**known)
+
+
+_KINDS: dict[str, type] = {
+    **{each.name: int if each.name in ("set", "version", "before") else str for each in fields(HistoryEntry)},
+    "shadow": bool,
+}
+
+
+def changes(
+    number: int, before: Mapping[Slot, PatternProcessor], after: Mapping[Slot, PatternProcessor]
+) -> Iterator[HistoryEntry]:
+    """The entries of a set that replaces another one."""
+    now = now_text()
+    versions = {id: new.version for (id, shadow), new in after.items() if not shadow}
+    promoted = {id for (id, shadow), old in before.items() if shadow and versions.get(id) == old.version}
+    for slot in [*after, *(slot for slot in before if slot not in after)]:
+        id, shadow = slot
+        old, new = before.get(slot), after.get(slot)
+        if new is None:
+            assert old is not None
+            if not (shadow and id in promoted):
+                yield HistoryEntry(now, number, REMOVED, id, before=old.version, shadow=shadow)
+            continue
+        place = None if new.place is None else new.place[:MAX_TEXT]
+        if old is None or old.version != new.version:
+            what = ADDED if old is None else REPLACED
+            yield HistoryEntry(
+                now, number, PROMOTED if id in promoted and not shadow else what, id, new.version,
+                None if old is None else old.version, new.changed_by, place,
+                definition=new.text if len(new.text) <= MAX_DEFINITION else None, shadow=shadow,
+            )  # fmt: skip
+            continue
+        reasons = []
+        if old.labels != new.labels:
+            reasons.append("has other labels")
+        if old.expires != new.expires:
+            until = "no longer expires" if new.expires is None else f"expires at {new.expires.isoformat()}"
+            reasons.append(until)
+        for reason in reasons:
+            yield HistoryEntry(
+                now, number, CHANGED, id, new.version, new.version, new.changed_by, place, reason, shadow=shadow
+            )
+
+
+class HistoryStore(Protocol):
+    """Stores numbered files of entries."""
+
+    def history_numbers(self) -> list[int]: ...
+
+    def read_history(self, number: int) -> bytes | None: ...
+
+    def write_history(self, number: int, value: bytes) -> None: ...
+
+    def remove_history(self, number: int) -> None: ...
+
+
+class History:
+    """The history in a query's store. Only the coordinator appends to it."""
+
+    def __init__(self, store: HistoryStore) -> None:
+        self._store = store
+        self._number: int | None = None
+        """The number of the last file."""
+        self._last = b""
+        """The content of the last file."""
+
+    def append(self, entries: Iterable[HistoryEntry]) -> None:
+        """:raises OSError, NotWrittenError: the files cannot be written; some of the entries may have been"""
+        if self._number is None:
+            numbers = self._store.history_numbers()
+            number = numbers[-1] if numbers else 1
+            self._last = self._store.read_history(number) or b""
+            self._number = number
+        number, text = self._number, self._last
+        if text and not text.endswith(b"\n"):
+            text += b"\n"  # of a file that was not written completely
+        for entry in entries:
+            line = json.dumps(entry.to_dict(), ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
+            if text and len(text) + len(line) > MAX_FILE:
+                self._write(number, text)
+                number, text = number + 1, b""
+            text += line
+        self._write(number, text)
+
+    def _write(self, number: int, text: bytes) -> None:
+        if (number, text) == (self._number, self._last):
+            return
+        self._store.write_history(number, text)
+        if number != self._number and number > MAX_FILES:
+            self._store.remove_history(number - MAX_FILES)
+        self._number, self._last = number, text
+
+    def entries(self) -> Iterator[HistoryEntry]:
+        """All entries, the oldest first. Lines that cannot be read are left out."""
+        for number in self._store.history_numbers():
+            yield from _entries_in(self._store.read_history(number) or b"")
+
+    def last_entries(self) -> Sequence[HistoryEntry]:
+        """The entries of the last file."""
+        numbers = self._store.history_numbers()
+        return list(_entries_in(self._store.read_history(numbers[-1]) or b"")) if numbers else []
+
+
+def _entries_in(text: bytes) -> Iterator[HistoryEntry]:
+    for line in text.splitlines():
+        try:
+            yield HistoryEntry.from_dict(json.loads(line))
+        except (ValueError, RecursionError):
+            continue
