@@ -142,8 +142,13 @@ def rollback(source: str, table: str, id: str, version: int, checkpoint: str | N
     asterism rules rollback rules.yaml burst --version 3 --history /data/checkpoint
     """
     with errors_explained():
+        from asterism.rules.interfaces import is_shadow
+
         kept = rules_of(source, table)
-        if any(rule.id == id and rule.version == version for rule in kept.all()):
+        found = [rule for rule in kept.all() if rule.id == id and rule.version == version]
+        if any(is_shadow(rule.item) for rule in found):
+            raise PatternProcessorError(f"version {version} of {id!r} is a shadow", hint="promote it")
+        if found:
             done = kept.enable([id], version)
         else:
             done = kept.add([_earlier(id, version, checkpoint)])

@@ -720,6 +720,8 @@ class SqlRules(KeptRules):
             target.connection.execute(
                 target.table.delete().where(target.is_rule(id), target.column("version") == version)
             )
+            if not new.processor.shadow and version in _versions(there, shadow=True):  # it is promoted
+                target.disable(id, [number for number in _enabled(there, shadow=True) if number != version], self.by)
         higher = [v for v in _enabled(there, shadow=new.processor.shadow) if v > version]
         if higher:
             problem = f"{new} would not be used, because version {max(higher)} exists"
