@@ -372,6 +372,27 @@ def _latency(records: Records, found: Found, size: str) -> None:
     found.value(case, "90%", records.median("rule", "p90_s"), "s", target=0.8, less=True)
 
 
+# ------------------------------------------------------------------ changes of rules
+
+
+def _rule_load_steps(size: str) -> list[Step]:
+    """One that does not depend on the data."""
+    return [Step("changes", "benchmarks.rule_load", (), limit=1800, checked=False)]
+
+
+def _rule_load(records: Records, found: Found, size: str) -> None:
+    case = "1,000 rules, 1,000 events/s"
+    for name, field, target in (
+        ("changes lost", "lost", 0),
+        ("in force twice", "twice", 0),
+        ("memory, last over second quarter", "growth", 1.05),
+    ):
+        found.value(case, name, records.median("changes", field), "", target=target, less=True)
+    found.value(case, "changes per second", records.median("changes", "changes_per_s"), "", target=49)
+    found.value(case, "request, 99%", records.median("changes", "put_p99_s"), "s")
+    found.value(case, "until the last is in force", records.median("changes", "settled_s"), "s")
+
+
 ITEMS = {
     item.name: item
     for item in (
@@ -390,6 +411,7 @@ ITEMS = {
         Item("rules", "1 to 10,000 rules over one stream.", _rules_steps, _rules, checked=True),
         Item("windows", "Windows, and Spark's own.", _windows_steps, _windows, checked=True),
         Item("latency", "Seconds from cause to effect.", _latency_steps, _latency, checked=True),
+        Item("rule_load", "Changes of rules through the endpoint, for five minutes.", _rule_load_steps, _rule_load),
         Item("cores", "W1 and W2 on one core and on two.", _cores_steps, _cores),
     )
 }

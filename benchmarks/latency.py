@@ -71,7 +71,7 @@ def idle(
 def _pattern(events: DataFrame, checkpoint: str) -> StreamingQuery:
     stream = KeyedStream(events, key="user", time="ts", max_out_of_orderness=timedelta(0))
     pattern = Pattern.begin("a").where("user >= 0").followed_by("b").where("user < 0").within(timedelta(hours=1))
-    query = CEP.pattern(stream, pattern).run({"matches": _read}, checkpoint=checkpoint, trigger=_trigger(0))
+    query = CEP.pattern(stream, pattern).run({"matches": _read}, checkpoint=checkpoint, trigger=trigger_of(0))
     assert query is not None
     return query
 
@@ -83,7 +83,7 @@ def _window(events: DataFrame, checkpoint: str) -> StreamingQuery:
     try:
         counts = events.withWatermark("ts", "0 seconds").groupBy(F.window("ts", "1 hour"), "user").count()
         writer = counts.writeStream.foreachBatch(_read).option("checkpointLocation", checkpoint)
-        return writer.trigger(**_trigger(0)).start()
+        return writer.trigger(**trigger_of(0)).start()
     finally:
         spark.conf.set(STATE_STORE, str(before))
 
@@ -92,7 +92,7 @@ def _read(rows: DataFrame, batch_id: int) -> None:
     rows.collect()
 
 
-def _trigger(seconds: float) -> Any:
+def trigger_of(seconds: float) -> Any:
     return {"processingTime": f"{round(seconds * 1000)} milliseconds"}
 
 
@@ -181,7 +181,7 @@ def match(spark: SparkSession, seconds: float, trigger: float) -> dict[str, Any]
 
     pattern = Pattern.begin("a").where("number % 2 = 0").followed_by("b").where("number % 2 = 1")
     found = CEP.pattern(events_since_now(spark), pattern.within(timedelta(minutes=1)))
-    start = partial(found.run, {"matches": sink}, select={"matches": ["b.sent AS sent"]}, trigger=_trigger(trigger))
+    start = partial(found.run, {"matches": sink}, select={"matches": ["b.sent AS sent"]}, trigger=trigger_of(trigger))
     with running(lambda checkpoint: start(checkpoint=checkpoint)) as query:
         _durations(query, WARM_UP)
         begin = time.time()
@@ -214,7 +214,7 @@ def rule(spark: SparkSession, updates: int, trigger: float, interval: float) -> 
         create_pattern_processor_table(url)
         factory = SqlPatternProcessorDiscovererFactory(url, interval=timedelta(seconds=interval))
         found = CEP.pattern_processors(events_since_now(spark), factory)
-        start = partial(found.run, {"matches": sink}, trigger=_trigger(trigger))
+        start = partial(found.run, {"matches": sink}, trigger=trigger_of(trigger))
         with running(lambda checkpoint: start(checkpoint=checkpoint)) as query:
             for number in range(updates + 1):
                 name = f"rule {number}"

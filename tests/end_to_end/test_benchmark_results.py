@@ -224,6 +224,7 @@ def test_an_item_without_records_has_no_results(item: Item, size: str) -> None:
             "micro-batch without events", "beyond Spark's own", "400 ms > 250",
         ),
         ("latency", {"match": [{"p99_s": 0.9}]}, "event to match in the sink", "99%", "0.90 s ≤ 1"),
+        ("rule_load", {"changes": [{"lost": 0}]}, "1,000 rules, 1,000 events/s", "changes lost", "0.00 ≤ 0"),
         (
             "cores",
             {

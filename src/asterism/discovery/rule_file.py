@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from asterism.discovery.documents import MAX_BYTES, read_document, unreadable
+from asterism.discovery.polling import Items
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.expressions.aggregates import check_measure
 from asterism.expressions.names import check_names
@@ -24,7 +25,6 @@ from asterism.rules.interfaces import (
     RefusedProcessor,
     duplicate,
     is_shadow,
-    processors_from,
     promoted_item,
     slots_of,
     without_flag,
@@ -76,13 +76,17 @@ class RuleSet:
         self._is_certain = True
         """Whether the current content is certain to be on disk, even after a power failure."""
         self._items: dict[Slot, Any] = {}
+        self._texts: dict[Slot, bytes] = {}
+        """The items as text."""
+        self._read = Items()
         self._usable: dict[Slot, tuple[bytes, PatternProcessor]] = {}
         """The text of a valid item and its processor, because most items of a set are put unchanged."""
         for item in _items_in(path):
             if not _id_of(item) or _slot_of(item) in self._items:
                 raise PatternProcessorError(f"{path} has a processor without an id")
             self._items[_slot_of(item)] = item
-        self.text = self._written(self._items)
+            self._texts[_slot_of(item)] = _text_of(item)
+        self.text = _written(self._texts)
         self._used = _used_in(self._versions).with_(self._good())
 
     def __len__(self) -> int:
@@ -90,13 +94,12 @@ class RuleSet:
 
     def get(self, id: str, *, shadow: bool = False) -> bytes | None:
         """The text of a processor or a shadow, or None if it does not exist."""
-        item = self._items.get((id, shadow))
-        return None if item is None else _text_of(item)
+        return self._texts.get((id, shadow))
 
     def processors(self) -> list[Discovered]:
         with self._lock:
             items = list(self._items.values())
-        return processors_from(items, str(self.path))
+        return self._read.processors(items, str(self.path))
 
     def put(self, id: str, item: Any, condition: Precondition = lambda text: True, *, shadow: bool = False) -> bool:
         """Put one processor or its shadow, and return whether it is new. A processor with the version of its shadow replaces
@@ -229,7 +232,10 @@ class RuleSet:
     def _write(self, items: dict[Slot, Any], found: Sequence[PatternProcessor] = ()) -> None:
         if len(items) > MAX_PROCESSORS:
             raise PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
-        text = self._written(items)
+        texts = {
+            slot: self._texts[slot] if item is self._items.get(slot) else _text_of(item) for slot, item in items.items()
+        }
+        text = _written(texts)
         if len(text) > MAX_BYTES:
             raise TooLargeError(
                 f"the set would be too large: {len(text)} bytes (limit {MAX_BYTES})",
@@ -247,16 +253,16 @@ class RuleSet:
                 self._is_certain = False
                 with suppress(OSError):
                     if self.path.read_bytes() == text:  # a restart would read this content, so it is the current one
-                        self._items, self.text, self._used = items, text, used
+                        self._items, self._texts, self.text, self._used = items, texts, text, used
                 raise
-        self._items, self.text, self._used = items, text, used
-        usable = self._usable | {one.slot: (_text_of(items[one.slot]), one) for one in found}
+        self._items, self._texts, self.text, self._used = items, texts, text, used
+        usable = self._usable | {one.slot: (texts[one.slot], one) for one in found}
         self._usable = {slot: one for slot, one in usable.items() if slot in items}
 
-    @staticmethod
-    def _written(items: Mapping[Slot, Any]) -> bytes:
-        """Write items without indentation, one per line, so that a set of the maximum request size fits."""
-        return b'{"processors": [' + b",".join(b"\n" + _text_of(items[slot]) for slot in sorted(items)) + b"\n]}\n"
+
+def _written(texts: Mapping[Slot, bytes]) -> bytes:
+    """A set without indentation, one item per line, so that a set of the maximum request size fits."""
+    return b'{"processors": [' + b",".join(b"\n" + texts[slot] for slot in sorted(texts)) + b"\n]}\n"
 
 
 def _items_in(path: Path) -> Sequence[Any]:
