@@ -184,6 +184,9 @@ def test_a_version_is_added_as_a_shadow_and_then_promoted_by_adding_it(source: s
     assert "already exists with another definition" in failed("add", source, written(new, other))
     done("add", source, written(new, rule("a", 2)))
     assert shadows_in(source) == [("a", 2, False)]
+    assert done("add", source, written(new, rule("a", 3)), "--shadow") == "shadow of a version 3 added\n"
+    assert shadows_in(source) == [("a", 2, False), ("a", 3, True)]
+    assert done("add", source, new, "--shadow") == "shadow of a version 3 already exists\n"
 
 
 def test_a_rule_is_disabled_and_enabled_with_its_shadow(source: str, new: Path) -> None:

@@ -212,6 +212,30 @@ def test_if_there_is_too_much_state_shadows_are_disabled_first(monkeypatch: pyte
     assert driver.counts.versions["ab", 1].partial_matches == 150
 
 
+def test_if_there_are_too_many_rows_or_suppressed_keys_shadows_are_disabled_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Even if another rule has more of them."""
+    monkeypatch.setattr(module, "MAX_STATE", 40_000)
+    events = [e(n / 100, "a", f"u{n}", x=n) for n in range(150)]
+    live = rule(1, of="AFTER MATCH SKIP TO NEXT ROW " + SQL)
+    driver = Driver(disable_on_limit=False).batch(events, sets=[live], watermark=5)
+    assert driver.rows[ERRORS] == []
+    driver = Driver(disable_on_limit=False)
+    driver.batch(events, sets=[live, rule(2, shadow=True, of=SQL + " OR x > 20")], watermark=5)
+    assert [row["processor_version"] for row in driver.rows[ERRORS]] == [2]
+    assert driver.stores[0].read_page(CLAUSES_PAGE) is not None
+
+    monkeypatch.setattr(module, "MAX_STATE", 6_000)
+    any_a, day = Pattern.begin("a").where("kind = 'a'"), timedelta(days=1)
+    more, fewer = (rule(n, shadow=n == 2, of=any_a, suppress=day, key=key) for n, key in ((1, ("user",)), (2, ("x",))))
+    driver = Driver(disable_on_limit=False).batch(events, sets=[more], watermark=5)
+    assert driver.rows[ERRORS] == []
+    events = [(*event[:4], event[4] // 2) for event in events]
+    driver = Driver(disable_on_limit=False).batch(events, sets=[more, fewer], watermark=5)
+    assert [row["processor_version"] for row in driver.rows[ERRORS]] == [2]
+
+
 def test_suppressed_matches_of_a_shadow_are_its_own() -> None:
     rules = [rule(number, shadow=number == 2, of=Pattern.begin("a").where("kind = 'a'")) for number in (1, 2)]
     rules[1] = rule(2, shadow=True, of=rules[1].pattern, suppress=timedelta(seconds=10))

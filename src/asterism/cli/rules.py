@@ -229,7 +229,8 @@ def create(source: str, table: str) -> None:
 @rules.command()
 @at_source
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-def add(source: str, table: str, file: str) -> None:
+@click.option("--shadow", is_flag=True, help="Add them as shadows, which run beside the versions in force.")
+def add(source: str, table: str, file: str, shadow: bool) -> None:
     """Add the rules in FILE, all or none: new rules, and new versions of existing ones.
 
     In a file, a new version replaces the existing one. In a database both are kept, and the highest enabled version is in
@@ -238,6 +239,7 @@ def add(source: str, table: str, file: str) -> None:
     with errors_explained():
         additions = additions_in(file)
         if additions is not None:
+            additions = [one.as_shadow() for one in additions] if shadow else additions
             for done in rules_of(source, table).add(additions):
                 click.echo(printable(done))
     if additions is None:

@@ -73,6 +73,9 @@ class Addition:
     def __str__(self) -> str:
         return _named(self.processor.id, self.processor.version, shadow=self.processor.shadow)
 
+    def as_shadow(self) -> Addition:
+        return Addition({**self.item, "shadow": True}, replace(self.processor, shadow=True))
+
     @property
     def enabled(self) -> bool:
         return without_flag(self.item)[1]
