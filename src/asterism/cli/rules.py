@@ -140,7 +140,10 @@ def _row(rule: Rule) -> tuple[str, ...]:
     help="A column of the events and its Spark type, such as price:double; repeat it for each column that SQL reads.",
 )
 @semantics_option("The semantics: those of the library, which reject what Flink ignores, or those of Flink.")
-def validate(source: str, table: str, columns: Sequence[tuple[str, Any]], semantics: str) -> None:
+@click.option(
+    "--costs", is_flag=True, help="Show what each rule costs, and whether something bounds its partial matches."
+)
+def validate(source: str, table: str, columns: Sequence[tuple[str, Any]], semantics: str, costs: bool) -> None:
     """Validate all rules; the exit status is 1 if one is invalid.
 
     Every problem is reported with its line and column: in the file or, in a database, in the pattern of the rule. With
@@ -155,10 +158,50 @@ def validate(source: str, table: str, columns: Sequence[tuple[str, Any]], semant
 
         found = rules_of(source, table).all()
         good = all_good(found, pa.schema(columns) if columns else None, Semantics(semantics))
+        if costs:
+            _show_costs(found, Semantics(semantics))
         if not found:
             click.echo("no rules")
     if not good:
         sys.exit(1)
+
+
+def _show_costs(found: Sequence[Rule], semantics: Semantics) -> None:
+    """A table of the valid rules."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from asterism.rules.costs import cost_of
+    from asterism.rules.interfaces import without_flag
+    from asterism.rules.processor import PatternProcessor
+
+    table = Table()
+    for name in ("id", "states", "conditions", "partial matches are bounded by", "compiled in"):
+        table.add_column(name, overflow="fold")
+    unbounded = 0
+    for rule in found:
+        try:
+            if rule.state == "older" or rule.call is not None or rule.error is not None:
+                continue
+            processor = PatternProcessor.from_dict(without_flag(rule.item)[0])
+            cost = cost_of(processor, semantics)
+        except AsterismError:
+            continue  # it has been reported
+        limit = processor.max_partial_matches
+        bounds = [cost.bound or "", "" if limit is None else f"maxPartialMatches {limit:,}"]
+        bound = ", ".join(filter(None, bounds))
+        unbounded += not bound
+        table.add_row(
+            Text(one_line(f"{rule.id}@{rule.version}" if processor.shadow else rule.id, 220)), str(cost.states), str(cost.conditions),
+            Text(one_line(bound or "nothing", 200), "" if bound else "yellow"), f"{cost.seconds * 1000:.0f} ms",
+        )  # fmt: skip
+    if table.rows:
+        stdout().print(table)
+    if unbounded:
+        click.echo(
+            f"warning: nothing bounds the partial matches of {unbounded} {'rule' if unbounded == 1 else 'rules'}\n"
+            "  Hint: a window in the pattern, WITHIN in a clause, or maxPartialMatches"
+        )
 
 
 def all_good(found: Sequence[Rule], schema: pa.Schema | None, semantics: Semantics) -> bool:
