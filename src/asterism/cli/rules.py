@@ -191,8 +191,9 @@ def _show_costs(found: Sequence[Rule], semantics: Semantics) -> None:
         bounds = [cost.bound or "", "" if limit is None else f"maxPartialMatches {limit:,}"]
         bound = ", ".join(filter(None, bounds))
         unbounded += not bound
+        name = f"{rule.id}@{rule.version}" if processor.shadow else rule.id
         table.add_row(
-            Text(one_line(f"{rule.id}@{rule.version}" if processor.shadow else rule.id, 220)), str(cost.states), str(cost.conditions),
+            Text(one_line(name, 220)), str(cost.states), str(cost.conditions),
             Text(one_line(bound or "nothing", 200), "" if bound else "yellow"), f"{cost.seconds * 1000:.0f} ms",
         )  # fmt: skip
     if table.rows:
