@@ -15,7 +15,7 @@ from asterism import Pattern
 from asterism.columns.time import BEFORE_TIME
 from asterism.errors import PatternProcessorError
 from asterism.rules import shares
-from asterism.rules.operator import CLAUSES_PAGE, ERRORS, LATE, MATCHES, SHADOW, TIMED_OUT
+from asterism.rules.operator import CLAUSES_PAGE, ERRORS, LATE, MATCHES, SHADOW, SUPPRESSIONS_PAGE, TIMED_OUT
 from asterism.rules.processor import PatternProcessor, from_text
 from asterism.rules.rule_counts import RuleCounts, VersionCounts
 from asterism.rules.sets import Entry, ProcessorSet, updated
@@ -212,28 +212,23 @@ def test_if_there_is_too_much_state_shadows_are_disabled_first(monkeypatch: pyte
     assert driver.counts.versions["ab", 1].partial_matches == 150
 
 
-def test_if_there_are_too_many_rows_or_suppressed_keys_shadows_are_disabled_first(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("page", [CLAUSES_PAGE, SUPPRESSIONS_PAGE])
+def test_if_there_is_too_much_other_state_shadows_are_disabled_first(
+    page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even if another rule has more of them."""
-    monkeypatch.setattr(module, "MAX_STATE", 40_000)
-    events = [e(n / 100, "a", f"u{n}", x=n) for n in range(150)]
-    live = rule(1, of="AFTER MATCH SKIP TO NEXT ROW " + SQL)
-    driver = Driver(disable_on_limit=False).batch(events, sets=[live], watermark=5)
-    assert driver.rows[ERRORS] == []
-    driver = Driver(disable_on_limit=False)
-    driver.batch(events, sets=[live, rule(2, shadow=True, of=SQL + " OR x > 20")], watermark=5)
-    assert [row["processor_version"] for row in driver.rows[ERRORS]] == [2]
-    assert driver.stores[0].read_page(CLAUSES_PAGE) is not None
-
-    monkeypatch.setattr(module, "MAX_STATE", 6_000)
+    """Even if another rule has more of it: rows of clauses, or suppressed keys."""
     any_a, day = Pattern.begin("a").where("kind = 'a'"), timedelta(days=1)
-    more, fewer = (rule(n, shadow=n == 2, of=any_a, suppress=day, key=key) for n, key in ((1, ("user",)), (2, ("x",))))
-    driver = Driver(disable_on_limit=False).batch(events, sets=[more], watermark=5)
-    assert driver.rows[ERRORS] == []
-    events = [(*event[:4], event[4] // 2) for event in events]
+    if page == CLAUSES_PAGE:
+        more, fewer = rule(1, of=SQL), rule(2, shadow=True, of=SQL.replace("A AS kind", "A AS x > 100 AND kind"))
+    else:
+        more, fewer = (rule(n, shadow=n == 2, of=any_a, suppress=day, key=key) for n, key in ((1, ("user",)), (2, ())))
+    events = [e(n / 100, "a", f"u{n}", x=n) for n in range(150)]
+    alone = Driver(disable_on_limit=False).batch(events, sets=[more], watermark=5).stores[0].read_page(page)
+    assert alone is not None
+    monkeypatch.setattr(module, "MAX_STATE", len(alone))
     driver = Driver(disable_on_limit=False).batch(events, sets=[more, fewer], watermark=5)
     assert [row["processor_version"] for row in driver.rows[ERRORS]] == [2]
+    assert driver.stores[0].read_page(page) is not None
 
 
 def test_suppressed_matches_of_a_shadow_are_its_own() -> None:
