@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from typing import Any as Value
 
 import asterism.spark  # noqa: F401 - sets the interpreter of a session that is created before the first use of the library
-from asterism.patterns.conditions import IterativeCondition, NotCondition, SqlCondition
+from asterism.patterns.conditions import IterativeCondition, NamedCondition, NotCondition, SqlCondition
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import AfterMatchSkipStrategy, Contiguity, WithinType
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         RefusedProcessor,
     )
     from asterism.rules.processor import PatternProcessor
+    from asterism.rules.registered_conditions import RegisteredCondition
     from asterism.spark.backtest import Backtest
     from asterism.spark.joins import Side, multi_broadcast_join
     from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
@@ -110,6 +111,7 @@ __all__ = [
     "ListState",
     "MapState",
     "MatchRecognize",
+    "NamedCondition",
     "NeverTrigger",
     "NotCondition",
     "OperatorStream",
@@ -127,6 +129,7 @@ __all__ = [
     "PurgingTrigger",
     "ReducingState",
     "RefusedProcessor",
+    "RegisteredCondition",
     "RowPatternStream",
     "Semantics",
     "SessionWindows",
@@ -173,6 +176,7 @@ _LATE = {
         "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor",
     ],
     "rules.processor": ["PatternProcessor"],
+    "rules.registered_conditions": ["RegisteredCondition"],
     "spark.backtest": ["Backtest"],
     "spark.operators": ["OperatorStream", "connect"],
     "spark.rules": ["PatternProcessorStream"],

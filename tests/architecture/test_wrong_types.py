@@ -43,6 +43,7 @@ from asterism import (
     ListState,
     MapState,
     MatchRecognize,
+    NamedCondition,
     NeverTrigger,
     Output,
     Pattern,
@@ -50,6 +51,7 @@ from asterism import (
     ProcessingTimeTrigger,
     PurgingTrigger,
     ReducingState,
+    RegisteredCondition,
     Semantics,
     SessionWindows,
     SlidingWindows,
@@ -302,6 +304,12 @@ CALLS: dict[str, Call] = {
     **{f"IterativeCondition.{name}": of_condition(name) for name in ("and_", "or_")},
     "SqlCondition": Call(SqlCondition, {"text": "x > 1"}, use_pattern),
     "NotCondition": Call(NotCondition, {"condition": SqlCondition("x > 1")}, use_pattern),
+    "NamedCondition": Call(NamedCondition, {"name": "near", "arguments": (5, "a")}, use_pattern),
+    "RegisteredCondition": Call(
+        RegisteredCondition,
+        {"function": len, "arguments": {"limit": float}},
+        lambda made: made.call(NamedCondition("near", (5,))),
+    ),
     "PatternProcessor": Call(
         PatternProcessor,
         {

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -225,3 +226,38 @@ def test_names_are_printed_safely(tmp_path: Path) -> None:
     output = failed("diff", left, right, status=1)
     assert "\x1b" not in output
     assert "\u202e" not in output
+
+
+# ---------------------------------------------------------------------- templates
+
+
+def template(*limits: int, **fields: Any) -> dict[str, Any]:
+    rows = [{"id": f"r{n}", "limit": limit} for n, limit in enumerate(limits)]
+    sql = "PATTERN (A) DEFINE A AS price > :limit"
+    return {"id": "t", "version": 1, "parameters": {"limit": "number"}, "rows": rows, "sql": sql} | fields
+
+
+@pytest.mark.parametrize("kind", ["json", "sqlite"])
+def test_templates_are_compared_by_their_rules_and_applied_as_a_whole(kind: str, tmp_path: Path) -> None:
+    target = str(tmp_path / "kept.json") if kind == "json" else f"sqlite:///{tmp_path / 'rules.db'}"
+    if kind == "sqlite":
+        done("create", target)
+    file = written(tmp_path / "new.json", template(1, 2), rule("b"))
+    assert done("apply", file, target).splitlines()[-1] == "3 added"
+    assert done("apply", file, target) == "no differences\n"
+    written(file, template(1, 3, 4))
+    planned = failed("apply", file, target, "--plan", status=1)
+    assert "+ t/r2" in planned
+    assert "~ t/r1" in planned
+    assert "t/r0" not in planned
+    assert "b is not in" in planned
+    done("apply", file, target)
+    written(file, template(1))
+    assert done("apply", file, target).splitlines()[-1] == "2 removed"
+    assert sorted(one.id for one in rules_at(target).all()) == ["b", "t/r0"]
+    version = rules_at(str(file)).all()[0].version
+    assert "change its row" in failed("rollback", target, "t/r0", "--version", version)
+    written(file, rule("b"))
+    assert "t/r0 is not in" in done("apply", file, target)
+    assert done("apply", file, target, "--prune").splitlines()[-1] == "1 removed"
+    assert [one.id for one in rules_at(target).all()] == ["b"]

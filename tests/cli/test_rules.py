@@ -778,3 +778,63 @@ def test_what_is_not_utf_8_is_no_name_in_a_database(tmp_path: Path, command: str
     assert "an unpaired surrogate" in failed(command, source, *ids, "--table", "\udcff")
     if ids:
         assert "\\udcff" in failed(command, source, "\udcff")
+
+
+# ---------------------------------------------------------------------- templates
+
+TEMPLATE: Rule = {
+    "id": "high",
+    "version": 1,
+    "parameters": {"limit": "number", "owner": "string"},
+    "rows": [{"id": "eu", "limit": 5, "owner": "ann"}, {"id": "us", "limit": 7, "owner": "bob", "enabled": False}],
+    "pattern": graph("price > :limit"),
+    "labels": {"owner": ":owner"},
+}
+
+
+def test_templates_are_added_listed_and_changed(source: str, new: Path) -> None:
+    assert done("add", source, written(new, TEMPLATE)) == "template high added\n"
+    assert set(in_use(source)) == {"high/eu"}
+    listed = done("list", source)
+    assert "high/eu" in listed
+    assert listed.endswith("1 on, 1 off\n")
+    assert done("add", source, written(new, TEMPLATE)) == "template high already exists\n"
+    before = in_use(source)
+    changed = {**TEMPLATE, "rows": [*TEMPLATE["rows"], {"id": "uk", "limit": 9, "owner": "cyd"}]}
+    done("add", source, written(new, changed))
+    assert set(in_use(source)) == {"high/eu", "high/uk"}
+    assert in_use(source)["high/eu"] == before["high/eu"]
+    if "://" not in source:
+        assert "change the row of the template 'high'" in failed("disable", source, "high/eu")
+    assert done("disable", source, "high") == "high disabled\n"
+    assert in_use(source) == {}
+    assert done("list", source).endswith("3 off\n")
+    done("enable", source, "high")
+    done("remove", source, "high")
+    assert done("list", source).endswith("no rules\n")
+
+
+def test_what_is_wrong_with_a_template_is_said_once(new: Path) -> None:
+    rows = [{"id": str(n), "limit": n, "owner": "ann"} for n in range(20)] + [
+        {"id": "bad", "limit": "5", "owner": "ann"}
+    ]
+    text = json.dumps([{**TEMPLATE, "rows": rows, "pattern": graph("prise > :limit")}], indent=1)
+    new.write_text(text)
+    output = failed("validate", new, "--column", "price:double", status=1)
+    assert output.count("unknown column 'prise'") == 1
+    assert "template high: the same problems in 19 more rules" in output
+    line = text[: text.index('"bad"')].count("\n")
+    assert f"{new}:{line}:" in output.replace(f":{line + 1}:", f":{line}:")
+    assert "template 'high', row 'bad': the parameter 'limit' must be a number, not '5'" in output
+    good = written(new, TEMPLATE)
+    assert done("validate", good, "--column", "price:double").count(": ok") == 2
+
+
+def test_the_other_commands_take_a_rule_of_a_template(new: Path) -> None:
+    tests = [{"name": "good", "literals": {"value": "price"}, "events": "x9 x4", "matches": ["x9"]}]
+    written(new, {**TEMPLATE, "tests": tests})
+    assert "2 passed" in done("test", new)
+    assert "1 passed" in done("test", new, "high/eu")
+    result = CliRunner().invoke(main, ["explain", f"{new}#high/eu"])
+    assert result.exit_code == 0, result.output
+    assert "price > 5" in result.output

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.expressions.sql_expressions import Expressions
 
-KINDS = ("condition", "measure", "pattern", "rule")
+KINDS = ("condition", "measure", "pattern", "rule", "template")
 _TEXT = r"""( ) [ ] { } , . ; : :: ' " ` \ $ ${x} @ # ? ! ~ + - * / % & | ^ = <> <=> || -> => := -- /* */ /*+ {# {% AND OR NOT IS
     NULL IN BETWEEN LIKE RLIKE ESCAPE CASE WHEN THEN ELSE END AS CAST TRY_CAST EXTRACT INTERVAL DATE TIMESTAMP DISTINCT ALL FROM
     SELECT WHERE FILTER OVER WITHIN GROUP ORDER BY LIMIT UNION COLLATE AT TIME ZONE FIRST( LAST( SUM( COUNT( AVG( MIN( MAX( IF(
@@ -113,6 +113,30 @@ class Texts:
         if self.rng.random() < 0.5:
             rule = {"id": "r1", "version": 1, "pattern": rule["pattern"]}
         return json.dumps(self.spoiled(rule), ensure_ascii=self.rng.random() < 0.5)
+
+    def template(self) -> str:
+        kinds = {"a": "number", "b": "string", "c": "boolean", "d": "duration", "e": "timestamp"}
+        good: dict[str, Any] = {"a": -5, "b": "it's", "c": True, "d": "5 minutes", "e": "2026-01-31"}
+        used = {name: kinds[name] for name in self.rng.sample(list(kinds), self.rng.choice([1, 2, 5]))}
+        words = self.condition(0.1).split(" ")
+        for name in used:
+            words.insert(self.rng.randrange(len(words) + 1), f":{name}")
+        tests = {"a": "i > :a", "b": "s = :b", "c": ":c", "d": "at > at - :d", "e": "at > :e"}
+        text = self.rng.choice([" ".join(words), " AND ".join(tests[name] for name in used)])
+        rows = [
+            {"id": f"r{number}"} | {name: good[name] if self.rng.random() < 0.7 else self.junk() for name in used}
+            for number in range(self.rng.choice([1, 2, 3]))
+        ]
+        condition = {"type": "SQL", "expression": text}
+        graph = self.graph(0)
+        graph["nodes"][0] = {
+            "name": "a",
+            "type": "ATOMIC",
+            "quantifier": {"properties": ["SINGLE"]},
+            "condition": condition,
+        }
+        item = {"id": "t", "version": 1, "parameters": used, "rows": rows, "pattern": graph}
+        return json.dumps(self.spoiled(item), ensure_ascii=self.rng.random() < 0.5)
 
     def graph(self, depth: int) -> dict[str, Any]:
         count = self.rng.choice([1, 2, 2, 3, 3, 12])

@@ -21,6 +21,8 @@ from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding import ProcessorCompiler
+from asterism.rules.interfaces import RefusedProcessor, processors_from
+from asterism.rules.processor import PatternProcessor
 from asterism.rules.validation import check, check_processor
 from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of, text_of
 from tests.expressions.sql_expressions import arrow_schema
@@ -68,6 +70,25 @@ def rule(text: str) -> None:
     ProcessorCompiler(SCHEMA, ("s",), TIME, Semantics.DEFAULT, {}).try_out(found.processor)
 
 
+def template(text: str) -> None:
+    try:
+        item = decode(text_of(text))
+    except DocumentSyntaxError as error:
+        shown(f"{error.message} {error.detail} {error.hint}")
+        raise RefusedError from None
+    found = processors_from([item])
+    compiler = ProcessorCompiler(SCHEMA, ("s",), TIME, Semantics.DEFAULT, {})
+    good = [one for one in found if isinstance(one, PatternProcessor)]
+    for one in found:
+        if isinstance(one, RefusedProcessor):
+            shown(str(one.error))
+            shown(str(one))
+    for one in good:
+        compiler.try_out(one)
+    if not good:
+        raise RefusedError
+
+
 class RefusedError(Exception):
     pass
 
@@ -80,7 +101,7 @@ def shown(message: str) -> None:
 
 def outcome(kind: str, text: str) -> str:
     try:
-        {"condition": condition, "measure": measure, "pattern": pattern, "rule": rule}[kind](text)
+        {"condition": condition, "measure": measure, "pattern": pattern, "rule": rule, "template": template}[kind](text)
     except RefusedError:
         return "refused"
     except AsterismError as error:

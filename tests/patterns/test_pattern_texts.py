@@ -195,9 +195,7 @@ DOCUMENTS: dict[str, Any] = {
         graph(node("b")) | {"name": "g", "quantifier": {"properties": ["SINGLE"]}},
         edges=[edge("a", "g", "NOT_NEXT")],
     ),
-    "json_condition_of_unknown_type": graph(
-        node("a", condition={"type": "CLASS", "className": "com.example.Condition"})
-    ),
+    "json_condition_of_unknown_type": graph(node("a", condition={"type": "AVIATOR", "expression": "price > 1"})),
     "json_condition_is_text": graph(node("a", condition="price > 1")),
     "json_condition_without_expression": graph(node("a", condition={"type": "SQL"})),
     "json_condition_blank": graph(node("a", condition={"type": "SQL", "expression": "  "})),

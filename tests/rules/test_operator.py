@@ -321,3 +321,54 @@ def test_what_a_processor_does_not_see_cannot_fail_it() -> None:
     driver.batch([e(3, "a", x=0.0)], watermark=8)
     driver.batch([e(9, "a", x=0.0)], sets=[AB], watermark=9).end()
     assert driver.found == [("divides", 1, ("ann",), "a6 b7")]
+
+
+# ---------------------------------------------------------------------- functions that give any number of rows
+
+
+def each_event(matches: pa.Table) -> pa.Table:
+    """A row for each event of stage a with x over 1, in descending order of x; so none for some matches."""
+    rows = [
+        {"match_id": match["match_id"], "x": event["x"]}
+        for match in reversed(matches.to_pylist())
+        for event in sorted(match["a"], key=lambda event: -event["x"])
+        if event["x"] > 1
+    ]
+    return pa.Table.from_pylist(rows, pa.schema([("match_id", pa.string()), ("x", pa.float64())]))
+
+
+AS_THEN_B = Pattern.begin("a").where("kind = 'a'").one_or_more().consecutive().next("b").where("kind = 'b'")
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_a_function_gives_any_number_of_rows(size: int) -> None:
+    events = [e(1, "a", x=2), e(2, "a", x=3), e(3, "b"), e(4, "a", x=0), e(5, "b"), e(6, "a", x=7), e(7, "b")]
+    rule = processor("each", 1, AS_THEN_B, function="each")
+    driver = Driver(functions={"each": each_event}).batch(sets=[rule])
+    for begin in range(0, len(events), size):
+        driver.batch(events[begin : begin + size], watermark=events[: begin + size][-1][0])
+    rows = driver.end().rows[MATCHES]
+    found = [(row["start_time"], row["end_time"], json.loads(row["result"])["x"]) for row in rows]
+    assert found == [
+        (at(1), at(3), 3.0), (at(1), at(3), 2.0), (at(2), at(3), 3.0), (at(6), at(7), 7.0)
+    ]  # fmt: skip
+    assert len({row["match_id"] for row in rows}) == len(rows)
+    ids = [row["match_id"] for row in rows if json.loads(row["result"])["match_id"] == row["match_id"]]
+    assert ids == [rows[0]["match_id"], rows[2]["match_id"], rows[3]["match_id"]]
+    again = Driver(functions={"each": each_event}).batch(events, sets=[rule]).end()
+    assert [row["match_id"] for row in again.rows[MATCHES]] == [row["match_id"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda matches: None, "must return a pyarrow.Table, not NoneType"),
+        (lambda matches: pa.table({"n": [1, 2, 3]}), "must return a row for each match, or a column match_id"),
+        (lambda matches: pa.table({"match_id": ["x"]}), "returned a match_id that it did not get: 'x'"),
+    ],
+)
+def test_rows_that_belong_to_no_match_are_an_error(answer: Any, message: str) -> None:
+    driver = Driver(functions={"f": answer}, disable_on_error=True)
+    driver.batch([e(1, "a"), e(2, "b")], sets=[processor("ab", 1, chain("a", "b"), function="f")]).end()
+    assert message in driver.rows[ERRORS][0]["error"]
+    assert driver.rows[MATCHES] == []

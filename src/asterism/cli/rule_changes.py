@@ -97,12 +97,14 @@ def apply(files: str, source: str, table: str, plan: bool, prune: bool) -> None:
             sys.exit(1)
         kept = rules_of(source, table)
         found = differences(_existing(kept), rules_of(files, table).all())
-        stay = [] if prune else [one for one in found if one.new is None]
+        # A template is replaced with all its rows.
+        replaced = {one.slot for one in additions}
+        stay = [] if prune else [one for one in found if one.new is None and _slot_of(one.old) not in replaced]
         found = [one for one in found if one not in stay]
-        changed = {(one.id, one.shadow) for one in found}
-        removed = [(one.id, one.shadow) for one in found if one.new is None]
+        changed = {_slot_of(one.new or one.old) for one in found}
+        removed = {_slot_of(one.old) for one in found if one.new is None} - replaced
         # Also for a plan, so that it fails if the change would.
-        _apply(kept, [one for one in additions if one.processor.slot in changed], removed, plan=plan)
+        _apply(kept, [one for one in additions if one.slot in changed], sorted(removed), plan=plan)
         for one in found:
             _show([str(one)])
             if plan and one.old is not None and one.new is not None:
@@ -112,6 +114,14 @@ def apply(files: str, source: str, table: str, plan: bool, prune: bool) -> None:
         click.echo(_summary(found, done=not plan))
     if plan and found:
         sys.exit(1)
+
+
+def _slot_of(rule: Rule | None) -> Slot:
+    """The id of a rule, or of its template, and whether it is a shadow."""
+    from asterism.rules.interfaces import is_shadow
+
+    assert rule is not None
+    return (rule.id, is_shadow(rule.item) is True) if rule.template is None else (str(rule.template.get("id")), False)
 
 
 def _existing(kept: KeptRules) -> list[Rule]:
@@ -145,7 +155,12 @@ def rollback(source: str, table: str, id: str, version: int, checkpoint: str | N
         from asterism.rules.interfaces import is_shadow
 
         kept = rules_of(source, table)
-        found = [rule for rule in kept.all() if rule.id == id and rule.version == version]
+        there = [rule for rule in kept.all() if rule.id == id]
+        template = next((rule.template for rule in there if rule.template is not None), None)
+        if template is not None:
+            problem = f"{id!r} is a rule of the template {str(template.get('id'))!r:.220}"
+            raise PatternProcessorError(problem, hint="change its row: the earlier values give the earlier version")
+        found = [rule for rule in there if rule.version == version]
         if any(is_shadow(rule.item) for rule in found):
             raise PatternProcessorError(f"version {version} of {id!r} is a shadow", hint="promote it")
         if found:

@@ -6,7 +6,7 @@ import getpass
 import json
 import os
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -210,6 +210,9 @@ def all_good(found: Sequence[Rule], schema: pa.Schema | None, semantics: Semanti
     from asterism.rules.validation import summary_of
 
     good = True
+    told: dict[int, frozenset[tuple[int, int, str]]] = {}
+    again = Counter[int]()
+    """For each template: the problems that were reported last, and how many rules have the same ones."""
     for rule in found:
         if rule.state == "older":
             continue
@@ -218,6 +221,12 @@ def all_good(found: Sequence[Rule], schema: pa.Schema | None, semantics: Semanti
             click.echo(f"{name}: ok, {one_line(rule.call[0], 200)} with {len(rule.call[1])} parameters")
             continue
         checked = _checked(rule, schema, semantics)
+        problems = frozenset((problem.line, problem.column, problem.message) for problem in checked.problems)
+        if rule.template is not None and problems and problems == told.get(id(rule.template)):
+            again[id(rule.template)] += 1
+            good = False
+            continue
+        told[id(rule.template)] = problems
         _tell(rule, checked)
         if rule.twice is not None:
             click.echo(f"{name}: {printable(rule.twice)}")
@@ -230,6 +239,10 @@ def all_good(found: Sequence[Rule], schema: pa.Schema | None, semantics: Semanti
             until = "" if expires is None else f", expires {expires.isoformat()}"
             more = f", {tests} {'test' if tests == 1 else 'tests'}" if tests else ""
             click.echo(f"{name}: ok{off}, {summary_of(checked.processor)}{until}{more}")
+    for rule in found:
+        if rule.template is not None and (count := again.pop(id(rule.template), 0)):
+            template = one_line(str(rule.template.get("id")), 200)
+            click.echo(f"{printable(rule.where)}: template {template}: the same problems in {count} more rules")
     return good
 
 
@@ -251,7 +264,9 @@ def _checked(rule: Rule, schema: pa.Schema | None, semantics: Semantics) -> Chec
     from asterism.rules.validation import CheckedProcessor, Problem, check_processor
 
     if rule.error is not None:
-        return CheckedProcessor(None, [Problem(1, 1, rule.error.message, rule.error.detail, rule.error.hint)])
+        return CheckedProcessor(
+            None, [Problem(*rule.place(""), rule.error.message, rule.error.detail, rule.error.hint)]
+        )
     return check_processor(rule.item, rule.place, schema, semantics)
 
 
@@ -297,15 +312,22 @@ def additions_in(file: str) -> list[Addition] | None:
 
     found = rules_of(file, "").all()
     checked = [_checked(rule, None, Semantics.DEFAULT) for rule in found]
-    slots = [(rule.id, is_shadow(rule.item)) for rule in found]
+    slots = [(rule.id, is_shadow(rule.item) is True) for rule in found]
+    counts = Counter(slots)
     for rule, one, slot in zip(found, checked, slots, strict=True):
         _tell(rule, one)
-        if slots.count(slot) > 1:
+        if counts[slot] > 1:
             kind = "shadows" if slot[1] else "processors"
-            click.echo(f"{printable(rule.where)}: {_named(rule)}: {slots.count(slot)} {kind} have this id")
-    if len(set(slots)) < len(slots) or any(one.processor is None for one in checked):
+            click.echo(f"{printable(rule.where)}: {_named(rule)}: {counts[slot]} {kind} have this id")
+    if len(counts) < len(slots) or any(one.processor is None for one in checked):
         return None
-    return [Addition(r.item, c.processor) for r, c in zip(found, checked, strict=True) if c.processor is not None]
+    additions: dict[int, Addition] = {}
+    for rule, one in zip(found, checked, strict=True):
+        if rule.template is None:
+            additions[id(rule.item)] = Addition(rule.item, one.processor)
+        else:
+            additions.setdefault(id(rule.template), Addition(rule.template))
+    return list(additions.values())
 
 
 _version = click.option("--version", type=int, help="Remove only this version.")

@@ -22,14 +22,15 @@ import sqlalchemy as sa
 from asterism.arguments import expect_string
 from asterism.discovery.database import Database, parsed_url
 from asterism.discovery.documents import WHOLE, YAML, Document, paths_at, read_document, read_file, unreadable, written
-from asterism.discovery.rows import Row, called, flag, item_of, version_of
-from asterism.discovery.sql_table import TABLE, Table
+from asterism.discovery.rows import Row, called, flag, item_of, needs_parameters, version_of
+from asterism.discovery.sql_table import TABLE, Table, parameter_rows
 from asterism.discovery.url import Endpoint
 from asterism.discovery.yaml_editing import REMOVED, edited
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.durable_files import alone_in, replace_file
 from asterism.rules.interfaces import is_shadow, promoted_item, without_flag
-from asterism.rules.processor import PatternProcessor, Slot
+from asterism.rules.processor import PatternProcessor, Slot, timestamp_of
+from asterism.rules.rule_templates import ExpandedRule, expanded, is_template, with_decoded_pattern
 from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of
 
 ON, SHADOW, OFF, OLDER, WRONG = "on", "shadow", "off", "older", "wrong"
@@ -50,6 +51,7 @@ class Rule:
     :param call: in a table of FLIP-200's format, the class name and its parameters instead
     :param error: why there is neither
     :param twice: why a valid rule is not used: another one has its id
+    :param template: for a rule of a template, the JSON form of the template as it is stored
     """
 
     id: str
@@ -61,19 +63,44 @@ class Rule:
     error: AsterismError | None = None
     twice: str | None = None
     place: Locate = lambda pointer: (1, 1)
+    template: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """A checked rule that is to be added. A rule with the version of its shadow replaces both."""
+    """A checked rule, or template, that is to be added. A rule with the version of its shadow replaces both.
+
+    :param processor: None for a template
+    """
 
     item: Mapping[str, Any]
-    processor: PatternProcessor
+    processor: PatternProcessor | None = None
+
+    @property
+    def id(self) -> str:
+        return str(self.item["id"])
+
+    @property
+    def version(self) -> int | None:
+        return self.item.get("version")
 
     def __str__(self) -> str:
-        return _named(self.processor.id, self.processor.version, shadow=self.processor.shadow)
+        if self.processor is None:
+            return f"template {self.id}"
+        return _named(self.id, self.processor.version, shadow=self.shadow)
+
+    @property
+    def shadow(self) -> bool:
+        return is_shadow(self.item) is True
+
+    @property
+    def slot(self) -> Slot:
+        return self.id, self.shadow
 
     def as_shadow(self) -> Addition:
+        """:raises PatternProcessorError: it is a template"""
+        if self.processor is None:
+            raise PatternProcessorError(f"{self} cannot be a shadow")
         return Addition({**self.item, "shadow": True}, replace(self.processor, shadow=True))
 
     @property
@@ -86,6 +113,8 @@ class Addition:
 
         :raises PatternProcessorError: it is another rule
         """
+        if self.processor is None or is_template(item):
+            return is_template(item) and _meaning(item) == _meaning(self.item) and enabled == self.enabled
         try:
             there = PatternProcessor.from_dict(without_flag(item)[0])
         except AsterismError:
@@ -100,10 +129,14 @@ class Addition:
 
     def in_force(self) -> PatternProcessorError:
         """The error if its version is in force, and it is a shadow."""
-        problem = (
-            f"version {self.processor.version} of {self.processor.id!r} is in force, so it cannot be a shadow, too"
-        )
+        problem = f"version {self.version} of {self.id!r} is in force, so it cannot be a shadow, too"
         return PatternProcessorError(problem, hint="raise the version")
+
+
+def _meaning(template: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a template that are not the default, so that a table and a file can be compared."""
+    fields = with_decoded_pattern(without_flag(template)[0])
+    return {name: value for name, value in fields.items() if value not in (None, False, [], {}) and name != "changedBy"}
 
 
 class KeptRules(ABC):
@@ -180,7 +213,7 @@ def _kind(*, shadow: bool) -> str:
 
 def _shadows_last(additions: Sequence[Addition]) -> list[Addition]:
     """A version becomes a shadow after another one has replaced it."""
-    return sorted(additions, key=lambda new: new.processor.shadow)
+    return sorted(additions, key=lambda new: new.shadow)
 
 
 def _without_shadow(id: str) -> PatternProcessorError:
@@ -192,8 +225,11 @@ def _shown(found: Iterable[Rule]) -> list[Rule]:
     return [replace(one, state=SHADOW) if one.state == ON and is_shadow(one.item) else one for one in found]
 
 
-def _unknown(id: str, version: int | None) -> PatternProcessorError:
-    return PatternProcessorError(f"there is no processor {id!r}" + ("" if version is None else f" version {version}"))
+def _unknown(id: str, version: int | None, template: str | None = None) -> PatternProcessorError:
+    """:param template: the template of which it may be a rule"""
+    hint = None if template is None else f"change the row of the template {template!r}, which can have enabled: false"
+    problem = f"there is no processor {id!r}" + ("" if version is None else f" version {version}")
+    return PatternProcessorError(problem, hint=hint)
 
 
 # ---------------------------------------------------------------------- items
@@ -236,17 +272,17 @@ class _ItemRules(KeptRules):
 
     def _add(self, document: _EditedItems, new: Addition) -> str:
         items = document.items
-        shadow = new.processor.shadow
-        same = [n for n, item in enumerate(items) if _id_of(item) == new.processor.id]
-        there = [n for n in same if (is_shadow(items[n]) is True) == shadow]
+        same = [n for n, item in enumerate(items) if _id_of(item) == new.id]
+        there = [n for n in same if (is_shadow(items[n]) is True) == new.shadow]
         if len(there) > 1:
             raise PatternProcessorError(
-                f"{document.where} has {len(there)} {_kind(shadow=shadow)} with the id {new.processor.id!r}",
+                f"{document.where} has {len(there)} {_kind(shadow=new.shadow)} with the id {new.id!r}",
                 hint="remove all but one",
             )
-        for other in [n for n in same if n not in there and items[n].get("version") == new.processor.version]:
+        others = [n for n in same if n not in there and items[n].get("version") == new.version]
+        for other in others if new.processor is not None else []:
             new.is_there(items[other], enabled=True)
-            if shadow:
+            if new.shadow:
                 raise new.in_force()
             items[other] = REMOVED  # it is promoted
         if not there:
@@ -254,10 +290,10 @@ class _ItemRules(KeptRules):
             return f"{new} added"
         [at] = there
         version = items[at].get("version")
-        if version == new.processor.version and new.is_there(items[at], items[at].get("enabled") is not False):
+        if version == new.version and new.is_there(items[at], items[at].get("enabled") is not False):
             return f"{new} already exists"
         items[at] = new.item
-        return f"{new} added, in place of version {version}"
+        return f"{new} added, in place of " + ("another" if version is None else f"version {version}")
 
     def remove(self, ids: Sequence[str], version: int | None = None) -> list[str]:
         with self._documents() as documents:
@@ -380,14 +416,19 @@ def _are_same(before: Sequence[Any], after: Sequence[Any]) -> bool:
 
 def _find(documents: Sequence[_EditedItems], id: str, version: int | None = None) -> list[_EditedItem]:
     found = [_EditedItem(document, at) for document in documents for at in range(len(document.items))]
+    templates = [one.item["id"] for one in found if is_template(one.item) and isinstance(_id_of(one.item), str)]
     found = [one for one in found if _id_of(one.item) == id and one.is_(version)]
     if not found:
-        raise _unknown(id, version)
+        raise _unknown(id, version, next((one for one in templates if id.startswith(f"{one}/")), None))
     return found
 
 
 def _rules_in(document: Document, where: str) -> Iterator[Rule]:
     for number, (item, pointer) in enumerate(zip(document.items, document.pointers, strict=True), 1):
+        place = partial(_place_below, document, pointer)
+        if is_template(item):
+            yield from _rules_of(item, expanded(item), where, place)
+            continue
         fields = item if isinstance(item, Mapping) else {}
         id, version = fields.get("id"), fields.get("version")
         yield Rule(
@@ -396,8 +437,21 @@ def _rules_in(document: Document, where: str) -> Iterator[Rule]:
             OFF if fields.get("enabled") is False else ON,
             where,
             item,
-            place=partial(_place_below, document, pointer),
+            place=place,
         )
+
+
+def _rules_of(template: Mapping[str, Any], rules: Sequence[ExpandedRule], where: str, place: Locate) -> Iterator[Rule]:
+    """The rules of a template."""
+    for rule in rules:
+        found = {} if rule.item is None else rule.item
+        state = WRONG if rule.error is not None else OFF if found.get("enabled") is False else ON
+        at = place if rule.row is None else partial(_below, place, f"/rows/{rule.row}")
+        yield Rule(rule.id, found.get("version"), state, where, rule.item, None, rule.error, None, at, template)
+
+
+def _below(place: Locate, pointer: str, rest: str) -> tuple[int, int]:
+    return place(pointer + rest)
 
 
 def _place_below(document: Document, pointer: str, rest: str) -> tuple[int, int]:
@@ -662,16 +716,19 @@ class SqlRules(KeptRules):
                 form = Table.of(connection, self.table)
                 form.check_size(connection)
                 rows = form.rows(connection)
+                parameters = parameter_rows(connection, self.table) if any(map(needs_parameters, rows)) else None
         finally:
             self.database.close()
-        found = [self._called(row) if form.is_flip else self._rule(row) for row in rows]
+        found = [self._called(row) for row in rows] if form.is_flip else list(self._rules(rows, parameters))
         slots = [(rule.id, is_shadow(rule.item) is True) for rule in found]
         highest: dict[Slot, int] = defaultdict(lambda: -1)
         for rule, slot in zip(found, slots, strict=True):
             if rule.state == ON and rule.version is not None:
                 highest[slot] = max(highest[slot], rule.version)
         found = [
-            replace(rule, state=OLDER) if rule.version is not None and rule.version < highest[slot] else rule
+            replace(rule, state=OLDER)
+            if rule.template is None and rule.version is not None and rule.version < highest[slot]
+            else rule
             for rule, slot in zip(found, slots, strict=True)
         ]
         often = Counter(slot for rule, slot in zip(found, slots, strict=True) if rule.state == ON and rule.call is None)
@@ -682,6 +739,21 @@ class SqlRules(KeptRules):
             for rule, slot in zip(found, slots, strict=True)
         ]
         return sorted(_shown(found), key=lambda rule: (rule.id, -1 if rule.version is None else rule.version))
+
+    def _rules(self, rows: Sequence[Row], parameters: Mapping[str | None, Sequence[Row]] | None) -> Iterator[Rule]:
+        templates: dict[str, list[Rule]] = defaultdict(list)
+        for row in rows:
+            rule = self._rule(row)
+            if is_template(rule.item):
+                templates[rule.id].append(rule)
+            else:
+                yield rule
+        for id, versions in templates.items():
+            # The versions of its rules are no versions of the template, so only those of the version in use are shown.
+            used = max(versions, key=lambda rule: (rule.state == ON, rule.version))
+            given = None if parameters is None else parameters.get(id, [])
+            for rule in _rules_of(used.item, expanded(used.item, given), self.table, used.place):
+                yield rule if used.state == ON or rule.state == WRONG else replace(rule, state=OFF)
 
     def _rule(self, row: Row) -> Rule:
         rule = Rule(row["id"] or "NULL", None, WRONG, self.table, place=_place_in(row.get("pattern") or ""))
@@ -713,19 +785,21 @@ class SqlRules(KeptRules):
         return [*done, *_removed_slots(removed)]
 
     def _add(self, target: _Target, new: Addition) -> str:
-        id, version = new.processor.id, new.processor.version
+        id, version = new.id, new.version
+        if version is None:
+            raise PatternProcessorError(f"{new} has no version", None, "in a database, a template needs one")
         there = target.versions(id)
         if version in there:
             if new.is_there(item_of(there[version]), flag(there[version], "enabled", default=True)):
                 return f"{new} already exists"
-            if new.processor.shadow and version == max(_enabled(there, shadow=False), default=None):
+            if new.shadow and version == max(_enabled(there, shadow=False), default=None):
                 raise new.in_force()
             target.connection.execute(
                 target.table.delete().where(target.is_rule(id), target.column("version") == version)
             )
-            if not new.processor.shadow and version in _versions(there, shadow=True):  # it is promoted
+            if not new.shadow and version in _versions(there, shadow=True):  # it is promoted
                 target.disable(id, [number for number in _enabled(there, shadow=True) if number != version], self.by)
-        higher = [v for v in _enabled(there, shadow=new.processor.shadow) if v > version]
+        higher = [v for v in _enabled(there, shadow=new.shadow) if v > version]
         if higher:
             problem = f"{new} would not be used, because version {max(higher)} exists"
             raise PatternProcessorError(problem, hint="raise the version")
@@ -733,24 +807,27 @@ class SqlRules(KeptRules):
         pattern = item.get("pattern")
         if pattern is None and "pattern" in target.form.names and not target.column("pattern").nullable:
             pattern = ""
+        times = {name: _time_of(new, name) for name in ("timestamp", "expires")}
         target.insert(
             {
                 "id": id,
                 "version": version,
-                "timestamp": new.processor.timestamp,
+                "timestamp": times["timestamp"],
                 "key": item.get("key"),
                 "pattern": decode(pattern) if isinstance(pattern, str) and pattern else pattern,
-                "sql": new.processor.sql,
+                "sql": item.get("sql"),
                 "select": item.get("select"),
-                "function": new.processor.function,
-                "timed_out": new.processor.timed_out,
-                "max_partial_matches": new.processor.max_partial_matches,
+                "function": item.get("function"),
+                "timed_out": _in_column(new, "timedOut") or False,
+                "max_partial_matches": _in_column(new, "maxPartialMatches"),
                 "suppress": item.get("suppress"),
-                "expires": new.processor.expires,
-                "shadow": new.processor.shadow,
-                "labels": dict(new.processor.labels) or None,
+                "expires": times["expires"],
+                "shadow": new.shadow,
+                "labels": item.get("labels") or None,
+                "parameters": item.get("parameters"),
+                "rows": item.get("rows"),
                 "enabled": new.enabled,
-                **target.changed(new.processor.changed_by or self.by),
+                **target.changed(item.get("changedBy") or self.by),
             }
         )
         return f"{new} added"
@@ -826,6 +903,23 @@ class SqlRules(KeptRules):
                 yield _Target(connection, form, table)
         finally:
             self.database.close()
+
+
+def _in_column(new: Addition, name: str) -> Any:
+    """A field of a rule whose column has another type than text, so that it cannot have a parameter."""
+    value = new.item.get(name)
+    if new.processor is None and isinstance(value, str) and value.startswith(":"):
+        problem = f"{new}: {name} has a parameter, which the column cannot store"
+        raise PatternProcessorError(problem, hint="keep the template in a file")
+    return value
+
+
+def _time_of(new: Addition, name: str) -> datetime | None:
+    if new.processor is not None:
+        return new.processor.timestamp if name == "timestamp" else new.processor.expires
+    value = _in_column(new, name)
+    time = None if value is None else timestamp_of(value)
+    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
 
 
 def _versions(rows: Mapping[int, Row], *, shadow: bool) -> list[int]:

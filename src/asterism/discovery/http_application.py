@@ -184,7 +184,7 @@ class Application:
         [item] = document.items
         new = self.rules.put(id, item, _precondition(request), shadow=shadow)
         self._changed.set()
-        return _json({"id": id, "version": item["version"]}, 201 if new else 200)
+        return _json({"id": id, "version": item.get("version")}, 201 if new else 200)
 
     def _put_all(self, request: Request, body: bytes) -> Answer:
         document = read_document(body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from asterism.rules.interfaces import Discovered, PeriodicPatternProcessorDiscoverer, processor_from, processors_from
@@ -20,7 +20,10 @@ class Items:
         as text.
         """
 
-    def processors(self, items: Sequence[Any], place: str) -> list[Discovered]:
+    def processors(
+        self, items: Sequence[Any], place: str | None, parameters: Sequence[Mapping[str, str | None]] | None = None
+    ) -> list[Discovered]:
+        """See :func:`~asterism.rules.interfaces.processors_from`."""
         now: dict[tuple[bytes, str], Discovered | None] = {}
 
         def make(item: Any, name: str, place: str | None) -> Discovered | None:
@@ -28,7 +31,7 @@ class Items:
             now[key] = self._known[key] if key in self._known else processor_from(item, name, place)
             return now[key]
 
-        found = processors_from(items, place, make)
+        found = processors_from(items, place, make, parameters)
         self._known = now
         return found
 

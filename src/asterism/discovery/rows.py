@@ -9,8 +9,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from asterism.discovery.polling import Items
 from asterism.errors import PatternProcessorError
-from asterism.rules.interfaces import Discovered, RefusedProcessor, processor_from
+from asterism.rules.interfaces import Discovered, RefusedProcessor
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 
 COLUMNS = (
@@ -28,11 +29,13 @@ COLUMNS = (
     "expires",
     "shadow",
     "labels",
+    "parameters",
+    "rows",
     "changed_by",
     "enabled",
 )
 FLIP_COLUMNS = ("uid", "class_name", "constructor_params")
-LONG = {"pattern", "sql", "key", "select", "labels", "constructor_params"}
+LONG = {"pattern", "sql", "key", "select", "labels", "parameters", "rows", "constructor_params"}
 """The columns that may contain long strings."""
 MAX_SHORT = 1_000  # characters in the other columns
 
@@ -45,9 +48,14 @@ _FLOATS = {"float": (2 - 2**-23) * 2.0**127, "double": sys.float_info.max}
 _OTHERS = {"string": str, "java.lang.string": str, "boolean": bool}
 
 
-def processors_of(rows: Sequence[Row], place: str | None = None) -> list[Discovered]:
+def processors_of(
+    rows: Sequence[Row], place: str | None, items: Items, parameters: Sequence[Row] | None = None
+) -> list[Discovered]:
     """The processors in the rows of one id: the highest enabled version, the highest enabled shadow, and the rows that cannot be
     read.
+
+    :param items: reads the item; it has read the last item of this id
+    :param parameters: of a template without rows of its own, those of the table of rows; None: there is no such table
     """
     refused: list[Discovered] = []
     enabled: dict[bool, dict[int, list[Row]]] = {False: defaultdict(list), True: defaultdict(list)}
@@ -56,17 +64,25 @@ def processors_of(rows: Sequence[Row], place: str | None = None) -> list[Discove
             if flag(row, "enabled", default=True):
                 enabled[flag(row, "shadow", default=False)][version_of(row)].append(row)
         except PatternProcessorError as error:
-            refused.append(RefusedProcessor(str(row["id"]), error, place=place, shadow=_is_shadow(row)))
-    return [*(_highest(versions, place) for versions in enabled.values() if versions), *refused]
+            refused.append(_refused(row, error, None, place))
+    found: list[Discovered] = []
+    for versions in filter(None, enabled.values()):
+        highest = max(versions)
+        row, *others = versions[highest]
+        try:
+            if others:
+                raise PatternProcessorError(f"{1 + len(others)} rows have this version")
+            found += items.processors([item_of(row)], place, parameters)
+        except PatternProcessorError as error:
+            found.append(_refused(row, error, highest, place))
+    return [*found, *refused]
 
 
-def _highest(versions: Mapping[int, Sequence[Row]], place: str | None) -> Discovered:
-    highest = max(versions)
-    row, *others = versions[highest]
-    if others:
-        twice = PatternProcessorError(f"{1 + len(others)} rows have this version")
-        return RefusedProcessor(str(row["id"]), twice, highest, place, shadow=_is_shadow(row))
-    return discovered_in(row, place)
+def _refused(row: Row, error: PatternProcessorError, version: int | None, place: str | None) -> RefusedProcessor:
+    # The ids of the rules of a template are not known.
+    return RefusedProcessor(
+        str(row["id"]), error, version, place, unidentified=is_template_row(row), shadow=_is_shadow(row)
+    )
 
 
 def _is_shadow(row: Row) -> bool | None:
@@ -77,17 +93,13 @@ def _is_shadow(row: Row) -> bool | None:
         return None
 
 
-def discovered_in(row: Row, place: str | None = None) -> Discovered:
-    """The processor in a row, enabled or not, or the reason why there is none."""
-    version = None
-    try:
-        version = version_of(row)
-        item = item_of(row)
-    except PatternProcessorError as error:
-        return RefusedProcessor(str(row["id"]), error, version, place, shadow=_is_shadow(row))
-    found = processor_from(item, "NULL", place)
-    assert found is not None, "the item does not say that it is disabled"
-    return found
+def is_template_row(row: Row) -> bool:
+    return bool(row.get("parameters") or row.get("rows"))
+
+
+def needs_parameters(row: Row) -> bool:
+    """Whether it is a template whose rows are in the table of rows."""
+    return bool(row.get("parameters")) and not row.get("rows")
 
 
 def item_of(row: Row) -> dict[str, Any]:
@@ -117,6 +129,8 @@ def item_of(row: Row) -> dict[str, Any]:
         "expires": _time(row, "expires"),
         "shadow": flag(row, "shadow", default=False) or None,
         "labels": _object(row, "labels"),
+        "parameters": _object(row, "parameters"),
+        "rows": _object(row, "rows"),
         "changedBy": row.get("changed_by") or None,
     }
     return {name: value for name, value in found.items() if value is not None}

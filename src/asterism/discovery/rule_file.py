@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,13 @@ from asterism.rules.durable_files import NotWrittenError, replace_file
 from asterism.rules.interfaces import (
     Discovered,
     RefusedProcessor,
-    duplicate,
     is_shadow,
     promoted_item,
     slots_of,
     without_flag,
 )
 from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor, Slot
+from asterism.rules.rule_templates import ExpandedRule, expanded, is_template
 from asterism.rules.used_versions import UsedVersions
 from asterism.rules.validation import check_clause, parse_sql
 
@@ -79,8 +80,10 @@ class RuleSet:
         self._texts: dict[Slot, bytes] = {}
         """The items as text."""
         self._read = Items()
-        self._usable: dict[Slot, tuple[bytes, PatternProcessor]] = {}
-        """The text of a valid item and its processor, because most items of a set are put unchanged."""
+        self._usable: dict[Slot, tuple[bytes, list[PatternProcessor]]] = {}
+        """The text of a valid item and its processors (one, unless it is a template), because most items of a set are put
+        unchanged.
+        """
         for item in _items_in(path):
             if not _id_of(item) or _slot_of(item) in self._items:
                 raise PatternProcessorError(f"{path} has a processor without an id")
@@ -90,7 +93,8 @@ class RuleSet:
         self._used = _used_in(self._versions).with_(self._good())
 
     def __len__(self) -> int:
-        return len(self._items)
+        """The number of processors, including those of templates."""
+        return sum(len(_rule_slots(item)) for item in self._items.values())
 
     def get(self, id: str, *, shadow: bool = False) -> bytes | None:
         """The text of a processor or a shadow, or None if it does not exist."""
@@ -114,19 +118,19 @@ class RuleSet:
         if isinstance(item, dict) and shadow:
             item.setdefault("shadow", True)
         found = self._found(item)
-        if found.shadow != shadow:
+        if any(one.shadow != shadow for one in found):
             raise PatternProcessorError(
                 "this is no shadow" if shadow else "this is a shadow",
                 hint="the path of a processor is /processors/{id}, that of its shadow /processors/{id}/shadow",
             )
         with self._lock:
             _require(condition, self.get(id, shadow=shadow))
-            self._check(found)
-            new = found.slot not in self._items
-            items = self._items | {found.slot: item}
+            self._check(item, found)
+            new = (id, shadow) not in self._items
+            items = self._items | {(id, shadow): item}
             if shadow:
-                _check_shadow(found, items)
-            self._write(_without_promoted(items), [found])
+                _check_shadow(found[0], items)
+            self._write(_without_promoted(items), found)
         return new
 
     def promote(self, id: str, condition: Precondition = lambda text: True) -> int | None:
@@ -140,15 +144,16 @@ class RuleSet:
                 return None
             _require(condition, self.get(id, shadow=True))
             promoted = promoted_item(item)
-            found = _processor(promoted)
-            self._write(_without_promoted(self._items | {(id, False): promoted}), [found])
-        return found.version
+            found = _processors(promoted)
+            self._write(_without_promoted(self._items | {(id, False): promoted}), found)
+        return found[0].version
 
     def put_all(self, items: Sequence[Any], condition: Precondition = lambda text: True) -> Report:
         """Put a set. Refused items keep their current version. Items beyond the limit of a set are refused as one, and
         nothing is removed.
         """
         accepted: dict[Slot, Any] = {}
+        taken: set[Slot] = set()
         usable: list[PatternProcessor] = []
         refused: list[RefusedProcessor] = []
         too_many = len(items) > MAX_PROCESSORS
@@ -161,11 +166,12 @@ class RuleSet:
                 try:
                     if isinstance(found, AsterismError):
                         raise found
-                    self._check(found)
-                    if found.slot in accepted:
-                        raise duplicate(found, None).error
-                    accepted[found.slot] = item
-                    usable.append(found)
+                    self._check(item, found)
+                    slots = _rule_slots(item)
+                    _refuse_duplicate([*slots, *taken.intersection(slots)])
+                    taken.update(slots)
+                    accepted[_slot_of(item)] = item
+                    usable += found
                 except AsterismError as error:
                     id, version = _id_of(item), item.get("version") if isinstance(item, Mapping) else None
                     version = version if isinstance(version, int) else None
@@ -173,13 +179,13 @@ class RuleSet:
                         id or f"#{number + 1}", error, version, unidentified=not id, shadow=is_shadow(item)
                     )
                     refused.append(wrong)
-            for found in [one for one in usable if one.shadow]:
+            for shadow in [one for one in usable if one.shadow]:
                 try:
-                    _check_shadow(found, accepted)
+                    _check_shadow(shadow, accepted)
                 except AsterismError as error:
-                    refused.append(RefusedProcessor(found.id, error, found.version, shadow=True))
-                    del accepted[found.slot]
-                    usable.remove(found)
+                    refused.append(RefusedProcessor(shadow.id, error, shadow.version, shadow=True))
+                    del accepted[shadow.slot]
+                    usable.remove(shadow)
             if too_many:
                 rest = PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
                 refused.append(RefusedProcessor("…", rest, unidentified=True))
@@ -203,13 +209,15 @@ class RuleSet:
     def _good(self) -> Iterator[PatternProcessor]:
         for item in self._items.values():
             with suppress(AsterismError):  # it is refused when it is used
-                yield _processor(item)
+                yield from _processors(item)
 
-    def _check(self, found: PatternProcessor) -> None:
-        """:raises ConflictError: the version was used for another definition"""
-        if self._used.check(found) is not None:
-            there = (self._items.get((found.id, shadow)) for shadow in (False, True))
-            is_there = any(item is not None and item.get("version") == found.version for item in there)
+    def _check(self, item: Any, processors: Sequence[PatternProcessor]) -> None:
+        """:raises ConflictError: the version of a processor was used for another definition"""
+        for found in processors:
+            if self._used.check(found) is None:
+                continue
+            there = (self._items.get((_id_of(item), shadow)) for shadow in (False, True))
+            is_there = any(one is not None and one.get("version") == found.version for one in there)
             raise ConflictError(
                 f"version {found.version} of {found.id!r} {'already exists' if is_there else 'existed before'}, "
                 "with another definition",
@@ -219,19 +227,21 @@ class RuleSet:
                 "raise the version",
             )
 
-    def _tried(self, item: Any) -> PatternProcessor | AsterismError:
+    def _tried(self, item: Any) -> list[PatternProcessor] | AsterismError:
         try:
             return self._found(item)
         except AsterismError as error:
             return error
 
-    def _found(self, item: Any) -> PatternProcessor:
+    def _found(self, item: Any) -> list[PatternProcessor]:
         text, found = self._usable.get(_slot_of(item), (b"", None))
         return found if found is not None and text == _text_of(item) else _usable(item)
 
     def _write(self, items: dict[Slot, Any], found: Sequence[PatternProcessor] = ()) -> None:
-        if len(items) > MAX_PROCESSORS:
+        slots = [slot for item in items.values() for slot in _rule_slots(item)]
+        if len(slots) > MAX_PROCESSORS:
             raise PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
+        _refuse_duplicate(slots)
         texts = {
             slot: self._texts[slot] if item is self._items.get(slot) else _text_of(item) for slot, item in items.items()
         }
@@ -256,8 +266,11 @@ class RuleSet:
                         self._items, self._texts, self.text, self._used = items, texts, text, used
                 raise
         self._items, self._texts, self.text, self._used = items, texts, text, used
-        usable = self._usable | {one.slot: (texts[one.slot], one) for one in found}
-        self._usable = {slot: one for slot, one in usable.items() if slot in items}
+        usable = {one.slot: one for one in found}
+        for slot, item in items.items():
+            if (slot in usable or is_template(item)) and usable.keys() >= set(_rule_slots(item)):
+                self._usable[slot] = texts[slot], [usable[one] for one in _rule_slots(item)]
+        self._usable = {slot: one for slot, one in self._usable.items() if slot in items}
 
 
 def _written(texts: Mapping[Slot, bytes]) -> bytes:
@@ -336,20 +349,59 @@ def _require(condition: Precondition, text: bytes | None) -> None:
         )
 
 
-def _processor(item: Any) -> PatternProcessor:
-    return PatternProcessor.from_dict(without_flag(item)[0])
+def _processors(item: Any) -> list[PatternProcessor]:
+    """:raises AsterismError: a processor cannot be used"""
+    found = []
+    for rule in expanded(item) if is_template(item) else [ExpandedRule("", item)]:
+        if rule.error is not None:
+            raise rule.error
+        with _of_rule(rule):
+            found.append(PatternProcessor.from_dict(without_flag(rule.item)[0]))
+    return found
+
+
+@contextmanager
+def _of_rule(rule: ExpandedRule) -> Iterator[None]:
+    """Name a rule of a template in errors."""
+    try:
+        yield
+    except AsterismError as error:
+        if not rule.id:
+            raise
+        raise PatternProcessorError(f"{rule.id:.220}: {error.message}", error.detail, error.hint) from None
+
+
+def _rule_slots(item: Any) -> list[Slot]:
+    """Those of the processors of a valid item."""
+    if not is_template(item):
+        return [_slot_of(item)]
+    rows = item.get("rows")
+    return [(f"{_id_of(item)}/{_id_of(row)}", False) for row in rows] if isinstance(rows, list) else []
+
+
+def _refuse_duplicate(slots: Sequence[Slot]) -> None:
+    if len(set(slots)) < len(slots):
+        id, shadow = next(slot for slot, count in Counter(slots).items() if count > 1)
+        raise PatternProcessorError(f"two {'shadows' if shadow else 'processors'} have the id {id!r:.60}")
 
 
 # ---------------------------------------------------------------------- validation
 
 
-def _usable(item: Any) -> PatternProcessor:
+def _usable(item: Any) -> list[PatternProcessor]:
     """:raises AsterismError: it cannot be used with any columns of events"""
-    found = _processor(item)
+    found = _processors(item)
+    for one in found:
+        with _of_rule(ExpandedRule(one.id if is_template(item) else "")):
+            _check_texts(one)
+    return found
+
+
+def _check_texts(found: PatternProcessor) -> None:
     if found.pattern is None:
         assert found.sql is not None
         check_clause(found.sql)
-        return found
+        return
     # Queries with the default semantics refuse what Flink ignores, those with Flink's what it lacks.
     compile_pattern(found.pattern, Semantics.FLINK if beyond_flink(found.pattern) is None else Semantics.DEFAULT)
     stages = tuple(stage.name for stage in found.pattern.atoms()) + tuple(name for name, _ in found.pattern.subsets)
@@ -368,7 +420,6 @@ def _usable(item: Any) -> PatternProcessor:
                 check_names(tree, () if kind == "key" else stages, text)
         except AsterismError as error:
             raise PatternProcessorError(f"{what}: {error.message}", error.detail, error.hint) from None
-    return found
 
 
 def _conditions(pattern: PatternSequence) -> Iterator[tuple[str, str, str]]:

@@ -16,8 +16,18 @@ import sqlalchemy as sa
 from asterism.arguments import expect, expect_string
 from asterism.discovery.database import Database, parsed_url, shown_url
 from asterism.discovery.documents import MAX_TOTAL
-from asterism.discovery.polling import PollingDiscoverer
-from asterism.discovery.rows import COLUMNS, FLIP_COLUMNS, LONG, MAX_SHORT, Row, called, processors_of
+from asterism.discovery.polling import Items, PollingDiscoverer
+from asterism.discovery.rows import (
+    COLUMNS,
+    FLIP_COLUMNS,
+    LONG,
+    MAX_SHORT,
+    Row,
+    called,
+    is_template_row,
+    needs_parameters,
+    processors_of,
+)
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.interfaces import (
     Discovered,
@@ -34,6 +44,8 @@ from asterism.rules.processor import PatternProcessor, Slot, found_at
 from asterism.text.strict_json import MAX_BYTES
 
 TABLE = "pattern_processors"
+PARAMETER_TABLE_SUFFIX = "_rows"
+"""Added to the name of a table of rules, the name of the table with the rows of its templates."""
 MAX_ROWS = 100_000
 AT_ONCE = 500  # ids per query; for more, the whole table is read
 
@@ -50,7 +62,8 @@ class SqlPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     :raises PatternProcessorError: the URL cannot be parsed, or the interval is not a positive timedelta
 
     Of several versions of an id, the highest enabled one counts, and of its shadows the highest enabled one. A row that cannot
-    be used is refused without affecting others.
+    be used is refused without affecting others. The rows of templates can be in a second table, ``<table>_rows``, see
+    ``docs/rules.md``.
 
     >>> SqlPatternProcessorDiscovererFactory("postgresql://rules:secret@db.example.com/fraud")
     SqlPatternProcessorDiscovererFactory('postgresql://rules:***@db.example.com/fraud', 'pattern_processors')
@@ -121,6 +134,8 @@ def rule_table(name: str) -> sa.Table:
         sa.Column("expires", _TIME),
         sa.Column("shadow", sa.Boolean, nullable=False, server_default=sa.false()),
         sa.Column("labels", sa.Text),
+        sa.Column("parameters", sa.Text),
+        sa.Column("rows", sa.Text),
         sa.Column("changed_by", sa.String(200)),
         sa.Column("enabled", sa.Boolean, nullable=False, server_default=sa.true()),
         schema=schema,
@@ -223,6 +238,35 @@ class Table:
         return list(rows)
 
 
+def parameter_rows(connection: sa.Connection, table: str) -> dict[str | None, list[Row]] | None:
+    """The rows of the templates in *table*, which are in a table beside it; None: there is no such table.
+
+    :raises PatternProcessorError: it has other columns, or is too large
+    """
+    schema, name = split_name(table + PARAMETER_TABLE_SUFFIX)
+    inspector = sa.inspect(connection)
+    if not inspector.has_table(name, schema):
+        return None
+    columns = [column["name"] for column in inspector.get_columns(name, schema)]
+    names = {
+        column.lower() if column.lower() in ("template", "id", "enabled") else column: column for column in columns
+    }
+    if not {"template", "id"} <= names.keys():
+        raise PatternProcessorError(
+            f"the table {table + PARAMETER_TABLE_SUFFIX!r} is not a table of the rows of templates",
+            f"It has the columns {', '.join(columns)}.",
+            "it must have template, id, and a column for each parameter",
+        )
+    form = Table(sa.table(name, *(sa.column(column) for column in columns), schema=schema), names)
+    form.check_size(connection)
+    found: dict[str | None, list[Row]] = defaultdict(list)
+    for row in form.rows(connection):
+        found[row["template"]].append({name: value for name, value in row.items() if name != "template"})
+    for rows in found.values():
+        rows.sort(key=lambda row: str(row["id"]))  # the database may return them in any order
+    return found
+
+
 def _plain(name: str) -> str:
     """Normalize a column name, so that className, classname and class_name are equal."""
     return name.replace("_", "").lower()
@@ -235,6 +279,10 @@ def _digest(row: Row) -> bytes:
         digest.update(f"{name} {None if text is None else len(text)} ".encode())
         digest.update(text or b"")
     return digest.digest()
+
+
+def _rows_digest(rows: Iterable[Row]) -> tuple[bytes, ...]:
+    return tuple(sorted(map(_digest, rows)))
 
 
 def _by_id(digests: Iterable[tuple[str | None, bytes]]) -> Digests:
@@ -260,6 +308,12 @@ class SqlDiscoverer(PollingDiscoverer):
         self._form: Table | None = None
         self._digests: Digests | None = None
         self._found: dict[str | None, list[Discovered]] = {}
+        self._templates: _RowDigests = {}
+        """The templates whose rows are in the second table, with digests of these rows; None: there was no such table."""
+        self._items: dict[str | None, Items] = {}
+        """For each template, the rules that were read last."""
+        self._parameters: dict[str | None, list[Row]] | None = None
+        """The rows of that table, if there are such templates."""
         self._made: dict[str | None, tuple[Slot, ...]] = {}
         """In FLIP-200's format: maps a uid to the processors that its rows last produced."""
 
@@ -279,38 +333,52 @@ class SqlDiscoverer(PollingDiscoverer):
     def poll(self) -> Sequence[Discovered] | None:
         with self.database.read() as connection:
             found = self._from_postgresql(connection) if self.database.is_postgresql else self._from_any(connection)
-        if found is None:
+            (form, digests, changed, rows), templates = self._with_parameters(connection, found)
+        self._form = form
+        if changed is None:
             return None
-        form, digests, changed, rows = found
         grouped: dict[str | None, list[Row]] = defaultdict(list)
         for row in rows:
             grouped[row[form.identity]].append(row)
         self._found = {id: self._found[id] for id in digests if id not in changed} | {
             id: self._processors(form, id, grouped[id]) for id in changed if id in digests
         }
-        self._form, self._digests = form, digests
+        self._digests, self._templates = digests, templates
+        self._items = {id: items for id, items in self._items.items() if id in digests}
         self._made = {uid: ids for uid, ids in self._made.items() if uid in digests}
         return without_duplicates(one for id in sorted(digests, key=str) for one in self._found[id])
 
-    def _from_postgresql(self, connection: sa.Connection) -> _Changes | None:
+    def _from_postgresql(self, connection: sa.Connection) -> _Changes:
         form = self._form or Table.of(connection, self.table)
         self._form = None  # to be determined again if this fails
         digests = form.digests(connection)
         changed = self._changed(digests)
         if changed is None:
-            self._form = form
-            return None
+            return form, digests, None, []
         form = Table.of(connection, self.table)  # adding or removing a column also changes a row
         form.check_size(connection)
         return form, digests, changed, form.rows(connection, changed if len(changed) <= AT_ONCE else None)
 
-    def _from_any(self, connection: sa.Connection) -> _Changes | None:
+    def _from_any(self, connection: sa.Connection) -> _Changes:
         form = Table.of(connection, self.table)
         form.check_size(connection)
         rows = form.rows(connection)
         digests = form.digests_of(rows)
-        changed = self._changed(digests)
-        return None if changed is None else (form, digests, changed, rows)
+        return form, digests, self._changed(digests), rows
+
+    def _with_parameters(self, connection: sa.Connection, found: _Changes) -> tuple[_Changes, _RowDigests]:
+        """Also the templates whose rows have changed in the second table; and the digests of all these rows."""
+        form, digests, changed, rows = found
+        new = changed or set()
+        templates = {id for id in self._templates if id in digests and id not in new}
+        templates |= {row[form.identity] for row in rows if needs_parameters(row)} & new
+        self._parameters = parameter_rows(connection, self.table) if templates else None
+        now = {id: None if self._parameters is None else _rows_digest(self._parameters.get(id, [])) for id in templates}
+        more = {id for id in templates - new if now[id] != self._templates[id]}
+        missing = more - {row[form.identity] for row in rows}
+        if missing:
+            rows = [*rows, *form.rows(connection, missing)]
+        return (form, digests, new | more if changed is not None or more else None, rows), now
 
     def _changed(self, digests: Digests) -> set[str | None] | None:
         """The ids whose rows have changed; None if no row has changed."""
@@ -323,7 +391,11 @@ class SqlDiscoverer(PollingDiscoverer):
         if id is None:
             error = PatternProcessorError(f"there is a row without {form.identity}")
             return [RefusedProcessor("NULL", error, place=self.table, unidentified=True)]
-        return self._created(id, rows) if form.is_flip else processors_of(rows, self.table)
+        if form.is_flip:
+            return self._created(id, rows)
+        parameters = None if self._parameters is None else self._parameters.get(id, [])
+        items = self._items.setdefault(id, Items()) if any(map(is_template_row, rows)) else Items()
+        return processors_of(rows, self.table, items, parameters)
 
     def _created(self, uid: str, rows: Sequence[Row]) -> list[Discovered]:
         found: list[Discovered] = []
@@ -343,5 +415,6 @@ class SqlDiscoverer(PollingDiscoverer):
         return [RefusedProcessor(id, error, place=where, shadow=shadow) for id, shadow in self._made[uid]]
 
 
-_Changes = tuple[Table, Digests, set[str | None], list[Row]]
-"""The format of the table, the digests, the changed ids, and their rows, possibly among others."""
+_Changes = tuple[Table, Digests, set[str | None] | None, list[Row]]
+"""The format of the table, the digests, the changed ids (None: nothing has changed), and their rows, possibly among others."""
+_RowDigests = dict[str | None, tuple[bytes, ...] | None]

@@ -6,7 +6,7 @@ condition that reads earlier events of the match is a program, evaluated for eac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -46,6 +46,7 @@ from asterism.patterns.conditions import (
     Condition,
     FirstEventCondition,
     IterativeCondition,
+    NamedCondition,
     PythonCondition,
     SqlCondition,
 )
@@ -142,6 +143,8 @@ class BoundPattern:
             if window is None:
                 return -1, self.programs.add(*never)
             return -1, self.programs.add(*never, (Op.CONST, micros(window)), (Op.FACT, absence), (Op.LE, 0), (Op.OR, 0))
+        if isinstance(condition, NamedCondition):
+            raise unregistered(condition)
         assert isinstance(condition, SqlCondition)
         key = self.scope, self.vectorized.zone, condition.text
         if key in _KNOWN:
@@ -245,11 +248,9 @@ class BoundPattern:
         return [cast(IterativeCondition, self.nfa.conditions[number]) for number in self.per_event]
 
     @property
-    def bit_sources(self) -> list[int]:
-        """The expression of :attr:`vectorized`, by number, that computes each condition bit. Not available with Python
-        conditions.
-        """
-        return [cast(int, source) for source in self._bits]
+    def bit_sources(self) -> list[int | PythonCondition]:
+        """What computes each condition bit: an expression of :attr:`vectorized`, by number, or a function."""
+        return list(self._bits)
 
     def stages_with(self, bit: int) -> list[str]:
         """The stages whose conditions use a condition bit."""
@@ -383,6 +384,15 @@ def python_mask(condition: PythonCondition, events: pa.Table) -> Mask:
     if mask is None or len(mask) != events.num_rows:
         raise InvalidEventError(f"condition {name} did not return one Boolean per event")
     return mask
+
+
+def unregistered(condition: NamedCondition, known: Iterable[str] = ()) -> MalformedPatternError:
+    """The error if a condition that is given by its name is not known."""
+    return MalformedPatternError(
+        f"the condition {condition.name!r:.120} is not registered",
+        f"Registered: {', '.join(sorted(known)) or 'none'}",
+        "conditions={name: function} in CEP.pattern_processors",
+    )
 
 
 def _joined(parts: Sequence[exp.Expr]) -> exp.Expr:

@@ -7,6 +7,8 @@ automaton).
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -131,6 +133,70 @@ class IterativeCondition(Condition):
     def __repr__(self) -> str:
         columns = "" if self.columns is None else f", columns={self.columns}"
         return f"IterativeCondition({name_of(self.function)}{columns})"
+
+
+MAX_ARGUMENTS = 20
+MAX_ARGUMENT = 1_000
+"""The maximum number of characters of an argument, and of elements of a list."""
+ConditionArgument = str | int | float | bool | tuple[str | int | float | bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCondition(Condition):
+    """A condition of a rule that the query has registered under a name, with its arguments: ``conditions=`` of
+    ``CEP.pattern_processors``.
+
+    It reads only the current event. In JSON, it is ``{"type": "CLASS", "className": "near", "args": [48.2, 16.4]}``, as a class
+    is in dynamic Flink CEP.
+
+    :param name: 1 to 200 printable characters
+    :param arguments: up to 20: strings, numbers, Booleans, or lists of these; strings and lists have at most 1,000 characters
+        or elements
+    :raises MalformedPatternError: the name or an argument is invalid
+
+    >>> NamedCondition("near", [48.2, 16.4, ["taxi", "bus"]])
+    NamedCondition(name='near', arguments=(48.2, 16.4, ('taxi', 'bus')))
+    """
+
+    name: str
+    arguments: tuple[ConditionArgument, ...] = field(default=(), compare=False)
+    _text: str = field(default="", init=False, repr=False)
+    """The arguments as JSON, because 1, 1.0 and True are equal in Python."""
+
+    def __init__(self, name: str, arguments: Sequence[Any] = ()) -> None:
+        if not isinstance(name, str) or not 1 <= len(name) <= 200 or not name.isprintable():
+            raise MalformedPatternError(
+                f"the name of a condition must be 1 to 200 printable characters, not {shown(name)}"
+            )
+        if isinstance(arguments, str) or not isinstance(arguments, Sequence):
+            raise MalformedPatternError(f"the arguments of a condition must be a list, not {shown(arguments)}")
+        if len(arguments) > MAX_ARGUMENTS:
+            raise MalformedPatternError(
+                f"the condition {name!r} has {len(arguments)} arguments (limit {MAX_ARGUMENTS})"
+            )
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "arguments", tuple(_argument(name, value) for value in arguments))
+        object.__setattr__(self, "_text", json.dumps(self.arguments))
+
+
+def _argument(name: str, value: Any) -> ConditionArgument:
+    if isinstance(value, list | tuple) and len(value) <= MAX_ARGUMENT and all(map(_is_scalar, value)):
+        return tuple(value)
+    if not _is_scalar(value):
+        raise MalformedPatternError(
+            f"an argument of the condition {name!r} is {shown(value)}",
+            f"Arguments are strings of up to {MAX_ARGUMENT:,} characters, numbers, Booleans, and lists of these.",
+        )
+    found: ConditionArgument = value
+    return found
+
+
+def _is_scalar(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) <= MAX_ARGUMENT and not any("\ud800" <= letter <= "\udfff" for letter in value)
+    if isinstance(value, bool):
+        return True
+    return abs(value) < 2**63 if isinstance(value, int) else isinstance(value, float) and math.isfinite(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The JSON form of patterns: the graph format of dynamic Flink CEP. ``docs/pattern_json.md`` describes its fields.
 
 A graph has ``nodes`` and ``edges`` that form one chain; a node is ``ATOMIC`` (a stage) or ``COMPOSITE`` (a group, itself a
-graph). Conditions are ``{"type": "SQL", "expression": text}``. The input is not trusted: nothing in it is imported or
-evaluated as code, every name is checked, and unknown fields are refused.
+graph). Conditions are ``{"type": "SQL", "expression": text}``, or name a condition of the query. The input is not trusted:
+nothing in it is imported or evaluated as code, every name is checked, and unknown fields are refused.
 
 Source: https://docs.ververica.com/docs/reference/flink-cep (the format), FLIP-200 (what it is for).
 """
@@ -33,7 +33,14 @@ from asterism.errors import (
     PatternFormatError,
 )
 from asterism.expressions.parsing import MAX_DEPTH, parse
-from asterism.patterns.conditions import AndCondition, Condition, NotCondition, OrCondition, SqlCondition
+from asterism.patterns.conditions import (
+    AndCondition,
+    Condition,
+    NamedCondition,
+    NotCondition,
+    OrCondition,
+    SqlCondition,
+)
 from asterism.patterns.sequence import (
     MAX_DURATION,
     MAX_GROUP_DEPTH,
@@ -86,12 +93,12 @@ _GRAPH = (
 )  # fmt: skip
 _ATOM = ("name", "type", "quantifier", "condition", "window")
 _FOREIGN = {
-    "CLASS": "it names a Java class, and no code is loaded",
     "AVIATOR": "its expression is in a JVM language",
     "GROOVY": "its expression is in a JVM language",
 }
 """Unsupported condition types of dynamic Flink CEP, with the reasons."""
 
+_NAMED = '{"type": "CLASS", "className": name, "args": [...]}'
 _SQL = '{"type": "SQL", "expression": text}'
 _SUBSET = '{"name": "both", "stages": ["a", "b"]}'
 
@@ -554,7 +561,7 @@ class _GraphReader(Generic[P]):
             self._note(error)
         return pattern.stages[-1] if len(self.reading.problems) == before else None
 
-    def _condition(self, at: _Value, what: str) -> SqlCondition | None:
+    def _condition(self, at: _Value, what: str) -> SqlCondition | NamedCondition | None:
         if at.absent:
             return None
         if not isinstance(at.value, Mapping):
@@ -564,13 +571,25 @@ class _GraphReader(Generic[P]):
             why = _FOREIGN.get(kind.value) if isinstance(kind.value, str) else None
             if why is not None:
                 raise kind.fail(f"a condition of type {kind.value} is not supported: {why}", f"write it as SQL: {_SQL}")
-            kind.one_of(("SQL",), "condition type")
+            kind.one_of(("SQL", "CLASS"), "condition type")
+            return self._named(at, what)
         self._fields(at, ("type", "expression"))
         text = at["expression"].text(f"the {what} has no expression")
         if not text.strip():
             raise at["expression"].fail(f"the {what} has no expression")
         self.reading.conditions.append(ConditionText(at.owner, what, text, at["expression"].path))
         return SqlCondition(text)
+
+    def _named(self, at: _Value, what: str) -> NamedCondition:
+        self._fields(at, ("type", "className", "args"))
+        name = at["className"].text(f"the {what} has no className")
+        arguments = at["args"].value
+        if not isinstance(arguments, list | None):
+            raise at["args"].fail("args must be a list", _NAMED)
+        try:
+            return NamedCondition(name, arguments or ())
+        except MalformedPatternError as error:
+            raise PatternFormatError(f"{at.owner}: {error.message}", error.detail, error.hint, at.path) from None
 
     def _quantifier(self, at: _Value) -> list[_Modifier]:
         """The calls for a quantifier, in Flink's order, which decides what is refused."""
@@ -841,6 +860,9 @@ def _skip_json(skip: AfterMatchSkipStrategy) -> Json:
 def _condition_json(condition: Condition, where: str) -> Json:
     if isinstance(condition, SqlCondition):
         return {"type": "SQL", "expression": condition.text}
+    if isinstance(condition, NamedCondition):
+        arguments = [list(one) if isinstance(one, tuple) else one for one in condition.arguments]
+        return {"type": "CLASS", "className": condition.name} | ({"args": arguments} if arguments else {})
     text, tree = _joined(condition, where)
     try:
         same = parse(text) == tree
@@ -876,7 +898,9 @@ def _joined(condition: Condition, where: str, negated: bool = False, depth: int 
         raise PatternFormatError(
             f"{where}: a condition of type {type(condition).__name__} cannot be written as JSON",
             condition_text(condition),
-            "write it as SQL",
+            "give it a stage of its own, or check the rest in its function"
+            if isinstance(condition, NamedCondition)
+            else "write it as SQL",
         )
     parts = [_joined(part, where, negated, depth + 1) for part in operands(condition)]
     connector = exp.And if isinstance(condition, AndCondition) is not negated else exp.Or

@@ -11,6 +11,7 @@ from asterism.patterns.conditions import (
     AndCondition,
     Condition,
     FirstEventCondition,
+    NamedCondition,
     NotCondition,
     OrCondition,
     SqlCondition,
@@ -78,6 +79,8 @@ def condition_text(condition: Condition) -> str:
             return f" {word} ".join(_operand_text(part) for part in operands(condition))
         case NotCondition(inner):
             return f"NOT ({condition_text(inner)})"
+        case NamedCondition(name, arguments):
+            return printable(f"{name}({', '.join(map(repr, arguments))})")
         case FirstEventCondition():
             return "first event of the key"
         case AbsentBeforeCondition(stage):

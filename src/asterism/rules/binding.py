@@ -22,15 +22,17 @@ from asterism.expressions.evaluation import TRIAL, Vectorized, tried_before
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
 from asterism.expressions.ranges import Ranges
-from asterism.matching.binding import BoundPattern
+from asterism.matching.binding import BoundPattern, python_mask
 from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
 from asterism.matching.plan import Limits
 from asterism.patterns.compiler import check_pattern
+from asterism.patterns.conditions import PythonCondition
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.clause import RowsPerMatch
 from asterism.row_patterns.reading import read
 from asterism.rules.clauses import ClauseOfRule
 from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor
+from asterism.rules.registered_conditions import RegisteredCall, RegisteredCondition, names_in, with_registered
 from asterism.rules.sets import rarely_collected
 from asterism.text.printable import quoted_name
 
@@ -67,6 +69,12 @@ def number_of(*texts: str) -> int:
     3704046387848550483
     """
     return int.from_bytes(hashlib.sha256(json.dumps(texts).encode()).digest()[:8], "big", signed=True)
+
+
+def _number_of_call(condition: PythonCondition) -> int:
+    assert isinstance(condition.function, RegisteredCall), "the conditions of rules are SQL, or registered"
+    named = condition.function.condition
+    return number_of("condition", named.name, json.dumps(named.arguments))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +138,9 @@ class ProcessorCompiler:
     """Binds processors to the schema of a stream. The coordinator uses the same object, and refuses what cannot be bound.
 
     :param keys: the key of the stream
-    :param functions: the functions that processors may name; each maps a table of matches to a table with as many rows
+    :param functions: the functions that processors may name; each maps a table of matches to a table, see
+        :class:`~asterism.rules.function_rows.FunctionRows`
+    :param conditions: the conditions that processors may name
     :param max_partial_matches: the maximum number of partial matches of a processor per key, for which a processor may set a
         lower value; None: unlimited
     :param ids_by_events: whether the match ids depend only on the key and the events of a match, so that those of different
@@ -145,16 +155,20 @@ class ProcessorCompiler:
         semantics: Semantics,
         functions: Mapping[str, Callable[[pa.Table], pa.Table]],
         max_partial_matches: int | None = None,
+        conditions: Mapping[str, RegisteredCondition] | None = None,
         *,
         ids_by_events: bool = False,
     ) -> None:
         self.schema, self.keys, self.time = schema, list(keys), time
         self.semantics, self.functions = semantics, dict(functions)
+        self.conditions = dict(conditions or {})
         self.max_partial_matches = max_partial_matches
         self.ids_by_events = ids_by_events
         self._selectors: dict[tuple[str, ...], tuple[Vectorized, list[int]]] = {}
         columns = schema.to_string(show_schema_metadata=True)
         self.definition = repr((semantics, self.keys, time, columns, max_partial_matches, ids_by_events))
+        if self.conditions:
+            self.definition += repr(sorted((name, id(one.function), one) for name, one in self.conditions.items()))
 
     def bind(self, processor: PatternProcessor) -> BoundProcessor:
         """As :meth:`compile`, for a processor that :meth:`try_out` has accepted. The result is cached per processor object
@@ -207,15 +221,20 @@ class ProcessorCompiler:
             for kind in kinds
         }
         pattern = BoundPattern.of_pattern(
-            processor.pattern,
+            with_registered(processor.pattern, self.conditions),
             self.schema,
             self.semantics,
             limits=Limits(self._limit(processor)),
             counts_matches=any(output.counts_matches for output in outputs.values()),
             kept_columns=tuple(self.schema.names),
         )
-        conditions = tuple(number_of(pattern.vectorized.texts[source]) for source in pattern.bit_sources)
-        ranges = tuple(pattern.vectorized.ranges[source] for source in pattern.bit_sources)
+        conditions = tuple(
+            number_of(pattern.vectorized.texts[source]) if isinstance(source, int) else _number_of_call(source)
+            for source in pattern.bit_sources
+        )
+        ranges = tuple(
+            pattern.vectorized.ranges[source] if isinstance(source, int) else None for source in pattern.bit_sources
+        )
         return BoundPatternProcessor(
             processor,
             self.schema,
@@ -227,6 +246,12 @@ class ProcessorCompiler:
             pattern,
             outputs,
         )
+
+    def knows(self, processor: PatternProcessor) -> bool:
+        """Whether all functions and conditions that a processor names are known."""
+        if processor.function is not None and processor.function not in self.functions:
+            return False
+        return processor.pattern is None or names_in(processor.pattern) <= self.conditions.keys()
 
     def _id_names(self, processor: PatternProcessor) -> list[str | int]:
         return [""] if self.ids_by_events else [processor.id, processor.version]
@@ -269,6 +294,9 @@ class ProcessorCompiler:
             for output in bound.outputs.values():
                 if output.measures is not None:
                     expressions += output.measures.expressions
+            for source in bound.pattern.bit_sources:
+                if not isinstance(source, int):
+                    python_mask(source, self.schema.empty_table())
         elif isinstance(bound, BoundClauseProcessor):
             expressions += bound.clause.expressions
         left = TRIAL

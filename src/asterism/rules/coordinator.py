@@ -619,7 +619,7 @@ class Coordinator(PatternProcessorManager):
                 f"its definition has changed, but its version has not ({new.version})",
                 hint="raise the version; the partial matches of the old version are then dropped",
             )
-        if same and (new.function is None or new.function in self.compiler.functions):
+        if same and self.compiler.knows(new):
             return None  # it was valid when it was accepted, perhaps by an earlier run
         if new.text not in self._checked:
             try:

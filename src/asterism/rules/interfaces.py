@@ -17,6 +17,7 @@ from asterism.arguments import described
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.discovery_status import Status
 from asterism.rules.processor import MAX_ID, MAX_PROCESSORS, PatternProcessor, Slot, found_at, is_name
+from asterism.rules.rule_templates import MAX_TOTAL, ExpandedRule, expanded, is_template
 from asterism.text.printable import one_line
 
 MAX_INTERVAL = timedelta(days=365)
@@ -229,25 +230,41 @@ def processors_from(
     items: Sequence[Any],
     place: str | None = None,
     make: Callable[[Any, str, str | None], Discovered | None] | None = None,
+    parameters: Sequence[Mapping[str, str | None]] | None = None,
 ) -> list[Discovered]:
-    """Convert each of *items* (JSON objects) independently to a processor or a refusal. Of items with equal ids, only the
-    first is accepted, and the first shadow.
+    """Convert each of *items* (JSON objects) independently to a processor or a refusal; a template gives one for each of its
+    rows. Of items with equal ids, only the first is accepted, and the first shadow.
 
     An item with ``"enabled": false`` is not in the set.
 
     :param place: where the items were found
     :param make: the function that converts an item; by default :func:`processor_from`
+    :param parameters: the rows of templates without rows, from a table
     """
     make = make or processor_from
     found: list[Discovered] = []
-    for number, item in enumerate(items):
-        if number >= MAX_PROCESSORS:
-            error = PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
+    count = size = 0
+    for number, item in enumerate(items, 1):
+        rules = expanded(item, parameters) if is_template(item) else [ExpandedRule(f"#{number}", item)]
+        count, size = count + len(rules), size + sum(rule.size for rule in rules)
+        if count > MAX_PROCESSORS or size > MAX_TOTAL:
+            many = f"more than {MAX_PROCESSORS} processors"
+            error = PatternProcessorError(
+                many if count > MAX_PROCESSORS else "the rules of the templates are too large"
+            )
             found.append(RefusedProcessor("…", error, place=place, unidentified=True))
             break
-        one = make(item, f"#{number + 1}", place)
-        found += [] if one is None else [one]
+        for rule in rules:
+            one = make(rule.item, rule.id, place) if rule.error is None else refused_rule(rule, place)
+            found += [] if one is None else [one]
     return without_duplicates(found)
+
+
+def refused_rule(rule: ExpandedRule, place: str | None) -> RefusedProcessor:
+    """The refusal of a rule of a template that has an error."""
+    assert rule.error is not None
+    id = rule.id if len(rule.id) <= MAX_ID and rule.id.isprintable() else one_line(rule.id, MAX_ID)
+    return RefusedProcessor(id, rule.error, place=place, unidentified=not rule.identified)
 
 
 def processor_from(item: Any, name: str, place: str | None = None) -> Discovered | None:

@@ -46,8 +46,10 @@ from asterism.rules import rule_counts
 from asterism.rules.binding import BoundClauseProcessor, BoundPatternProcessor, BoundProcessor, ProcessorCompiler
 from asterism.rules.clause_events import ClauseEvents
 from asterism.rules.clauses import ClauseOutcome
+from asterism.rules.function_rows import FunctionRows
 from asterism.rules.kill_list import is_named
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.registered_conditions import RegisteredCondition
 from asterism.rules.replication import (
     FAILED,
     SELECTOR,
@@ -103,7 +105,7 @@ class DynamicCepOperator(KeyGroupOperator):
         events
     :param time: the event-time column; None: processing time
     :param source: provides the sets for :meth:`prepare`
-    :param functions: see :class:`~asterism.rules.binding.ProcessorCompiler`
+    :param functions, conditions: see :class:`~asterism.rules.binding.ProcessorCompiler`
     :param disable_on_error: a processor that fails is disabled in the key group where it failed, from the event at which it
         failed, and reported in the output ``errors``; otherwise the query fails. A shadow is always disabled.
     :param wants_late: whether the output ``late`` is consumed; it then receives events without a time, which otherwise make
@@ -126,6 +128,7 @@ class DynamicCepOperator(KeyGroupOperator):
         source: ProcessorSource,
         semantics: Semantics = Semantics.DEFAULT,
         functions: Mapping[str, Callable[[pa.Table], pa.Table]] | None = None,
+        conditions: Mapping[str, RegisteredCondition] | None = None,
         disable_on_error: bool = False,
         wants_late: bool = False,
         wants_shadow: bool = True,
@@ -144,7 +147,14 @@ class DynamicCepOperator(KeyGroupOperator):
         self.processing_time = time is None
         self.time = PROCESSING_TIME if time is None else TimeColumn.of(time, schema)
         self.compiler = ProcessorCompiler(
-            schema, keys, self.time, semantics, functions or {}, max_partial_matches, ids_by_events=ids_by_events
+            schema,
+            keys,
+            self.time,
+            semantics,
+            functions or {},
+            max_partial_matches,
+            conditions,
+            ids_by_events=ids_by_events,
         )
         self.pages = 1
         self.metrics = (MATCHES, TIMED_OUT, SHADOW, ERRORS, SUPPRESSED, LATE_ELEMENTS, f"{rule_counts.FAMILY}/*")
@@ -532,12 +542,13 @@ class DynamicCepOperator(KeyGroupOperator):
         for name, table, counts in made:
             if table is not None and (name != SHADOW or self.wants_shadow):
                 group.emit(name, table)
+            if name in self.output_schemas:
+                rows = sum(count for count, _ in counts.values()) if table is None else table.num_rows
+                group.metrics[name] += rows
             what = TIMED_OUT if name == _TIMED_OUT_OF_SHADOWS else name
             for number, (count, last) in counts.items():
                 rule = entries[number].name
                 group.metrics[metric(what, rule)] += count
-                if name in self.output_schemas:
-                    group.metrics[name] += count
                 if what != TIMED_OUT:
                     known = metric(rule_counts.LAST_MATCH, rule)
                     group.metrics[known] = max(group.metrics.get(known, last), last)
@@ -663,9 +674,12 @@ class DynamicCepOperator(KeyGroupOperator):
         counts: dict[int, tuple[int, int]] = {}
         default = np.zeros(len(found), np.bool_)
 
-        def add(mine: Mask, own: Found, columns: Mapping[str, pa.Array]) -> None:
+        def add(mine: Mask, own: Found, columns: Mapping[str, pa.Array] | FunctionRows) -> None:
             numbers = {} if suppressed is None else {"suppressed": pa.array(suppressed[mine])}
-            parts.append(self._rows(name, bound, step, own, {**columns, **numbers}))
+            if isinstance(columns, FunctionRows):
+                parts.append(columns.of(self._rows(name, bound, step, own, numbers)))
+            else:
+                parts.append(self._rows(name, bound, step, own, {**columns, **numbers}))
 
         for number in np.unique(entries).tolist():
             one = bound[number]
@@ -743,7 +757,9 @@ class DynamicCepOperator(KeyGroupOperator):
         lists = pa.ListArray.from_arrays(pa.array(found.offsets.astype(np.int32)), pairs)
         return lists.cast(self.output_schemas[MATCHES].field("events").type)
 
-    def _own_columns(self, one: BoundPatternProcessor, name: str, step: Step, found: Found) -> dict[str, pa.Array]:
+    def _own_columns(
+        self, one: BoundPatternProcessor, name: str, step: Step, found: Found
+    ) -> dict[str, pa.Array] | FunctionRows:
         """Compute the measures or the function of a processor for its matches."""
         made = one.outputs[name].build(step, found)
         if one.processor.select:
@@ -751,11 +767,7 @@ class DynamicCepOperator(KeyGroupOperator):
         function = one.processor.function
         assert function is not None
         answer = self.compiler.functions[function](made)
-        if not isinstance(answer, pa.Table) or answer.num_rows != made.num_rows:
-            raise PatternProcessorError(
-                f"the function {function!r} must return a pyarrow.Table with a row for each match"
-            )
-        return {"result": _as_objects(answer)}
+        return FunctionRows.from_answer(function, made, answer, _as_objects)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,14 +37,14 @@ MAX_LABEL = 1_000
 MAX_NAME = 200
 """Of a person or program that changed a processor."""
 MAX_SUPPRESS = timedelta(days=3_650)
-_UNITS = {
+DURATION_UNITS = {
     "day": timedelta(days=1),
     "hour": timedelta(hours=1),
     "minute": timedelta(minutes=1),
     "second": timedelta(seconds=1),
     "millisecond": timedelta(milliseconds=1),
 }
-_DURATION = re.compile(r"([0-9]{1,15}) +(" + "|".join(_UNITS) + ")s?")
+_DURATION = re.compile(r"([0-9]{1,15}) +(" + "|".join(DURATION_UNITS) + ")s?")
 _SUPPRESS_HINT = '{"for": "1 hour"}'
 _KINDS: dict[str, tuple[type, str]] = {
     "key": (list, "a list"),
@@ -143,8 +143,7 @@ class PatternProcessor:
             raise PatternProcessorError(
                 f"an id must be a string of 1 to {MAX_ID} printable characters, not {self.id!r:.60}"
             )
-        if isinstance(self.version, bool) or not isinstance(self.version, int) or not 0 <= self.version < 2**31:
-            raise PatternProcessorError(f"a version must be an integer from 0 to {2**31 - 1}, not {self.version!r:.60}")
+        check_version(self.version)
         if self.sql is not None:
             self._check_sql()
         elif not isinstance(self.pattern, Pattern):
@@ -393,6 +392,12 @@ def defining(processor: PatternProcessor) -> PatternProcessor:
     return replace(processor, labels={}, expires=None, shadow=False)
 
 
+def check_version(version: Any) -> None:
+    """:raises PatternProcessorError: this is not a version"""
+    if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 2**31:
+        raise PatternProcessorError(f"a version must be an integer from 0 to {2**31 - 1}, not {version!r:.60}")
+
+
 def missing_fields(fields: Mapping[str, Any]) -> list[str]:
     """The required fields of the JSON form that are missing, as they are named in messages."""
     missing = [repr(name) for name in ("id", "version") if name not in fields]
@@ -444,20 +449,35 @@ def _suppress(value: Any) -> timedelta | None:
             "remove it, and give the rule the key by which matches are to be suppressed",
         )
     text = value.get("for")
-    found = _DURATION.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
-        problem = "suppress needs 'for'" if text is None else f"suppress: for is not a duration: {text!r:.60}"
-        raise PatternProcessorError(
-            problem, f"A duration is a whole number and a unit: {', '.join(map('{}s'.format, _UNITS))}.", _SUPPRESS_HINT
-        )
     try:
-        return int(found[1]) * _UNITS[found[2]]
+        number, unit = duration_of(text)
+        return number * DURATION_UNITS[unit]
+    except ValueError:
+        problem = "suppress needs 'for'" if text is None else f"suppress: for is not a duration: {text!r:.60}"
+        units = ", ".join(map("{}s".format, DURATION_UNITS))
+        raise PatternProcessorError(
+            problem, f"A duration is a whole number and a unit: {units}.", _SUPPRESS_HINT
+        ) from None
     except OverflowError:
         raise PatternProcessorError(f"suppress: for is out of range: {text!r:.60}") from None
 
 
+def duration_of(text: Any) -> tuple[int, str]:
+    """The number and the unit of a duration.
+
+    :raises ValueError: it is not a duration
+
+    >>> duration_of("10 minutes")
+    (10, 'minute')
+    """
+    found = _DURATION.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise ValueError("not a duration")
+    return int(found[1]), found[2]
+
+
 def _duration_text(value: timedelta) -> str:
-    name, unit = next((name, unit) for name, unit in _UNITS.items() if not value % unit)
+    name, unit = next((name, unit) for name, unit in DURATION_UNITS.items() if not value % unit)
     number = value // unit
     return f"{number} {name}{'s' * (number != 1)}"
 
@@ -491,12 +511,21 @@ def _timestamp(value: Any, name: str) -> datetime | None:
     if value is None or (isinstance(value, int) and value <= -(2**63)):
         return None
     try:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return EPOCH + timedelta(milliseconds=value)
-        if isinstance(value, str):
-            return datetime.fromisoformat(value)
+        return timestamp_of(value)
     except (ValueError, OverflowError):
-        pass
-    raise PatternProcessorError(
-        f"{name} is not a point in time: {value!r:.60}", hint='"2026-01-31T12:00:00Z", or milliseconds since 1970'
-    )
+        raise PatternProcessorError(
+            f"{name} is not a point in time: {value!r:.60}", hint='"2026-01-31T12:00:00Z", or milliseconds since 1970'
+        ) from None
+
+
+def timestamp_of(value: Any) -> datetime:
+    """Parse ISO 8601 or milliseconds since the epoch.
+
+    :raises ValueError: it is not a point in time
+    :raises OverflowError: it is out of range
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return EPOCH + timedelta(milliseconds=value)
+    if isinstance(value, str):
+        return datetime.fromisoformat(value)
+    raise ValueError("not a point in time")

@@ -8,7 +8,9 @@ each distinct condition is evaluated once, for many events at a time, no matter 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +23,8 @@ from asterism.columns.keys import KEY, key_strings
 from asterism.columns.time import NO_TIME, TIME
 from asterism.errors import InvalidEventError
 from asterism.expressions.evaluation import Vectorized
+from asterism.matching.binding import python_mask
+from asterism.patterns.conditions import PythonCondition
 from asterism.rules.binding import NO_KEY, BoundPatternProcessor, BoundProcessor, ProcessorCompiler
 from asterism.rules.condition_index import ConditionIndex
 from asterism.rules.sets import keep
@@ -276,18 +280,23 @@ def _evaluated(events: pa.Table, processors: Sequence[BoundProcessor]) -> tuple[
     """
     union = Vectorized(events.schema)
     numbers: dict[int, int] = {}
+    met, failed = dict[int, Mask](), dict[int, Mask]()
     for one in processors:
         if not isinstance(one, BoundPatternProcessor):
             continue
         for number, source, ranges in zip(one.conditions, one.pattern.bit_sources, one.ranges, strict=True):
-            if ranges is None and number not in numbers:
+            if not isinstance(source, int):
+                if number not in met:
+                    met[number], bad = _called(source, events)
+                    if bad.any():
+                        failed[number] = bad
+            elif ranges is None and number not in numbers:
                 numbers[number] = union.adopt(one.pattern.vectorized, source)
     try:
         values = [mask_of(column) for column in union.evaluate(events)] if numbers else []
-        return {number: values[at] for number, at in numbers.items()}, {}
+        return met | {number: values[at] for number, at in numbers.items()}, failed
     except InvalidEventError:
         pass
-    met, failed = {}, {}
     for number, at in numbers.items():
         met[number], bad = _tolerant(union.alone(at), _HOLDS, events)
         if bad.any():
@@ -304,15 +313,28 @@ def _tolerant(expression: Vectorized, template: str, events: pa.Table) -> tuple[
     (text,) = expression.texts
     tried = f"TRY({template.replace('{}', _without_error(text))})"
     vectorized = Vectorized(expression.schema, [tried], [pa.int32()], expression.sources, expression.costs)
+
+    def evaluate(part: pa.Table) -> tuple[Mask, Mask]:
+        (answers,) = vectorized.evaluate(part)
+        return pc.fill_null(answers, 0).to_numpy() == 1, answers.is_null().to_numpy()
+
+    return _in_parts(evaluate, events)
+
+
+def _called(condition: PythonCondition, events: pa.Table) -> tuple[Mask, Mask]:
+    """As :func:`_tolerant`, for a function."""
+    return _in_parts(lambda part: (python_mask(condition, part), np.zeros(part.num_rows, np.bool_)), events)
+
+
+def _in_parts(evaluate: Callable[[pa.Table], tuple[Mask, Mask]], events: pa.Table) -> tuple[Mask, Mask]:
+    """What *evaluate* returns, in parts if it fails for all events together."""
     met, bad = np.zeros(events.num_rows, np.bool_), np.zeros(events.num_rows, np.bool_)
     remaining = MAX_FAILURES
     todo = [(0, events.num_rows)]
     while todo:
         begin, end = todo.pop()
         try:
-            (answers,) = vectorized.evaluate(events.slice(begin, end - begin))
-            bad[begin:end] = answers.is_null().to_numpy()
-            met[begin:end] = pc.fill_null(answers, 0).to_numpy() == 1
+            met[begin:end], bad[begin:end] = evaluate(events.slice(begin, end - begin))
         except InvalidEventError:  # the error is not caused by the values of a single event
             if end - begin == 1 or not remaining:
                 bad[begin:end] = True
@@ -372,14 +394,19 @@ def _keys(
 
 def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: ProcessorCompiler) -> InvalidEventError:
     """The error for an event for which *number*, as in FAILED, could not be computed."""
-    what, expression = "its key", compiler.key_expressions(one.selector)[0]
+    evaluate: Callable[[pa.Table], Any]
+    what, evaluate = "its key", compiler.key_expressions(one.selector)[0].evaluate
     if number != one.number:
         assert isinstance(one, BoundPatternProcessor), "a clause has no conditions here"
         what = f"a condition of {one.stages_with(number)}"
-        expression = one.pattern.vectorized.alone(one.pattern.bit_sources[one.conditions.index(number)])
+        source = one.pattern.bit_sources[one.conditions.index(number)]
+        if isinstance(source, int):
+            evaluate = one.pattern.vectorized.alone(source).evaluate
+        else:
+            evaluate = partial(python_mask, source)
     shown = event_text(event.to_pylist()[0])
     try:
-        expression.evaluate(event)
+        evaluate(event)
     except InvalidEventError as error:
         return InvalidEventError(
             f"{what} could not be computed", f"{error.message}\n{error.detail}\nevent: {shown}", error.hint

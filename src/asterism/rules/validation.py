@@ -34,6 +34,7 @@ from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.clauses import ANY_TIME
 from asterism.rules.interfaces import without_flag
 from asterism.rules.processor import PatternProcessor, missing_fields
+from asterism.rules.registered_conditions import without_named
 from asterism.text.printable import duration, one_line
 from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of, pointer_part, text_of
 
@@ -314,7 +315,8 @@ def _together(processor: PatternProcessor, schema: pa.Schema | None, semantics: 
     try:
         data = processor.as_data()
         if schema is not None:
-            _compiler(schema, semantics).try_out(replace(data, function=None))
+            assert data.pattern is not None
+            _compiler(schema, semantics).try_out(replace(data, pattern=without_named(data.pattern), function=None))
     except AsterismError as error:
         return [("", "", error)]
     return []
@@ -379,7 +381,8 @@ def _in_the_whole(
         if schema is None:
             compile_pattern(pattern, semantics)
         else:
-            BoundPattern.of_pattern(pattern, schema, semantics)
+            # Only the query knows the conditions that are given by name.
+            BoundPattern.of_pattern(without_named(pattern), schema, semantics)
     except AsterismError as error:
         named = (path for name, path in reading.places.items() if f'"{name}"' in error.message)
         return [(next(named, ""), "", error)]

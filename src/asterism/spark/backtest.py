@@ -39,6 +39,7 @@ from asterism.rules.discovery_status import REFUSED
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.operator import ERRORS, LATE, MATCHES, TIMED_OUT, DynamicCepOperator
 from asterism.rules.processor import MAX_ID, PatternProcessor
+from asterism.rules.registered_conditions import RegisteredCondition
 from asterism.rules.set_store import SingleSetStore
 from asterism.rules.sets import ProcessorSet
 from asterism.spark.keyed_stream import KeyedStream
@@ -147,6 +148,7 @@ def backtest(
     against: Any,
     *,
     functions: Mapping[str, Callable[[pa.Table], pa.Table]],
+    conditions: Mapping[str, RegisteredCondition],
     semantics: Semantics,
     key_groups: int,
     max_partial_matches: int | None,
@@ -164,6 +166,7 @@ def backtest(
         source=store,
         semantics=semantics,
         functions=functions,
+        conditions=conditions,
         disable_on_error=True,
         wants_late=True,
         max_partial_matches=max_partial_matches,

@@ -24,6 +24,7 @@ from asterism.patterns.semantics import Semantics
 from asterism.patterns.warnings import warn
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.operator import MAX_PARTIAL_MATCHES as MAX_OF_A_PROCESSOR
+from asterism.rules.registered_conditions import RegisteredCondition, checked_conditions
 from asterism.spark import RESULTS
 from asterism.spark.backtest import Backtest, backtest
 from asterism.spark.batch import run_sorted
@@ -113,6 +114,7 @@ class CEP:
         *,
         store: str | None = None,
         functions: Mapping[str, Callable[[pa.Table], pa.Table]] | None = None,
+        conditions: Mapping[str, Callable[[pa.Table], Any] | RegisteredCondition] | None = None,
         on_error: str = "fail",
         semantics: Semantics = Semantics.DEFAULT,
         key_groups: int = DEFAULT_KEY_GROUPS,
@@ -127,7 +129,9 @@ class CEP:
         :param store: a folder for the rule sets, accessible to the driver and the executors. Default: a folder in the
             checkpoint.
         :param functions: the functions that processors can refer to, by name. Each takes a table of matches and returns a
-            table with the same number of rows.
+            table with the same number of rows; or with any number, and the column ``match_id``.
+        :param conditions: the conditions that processors can refer to, by name: a function from a table of events to a Boolean
+            array or, with arguments, a :class:`~asterism.RegisteredCondition`
         :param on_error: the behavior if a processor fails. "fail" fails the query; "disable" disables the processor until its
             next version, in the key group where it failed, and adds a row to the output ``errors``. A shadow is always disabled,
             also at the limit below.
@@ -145,7 +149,8 @@ class CEP:
             if not isinstance(value, str) or value not in ("fail", "disable"):
                 raise StreamDefinitionError(f'{name} must be "fail" or "disable", not {shown(value)}')
         return PatternProcessorStream(
-            stream, factory, store, semantics, {} if functions is None else functions, key_groups, on_error == "disable", drain,
+            stream, factory, store, semantics, {} if functions is None else functions,
+            checked_conditions({} if conditions is None else conditions), key_groups, on_error == "disable", drain,
             max_partial_matches, on_limit == "disable",
         )  # fmt: skip
 
@@ -156,6 +161,7 @@ class CEP:
         against: Any = None,
         *,
         functions: Mapping[str, Callable[[pa.Table], pa.Table]] | None = None,
+        conditions: Mapping[str, Callable[[pa.Table], Any] | RegisteredCondition] | None = None,
         semantics: Semantics = Semantics.DEFAULT,
         key_groups: int = DEFAULT_KEY_GROUPS,
         max_partial_matches: int | None = MAX_OF_A_PROCESSOR,
@@ -170,7 +176,7 @@ class CEP:
         :param rules: the rules: a path, the URL of a database or a web server, a discoverer factory, or a list of
             :class:`~asterism.PatternProcessor`
         :param against: the rules to compare with, for example those in force, without their shadows. Rules are compared by id.
-        :param functions, semantics, key_groups, max_partial_matches: as for :meth:`pattern_processors`
+        :param functions, conditions, semantics, key_groups, max_partial_matches: as for :meth:`pattern_processors`
         :param examples: the number of matches that are shown of each rule, up to 1000: of those that were added, and of those
             that were removed
         :raises PatternProcessorError: the rules cannot be read
@@ -181,7 +187,8 @@ class CEP:
         check_key_groups(key_groups)
         expect(StreamDefinitionError, stream, KeyedStream, "the stream must be a KeyedStream", _STREAM)
         return backtest(
-            stream, rules, against, functions={} if functions is None else functions, semantics=semantics,
+            stream, rules, against, functions={} if functions is None else functions,
+            conditions=checked_conditions({} if conditions is None else conditions), semantics=semantics,
             key_groups=key_groups, max_partial_matches=max_partial_matches, examples=examples,
         )  # fmt: skip
 

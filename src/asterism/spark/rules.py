@@ -30,6 +30,7 @@ from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.kill_list import ALWAYS, checked_names
 from asterism.rules.operator import EVENTS, LATE, PROCESSORS, SHADOW, DynamicCepOperator, prepared_set
 from asterism.rules.processor import PatternProcessor, found_at
+from asterism.rules.registered_conditions import RegisteredCondition
 from asterism.rules.set_store import STORE, WAIT, FolderStore, SingleSetStore, wait_for
 from asterism.spark.batch import BATCH_GROUP, copied, sorted_arrival
 from asterism.spark.execution import Sink, check_checkpoint, check_run, run
@@ -59,6 +60,7 @@ class PatternProcessorStream:
     store: str | None
     semantics: Semantics
     functions: Mapping[str, Callable[[pa.Table], pa.Table]]
+    conditions: Mapping[str, RegisteredCondition]
     key_groups: int
     disable_on_error: bool
     drain: bool
@@ -255,6 +257,7 @@ class PatternProcessorStream:
             source=store,
             semantics=self.semantics,
             functions=self.functions,
+            conditions=self.conditions,
             disable_on_error=self.disable_on_error,
             wants_late=LATE in taken,
             wants_shadow=SHADOW in taken,

@@ -27,7 +27,7 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import EVERY_STAGE, PREVIOUS, Scope, aggregate_of, has_aggregate
 from asterism.expressions.parsing import AGGREGATES, conjuncts, parse
 from asterism.expressions.types import aggregate_type, spark_type
-from asterism.matching.binding import python_mask
+from asterism.matching.binding import python_mask, unregistered
 from asterism.matching.python_conditions import moment_of, unknown_stage
 from asterism.patterns.automaton import Both, Either, Guard, Nfa, Not, Test
 from asterism.patterns.conditions import (
@@ -36,6 +36,7 @@ from asterism.patterns.conditions import (
     Event,
     FirstEventCondition,
     IterativeCondition,
+    NamedCondition,
     PythonCondition,
     SqlCondition,
 )
@@ -162,6 +163,8 @@ class Conditions:
             return _ConditionQuestion(text, function=condition)
         if isinstance(condition, FirstEventCondition | AbsentBeforeCondition):
             return _ConditionQuestion(text, of_key=condition)
+        if isinstance(condition, NamedCondition):
+            raise unregistered(condition)
         assert isinstance(condition, SqlCondition)
         pure = [tree for _, tree in parts if not has_aggregate(tree)]
         iterative = [self._with_columns(tree) for _, tree in parts if has_aggregate(tree)]
