@@ -15,6 +15,7 @@ from asterism import Pattern
 from asterism.columns.time import BEFORE_TIME
 from asterism.errors import PatternProcessorError
 from asterism.rules import shares
+from asterism.rules.interfaces import processors_from
 from asterism.rules.operator import CLAUSES_PAGE, ERRORS, LATE, MATCHES, SHADOW, SUPPRESSIONS_PAGE, TIMED_OUT
 from asterism.rules.processor import PatternProcessor, from_text
 from asterism.rules.rule_counts import RuleCounts, VersionCounts
@@ -67,6 +68,13 @@ def test_a_shadow_is_read_and_written() -> None:
     assert PatternProcessor.from_dict({**written, "shadow": None}) == V2.as_data()
     with pytest.raises(PatternProcessorError, match="shadow must be true or false"):
         PatternProcessor.from_dict({**written, "shadow": 1})
+
+
+def test_a_template_cannot_be_a_shadow() -> None:
+    template = {"id": "t", "shadow": True, "parameters": {"x": {"type": "number"}}, "rows": [{"id": "r", "x": 1}]}
+    found = processors_from([{**template, "sql": SQL + " AND x > :x"}])
+    assert [type(one).__name__ for one in found] == ["RefusedProcessor"]
+    assert "a template cannot be a shadow" in str(found[0])
 
 
 def test_to_be_a_shadow_does_not_define_a_version() -> None:
