@@ -65,6 +65,32 @@ def test_files_are_applied(source: str, files: Path) -> None:
     assert done("diff", source, files) == done("diff", files, source) == "no differences\n"
 
 
+def test_shadows_are_applied_promoted_and_removed(source: str, files: Path) -> None:
+    shadow, other = rule("a", 2, shadow=True), rule("a", 3, shadow=True)
+
+    def versions() -> list[tuple[str, int | None, str]]:
+        found = rules_at(source, token=TOKEN).all()
+        return sorted((one.id, one.version or 0, one.state) for one in found if one.state not in ("older", "off"))
+
+    done("apply", written(files, shadow, A, B), source)
+    assert versions() == [("a", 1, "on"), ("a", 2, "shadow"), ("b", 2, "on")]
+    assert done("diff", source, files) == "no differences\n"
+    assert "  shadow of a is not in " in done("apply", written(files, A, B), source)
+    assert done("apply", written(files, A, other, B), source) == "~ shadow of a, version 2 -> 3\n1 changed\n"
+    assert failed("apply", written(files, rule("a", 3), B), source, "--plan", status=1).startswith(
+        "~ a, version 1 -> 3\n"
+    )
+    assert done("apply", files, source, "--prune") == "~ a, version 1 -> 3\n1 changed\n"
+    assert versions() == [("a", 3, "on"), ("b", 2, "on")]
+    done("apply", written(files, rule("a", 4), other, B), source)
+    assert versions() == [("a", 3, "shadow"), ("a", 4, "on"), ("b", 2, "on")]
+    assert "is a shadow" in failed("rollback", source, "a", "--version", "3")
+    assert done("promote", source, "a") == "a version 3 promoted\n"
+    done("apply", written(files, rule("a", 3), rule("a", 5, shadow=True), B), source)
+    assert done("apply", written(files, rule("a", 3), B), source, "--prune") == "- shadow of a, version 5\n1 removed\n"
+    assert versions() == [("a", 3, "on"), ("b", 2, "on")]
+
+
 def test_a_rule_is_switched_off_and_on_by_a_file(source: str, files: Path) -> None:
     done("apply", written(files, A), source)
     for enabled, state in ((False, "off"), (True, "on")):

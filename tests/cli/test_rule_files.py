@@ -75,6 +75,17 @@ def test_explain() -> None:
     assert run("explain", ".#upper").output == Pattern.begin("a").explain() + "\n"
 
 
+def test_a_rule_and_its_shadow() -> None:
+    lines = [
+        f'{{"id": "a", "version": {n}, "shadow": {flag}, "sql": "PATTERN (A{{{n}}}) DEFINE A AS TRUE"}}'
+        for n, flag in ((2, "true"), (1, "false"))
+    ]
+    Path("both.json").write_text(f"[{', '.join(lines)}]")
+    explained = {name: run("explain", f"both.json#{name}").output for name in ("a", "a@1", "a@2")}
+    assert explained["a"] == explained["a@1"] != explained["a@2"]
+    assert run("explain", "both.json#a@3").exit_code == 2
+
+
 def test_trace() -> None:
     options = ["--input", "events.csv", "--time", "ts"]
     result = run("trace", "rules.yaml#brute-force", *options, "--key", "1.1.1.1")

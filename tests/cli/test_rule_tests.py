@@ -62,6 +62,15 @@ def test_a_test_that_fails() -> None:
     )
 
 
+def test_a_shadow_is_tested_as_if_it_were_in_force() -> None:
+    shadow = rule(version=2, shadow=True, tests=[GOOD, WRONG])
+    result = run("test", rules=[rule(version=1, tests=[GOOD]), shadow])
+    assert result.exit_code == 1
+    assert "rules.json: pair@2: <b>wrong</b>: failed\n" in result.output
+    assert "asterism trace 'rules.json#pair@2'" in result.output
+    assert result.output.endswith("2 passed, 1 failed\n")
+
+
 def test_invalid_tests_and_rules() -> None:
     result = run("test", rules=[rule(tests=[{}]), rule(id="bad", version=-1)])
     assert result.exit_code == 1

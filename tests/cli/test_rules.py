@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from asterism.cli.main import main
 from asterism.discovery import FilePatternProcessorDiscovererFactory, SqlPatternProcessorDiscovererFactory
 from asterism.discovery.editing import Addition, rules_at
 from asterism.rules.durable_files import LOCK
-from asterism.rules.interfaces import PatternProcessorDiscovererFactory
+from asterism.rules.interfaces import Discovered, PatternProcessorDiscovererFactory
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.rule_counts import RuleCounts, VersionCounts
 from tests.discovery.kit import Rule, graph, rule, sql_rule, versions
@@ -80,12 +81,16 @@ def new(tmp_path: Path) -> Path:
 
 def in_use(source: str) -> dict[str, int]:
     """What a query finds there."""
+    return versions(found_in(source))
+
+
+def found_in(source: str) -> Sequence[Discovered]:
     factory: PatternProcessorDiscovererFactory = (
         SqlPatternProcessorDiscovererFactory(source)
         if "://" in source
         else FilePatternProcessorDiscovererFactory(source)
     )
-    return versions(factory.create_pattern_processor_discoverer().initial_pattern_processors())
+    return factory.create_pattern_processor_discoverer().initial_pattern_processors()
 
 
 def test_a_rule_from_its_first_version_to_its_end(source: str, new: Path) -> None:
@@ -147,6 +152,60 @@ def test_a_version_is_added_once(source: str, new: Path) -> None:
     output = failed("add", source, written(new, rule("b"), rule("a", 2, pattern=graph("price > 2"))))
     assert "a version 2 already exists with another definition" in output
     assert in_use(source) == {"a": 2}  # b was not added, either
+
+
+def shadows_in(source: str) -> list[tuple[str, int, bool]]:
+    """What a query finds there."""
+    return sorted((one.id, one.version, one.shadow) for one in found_in(source) if isinstance(one, PatternProcessor))
+
+
+def test_a_shadow_is_added_promoted_and_removed(source: str, new: Path) -> None:
+    done("add", source, written(new, rule("a"), rule("a", 2, shadow=True), rule("b")))
+    assert shadows_in(source) == [("a", 1, False), ("a", 2, True), ("b", 1, False)]
+    listed = {(row[0], row[1]): row[2] for row in cells(done("list", source))}
+    assert listed == {("a", "1"): "on", ("a", "2"): "shadow", ("b", "1"): "on"}
+    assert "a version 2: ok, shadow, " in done("validate", source)
+    assert done("promote", source, "a") == "a version 2 promoted\n"
+    assert shadows_in(source) == [("a", 2, False), ("b", 1, False)]
+    assert failed("promote", source, "a") == "Error: 'a' has no shadow\n  Hint: \"shadow\": true, in a version of it\n"
+    assert "there is no processor 'c'" in failed("promote", source, "c")
+    assert done("add", source, written(new, rule("a", 3, shadow=True))) == "shadow of a version 3 added\n"
+    assert "shadow of a version 3 already exists" in done("add", source, new)
+    assert done("remove", source, "a", "--version", "3") == "a version 3 removed\n"
+    assert shadows_in(source) == [("a", 2, False), ("b", 1, False)]
+
+
+def test_a_version_is_added_as_a_shadow_and_then_promoted_by_adding_it(source: str, new: Path) -> None:
+    done("add", source, written(new, rule("a"), rule("a", 2, shadow=True)))
+    assert "version 1 of 'a' is in force, so it cannot be a shadow, too" in failed(
+        "add", source, written(new, rule("a", shadow=True))
+    )
+    other = rule("a", 2, select=["LAST(a.price) AS p"])
+    assert "already exists with another definition" in failed("add", source, written(new, other))
+    done("add", source, written(new, rule("a", 2)))
+    assert shadows_in(source) == [("a", 2, False)]
+    assert done("add", source, written(new, rule("a", 3)), "--shadow") == "shadow of a version 3 added\n"
+    assert shadows_in(source) == [("a", 2, False), ("a", 3, True)]
+    assert done("add", source, new, "--shadow") == "shadow of a version 3 already exists\n"
+
+
+def test_a_rule_is_disabled_and_enabled_with_its_shadow(source: str, new: Path) -> None:
+    done("add", source, written(new, rule("a"), rule("a", 2, shadow=True)))
+    done("disable", source, "a")
+    assert shadows_in(source) == []
+    assert "has no shadow" in failed("promote", source, "a") or "is disabled" in failed("promote", source, "a")
+    done("enable", source, "a", "--version", "2")
+    assert shadows_in(source) == [("a", 2, True)]
+    done("enable", source, "a")
+    assert shadows_in(source) == [("a", 1, False), ("a", 2, True)]
+
+
+def test_a_shadow_without_a_version_in_force_is_promoted(source: str, new: Path) -> None:
+    done("add", source, written(new, rule("a", shadow=True), rule("b", shadow=True)))
+    assert "has no shadow" in failed("promote", source, "a", "a", "c") or shadows_in(source)
+    assert shadows_in(source) == [("a", 1, True), ("b", 1, True)], "all or none"
+    done("promote", source, "a", "b")
+    assert shadows_in(source) == [("a", 1, False), ("b", 1, False)]
 
 
 def test_a_version_gets_other_labels(source: str, new: Path) -> None:
@@ -281,6 +340,29 @@ def test_a_table_keeps_older_versions(table: str, new: Path) -> None:
     done("enable", table, "a", "--version", 1)
     done("remove", table, "a")
     assert rules_at(table).all() == []
+
+
+def test_a_promoted_version_of_a_table_is_the_only_one_in_use(table: str, new: Path) -> None:
+    """Higher versions and other shadows are disabled."""
+    for one in (rule("a"), rule("a", 2, shadow=True), rule("a", 3, shadow=True), rule("a", 5)):
+        done("add", table, written(new, one))
+    assert shadows_in(table) == [("a", 3, True), ("a", 5, False)]
+    done("promote", table, "a")
+    assert shadows_in(table) == [("a", 3, False)]
+    assert [row[2] for row in cells(done("list", table))] == ["older", "off", "on", "off"]
+    done("enable", table, "a")
+    assert shadows_in(table) == [("a", 2, True), ("a", 5, False)]
+
+
+def test_a_table_of_an_earlier_release_has_no_shadows(tmp_path: Path, new: Path) -> None:
+    database = tmp_path / "old.db"
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE pattern_processors (id TEXT, version INTEGER, pattern TEXT, enabled BOOLEAN)")
+    source = f"sqlite:///{database}"
+    done("add", source, written(new, rule("a")))
+    assert shadows_in(source) == [("a", 1, False)]
+    assert "has no column shadow" in failed("add", source, written(new, rule("a", 2, shadow=True)))
+    assert "'a' has no shadow" in failed("promote", source, "a")
 
 
 def test_a_version_below_the_one_in_use_is_not_added(table: str, new: Path) -> None:
@@ -439,6 +521,24 @@ def test_the_same_id_in_two_files_is_shown(twice: Path) -> None:
     assert "a processor needs 'id'" in done("list", twice)
 
 
+def test_a_shadow_in_another_file_is_promoted_where_the_rule_is(tmp_path: Path) -> None:
+    """In two steps, after each of which a query has the promoted version."""
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    first = written(folder / "1.json", rule("a"), rule("b", 2, shadow=True))
+    second = written(folder / "2.json", rule("a", 2, shadow=True), rule("b"))
+    assert {row[2] for row in cells(done("list", folder))} == {"on", "shadow"}
+    assert done("promote", folder, "a", "b") == "a version 2 promoted\nb version 2 promoted\n"
+    assert json.loads(first.read_text()) == {"processors": [rule("a", 2)]}
+    assert json.loads(second.read_text()) == {"processors": [rule("b", 2)]}
+    third = written(folder / "3.json", rule("a", 2, shadow=True), rule("b", 7, shadow=True))
+    assert "version 2 is in force, so it cannot be a shadow, too" in failed("validate", folder, status=1)
+    written(folder / "4.json", rule("b", 8, shadow=True))
+    assert "several shadows have the id 'b'" in failed("promote", folder, "b")
+    assert "two shadows have this id" in failed("validate", folder, status=1)
+    assert third.exists()
+
+
 def test_the_same_id_in_two_files_is_off_in_both(twice: Path) -> None:
     assert done("disable", twice, "x") == "x disabled\n"
     assert in_use(str(twice)) == {"y": 1, "z": 1}
@@ -496,6 +596,36 @@ def test_comments_in_yaml_are_not_lost(tmp_path: Path) -> None:
     done("add", path, written(tmp_path / "new.json", rule("b")))
     assert in_use(str(path)) == {"b": 1}
     assert [line for line in path.read_text().splitlines() if "#" in line] == ["# ours", "# why", "# last"]
+
+
+def test_a_promotion_keeps_comments_in_yaml(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    text = """# Ours
+- id: a  # old
+  version: 1
+  sql: PATTERN (A) DEFINE A AS x > 1
+# To be tried
+- id: a
+  shadow: true  # for now
+  version: 2  # new
+  sql: PATTERN (A) DEFINE A AS x > 2
+- {id: b, version: 1, sql: PATTERN (A) DEFINE A AS x > 3}
+"""
+    path.write_text(text)
+    assert done("promote", path, "a") == "a version 2 promoted\n"
+    assert (
+        path.read_text()
+        == """# Ours
+# To be tried
+- id: a
+  version: 2  # new
+  sql: PATTERN (A) DEFINE A AS x > 2
+- {id: b, version: 1, sql: PATTERN (A) DEFINE A AS x > 3}
+"""
+    )
+    path.write_text("- shadow: true\n  id: a  # first\n  version: 1\n  sql: PATTERN (A) DEFINE A AS x > 1\n")
+    done("promote", path, "a")
+    assert "shadow" not in path.read_text()
 
 
 def test_what_cannot_be_changed_without_losing_comments_is_not(tmp_path: Path) -> None:
@@ -559,6 +689,17 @@ def test_the_status_tells_what_is_in_force(tmp_path: Path) -> None:
     assert "disabled: ab@1: division by zero\n" in shown
     found = json.loads(done("status", tmp_path, "--json"))
     assert [(rule["id"], rule["state"]) for rule in found["rules"]] == [("ab", "disabled"), ("[red]cd[/]", "waiting")]
+    manager.close()
+
+
+def test_the_status_has_shadows(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([ab(1), ab(2, shadow=True)])
+    manager.planned(1, 0)
+    manager.store.write_counts(RuleCounts({("ab", 2): VersionCounts(1, shadow_matches=7)}))
+    shown = done("status", tmp_path)
+    assert "set 1: 1 rules, 1 shadows\n" in shown
+    assert [row[1:3] + row[4:6] for row in cells(shown)] == [["1", "in force", "", ""], ["2", "shadow", "", "7"]]
     manager.close()
 
 

@@ -114,12 +114,13 @@ def row(rule: Rule) -> tuple[object, ...]:
         rule.get("sql"),
         lists[1],
         rule.get("function"),
+        rule.get("shadow", False),
         enabled,
     )
 
 
-INSERT = """INSERT INTO pattern_processors (id, version, timestamp, key, pattern, sql, "select", function, enabled)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+INSERT = """INSERT INTO pattern_processors (id, version, timestamp, key, pattern, sql, "select", function, shadow,
+            enabled) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 
 class SqlitePlace(Place):

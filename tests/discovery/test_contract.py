@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from asterism.errors import AsterismError
+from asterism.rules.interfaces import Discovered
 from asterism.rules.processor import PatternProcessor
-from tests.discovery.kit import INTERVAL, graph, refused, rule, sql_rule, travelled, versions, watching
+from tests.discovery.kit import INTERVAL, Rule, graph, refused, rule, sql_rule, travelled, versions, watching
 from tests.discovery.places import FilePlace, FolderPlace, Place, PostgresqlPlace, SqlitePlace, StorePlace, UrlPlace
 
 
@@ -152,3 +153,24 @@ def test_a_rule_that_is_corrected_in_place_is_seen(place: Place) -> None:
     with watching(discoverer) as manager:
         place.write([rule("a", 2)])
         manager.wait_for({"a": 2})
+
+
+def test_a_rule_has_a_shadow(place: Place) -> None:
+    discoverer = travelled(place.factory())
+    discoverer.initial_pattern_processors()
+    with watching(discoverer) as manager:
+
+        def see(*rules: Rule, expected: list[tuple[str, int, bool]]) -> None:
+            place.write(rules)
+            manager.wait(lambda: manager.updates and slots(manager.last) == expected)
+
+        one, shadow = rule("a"), rule("a", 2, shadow=True)
+        see(one, shadow, expected=[("a", 1, False), ("a", 2, True)])
+        see(one, rule("a", 3, shadow=True, key=["x" * 20_000]), expected=[("a", 1, False)])
+        assert [(wrong.name, wrong.shadow) for wrong in refused(manager.last)] == [("a@3", True)]
+        see(one, shadow, expected=[("a", 1, False), ("a", 2, True)])
+        see(rule("a", 2), expected=[("a", 2, False)])
+
+
+def slots(found: Sequence[Discovered]) -> list[tuple[str, int, bool]]:
+    return sorted((one.id, one.version, one.shadow) for one in found if isinstance(one, PatternProcessor))

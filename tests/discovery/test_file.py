@@ -14,6 +14,7 @@ import pytest
 
 from asterism.discovery import FilePatternProcessorDiscovererFactory, SqlPatternProcessorDiscovererFactory, documents
 from asterism.discovery import file as module
+from asterism.discovery.editing import rules_at
 from asterism.errors import PatternProcessorError
 from asterism.rules.interfaces import PatternProcessorDiscoverer
 from tests.discovery.kit import INTERVAL, Rule, refused, rule, versions, watching
@@ -44,6 +45,26 @@ def test_a_folder_has_json_and_yaml_and_nothing_else(folder: Path) -> None:
     write(folder / "sub" / "rules.json", rule("h"))
     write(folder / "three.yml", rule("d"))
     assert versions(discoverer(folder).initial_pattern_processors()) == {"a": 1, "b": 2, "c": 3, "d": 1}
+
+
+@pytest.mark.parametrize("names", [("1.json", "2.json"), ("2.json", "1.json")])
+def test_a_promotion_in_two_files_is_seen_as_one(tmp_path: Path, names: tuple[str, str]) -> None:
+    """Whenever a query looks, the version is there, so its partial matches stay."""
+    write(tmp_path / names[0], rule("a"))
+    write(tmp_path / names[1], rule("a", 2, shadow=True))
+    one = discoverer(tmp_path)
+    one.initial_pattern_processors()
+    with watching(one) as manager:
+        for version in range(2, 5):
+            assert rules_at(str(tmp_path)).promote(["a"]) == [f"a version {version} promoted"]
+            manager.wait_for({"a": version})
+            manager.wait(lambda: len(manager.last) == 1)
+            seen = [{each.version for each in update} for update in manager.updates]
+            assert all(version in each for each in seen), seen
+            manager.updates.clear()
+            write(tmp_path / names[1], rule("a", version + 1, shadow=True))
+            manager.wait(lambda: manager.updates and len(manager.last) == 2)
+            manager.updates.clear()
 
 
 def test_an_empty_folder_is_an_empty_set(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from asterism.errors import PatternProcessorError
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.coordinator import Coordinator
+from asterism.rules.processor import PatternProcessor
 from asterism.rules.rule_counts import RuleCounts, error_metric, metric
 from asterism.rules.set_store import FolderStore
 from tests.discovery.kit import INTERVAL, Manager, graph, refused, rule, sql_rule, travelled, versions, watching
@@ -187,6 +188,64 @@ def test_a_version_stays_what_it_is(tmp_path: Path) -> None:
         assert client.ask("GET", "/processors/a")[1] == rule("a")
 
 
+def test_a_shadow_has_a_path_of_its_own(tmp_path: Path) -> None:
+    with endpoint(tmp_path) as (client, manager):
+
+        def in_use() -> list[tuple[int, bool]]:
+            return [(one.version, one.shadow) for one in manager.last if isinstance(one, PatternProcessor)]
+
+        client.ask("PUT", "/processors/a", rule("a"))
+        assert client.ask("PUT", "/processors/a", rule("a", 2, shadow=True))[0] == 422
+        assert client.ask("PUT", "/processors/a/shadow", rule("a", 1))[0] == 409
+        assert client.ask("PUT", "/processors/a/shadow", rule("a", 2, shadow=False))[0] == 422
+        assert client.ask("PUT", "/processors/a/shadow", rule("a", 2))[:2] == (201, {"id": "a", "version": 2})
+        assert client.ask("PUT", "/processors/a/shadow", rule("a", 2, key=["price"]))[0] == 409
+        assert client.ask("GET", "/processors/a/shadow")[1] == rule("a", 2, shadow=True)
+        assert client.ask("GET", "/processors/a")[1] == rule("a")
+        manager.wait(lambda: in_use() == [(1, False), (2, True)])
+        assert client.status("DELETE", "/processors/a/shadow") == 204
+        assert [client.status(method, "/processors/a/shadow") for method in ("GET", "DELETE")] == [404, 404]
+        manager.wait(lambda: in_use() == [(1, False)])
+
+
+def test_a_shadow_is_promoted(tmp_path: Path) -> None:
+    with endpoint(tmp_path) as (client, manager):
+
+        def in_use() -> list[tuple[int, bool]]:
+            return [(one.version, one.shadow) for one in manager.last if isinstance(one, PatternProcessor)]
+
+        assert client.status("POST", "/processors/a/promote") == 404
+        client.ask("PUT", "/processors/a", rule("a"))
+        client.ask("PUT", "/processors/a/shadow", rule("a", 2))
+        tag = client.ask("GET", "/processors/a/shadow")[2]["ETag"]
+        assert client.ask("POST", "/processors/a/promote", If_Match='"other"')[0] == 412
+        assert client.ask("POST", "/processors/a/promote", If_Match=tag)[:2] == (
+            200,
+            {"id": "a", "version": 2},
+        )
+        assert client.ask("GET", "/processors")[1] == {"processors": [rule("a", 2)]}
+        manager.wait(lambda: in_use() == [(2, False)])
+        client.ask("PUT", "/processors/a/shadow", rule("a", 3))
+        assert client.ask("PUT", "/processors/a", rule("a", 3))[0] == 200
+        assert client.ask("GET", "/processors")[1] == {"processors": [rule("a", 3)]}
+        client.ask("PUT", "/processors/a/shadow", rule("a", 4, enabled=False))
+        assert client.ask("POST", "/processors/a/promote")[1]["error"]["message"] == "the shadow is disabled"
+        manager.wait(lambda: in_use() == [(3, False)])
+
+
+def test_a_set_is_put_with_shadows(tmp_path: Path) -> None:
+    with endpoint(tmp_path) as (client, _):
+        rules = [rule("a"), rule("a", 2, shadow=True), rule("b", shadow=True), rule("c"), rule("c", shadow=True)]
+        status, body, _ = client.ask("PUT", "/processors", rules)
+        assert (status, body["accepted"], body["accepted_shadows"]) == (207, ["a", "c"], ["a", "b"])
+        assert [(one["id"], one["version"], one["shadow"]) for one in body["refused"]] == [("c", 1, True)]
+        wrong = rule("a", 3, shadow=True, key=["("])
+        status, body, _ = client.ask("PUT", "/processors", [rule("a"), wrong, rule("c")])
+        assert (status, body["removed"], body["removed_shadows"]) == (207, [], ["b"])
+        assert client.ask("GET", "/processors")[1]["processors"] == [rule("a"), rule("a", 2, shadow=True), rule("c")]
+    assert len(RuleSet(tmp_path / "set.json")) == 3
+
+
 def test_labels_and_expires_change_without_a_new_version(tmp_path: Path) -> None:
     first = rule("a", labels={"owner": "ann"}, suppress={"for": "1 hour"})
     changed = first | {"labels": {"owner": "bob"}, "expires": "2030-01-31T12:00:00Z"}
@@ -320,6 +379,7 @@ def test_health_tells_what_the_query_has_refused(tmp_path: Path) -> None:
         coordinator.store.write_counts(counts)
         body = client.ask("GET", "/health")[1]
         assert (body["in_force"], body["disabled"], body["pending"]) == ({"a": 1}, {"a": "no"}, {})
+        assert body["shadow"] == {}
         status = Endpoint(str(discoverer.address), TOKEN).status()
         assert [(rule.id, rule.state, rule.matches) for rule in status.rules] == [
             ("a", "disabled", 3),

@@ -15,7 +15,7 @@ from asterism.discovery import SqlPatternProcessorDiscovererFactory, create_patt
 from asterism.discovery import sql_table as module
 from asterism.discovery.rows import called
 from asterism.errors import PatternProcessorError
-from asterism.rules.interfaces import Discovered, ProcessorRegistry
+from asterism.rules.interfaces import Discovered, ProcessorRegistry, RefusedProcessor
 from asterism.rules.processor import PatternProcessor
 from tests.discovery.kit import INTERVAL, graph, refused, rule, travelled, versions, watching
 from tests.discovery.places import INSERT, SqlitePlace, row
@@ -47,6 +47,18 @@ def test_of_several_versions_the_highest_that_is_enabled_counts(place: SqlitePla
         [rule("a", 1), rule("a", 2), rule("a", 3, enabled=False), rule("b", 10), rule("b", 9), rule("c", enabled=False)]
     )
     assert versions(found_in(place)) == {"a": 2, "b": 10}
+
+
+def test_of_several_shadows_the_highest_that_is_enabled_counts(place: SqlitePlace) -> None:
+    shadows = [rule("a", number, shadow=True, enabled=number != 4) for number in (2, 3, 4)]
+    place.write([rule("a", 1), *shadows, rule("a", 5, enabled=False), rule("b", 1, shadow=True)])
+    found = [(one.id, one.version, one.shadow) for one in found_in(place) if isinstance(one, PatternProcessor)]
+    assert found == [("a", 1, False), ("a", 3, True), ("b", 1, True)]
+    change(place, "UPDATE pattern_processors SET shadow = 'perhaps' WHERE version = 3")
+    wrong = [one for one in found_in(place) if isinstance(one, RefusedProcessor)]
+    assert [(one.id, one.shadow, one.error.message) for one in wrong] == [
+        ("a", None, "shadow must be true or false, not 'perhaps'")
+    ]
 
 
 def test_a_wrong_highest_version_does_not_bring_back_a_lower_one(place: SqlitePlace) -> None:
@@ -200,7 +212,7 @@ def test_too_many_rows_interrupt(place: SqlitePlace, monkeypatch: pytest.MonkeyP
 def test_too_much_text_interrupts(place: SqlitePlace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it is read; what each row has is bounded, too."""
     place.write([rule("a"), rule("b")])
-    length = 2 * (len("a") + len("1") + len(json.dumps(graph())) + len("0") + len("1"))
+    length = 2 * (len("a") + len("1") + len(json.dumps(graph())) + len("0") + len("0") + len("1"))
     monkeypatch.setattr(module, "MAX_TOTAL", length)
     assert len(found_in(place)) == 2
     change(place, """UPDATE pattern_processors SET function = 'f' WHERE id = 'a'""")

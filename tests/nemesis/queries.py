@@ -10,6 +10,7 @@ import json
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
@@ -125,18 +126,19 @@ FAILING = "kind = 'a' AND CAST(CASE WHEN x > 96 THEN kind ELSE '1' END AS INT) =
 
 
 class RulesQuery(Query):
-    """Rules of three keys, with chains of two or three stages, some that fail and some that do not compile."""
+    """Rules of three keys, with chains of two or three stages, some that fail and some that do not compile; and their shadows."""
 
     kind = "rules"
-    outputs = ("matches", "timed_out", "late", "errors")
-    ids = ("matches", "timed_out")
+    outputs = ("matches", "timed_out", "shadow", "late", "errors")
+    ids = ("matches", "timed_out", "shadow")
     has_rules = True
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.rules: dict[str, PatternProcessor] = {}
-        self.versions: dict[str, int] = {}
+        self.versions: dict[tuple[str, int], int] = {}
         self.before: dict[str, PatternProcessor] = {}
+        self.shadows: dict[str, PatternProcessor] = {}
 
     @property
     def rules_file(self) -> Path:
@@ -158,15 +160,30 @@ class RulesQuery(Query):
                 self.rules[name] = self._rule(name, rng, later)
         if not self.rules:
             self.rules["r0"] = self._rule("r0", rng, None)
-        found: list[Any] = [rule.to_dict() for rule in self.rules.values()]
+        self._change_shadows(random.Random(f"{self.seed} shadows {second}"))
+        found: list[Any] = [rule.to_dict() for rule in (*self.rules.values(), *self.shadows.values())]
         if rng.random() < 0.2:
             found.append({"id": "broken", "version": 1, "pattern": {"stages": []}})
         new = self.folder / "rules.new"
         new.write_text(json.dumps(found))
         new.replace(self.rules_file)
 
-    def _rule(self, name: str, rng: random.Random, timestamp: datetime | None) -> PatternProcessor:
-        version = self.versions[name] = self.versions.get(name, 0) + 1
+    def _change_shadows(self, rng: random.Random) -> None:
+        """Publish, change, promote or remove some."""
+        for _ in range(2):
+            name = f"r{rng.randrange(6)}"
+            what = rng.choice(["publish", "publish", "promote", "remove"])
+            if what == "publish":
+                self.shadows[name] = replace(self._rule(name, rng, None, first=1000), shadow=True)
+            elif what == "promote" and name in self.shadows:
+                self.rules[name] = replace(self.shadows.pop(name), shadow=False)
+                self.before.pop(name, None)
+            elif what == "remove":
+                self.shadows.pop(name, None)
+
+    def _rule(self, name: str, rng: random.Random, timestamp: datetime | None, first: int = 1) -> PatternProcessor:
+        version = self.versions.get((name, first), first)
+        self.versions[name, first] = version + 1
         kinds = rng.sample("abcdz", rng.choice([2, 2, 3]))
         pattern = chain(*kinds, strict=rng.random() < 0.2, within=rng.choice([30, 60]))
         if rng.random() < 0.15:

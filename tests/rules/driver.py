@@ -31,6 +31,8 @@ SCHEMA = pa.schema(
 )
 Event = tuple[float | None, str, int, str, float]
 """Second (None: the time is null), user, item, kind, x."""
+Found = tuple[str, int, tuple[str, ...], str]
+"""A match: processor, version, key, kinds and seconds of its events."""
 
 
 def at(second: float) -> datetime:
@@ -117,7 +119,7 @@ class Driver:
                 arrivals.append(Arrival(EVENTS, mine.drop_columns([KEY_HASH])))
             if watermark is not None:
                 arrivals.append(Arrival(EVENTS, None, int(watermark * 1_000_000)))
-            self._call(store, arrivals, Now(BEFORE_TIME, int(processing_time * 1_000_000)))
+            self._call(store, arrivals, Now(BEFORE_TIME, int(processing_time * 1_000_000), number))
         return self
 
     def end(self) -> Driver:
@@ -136,8 +138,11 @@ class Driver:
         self.counts.add("query", self.counts.batch + 1, [reported])
 
     @property
-    def found(self) -> list[tuple[str, int, tuple[str, ...], str]]:
-        """Matches as (processor, version, key, kinds and seconds of the events), sorted."""
+    def found(self) -> list[Found]:
+        """Matches, sorted."""
+        return self.found_in(MATCHES)
+
+    def found_in(self, output: str) -> list[Found]:
         return sorted(
             (
                 row["processor_id"],
@@ -145,7 +150,7 @@ class Driver:
                 tuple(row["key"]),
                 " ".join(f"{e['event']['kind']}{e['event']['ts'].timestamp():g}" for e in row["events"]),
             )
-            for row in self.rows[MATCHES]
+            for row in self.rows[output]
         )
 
 

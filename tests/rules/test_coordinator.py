@@ -33,6 +33,7 @@ from asterism.rules.interfaces import (
     RefusedProcessor,
 )
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.rule_counts import RuleCounts, VersionCounts
 from asterism.rules.set_store import KEPT_FILES, FolderStore
 from asterism.rules.used_versions import UsedVersions
 from tests.kit import SOON, until
@@ -491,3 +492,123 @@ def test_a_status_of_release_0_1_is_read() -> None:
     written = json.loads(Status(state=VALID, last_poll="2026-01-01T00:00:00.000+00:00").to_bytes())
     written["looked"] = written.pop("last_poll")
     assert Status.from_bytes(json.dumps(written).encode()).last_poll == "2026-01-01T00:00:00.000+00:00"
+
+
+# ---------------------------------------------------------------------- shadows
+
+
+def found(manager: Coordinator) -> list[tuple[str, int, bool]]:
+    return [(one.id, one.version, one.shadow) for one in manager.current_pattern_processors()]
+
+
+def test_a_shadow_is_told_apart_from_the_version_in_force(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "asterism.rules.processor")
+    manager = coordinator(tmp_path)
+    for rules in (
+        [version(1), version(2, shadow=True)],
+        [version(1), version(3, shadow=True)],
+        [version(3)],
+        [version(3), version(4, shadow=True)],
+        [version(3)],
+    ):
+        manager.on_pattern_processors_updated(rules)
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
+        "ab added, version - -> 1, accepted",
+        "shadow of ab added, version - -> 2, accepted",
+        "shadow of ab replaced, version 2 -> 3, accepted",
+        "ab promoted, version 1 -> 3, accepted",
+        "shadow of ab added, version - -> 4, accepted",
+        "shadow of ab removed, version 4 -> -, accepted",
+    ]
+
+
+def test_the_status_has_shadows_and_their_states(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1), version(2, shadow=True), version(1, "cd", shadow=True)])
+    assert (manager.status.processors, manager.status.shadows) == ({"ab": 1}, {"ab": 2, "cd": 1})
+    manager.planned(1, 0)
+    manager.store.write_counts(RuleCounts({("ab", 2): VersionCounts(1, shadow_matches=4, partial_matches=1)}))
+
+    def states() -> list[tuple[str, int | None, str, int]]:
+        return [(one.id, one.version, one.state, one.shadow_matches) for one in manager.current_status().rules]
+
+    assert states() == [("ab", 1, "in force", 0), ("ab", 2, "shadow", 4), ("cd", 1, "shadow", 0)]
+    since = manager.current_status().rules[1].since
+    assert Status.from_bytes(manager.current_status().to_bytes()).rules == manager.current_status().rules
+    manager.on_pattern_processors_updated([version(2), version(1, "cd", shadow=True)])
+    assert states()[-1] == ("ab", 2, "pending", 0)
+    manager.planned(2, 1)
+    assert states() == [("ab", 2, "in force", 4), ("cd", 1, "shadow", 0)]
+    assert (manager.current_status().rules[0].since, manager.current_status().rules[0].added) == (since, 1)
+    manager.close()
+    assert coordinator(tmp_path).current_status().shadows == {"cd": 1}
+
+
+def test_a_shadow_waits_for_its_time_and_replaces_another_one(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1), version(2, shadow=True)])
+    manager.planned(1, 0)
+    manager.on_pattern_processors_updated([version(1), version(3, shadow=True, timestamp=at(10))])
+    manager.planned(2, 1)
+    manager.committed(2)
+    assert manager.store.numbers() == [1, 2]
+    for reached, expected in (
+        (9, [(1, "in force"), (2, "shadow"), (3, "waiting")]),
+        (10, [(1, "in force"), (3, "shadow")]),
+    ):
+        manager.store.write_counts(RuleCounts(watermark=reached * 1_000_000))
+        assert [(one.version, one.state) for one in manager.current_status().rules] == expected
+    manager.close()
+
+
+def test_an_invalid_version_leaves_the_shadow_and_the_one_in_force_as_they_are(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1), version(2, shadow=True)])
+    bad = chain("a").where("colour = 1")
+    manager.on_pattern_processors_updated([version(1), processor("ab", 3, bad, shadow=True)])
+    assert found(manager) == [("ab", 1, False), ("ab", 2, True)]
+    assert list(manager.status.refused) == ["ab@3"]
+    [refused] = [one for one in manager.current_status().rules if one.state == "refused"]
+    assert (refused.version, refused.shadow) == (3, True)
+    manager.on_pattern_processors_updated([processor("ab", 4, bad), version(2, shadow=True)])
+    assert sorted(found(manager)) == [("ab", 1, False), ("ab", 2, True)]
+    assert list(manager.status.refused) == ["ab"]
+    manager.on_pattern_processors_updated([RefusedProcessor("ab", PatternProcessorError("no"), shadow=None)])
+    assert found(manager) == [("ab", 1, False), ("ab", 2, True)]
+    manager.on_pattern_processors_updated([RefusedProcessor("ab", PatternProcessorError("no"), 5, shadow=True)])
+    assert found(manager) == [("ab", 2, True)]
+
+
+def test_the_version_in_force_cannot_be_a_shadow_too(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1), version(1, shadow=True)])
+    assert found(manager) == [("ab", 1, False)]
+    assert manager.status.refused["ab@1"].startswith("version 1 is in force, so it cannot be a shadow, too")
+    unidentified = RefusedProcessor("#2", PatternProcessorError("no"), unidentified=True)
+    manager.on_pattern_processors_updated([version(1), version(2, shadow=True)])
+    manager.on_pattern_processors_updated([version(2), unidentified])
+    assert found(manager) == [("ab", 2, False)]
+    manager.on_pattern_processors_updated([processor("ab", 3, chain("a").where("colour = 1")), version(2, shadow=True)])
+    assert found(manager) == [("ab", 2, False)]
+
+
+def test_a_version_keeps_its_definition_when_it_is_promoted(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([version(1), version(2, shadow=True)])
+    manager.on_pattern_processors_updated([processor("ab", 2, chain("a", "c"))])
+    assert "its definition has changed, but its version has not (2)" in manager.status.refused["ab"]
+    assert found(manager) == [("ab", 1, False)]
+
+
+def test_a_shadow_alone_is_killed(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    rules = [version(1), version(2, shadow=True)]
+    manager.on_pattern_processors_updated(rules)
+    kill_list.kill(manager.store, ["ab@2"], "too dear")
+    manager._apply_kill_list()
+    manager.planned(manager.version, 1)
+    states = {one.version: one.state for one in manager.current_status().rules}
+    assert states == {1: "in force", 2: "killed"}
+    manager.on_pattern_processors_updated([version(2)])
+    assert found(manager) == [("ab", 1, False)], "a version that was killed is not promoted"
+    manager.close()

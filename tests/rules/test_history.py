@@ -54,6 +54,26 @@ def test_each_change_is_an_entry(tmp_path: Path) -> None:
     assert found[-2].reason == "too loud"
 
 
+def test_shadows_and_promotions_are_entries(tmp_path: Path) -> None:
+    """Also if the last run ended before it recorded them."""
+    manager = coordinator(tmp_path)
+    bad = processor("ab", 3, chain("a").where("colour = 1"), shadow=True)
+    manager.on_pattern_processors_updated([version(1), version(2, shadow=True)])
+    manager.on_pattern_processors_updated([version(1), bad])
+    manager.store.write_history(1, b"".join((tmp_path / "history/1.jsonl").read_bytes().splitlines(keepends=True)[:1]))
+    again = coordinator(tmp_path)
+    again.on_pattern_processors_updated([version(1), bad])
+    again.on_pattern_processors_updated([version(2, changed_by="ann")])
+    found = list(again.store.history().entries())
+    assert [str(one) for one in found] == [
+        "ab added, version - -> 1, accepted",
+        "shadow of ab version 3 refused",
+        "ab promoted, version 1 -> 2, accepted",
+    ]
+    assert (found[-1].by, found[-1].definition) == ("ann", version(2).as_data().text)
+    assert [HistoryEntry.from_dict(one.to_dict()) for one in found] == found
+
+
 def test_a_refusal_is_an_entry_until_its_reason_changes(tmp_path: Path) -> None:
     """Also after a restart, which checks everything again."""
     bad = processor("bad", 1, chain("a").where("colour = 1"), place="/rules.json", changed_by="bob")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -49,8 +50,23 @@ def test_a_rule_that_fails_is_disabled_until_its_state_ends() -> None:
     assert (counts.errors, counts.disabled, counts.matches, counts.partial_matches) == (1, 1, 1, 0)
     assert counts.error is not None
     assert "division by zero" in counts.error
+    assert len(counts.groups) == 1
+    assert counts.groups[0] in range(8)
+    assert RuleCounts.from_bytes(driver.counts.to_bytes()) == driver.counts
     driver.end()
-    assert (counts.errors, driver.counts.versions["ab", 1].disabled) == (1, 0)
+    counts = driver.counts.versions["ab", 1]
+    assert (counts.errors, counts.disabled, counts.groups) == (1, 0, [])
+
+
+def test_the_number_of_key_groups_that_are_listed_is_bounded() -> None:
+    counts = RuleCounts()
+    name = ("a", 1, 1)
+    counts.add("q", 0, [{error_metric(name, "no", group): 1} for group in range(100)])
+    shown = RuleState("a", 1, IN_FORCE, added=1).counted(counts.versions["a", 1])
+    assert (shown.disabled_groups, shown.groups) == (100, tuple(range(32)))
+    assert RuleState.from_dict(json.loads(json.dumps(shown.to_dict()))) == shown
+    with pytest.raises(ValueError, match="groups has the invalid value"):
+        RuleState.from_dict(shown.to_dict() | {"groups": [1, "2"]})
 
 
 def test_a_version_that_is_added_again_is_not_disabled() -> None:

@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from asterism.columns.time import BEFORE_TIME
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.operator import SHADOW
+from asterism.rules.processor import PatternProcessor, Slot
 from asterism.rules.sets import Entry, ProcessorSet, passed, updated
-from tests.rules.driver import Driver, Event, at, chain, processor
+from tests.rules.driver import Driver, Event, Found, at, chain, processor
 from tests.rules.test_operator import AB, e
 
 SECOND = 1_000_000
@@ -25,10 +26,10 @@ SEARCH = settings(
 )
 
 
-def version(number: int, second: int | None = None, name: str = "ab") -> PatternProcessor:
+def version(number: int, second: int | None = None, name: str = "ab", *, shadow: bool = False) -> PatternProcessor:
     first, last = [("a", "b"), ("b", "c"), ("a", "c"), ("c", "a")][number % 4]
     pattern = chain(first, last)
-    return processor(name, number, pattern, timestamp=None if second is None else at(second))
+    return processor(name, number, pattern, timestamp=None if second is None else at(second), shadow=shadow)
 
 
 V1, V2, V3 = version(1), version(2, 10), version(3, 20)
@@ -157,41 +158,57 @@ def test_key_groups_say_what_is_in_force_until_the_time_of_another() -> None:
 # ---------------------------------------------------------------------- a model
 
 
-@dataclass
+@dataclass(eq=False)
 class Life:
     """A processor from when it comes until it goes."""
 
     processor: PatternProcessor
     since: int
     events: list[Event] = field(default_factory=list)
+    modes: list[tuple[float, bool]] = field(default_factory=list)
+    """From which time on it is a shadow or not."""
+
+    def is_shadow_at(self, second: float) -> bool:
+        return [shadow for time, shadow in self.modes if time < second][-1]
+
+    def is_of(self, new: PatternProcessor) -> bool:
+        return replace(self.processor, shadow=False) == replace(new, shadow=False)
 
 
 @dataclass
 class Model:
-    """The slow twin: for each id who is in force and who waits, and event after event who sees it."""
+    """The slow twin: for each id and for its shadow who is in force and who waits, and event after event who sees it."""
 
     time: float = -1e9
     number: int = 0
-    in_force: dict[str, Life] = field(default_factory=dict)
-    waits: dict[str, Life] = field(default_factory=dict)
+    in_force: dict[Slot, Life] = field(default_factory=dict)
+    waits: dict[Slot, Life] = field(default_factory=dict)
     arrived: list[tuple[Event, int]] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
 
     def announce(self, processors: Sequence[PatternProcessor], number: int) -> None:
         self.number = number
-        ids = {one.id for one in processors}
-        for name in [*self.in_force, *self.waits]:
-            if name not in ids:
-                self.in_force.pop(name, None)
-                self.waits.pop(name, None)
-        for new in processors:
-            waits = self.waits.pop(new.id, None)
-            if new.id in self.in_force and self.in_force[new.id].processor == new:
-                continue
-            life = waits if waits is not None and waits.processor == new else Life(new, number)
-            self.lives.append(life)
-            later = new.timestamp is not None and new.timestamp.timestamp() > self.time
-            (self.waits if later else self.in_force)[new.id] = life
+        before = [*self.in_force.items(), *self.waits.items()]
+        was_in_force = list(self.in_force.values())
+        self.in_force, self.waits = {}, {}
+        used: list[Life] = []
+        for new in sorted(processors, key=lambda one: one.shadow):
+            free = [(slot, life) for slot, life in before if slot[0] == new.id and life not in used]
+            own = [life for slot, life in free if slot == new.slot]
+            in_force = next((life for life in own if life in was_in_force), None)
+            if in_force is not None and in_force.is_of(new):
+                life = in_force
+            else:
+                others = [*own, *(life for slot, life in free if slot != new.slot)]
+                life = next((one for one in others if one is not in_force and one.is_of(new)), Life(new, number))
+            later = life is not in_force and new.timestamp is not None and new.timestamp.timestamp() > self.time
+            (self.waits if later else self.in_force)[new.slot] = life
+            if later and in_force is not None:
+                self.in_force[new.slot] = in_force
+                used.append(in_force)
+            used.append(life)
+            life.modes.append((self.time, new.shadow))
+            self.lives += [] if life in self.lives else [life]
 
     def advance(self, time: float) -> None:
         due = sorted((pair for pair in self.arrived if pair[0][0] <= time), key=lambda pair: pair[0][0])  # type: ignore[operator, arg-type, return-value]
@@ -214,9 +231,13 @@ class Model:
 SCHEDULES = st.one_of(st.none(), st.integers(1, 30))
 CANDIDATES = st.builds(version, st.integers(1, 6), SCHEDULES, st.sampled_from(["p", "q"]))
 SETS = st.lists(CANDIDATES, max_size=2, unique_by=lambda one: one.id)
+FEW = st.builds(
+    version, st.integers(1, 4), st.one_of(st.none(), st.just(12)), st.sampled_from(["p", "q"]), shadow=st.booleans()
+)
+WITH_SHADOWS = st.lists(FEW, max_size=4, unique_by=(lambda one: one.slot, lambda one: (one.id, one.version)))
 STEPS = st.lists(
     st.tuples(
-        st.lists(SETS, max_size=3),  # those that come with a micro-batch
+        st.lists(st.one_of(SETS, WITH_SHADOWS), max_size=3),  # those that come with a micro-batch
         st.lists(
             st.tuples(st.integers(1, 8), st.sampled_from("abc")), max_size=4
         ),  # how far ahead an event is, its kind
@@ -246,11 +267,12 @@ def test_every_version_sees_what_a_simple_model_says(steps: Steps, key_groups: i
             watermark -= passing
     driver.end()
     model.advance(1e9)
-    expected = []
+    expected: dict[bool, list[Found]] = {False: [], True: []}
     for life in model.lives:
         alone = PatternProcessor(life.processor.id, life.processor.version, life.processor.pattern)
-        expected += Driver().batch(life.events, sets=[alone]).end().found
-    assert driver.found == sorted(expected)
+        for found in Driver().batch(life.events, sets=[alone]).end().found:
+            expected[life.is_shadow_at(float(found[3].split()[-1][1:]))].append(found)
+    assert (driver.found, driver.found_in(SHADOW)) == (sorted(expected[False]), sorted(expected[True]))
 
 
 @settings(SEARCH, max_examples=300)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -167,6 +168,20 @@ def test_a_rule_that_fails_or_is_refused_stays_alone(spark: SparkSession) -> Non
     assert sorted(report.refused) == ["column", "good", "malformed"]
     assert row(report, "column")["matches"] is None
     assert row(report, "by user")["removed"] == 1
+
+
+def test_a_shadow_is_compared_with_the_version_in_force(spark: SparkSession) -> None:
+    """In one source, which is tried against itself."""
+    rules = [replace(OTHERS[0], shadow=False), replace(RULES[0], shadow=True), replace(OTHERS[4], shadow=True)]
+    wrong = PatternProcessor("gone", 2, chain("a").where("colour = 1"), shadow=True)
+    report = ran(spark, rules, rules)
+    assert [(one.id, one.new and one.new.version, one.old and one.old.version) for one in report.rules] == [
+        ("by user", 2, 1),
+        ("gone", 1, None),
+    ]
+    [one, _] = report.rules
+    assert (one.new.matches, one.old.matches, one.added) == (2, 1, 1)  # type: ignore[union-attr]
+    assert list(ran(spark, [*rules[:2], wrong], rules).refused) == ["gone"]
 
 
 def test_events_without_a_time_and_without_rules(spark: SparkSession) -> None:

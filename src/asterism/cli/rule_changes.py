@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from asterism.discovery.comparing import RuleDifference
     from asterism.discovery.editing import Addition, KeptRules, Rule
     from asterism.rules.history import HistoryEntry
+    from asterism.rules.processor import Slot
 
 _COLORS = {"+": "green", "-": "red", "~": "yellow", "@": "cyan"}
 
@@ -97,28 +98,30 @@ def apply(files: str, source: str, table: str, plan: bool, prune: bool) -> None:
         kept = rules_of(source, table)
         found = differences(_existing(kept), rules_of(files, table).all())
         # A template is replaced with all its rows.
-        replaced = {one.id for one in additions}
-        stay = [] if prune else [one for one in found if one.new is None and _item_of(one.old) not in replaced]
+        replaced = {one.slot for one in additions}
+        stay = [] if prune else [one for one in found if one.new is None and _slot_of(one.old) not in replaced]
         found = [one for one in found if one not in stay]
-        changed = {_item_of(one.new or one.old) for one in found}
-        removed = {_item_of(one.old) for one in found if one.new is None} - replaced
+        changed = {_slot_of(one.new or one.old) for one in found}
+        removed = {_slot_of(one.old) for one in found if one.new is None} - replaced
         # Also for a plan, so that it fails if the change would.
-        _apply(kept, [one for one in additions if one.id in changed], sorted(removed), plan=plan)
+        _apply(kept, [one for one in additions if one.slot in changed], sorted(removed), plan=plan)
         for one in found:
             _show([str(one)])
             if plan and one.old is not None and one.new is not None:
                 _show(one.lines(), "    ")
         for one in stay:
-            click.echo(f"  {printable(one.id)} is not in {printable(files)} and stays")
+            click.echo(f"  {printable(one.name)} is not in {printable(files)} and stays")
         click.echo(_summary(found, done=not plan))
     if plan and found:
         sys.exit(1)
 
 
-def _item_of(rule: Rule | None) -> str:
-    """The id of a rule, or of its template."""
+def _slot_of(rule: Rule | None) -> Slot:
+    """The id of a rule, or of its template, and whether it is a shadow."""
+    from asterism.rules.interfaces import is_shadow
+
     assert rule is not None
-    return rule.id if rule.template is None else str(rule.template.get("id"))
+    return (rule.id, is_shadow(rule.item) is True) if rule.template is None else (str(rule.template.get("id")), False)
 
 
 def _existing(kept: KeptRules) -> list[Rule]:
@@ -129,7 +132,7 @@ def _existing(kept: KeptRules) -> list[Rule]:
     return kept.all()
 
 
-def _apply(kept: KeptRules, additions: Sequence[Addition], removed: Sequence[str], *, plan: bool) -> None:
+def _apply(kept: KeptRules, additions: Sequence[Addition], removed: Sequence[Slot], *, plan: bool) -> None:
     if additions or removed:
         kept.apply(additions, removed, plan=plan)
 
@@ -149,13 +152,18 @@ def rollback(source: str, table: str, id: str, version: int, checkpoint: str | N
     asterism rules rollback rules.yaml burst --version 3 --history /data/checkpoint
     """
     with errors_explained():
+        from asterism.rules.interfaces import is_shadow
+
         kept = rules_of(source, table)
-        there = kept.all()
-        template = next((rule.template for rule in there if rule.id == id and rule.template is not None), None)
+        there = [rule for rule in kept.all() if rule.id == id]
+        template = next((rule.template for rule in there if rule.template is not None), None)
         if template is not None:
             problem = f"{id!r} is a rule of the template {str(template.get('id'))!r:.220}"
             raise PatternProcessorError(problem, hint="change its row: the earlier values give the earlier version")
-        if any(rule.id == id and rule.version == version for rule in there):
+        found = [rule for rule in there if rule.version == version]
+        if any(is_shadow(rule.item) for rule in found):
+            raise PatternProcessorError(f"version {version} of {id!r} is a shadow", hint="promote it")
+        if found:
             done = kept.enable([id], version)
         else:
             done = kept.add([_earlier(id, version, checkpoint)])
@@ -180,6 +188,7 @@ def _earlier(id: str, version: int, checkpoint: str | None) -> Addition:
     if not found:
         raise PatternProcessorError(f"the history of {checkpoint} does not have {named}")
     item = json.loads(found[-1].definition or "")
+    item.pop("shadow", None)
     return Addition(item, PatternProcessor.from_dict(item))
 
 

@@ -22,7 +22,10 @@ _MAX_IDS = 20
 
 @dataclass(frozen=True, slots=True)
 class RuleInFile:
-    """A rule of a file, or of a folder of such files."""
+    """A rule of a file, or of a folder of such files.
+
+    :param id: its id, which means the version that is not a shadow if there are both; or ``id@version``
+    """
 
     file: Path
     id: str
@@ -38,9 +41,11 @@ class RuleInFile:
         """
         from asterism.discovery.documents import WHOLE
         from asterism.discovery.editing import rules_at
+        from asterism.rules.interfaces import is_shadow
 
         kept = rules_at(str(self.file)).all()
         found = [rule for rule in kept if rule.id == self.id]
+        found = found or [rule for rule in kept if f"{rule.id}@{rule.version}" == self.id]
         if not found:
             unreadable = next((rule.error for rule in kept if rule.id == WHOLE and rule.error is not None), None)
             if unreadable is not None:
@@ -51,11 +56,13 @@ class RuleInFile:
                 f"{self.file} has no rule {self.id!r:.220}", f"Rules: {', '.join([*ids, *more]) or 'none'}"
             )
         if len(found) > 1:
+            found = [rule for rule in found if not is_shadow(rule.item)] or found
+        if len(found) > 1:
             raise StreamDefinitionError(f"{self.file} has {len(found)} rules {self.id!r:.220}")
         return found[0]
 
     def processor(self) -> PatternProcessor:
-        """The rule, without its timestamp.
+        """The rule, without its timestamp, and not as a shadow.
 
         :raises AsterismError: the rule is invalid
         """
@@ -65,7 +72,8 @@ class RuleInFile:
         rule = self.read()
         if rule.error is not None:
             raise rule.error
-        return replace(PatternProcessor.from_dict(without_flag(rule.item)[0]), timestamp=None, expires=None)
+        found = PatternProcessor.from_dict(without_flag(rule.item)[0])
+        return replace(found, timestamp=None, expires=None, shadow=False)
 
 
 class PatternFile(click.ParamType[Path | RuleInFile]):

@@ -50,12 +50,13 @@ def run_tests(source: str, ids: Sequence[str], semantics: str) -> None:
 
 def _run(rule: Rule, semantics: Semantics) -> Counter[str]:
     """Run the tests of a rule and report failures. Returns the numbers of tests, and of rules without tests or with errors."""
-    from asterism.rules.interfaces import without_flag
+    from asterism.rules.interfaces import is_shadow, without_flag
     from asterism.rules.processor import PatternProcessor
     from asterism.rules.rule_tests import read_tests
     from asterism.testing.rule_harness import run_rule_test
 
-    name = f"{printable(rule.where)}: {one_line(rule.id, 200)}"
+    id = f"{rule.id}@{rule.version}" if is_shadow(rule.item) else rule.id
+    name = f"{printable(rule.where)}: {one_line(id, 220)}"
     try:
         if rule.error is not None:
             raise rule.error
@@ -75,6 +76,6 @@ def _run(rule: Rule, semantics: Semantics) -> Counter[str]:
             for line in result.failure:
                 click.echo(f"  {printable(line)}")
     if counts["failed"]:
-        place = f"{printable(rule.where)}#{one_line(rule.id, 200)}"
+        place = f"{printable(rule.where)}#{one_line(id, 220)}"
         click.echo(f"  Hint: asterism trace {place!r} --input EVENTS shows event by event why there is no match")
     return counts

@@ -33,8 +33,15 @@ if TYPE_CHECKING:
     from asterism.rules.validation import CheckedProcessor
 
 
-_STATE_COLORS = {"in force": "green", "waiting": "yellow", "disabled": "red", "killed": "red", "refused": "red"}
-_COLORS = {"on": "green", "off": "yellow", "older": "dim", "wrong": "red"}
+_STATE_COLORS = {
+    "in force": "green",
+    "shadow": "cyan",
+    "waiting": "yellow",
+    "disabled": "red",
+    "killed": "red",
+    "refused": "red",
+}
+_COLORS = {"on": "green", "shadow": "cyan", "off": "yellow", "older": "dim", "wrong": "red"}
 
 
 @click.group()
@@ -71,7 +78,7 @@ def rules_of(source: str, table: str) -> KeptRules:
 @rules.command(name="list")
 @at_source
 def list_(source: str, table: str) -> None:
-    """Show all rules and their states: on, off, wrong, or older versions of others."""
+    """Show all rules and their states: on, shadow, off, wrong, or older versions of others."""
     with errors_explained():
         from rich.table import Table
         from rich.text import Text
@@ -186,8 +193,9 @@ def _show_costs(found: Sequence[Rule], semantics: Semantics) -> None:
         bounds = [cost.bound or "", "" if limit is None else f"maxPartialMatches {limit:,}"]
         bound = ", ".join(filter(None, bounds))
         unbounded += not bound
+        name = f"{rule.id}@{rule.version}" if processor.shadow else rule.id
         table.add_row(
-            Text(one_line(rule.id, 200)), str(cost.states), str(cost.conditions),
+            Text(one_line(name, 220)), str(cost.states), str(cost.conditions),
             Text(one_line(bound or "nothing", 200), "" if bound else "yellow"), f"{cost.seconds * 1000:.0f} ms",
         )  # fmt: skip
     if table.rows:
@@ -227,7 +235,7 @@ def all_good(found: Sequence[Rule], schema: pa.Schema | None, semantics: Semanti
         if checked.processor is None or rule.twice is not None:
             good = False
         else:
-            off = ", off" if rule.state == "off" else ""
+            off = f", {rule.state}" if rule.state in ("off", "shadow") else ""
             tests = len(rule.item.get("tests") or ())
             expires = checked.processor.expires
             until = "" if expires is None else f", expires {expires.isoformat()}"
@@ -282,15 +290,17 @@ def create(source: str, table: str) -> None:
 @rules.command()
 @at_source
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-def add(source: str, table: str, file: str) -> None:
+@click.option("--shadow", is_flag=True, help="Add them as shadows, which run beside the versions in force.")
+def add(source: str, table: str, file: str, shadow: bool) -> None:
     """Add the rules in FILE, all or none: new rules, and new versions of existing ones.
 
     In a file, a new version replaces the existing one. In a database both are kept, and the highest enabled version is in
-    force.
+    force. The same holds for shadows. A rule with the version of its shadow promotes it.
     """
     with errors_explained():
         additions = additions_in(file)
         if additions is not None:
+            additions = [one.as_shadow() for one in additions] if shadow else additions
             for done in rules_of(source, table).add(additions):
                 click.echo(printable(done))
     if additions is None:
@@ -300,16 +310,18 @@ def add(source: str, table: str, file: str) -> None:
 def additions_in(file: str) -> list[Addition] | None:
     """The rules in a file; None, after a message, if one is invalid."""
     from asterism.discovery.editing import Addition
+    from asterism.rules.interfaces import is_shadow
 
     found = rules_of(file, "").all()
     checked = [_checked(rule, None, Semantics.DEFAULT) for rule in found]
-    names = [rule.id for rule in found]
-    counts = Counter(names)
-    for rule, one in zip(found, checked, strict=True):
+    slots = [(rule.id, is_shadow(rule.item) is True) for rule in found]
+    counts = Counter(slots)
+    for rule, one, slot in zip(found, checked, slots, strict=True):
         _tell(rule, one)
-        if counts[rule.id] > 1:
-            click.echo(f"{printable(rule.where)}: {_named(rule)}: {counts[rule.id]} processors have this id")
-    if len(counts) < len(names) or any(one.processor is None for one in checked):
+        if counts[slot] > 1:
+            kind = "shadows" if slot[1] else "processors"
+            click.echo(f"{printable(rule.where)}: {_named(rule)}: {counts[slot]} {kind} have this id")
+    if len(counts) < len(slots) or any(one.processor is None for one in checked):
         return None
     additions: dict[int, Addition] = {}
     for rule, one in zip(found, checked, strict=True):
@@ -328,7 +340,7 @@ _version = click.option("--version", type=int, help="Remove only this version.")
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @_version
 def remove(source: str, table: str, ids: Sequence[str], version: int | None) -> None:
-    """Remove rules, with all their versions. If one of them does not exist, none is removed."""
+    """Remove rules, with all their versions and shadows. If one of them does not exist, none is removed."""
     _change(source, table, ids, lambda kept, ids: kept.remove(ids, version))
 
 
@@ -336,7 +348,7 @@ def remove(source: str, table: str, ids: Sequence[str], version: int | None) -> 
 @at_source
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 def disable(source: str, table: str, ids: Sequence[str]) -> None:
-    """Disable rules: they stay in the source, and queries stop using them."""
+    """Disable rules and their shadows: they stay in the source, and queries stop using them."""
     _change(source, table, ids, lambda kept, ids: kept.disable(ids))
 
 
@@ -345,8 +357,19 @@ def disable(source: str, table: str, ids: Sequence[str]) -> None:
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @click.option("--version", type=int, help="Enable this version; higher versions are disabled.  [default: the highest]")
 def enable(source: str, table: str, ids: Sequence[str], version: int | None) -> None:
-    """Enable rules."""
+    """Enable rules and their shadows."""
     _change(source, table, ids, lambda kept, ids: kept.enable(ids, version))
+
+
+@rules.command()
+@at_source
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+def promote(source: str, table: str, ids: Sequence[str]) -> None:
+    """Replace rules by their shadows. Queries continue the shadows with their partial matches.
+
+    In a database, higher versions and other shadows of the rule are disabled.
+    """
+    _change(source, table, ids, lambda kept, ids: kept.promote(ids))
 
 
 def _change(
@@ -398,14 +421,18 @@ def _show_status(found: Status) -> None:
 
     click.echo(f"{found.state} since {found.since or '-'}" + ("" if found.error is None else f": {found.error}"))
     click.echo(f"last successful poll: {found.last_poll or '-'}, last heartbeat: {found.alive or '-'}")
-    click.echo(f"set {found.version}: {len(found.processors)} rules")
+    shadows = f", {len(found.shadows)} shadows" if found.shadows else ""
+    click.echo(f"set {found.version}: {len(found.processors)} rules{shadows}")
     table = Table()
-    for name in ("id", "version", "state", "since", "matches", "timed out", "errors", "partial", "last match"):
+    more = ["as shadow"] if any(rule.shadow_matches for rule in found.rules) else []
+    for name in ("id", "version", "state", "since", "matches", *more, "timed out", "errors", "partial", "last match"):
         table.add_column(name, overflow="fold")
     for rule in found.rules:
         state = f"{rule.state} in {rule.disabled_groups} key groups" if rule.disabled_groups else rule.state
         since = rule.begins or rule.since
-        counts = [str(count or "") for count in (rule.matches, rule.timed_out, rule.errors, rule.partial_matches)]
+        as_shadow = [rule.shadow_matches] if more else []
+        numbers = (rule.matches, *as_shadow, rule.timed_out, rule.errors, rule.partial_matches)
+        counts = [str(count or "") for count in numbers]
         version = "" if rule.version is None else str(rule.version)
         cells = [rule.id, version, state, since[:19], *counts, rule.last_match[:19]]
         styles = ["", "", _STATE_COLORS.get(rule.state, "")]
@@ -416,7 +443,10 @@ def _show_status(found: Status) -> None:
         click.echo(f"the counts do not include {found.missed} micro-batches")
     for rule in found.rules:
         if rule.state == "disabled":
-            click.echo(f"disabled: {one_line(rule.id, 200)}@{rule.version}: {one_line(rule.reason or '', 1000)}")
+            where = f" in the key groups {', '.join(map(str, rule.groups))}" if rule.groups else ""
+            where += " and others" if rule.groups and len(rule.groups) < rule.disabled_groups else ""
+            name = f"{one_line(rule.id, 200)}@{rule.version}{where}"
+            click.echo(f"disabled: {name}: {one_line(rule.reason or '', 1000)}")
     for what, those in (("refused", found.refused), ("killed", found.killed)):
         for name, reason in those.items():
             click.echo(f"{what}: {one_line(name, 220)}: {one_line(reason, 1000)}")

@@ -25,7 +25,7 @@ from asterism.errors import AsterismError, PatternProcessorError
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.reading import read
 from asterism.rules.clauses import clause_of
-from asterism.rules.interfaces import without_flag
+from asterism.rules.interfaces import is_shadow, without_flag
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.rule_templates import expanded, is_template
 from asterism.rules.validation import CheckedProcessor, Problem, check_processor, summary_of
@@ -309,13 +309,13 @@ class ConsoleRules:
                 raise PatternProcessorError(
                     f"rule {number} ({id!r:.220}): {problem.message}", problem.detail, problem.hint
                 ) from None
-        new = {one.id for one in additions}
+        new = {one.slot for one in additions}
         if len(new) < len(additions):
             raise PatternProcessorError("two rules have the same id")
         with self._lock:
             self._found = (0.0, [])
-            there = dict.fromkeys(map(_stored_id, self._all()))
-            removed = [id for id in there if id not in new]
+            there = dict.fromkeys((_stored_id(rule), is_shadow(rule.item) is True) for rule in self._all())
+            removed = [slot for slot in there if slot not in new]
             if not is_expected():
                 raise ChangedError("the rules have been changed in the meantime", hint="read them again")
             return self._edit(author, lambda kept: kept.apply(additions, removed))

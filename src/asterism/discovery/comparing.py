@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from asterism.discovery.editing import OFF, OLDER, ON, Rule
+from asterism.discovery.editing import OFF, OLDER, ON, SHADOW, Rule
 from asterism.errors import AsterismError
-from asterism.rules.interfaces import without_flag
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.interfaces import is_shadow, without_flag
+from asterism.rules.processor import PatternProcessor, Slot
 from asterism.rules.sets import ProcessorSet
 
 MAX_SHOWN = 10_000
@@ -20,11 +20,19 @@ MAX_SHOWN = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RuleDifference:
-    """A rule that is only in one of two places, or differs."""
+    """A rule that is only in one of two places, or differs.
+
+    :param shadow: whether it is a shadow
+    """
 
     id: str
     old: Rule | None
     new: Rule | None
+    shadow: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"shadow of {self.id}" if self.shadow else self.id
 
     def __str__(self) -> str:
         """
@@ -35,7 +43,7 @@ class RuleDifference:
         versions = dict.fromkeys(
             f"{rule.version}{', off' if rule.state == OFF else ''}" for rule in (self.old, self.new) if rule is not None
         )
-        return f"{sign} {self.id}, version {' -> '.join(versions)}"
+        return f"{sign} {self.name}, version {' -> '.join(versions)}"
 
     def lines(self) -> list[str]:
         """What differs, as a unified diff of the JSON forms."""
@@ -62,28 +70,39 @@ def text_of(rule: Rule | None) -> str:
 
 def differences(old: Iterable[Rule], new: Iterable[Rule]) -> list[RuleDifference]:
     """The rules of *new* that are not in *old* or differ from those, and the rules that are only in *old*. Only the version of
-    a rule that is used is compared, or the highest one if the rule is disabled.
+    a rule that is used is compared, or the highest one if the rule is disabled; and likewise its shadow. A shadow that has become
+    the version in force is no difference of its own.
     """
     before, after = _used(old), _used(new)
+    promoted = {
+        (id, True)
+        for (id, shadow), rule in after.items()
+        if not shadow and _version(before, (id, True)) == rule.version
+    }
     return [
-        RuleDifference(id, before.get(id), after.get(id))
-        for id in [*after, *(id for id in before if id not in after)]
-        if id not in before or id not in after or text_of(before[id]) != text_of(after[id])
+        RuleDifference(slot[0], before.get(slot), after.get(slot), slot[1])
+        for slot in [*after, *(slot for slot in before if slot not in after and slot not in promoted)]
+        if slot not in before or slot not in after or text_of(before[slot]) != text_of(after[slot])
     ]
 
 
-def _used(rules: Iterable[Rule]) -> dict[str, Rule]:
-    found: dict[str, Rule] = {}
+def _version(rules: Mapping[Slot, Rule], slot: Slot) -> int | None:
+    return rules[slot].version if slot in rules else None
+
+
+def _used(rules: Iterable[Rule]) -> dict[Slot, Rule]:
+    found: dict[Slot, Rule] = {}
     for rule in rules:
-        if rule.state != OLDER and (rule.id not in found or _rank(rule) > _rank(found[rule.id])):
-            found[rule.id] = rule
+        slot = rule.id, is_shadow(rule.item) is True
+        if rule.state != OLDER and (slot not in found or _rank(rule) > _rank(found[slot])):
+            found[slot] = rule
     return found
 
 
 def _rank(rule: Rule) -> tuple[bool, int]:
-    return rule.state == ON, -1 if rule.version is None else rule.version
+    return rule.state in (ON, SHADOW), -1 if rule.version is None else rule.version
 
 
 def rules_in_set(found: ProcessorSet, where: str) -> Sequence[Rule]:
     """The rules of a set that a query uses."""
-    return [Rule(one.id, one.version, ON, where, one.to_dict()) for one in found.processors]
+    return [Rule(one.id, one.version, SHADOW if one.shadow else ON, where, one.to_dict()) for one in found.processors]

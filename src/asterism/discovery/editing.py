@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,13 +28,15 @@ from asterism.discovery.url import Endpoint
 from asterism.discovery.yaml_editing import REMOVED, edited
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.durable_files import alone_in, replace_file
-from asterism.rules.interfaces import without_flag
-from asterism.rules.processor import PatternProcessor, timestamp_of
+from asterism.rules.interfaces import is_shadow, promoted_item, without_flag
+from asterism.rules.processor import PatternProcessor, Slot, timestamp_of
 from asterism.rules.rule_templates import ExpandedRule, expanded, is_template, with_decoded_pattern
 from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of
 
-ON, OFF, OLDER, WRONG = "on", "off", "older", "wrong"
-"""Enabled; disabled; lower than an enabled version; undetermined."""
+ON, SHADOW, OFF, OLDER, WRONG = "on", "shadow", "off", "older", "wrong"
+"""Enabled; enabled as a shadow; disabled; lower than an enabled version; undetermined."""
+PAUSE = 0.2
+"""Seconds between the changes of two files of a folder; a reader of the folder does not need as long to read the files."""
 
 Locate = Callable[[str], tuple[int, int]]
 """Maps a JSON pointer, relative to a rule, to a line and column."""
@@ -65,7 +68,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """A checked rule, or template, that is to be added.
+    """A checked rule, or template, that is to be added. A rule with the version of its shadow replaces both.
 
     :param processor: None for a template
     """
@@ -82,7 +85,23 @@ class Addition:
         return self.item.get("version")
 
     def __str__(self) -> str:
-        return f"template {self.id}" if self.processor is None else f"{self.id} version {self.version}"
+        if self.processor is None:
+            return f"template {self.id}"
+        return _named(self.id, self.processor.version, shadow=self.shadow)
+
+    @property
+    def shadow(self) -> bool:
+        return is_shadow(self.item) is True
+
+    @property
+    def slot(self) -> Slot:
+        return self.id, self.shadow
+
+    def as_shadow(self) -> Addition:
+        """:raises PatternProcessorError: it is a template"""
+        if self.processor is None:
+            raise PatternProcessorError(f"{self} cannot be a shadow")
+        return Addition({**self.item, "shadow": True}, replace(self.processor, shadow=True))
 
     @property
     def enabled(self) -> bool:
@@ -90,7 +109,7 @@ class Addition:
 
     def is_there(self, item: Any, enabled: bool) -> bool:
         """Whether *item*, which has the same version, is this rule. It may be replaced if it cannot be used, or if its labels,
-        *expires* or *enabled* differ.
+        *expires*, *shadow* or *enabled* differ.
 
         :raises PatternProcessorError: it is another rule
         """
@@ -108,6 +127,11 @@ class Addition:
             )
         return there == self.processor and enabled == self.enabled
 
+    def in_force(self) -> PatternProcessorError:
+        """The error if its version is in force, and it is a shadow."""
+        problem = f"version {self.version} of {self.id!r} is in force, so it cannot be a shadow, too"
+        return PatternProcessorError(problem, hint="raise the version")
+
 
 def _meaning(template: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a template that are not the default, so that a table and a file can be compared."""
@@ -116,8 +140,8 @@ def _meaning(template: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class KeptRules(ABC):
-    """A place where rules are stored. Methods with several rules, whose ids must be distinct, change all rules or none, and
-    return messages about what was done.
+    """A place where rules are stored. Methods with several rules, which must be distinct, change all rules or none, and return
+    messages about what was done.
 
     All methods raise :class:`~asterism.errors.PatternProcessorError` if the place cannot be read or written, or if there is
     no such rule.
@@ -130,8 +154,8 @@ class KeptRules(ABC):
         return self.apply(additions, [])
 
     @abstractmethod
-    def apply(self, additions: Sequence[Addition], removed: Sequence[str], *, plan: bool = False) -> list[str]:
-        """Add rules, and remove those with the ids *removed*.
+    def apply(self, additions: Sequence[Addition], removed: Sequence[Slot], *, plan: bool = False) -> list[str]:
+        """Add rules, and remove those that *removed* names by id and shadow.
 
         :param plan: change nothing, but raise the errors that the change would raise
         """
@@ -145,7 +169,11 @@ class KeptRules(ABC):
 
     @abstractmethod
     def enable(self, ids: Sequence[str], version: int | None = None) -> list[str]:
-        """Use the highest version of each rule, or *version* and none above it."""
+        """Use the highest version of each rule and its highest shadow, or *version* and none above it."""
+
+    @abstractmethod
+    def promote(self, ids: Sequence[str]) -> list[str]:
+        """Replace rules by their shadows, which queries continue with their partial matches."""
 
 
 def rules_at(source: str, table: str = TABLE, *, token: str | None = None, by: str | None = None) -> KeptRules:
@@ -165,6 +193,36 @@ def rules_at(source: str, table: str = TABLE, *, token: str | None = None, by: s
 
 def _removed(id: str, version: int | None) -> str:
     return f"{id} removed" if version is None else f"{id} version {version} removed"
+
+
+def _removed_slots(slots: Iterable[Slot]) -> list[str]:
+    return [_removed(f"shadow of {id}" if shadow else id, None) for id, shadow in slots]
+
+
+def _named(id: str, version: int, *, shadow: bool) -> str:
+    return f"shadow of {id} version {version}" if shadow else f"{id} version {version}"
+
+
+def _promoted(id: str, version: int) -> str:
+    return f"{id} version {version} promoted"
+
+
+def _kind(*, shadow: bool) -> str:
+    return "shadows" if shadow else "processors"
+
+
+def _shadows_last(additions: Sequence[Addition]) -> list[Addition]:
+    """A version becomes a shadow after another one has replaced it."""
+    return sorted(additions, key=lambda new: new.shadow)
+
+
+def _without_shadow(id: str) -> PatternProcessorError:
+    return PatternProcessorError(f"{id!r} has no shadow", hint='"shadow": true, in a version of it')
+
+
+def _shown(found: Iterable[Rule]) -> list[Rule]:
+    """The rules with the state of shadows."""
+    return [replace(one, state=SHADOW) if one.state == ON and is_shadow(one.item) else one for one in found]
 
 
 def _unknown(id: str, version: int | None, template: str | None = None) -> PatternProcessorError:
@@ -190,7 +248,7 @@ class _EditedItems:
 
 
 class _ItemRules(KeptRules):
-    """Rules as the items of documents. A document has one version of a rule that is enabled."""
+    """Rules as the items of documents. A document has one version of a rule that is enabled, and one shadow."""
 
     @abstractmethod
     def _documents(self) -> AbstractContextManager[Sequence[_EditedItems]]:
@@ -203,22 +261,30 @@ class _ItemRules(KeptRules):
         :param plan: do not write it
         """
 
-    def apply(self, additions: Sequence[Addition], removed: Sequence[str], *, plan: bool = False) -> list[str]:
+    def apply(self, additions: Sequence[Addition], removed: Sequence[Slot], *, plan: bool = False) -> list[str]:
         with self._document(plan=plan) as document:
-            done = [self._add(document, new) for new in additions]
-            for id in removed:
+            done = [self._add(document, new) for new in _shadows_last(additions)]
+            for id, shadow in removed:
                 for one in _find([document], id):
-                    document.items[one.at] = REMOVED
-        return [*done, *(_removed(id, None) for id in removed)]
+                    if one.shadow == shadow:
+                        document.items[one.at] = REMOVED
+        return [*done, *_removed_slots(removed)]
 
     def _add(self, document: _EditedItems, new: Addition) -> str:
         items = document.items
-        there = [n for n, item in enumerate(items) if _id_of(item) == new.id]
+        same = [n for n, item in enumerate(items) if _id_of(item) == new.id]
+        there = [n for n in same if (is_shadow(items[n]) is True) == new.shadow]
         if len(there) > 1:
             raise PatternProcessorError(
-                f"{document.where} has {len(there)} processors with the id {new.id!r}",
+                f"{document.where} has {len(there)} {_kind(shadow=new.shadow)} with the id {new.id!r}",
                 hint="remove all but one",
             )
+        others = [n for n in same if n not in there and items[n].get("version") == new.version]
+        for other in others if new.processor is not None else []:
+            new.is_there(items[other], enabled=True)
+            if new.shadow:
+                raise new.in_force()
+            items[other] = REMOVED  # it is promoted
         if not there:
             items.append(new.item)
             return f"{new} added"
@@ -227,9 +293,9 @@ class _ItemRules(KeptRules):
         if version == new.version and new.is_there(items[at], items[at].get("enabled") is not False):
             if new.item.get("tests") == items[at].get("tests"):
                 return f"{new} already exists"
-            others = {name: value for name, value in items[at].items() if name != "tests"}
+            fields = {name: value for name, value in items[at].items() if name != "tests"}
             tests = {"tests": new.item["tests"]} if "tests" in new.item else {}
-            items[at] = {**others, **tests}
+            items[at] = {**fields, **tests}
             return f"{new}: tests changed"
         items[at] = new.item
         return f"{new} added, in place of " + ("another" if version is None else f"version {version}")
@@ -249,19 +315,34 @@ class _ItemRules(KeptRules):
 
     def enable(self, ids: Sequence[str], version: int | None = None) -> list[str]:
         with self._documents() as documents:
-            for one in [self._to_enable(documents, id, version) for id in ids]:
+            for one in [one for id in ids for one in self._to_enable(documents, id, version)]:
                 one.enable(True)
         return [f"{id} enabled" for id in ids]
 
     @staticmethod
-    def _to_enable(documents: Sequence[_EditedItems], id: str, version: int | None) -> _EditedItem:
-        chosen, *others = _find(documents, id, version)
-        others += [one for one in _find(documents, id) if not one.is_(version) and one.item.get("enabled") is not False]
-        if others:
-            where = ", ".join(dict.fromkeys(one.document.where for one in (chosen, *others)))
-            hint = "disable them and enable one with --version, or remove all but one"
-            raise PatternProcessorError(f"several processors have the id {id!r}", f"They are in {where}.", hint)
+    def _to_enable(documents: Sequence[_EditedItems], id: str, version: int | None) -> list[_EditedItem]:
+        """The rule, its shadow, or both."""
+        found, every = _find(documents, id, version), _find(documents, id)
+        chosen: list[_EditedItem] = []
+        for shadow in (False, True):
+            mine = [one for one in found if one.shadow == shadow]
+            if not mine:
+                continue
+            enabled = [one for one in every if one.shadow == shadow and one.item.get("enabled") is not False]
+            others = [*mine[1:], *(one for one in enabled if not one.is_(version))]
+            if others:
+                hint = "disable them and enable one with --version, or remove all but one"
+                raise _several(id, [mine[0], *others], hint, shadow=shadow)
+            chosen.append(mine[0])
         return chosen
+
+    def promote(self, ids: Sequence[str]) -> list[str]:
+        with self._documents() as documents:
+            promotions = [_Promotion.of(documents, id) for id in ids]
+            for one in promotions:
+                one.promote()
+                one.remove_shadow()
+        return [_promoted(one.id, one.version) for one in promotions]
 
 
 class _EditedItem(NamedTuple):
@@ -272,12 +353,65 @@ class _EditedItem(NamedTuple):
     def item(self) -> Any:
         return self.document.items[self.at]
 
+    @property
+    def shadow(self) -> bool:
+        return is_shadow(self.item) is True
+
     def is_(self, version: int | None) -> bool:
         return version is None or self.item.get("version") == version
 
+    def put(self, item: Any) -> None:
+        self.document.items[self.at] = item
+
     def enable(self, enabled: bool) -> None:
         if self.item.get("enabled", True) is not enabled:
-            self.document.items[self.at] = {**self.item, "enabled": enabled}
+            self.put({**self.item, "enabled": enabled})
+
+
+@dataclass(frozen=True, slots=True)
+class _Promotion:
+    """A shadow and the rule that it replaces, or None if there is none."""
+
+    id: str
+    version: int
+    shadow: _EditedItem
+    in_force: _EditedItem | None
+
+    @classmethod
+    def of(cls, documents: Sequence[_EditedItems], id: str) -> _Promotion:
+        """:raises PatternProcessorError: there is no shadow that can be promoted"""
+        found = _find(documents, id)
+        shadows, others = ([one for one in found if one.shadow == shadow] for shadow in (True, False))
+        if not shadows:
+            raise _without_shadow(id)
+        for those in (shadows, others):
+            if len(those) > 1:
+                raise _several(id, those, "remove all but one", shadow=those is shadows)
+        return cls(id, promoted_item(shadows[0].item)["version"], shadows[0], others[0] if others else None)
+
+    @property
+    def in_two_documents(self) -> bool:
+        return self.in_force is not None and self.in_force.document is not self.shadow.document
+
+    def promote(self) -> None:
+        """Put the promoted version where the rule is, if that is another document, and otherwise where the shadow is."""
+        item = promoted_item(self.shadow.item)
+        if self.in_force is None:
+            self.shadow.put(item)
+        elif self.in_two_documents:
+            self.in_force.put(item)
+        else:
+            self.shadow.put(item)
+            self.in_force.put(REMOVED)
+
+    def remove_shadow(self) -> None:
+        if self.in_two_documents:
+            self.shadow.put(REMOVED)
+
+
+def _several(id: str, found: Sequence[_EditedItem], hint: str, *, shadow: bool) -> PatternProcessorError:
+    where = ", ".join(dict.fromkeys(one.document.where for one in found))
+    return PatternProcessorError(f"several {_kind(shadow=shadow)} have the id {id!r}", f"They are in {where}.", hint)
 
 
 def _are_same(before: Sequence[Any], after: Sequence[Any]) -> bool:
@@ -330,16 +464,23 @@ def _place_below(document: Document, pointer: str, rest: str) -> tuple[int, int]
 
 
 def _first_of_each(rules: Iterable[Rule]) -> list[Rule]:
-    """Mark all but the first of several enabled rules with the same id."""
+    """Mark all but the first of several enabled rules with the same id, and of several shadows."""
     found: list[Rule] = []
-    first: dict[str, Rule] = {}
+    first: dict[Slot, Rule] = {}
     for rule in rules:
-        other = first.setdefault(rule.id, rule) if rule.state == ON and _id_of(rule.item) == rule.id else rule
+        counts, shadow = rule.state == ON and _id_of(rule.item) == rule.id, is_shadow(rule.item) is True
+        other = first.setdefault((rule.id, shadow), rule) if counts else rule
         if other is not rule:
             where = "" if other.where == rule.where else f", the other is in {other.where}"
-            rule = replace(rule, state=WRONG, twice=f"two processors have this id{where}")
+            rule = replace(rule, state=WRONG, twice=f"two {_kind(shadow=shadow)} have this id{where}")
         found.append(rule)
-    return found
+    in_force = {(id, rule.version) for (id, shadow), rule in first.items() if not shadow}
+    return [
+        replace(rule, state=WRONG, twice=f"version {rule.version} is in force, so it cannot be a shadow, too")
+        if rule.state == ON and is_shadow(rule.item) and (rule.id, rule.version) in in_force
+        else rule
+        for rule in found
+    ]
 
 
 def _id_of(item: Any) -> Any:
@@ -356,7 +497,8 @@ class FileRules(_ItemRules):
         self.path = path
 
     def all(self) -> list[Rule]:
-        return _first_of_each(rule for path in paths_at(self.path) for rule in _rules_at(path, alone=path == self.path))
+        rules = (rule for path in paths_at(self.path) for rule in _rules_at(path, alone=path == self.path))
+        return _shown(_first_of_each(rules))
 
     @contextmanager
     def _document(self, *, plan: bool) -> Iterator[_EditedItems]:
@@ -376,6 +518,25 @@ class FileRules(_ItemRules):
             files = [_EditedFile.at(path) for path in paths_at(self.path)]
             yield files
             _write(files)
+
+    def promote(self, ids: Sequence[str]) -> list[str]:
+        with alone_in(self._folder()):
+            files = [_EditedFile.at(path) for path in paths_at(self.path)]
+            promotions = [_Promotion.of(files, id) for id in ids]
+            for one in promotions:
+                one.promote()
+            contents = [_contents(files)]
+            for one in promotions:
+                one.remove_shadow()
+            if any(one.in_two_documents for one in promotions):
+                contents.append(_contents(files))
+            # A shadow of the version in force has no effect, so shadows in other files can be removed later. Because of the
+            # pause, no reader sees the last change without the first.
+            for number, changed in enumerate(contents):
+                time.sleep(PAUSE if number else 0)
+                for file, content in changed:
+                    replace_file(file.path, content)
+        return [_promoted(one.id, one.version) for one in promotions]
 
     def _folder(self) -> Path:
         """The folder in which files are changed."""
@@ -422,9 +583,16 @@ class _EditedFile(_EditedItems):
 
 def _write(files: Sequence[_EditedFile]) -> None:
     """Write all files, or none if comments would be lost in one of them."""
-    for file, content in [(file, file.content()) for file in files]:
-        if content is not None:
-            replace_file(file.path, content)
+    for file, content in _contents(files):
+        replace_file(file.path, content)
+
+
+def _contents(files: Sequence[_EditedFile]) -> list[tuple[_EditedFile, bytes]]:
+    """The files that have changed, with their new contents.
+
+    :raises PatternProcessorError: comments would be lost in one of them
+    """
+    return [(file, content) for file in files if (content := file.content()) is not None]
 
 
 def _rules_at(path: Path, *, alone: bool) -> Iterator[Rule]:
@@ -471,7 +639,7 @@ class HttpRules(_ItemRules):
         self.endpoint = endpoint
 
     def all(self) -> list[Rule]:
-        return list(_rules_in(self._read()[0], self.endpoint.shown))
+        return _shown(_rules_in(self._read()[0], self.endpoint.shown))
 
     @contextmanager
     def _documents(self) -> Iterator[Sequence[_EditedItems]]:
@@ -518,7 +686,7 @@ class _Target:
 
     def insert(self, values: Mapping[str, Any]) -> None:
         """Insert *values*, by the column names used here. A column may be missing if its value is the default."""
-        usual = {"timed_out": False, "enabled": True}
+        usual = {"timed_out": False, "shadow": False, "enabled": True}
         wanted = {name: v for name, v in values.items() if name in self.form.names or v != usual.get(name)}
         columns = {name: self.column(name) for name in wanted}
         self.connection.execute(
@@ -529,12 +697,16 @@ class _Target:
         """The value that tells who changes a row, if the table has a column for it."""
         return {"changed_by": by} if "changed_by" in self.form.names else {}
 
-    def enable(self, enabled: bool, by: str | None, *where: sa.ColumnElement[bool]) -> int:
-        values = {"enabled": enabled, **self.changed(by)}
+    def set_flag(self, name: str, value: bool, by: str | None, *where: sa.ColumnElement[bool]) -> int:
+        values = {name: value, **self.changed(by)}
         columns = {name: self.column(name) for name in values}
         change = self.table.update().where(*where)
         change = change.values({columns[name].name: _stored(value, columns[name]) for name, value in values.items()})
         return self.connection.execute(change).rowcount
+
+    def disable(self, id: str, versions: Sequence[int], by: str | None) -> None:
+        if versions:
+            self.set_flag("enabled", False, by, self.is_rule(id), self.column("version").in_(versions))
 
 
 class SqlRules(KeptRules):
@@ -553,22 +725,25 @@ class SqlRules(KeptRules):
         finally:
             self.database.close()
         found = [self._called(row) for row in rows] if form.is_flip else list(self._rules(rows, parameters))
-        highest: dict[str, int] = defaultdict(lambda: -1)
-        for rule in found:
+        slots = [(rule.id, is_shadow(rule.item) is True) for rule in found]
+        highest: dict[Slot, int] = defaultdict(lambda: -1)
+        for rule, slot in zip(found, slots, strict=True):
             if rule.state == ON and rule.version is not None:
-                highest[rule.id] = max(highest[rule.id], rule.version)
-        older = (
-            rule.template is None and rule.version is not None and rule.version < highest[rule.id] for rule in found
-        )
-        found = [replace(rule, state=OLDER) if old else rule for rule, old in zip(found, older, strict=True)]
-        often = Counter(rule.id for rule in found if rule.state == ON and rule.call is None)
+                highest[slot] = max(highest[slot], rule.version)
         found = [
-            replace(rule, state=WRONG, twice=f"{often[rule.id]} rows have this version")
-            if rule.state == ON and often[rule.id] > 1
+            replace(rule, state=OLDER)
+            if rule.template is None and rule.version is not None and rule.version < highest[slot]
             else rule
-            for rule in found
+            for rule, slot in zip(found, slots, strict=True)
         ]
-        return sorted(found, key=lambda rule: (rule.id, -1 if rule.version is None else rule.version))
+        often = Counter(slot for rule, slot in zip(found, slots, strict=True) if rule.state == ON and rule.call is None)
+        found = [
+            replace(rule, state=WRONG, twice=f"{often[slot]} rows have this version")
+            if rule.state == ON and often[slot] > 1
+            else rule
+            for rule, slot in zip(found, slots, strict=True)
+        ]
+        return sorted(_shown(found), key=lambda rule: (rule.id, -1 if rule.version is None else rule.version))
 
     def _rules(self, rows: Sequence[Row], parameters: Mapping[str | None, Sequence[Row]] | None) -> Iterator[Rule]:
         templates: dict[str, list[Rule]] = defaultdict(list)
@@ -600,14 +775,19 @@ class SqlRules(KeptRules):
         except PatternProcessorError as error:
             return replace(rule, error=error)
 
-    def apply(self, additions: Sequence[Addition], removed: Sequence[str], *, plan: bool = False) -> list[str]:
+    def apply(self, additions: Sequence[Addition], removed: Sequence[Slot], *, plan: bool = False) -> list[str]:
         with self._target() as target:
-            done = [self._add(target, new) for new in additions]
-            for id in removed:
-                self._remove(target, id)
+            done = [self._add(target, new) for new in _shadows_last(additions)]
+            for id, shadow in removed:
+                versions = _versions(target.versions(id), shadow=shadow)
+                if not versions:
+                    raise _unknown(id, None)
+                target.connection.execute(
+                    target.table.delete().where(target.is_rule(id), target.column("version").in_(versions))
+                )
             if plan:
                 target.connection.rollback()
-        return [*done, *(_removed(id, None) for id in removed)]
+        return [*done, *_removed_slots(removed)]
 
     def _add(self, target: _Target, new: Addition) -> str:
         id, version = new.id, new.version
@@ -617,10 +797,14 @@ class SqlRules(KeptRules):
         if version in there:
             if new.is_there(item_of(there[version]), flag(there[version], "enabled", default=True)):
                 return f"{new} already exists"
+            if new.shadow and version == max(_enabled(there, shadow=False), default=None):
+                raise new.in_force()
             target.connection.execute(
                 target.table.delete().where(target.is_rule(id), target.column("version") == version)
             )
-        higher = [v for v, row in there.items() if v > version and flag(row, "enabled", default=True)]
+            if not new.shadow and version in _versions(there, shadow=True):  # it is promoted
+                target.disable(id, [number for number in _enabled(there, shadow=True) if number != version], self.by)
+        higher = [v for v in _enabled(there, shadow=new.shadow) if v > version]
         if higher:
             problem = f"{new} would not be used, because version {max(higher)} exists"
             raise PatternProcessorError(problem, hint="raise the version")
@@ -643,6 +827,7 @@ class SqlRules(KeptRules):
                 "max_partial_matches": _in_column(new, "maxPartialMatches"),
                 "suppress": item.get("suppress"),
                 "expires": times["expires"],
+                "shadow": new.shadow,
                 "labels": item.get("labels") or None,
                 "parameters": item.get("parameters"),
                 "rows": item.get("rows"),
@@ -668,24 +853,46 @@ class SqlRules(KeptRules):
         with self._target() as target:
             for id in ids:
                 # All versions are disabled, because otherwise a lower one would come into use.
-                if target.enable(False, self.by, target.is_rule(id)) == 0:
+                if target.set_flag("enabled", False, self.by, target.is_rule(id)) == 0:
                     raise _unknown(id, None)
         return [f"{id} disabled" for id in ids]
 
     def enable(self, ids: Sequence[str], version: int | None = None) -> list[str]:
         with self._target() as target:
-            chosen = [self._enable(target, id, version) for id in ids]
-        return [f"{id} version {number} enabled" for id, number in zip(ids, chosen, strict=True)]
+            return [f"{name} enabled" for id in ids for name in self._enable(target, id, version)]
 
-    def _enable(self, target: _Target, id: str, version: int | None) -> int:
-        versions = target.versions(id)
-        chosen = max(versions, default=-1) if version is None else version
-        if chosen not in versions:
+    def _enable(self, target: _Target, id: str, version: int | None) -> list[str]:
+        rows = target.versions(id)
+        done: list[str] = []
+        for shadow in (False, True):
+            versions = _versions(rows, shadow=shadow)
+            wanted = max(versions, default=None) if version is None else version
+            if wanted is None or wanted not in versions:
+                continue
+            target.set_flag("enabled", True, self.by, target.is_rule(id), target.column("version") == wanted)
+            target.disable(id, [number for number in versions if number > wanted], self.by)
+            done.append(_named(id, wanted, shadow=shadow))
+        if not done:
             raise _unknown(id, version)
-        target.enable(True, self.by, target.is_rule(id), target.column("version") == chosen)
-        if chosen < max(versions):
-            target.enable(False, self.by, target.is_rule(id), target.column("version") > chosen)
-        return chosen
+        return done
+
+    def promote(self, ids: Sequence[str]) -> list[str]:
+        with self._target() as target:
+            return [_promoted(id, self._promote(target, id)) for id in ids]
+
+    def _promote(self, target: _Target, id: str) -> int:
+        rows = target.versions(id)
+        if not rows:
+            raise _unknown(id, None)
+        shadows = _enabled(rows, shadow=True)
+        if not shadows:
+            raise _without_shadow(id)
+        version = max(shadows)
+        target.set_flag("shadow", False, self.by, target.is_rule(id), target.column("version") == version)
+        # Otherwise another version would be in force, or another shadow would come into use.
+        higher = [number for number in _enabled(rows, shadow=False) if number > version]
+        target.disable(id, [*higher, *(number for number in shadows if number != version)], self.by)
+        return version
 
     @contextmanager
     def _target(self) -> Iterator[_Target]:
@@ -718,6 +925,14 @@ def _time_of(new: Addition, name: str) -> datetime | None:
     value = _in_column(new, name)
     time = None if value is None else timestamp_of(value)
     return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
+
+
+def _versions(rows: Mapping[int, Row], *, shadow: bool) -> list[int]:
+    return [version for version, row in rows.items() if flag(row, "shadow", default=False) == shadow]
+
+
+def _enabled(rows: Mapping[int, Row], *, shadow: bool) -> list[int]:
+    return [version for version in _versions(rows, shadow=shadow) if flag(rows[version], "enabled", default=True)]
 
 
 def _place_in(text: str) -> Locate:

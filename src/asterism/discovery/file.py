@@ -36,8 +36,9 @@ from asterism.rules.interfaces import (
     checked_interval,
     duplicate,
     good_first,
+    slots_of,
 )
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.processor import PatternProcessor, Slot
 
 _SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss", "file")
 """The schemes of the URIs that Arrow supports."""
@@ -237,11 +238,11 @@ def _check_size(location: str, size: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _WatchedFile:
-    """The processors of a file, and its ids when it was last readable."""
+    """The processors of a file, and its ids when it was last readable, each with whether it is a shadow (None: unknown)."""
 
     content: _Content
     found: Sequence[Discovered]
-    ids: tuple[str, ...] | None
+    ids: tuple[tuple[str, bool | None], ...] | None
     items: Items
 
 
@@ -253,8 +254,8 @@ class FileDiscoverer(PollingDiscoverer):
         super().__init__(interval=interval, max_interval=max(interval, timedelta(seconds=10)))
         self.place = _Folder(path) if isinstance(path, Path) else _Store(path)
         self._files: dict[str, _WatchedFile] | None = None
-        self._holders: dict[str, str] = {}
-        """For each id, the file whose processor counts."""
+        self._holders: dict[Slot, str] = {}
+        """For each id and shadow, the file whose processor counts."""
 
     def poll(self) -> Sequence[Discovered] | None:
         files = dict(self._files or {})
@@ -289,15 +290,20 @@ class FileDiscoverer(PollingDiscoverer):
         """Combine all files. If several files have an id, the first one that had it counts, even while it is invalid there,
         because otherwise a mistake would bring another rule into force.
         """
-        ids = {name: {one.id for one in files[name].found if not _is_unidentified(one)} for name in sorted(files)}
-        holders = {id: name for id, name in self._holders.items() if id in ids.get(name, ())}
-        for name, those in ids.items():
-            for id in those:
-                holders.setdefault(id, name)
+        slots = {
+            name: {slot for one in files[name].found if not _is_unidentified(one) for slot in slots_of(one)}
+            for name in sorted(files)
+        }
+        holders = {slot: name for slot, name in self._holders.items() if slot in slots.get(name, ())}
+        for name, those in slots.items():
+            for slot in those:
+                holders.setdefault(slot, name)
         self._holders = holders
         return good_first(
-            duplicate(one, holders[one.id]) if isinstance(one, PatternProcessor) and holders[one.id] != name else one
-            for name in ids
+            duplicate(one, holders[one.slot])
+            if isinstance(one, PatternProcessor) and holders[one.slot] != name
+            else one
+            for name in slots
             for one in files[name].found
         )
 
@@ -321,9 +327,9 @@ def _read(name: str, content: _Content, last: _WatchedFile | None) -> _WatchedFi
         if ids is None:
             found = [RefusedProcessor(WHOLE, error, place=name, unidentified=True)]
         else:
-            found = [RefusedProcessor(id, error, place=name) for id in ids]
+            found = [RefusedProcessor(id, error, place=name, shadow=shadow) for id, shadow in ids]
         return _WatchedFile(kept, found, ids, items)
-    identified = (one.id for one in found if not _is_unidentified(one))
+    identified = ((one.id, one.shadow) for one in found if not _is_unidentified(one))
     return _WatchedFile(kept, found, tuple(dict.fromkeys(identified)), items)
 
 

@@ -21,7 +21,16 @@ from urllib.parse import unquote
 from asterism.discovery.documents import MAX_BYTES, read_document
 from asterism.discovery.rule_file import ChangedError, ConflictError, Precondition, RuleSet, TooLargeError
 from asterism.errors import AsterismError, PatternProcessorError
-from asterism.rules.discovery_status import DISABLED, IN_FORCE, KILLED, PENDING, REFUSED, WAITING, Status
+from asterism.rules.discovery_status import (
+    DISABLED,
+    KILLED,
+    PENDING,
+    REFUSED,
+    SHADOW,
+    WAITING,
+    RuleState,
+    Status,
+)
 from asterism.rules.durable_files import NotWrittenError
 from asterism.rules.interfaces import PatternProcessorManager
 
@@ -119,41 +128,58 @@ class Application:
             case ["processors"]:
                 methods = {"GET": self._get_all, "PUT": self._put_all}
             case ["processors", id]:
-                methods = {
-                    "GET": partial(self._get, id),
-                    "PUT": partial(self._put, id),
-                    "DELETE": partial(self._delete, id),
-                }
+                methods = self._of_one(id, shadow=False)
+            case ["processors", id, "shadow"]:
+                methods = self._of_one(id, shadow=True)
+            case ["processors", id, "promote"]:
+                methods = {"POST": partial(self._promote, id)}
             case _:
                 raise AnswerError(
-                    404, "unknown path", "the paths are /processors, /processors/{id}, /health, /status and /metrics"
+                    404,
+                    "unknown path",
+                    "the paths are /processors, /processors/{id}, /processors/{id}/shadow, /processors/{id}/promote, /health, "
+                    "/status and /metrics",
                 )
         if request.method not in methods:
             allowed = ", ".join(methods)
             raise AnswerError(405, f"only {allowed} are supported", Allow=allowed)
         return methods[request.method]
 
+    def _of_one(self, id: str, *, shadow: bool) -> Mapping[str, Callable[[Request, bytes], Answer]]:
+        return {
+            "GET": partial(self._get, id, shadow),
+            "PUT": partial(self._put, id, shadow),
+            "DELETE": partial(self._delete, id, shadow),
+        }
+
     def _get_all(self, request: Request, body: bytes) -> Answer:
         return representation(self.rules.text, request)
 
-    def _get(self, id: str, request: Request, body: bytes) -> Answer:
-        text = self.rules.get(id)
+    def _get(self, id: str, shadow: bool, request: Request, body: bytes) -> Answer:
+        text = self.rules.get(id, shadow=shadow)
         if text is None:
-            raise AnswerError(404, f"there is no processor {id!r:.60}")
+            raise _missing(id, shadow=shadow)
         return representation(text, request)
 
-    def _delete(self, id: str, request: Request, body: bytes) -> Answer:
-        if not self.rules.remove(id, precondition(request)):
-            raise AnswerError(404, f"there is no processor {id!r:.60}")
+    def _delete(self, id: str, shadow: bool, request: Request, body: bytes) -> Answer:
+        if not self.rules.remove(id, precondition(request), shadow=shadow):
+            raise _missing(id, shadow=shadow)
         self._changed.set()
         return Answer(HTTPStatus.NO_CONTENT)
 
-    def _put(self, id: str, request: Request, body: bytes) -> Answer:
+    def _promote(self, id: str, request: Request, body: bytes) -> Answer:
+        version = self.rules.promote(id, precondition(request))
+        if version is None:
+            raise _missing(id, shadow=True)
+        self._changed.set()
+        return json_answer({"id": id, "version": version}, 200)
+
+    def _put(self, id: str, shadow: bool, request: Request, body: bytes) -> Answer:
         document = read_document(body)
         if document.pointers != [""]:
             raise PatternProcessorError("one processor is expected")
         [item] = document.items
-        new = self.rules.put(id, item, precondition(request))
+        new = self.rules.put(id, item, precondition(request), shadow=shadow)
         self._changed.set()
         return json_answer({"id": id, "version": item.get("version")}, 201 if new else 200)
 
@@ -171,9 +197,21 @@ class Application:
             _log.warning("refused: %s", one)
         if len(report.refused) > MAX_LOGGED:
             _log.warning("refused: %d more, listed in the response", len(report.refused) - MAX_LOGGED)
-        refused = [{"id": one.id, "version": one.version, **error_fields(one.error)} for one in report.refused]
-        found = {"accepted": report.accepted, "removed": report.removed, "refused": refused}
-        return json_answer(found, 207 if refused else 200)
+        refused = [
+            {
+                "id": one.id,
+                "version": one.version,
+                **({"shadow": True} if one.shadow else {}),
+                **error_fields(one.error),
+            }
+            for one in report.refused
+        ]
+        found: dict[str, Any] = {}
+        for what, slots in (("accepted", report.accepted), ("removed", report.removed)):
+            found[what] = [id for id, shadow in slots if not shadow]
+            shadows = [id for id, shadow in slots if shadow]
+            found |= {f"{what}_shadows": shadows} if shadows else {}
+        return json_answer({**found, "refused": refused}, 207 if refused else 200)
 
     def _health(self, request: Request, body: bytes) -> Answer:
         found: dict[str, Any] = {"status": "interrupted" if self.problem else "ok", "processors": len(self.rules)}
@@ -183,10 +221,12 @@ class Application:
         if status is None:
             found["in_force"] = {one.id: one.version for one in self.manager.current_pattern_processors()}
         else:
-            found["in_force"] = {one.id: one.version for one in status.rules if one.state in (IN_FORCE, DISABLED)}
+            active = [one for one in status.rules if one.state in (one.active_state, DISABLED)]
+            found["in_force"] = {one.id: one.version for one in active if not one.shadow}
+            found[SHADOW] = {one.id: one.version for one in active if one.shadow}
             for state in (PENDING, WAITING):
-                found[state] = {one.id: one.version for one in status.rules if one.state == state}
-            found[DISABLED] = {one.id: one.reason for one in status.rules if one.state == DISABLED}
+                found[state] = {_name(one): one.version for one in status.rules if one.state == state}
+            found[DISABLED] = {_name(one): one.reason for one in status.rules if one.state == DISABLED}
             found |= {KILLED: status.killed, REFUSED: status.refused}
         return json_answer(found, 503 if "error" in found else 200)
 
@@ -205,6 +245,14 @@ class Application:
         if status is None:
             raise AnswerError(404, "this endpoint is not part of a query")
         return status
+
+
+def _missing(id: str, *, shadow: bool) -> AnswerError:
+    return AnswerError(404, f"{id!r:.60} has no shadow" if shadow else f"there is no processor {id!r:.60}")
+
+
+def _name(one: RuleState) -> str:
+    return f"{one.id}@{one.version}" if one.shadow else one.id
 
 
 def hash_of(token: str) -> bytes:

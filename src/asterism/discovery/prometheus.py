@@ -20,6 +20,7 @@ from asterism.rules.discovery_status import (
     OFF,
     PENDING,
     REFUSED,
+    SHADOW,
     STALE,
     VALID,
     WAITING,
@@ -58,12 +59,13 @@ class _Metrics(Collector):
         yield GaugeMetricFamily("asterism_rule_set", "The number of the newest set.", value=status.version)
         states = GaugeMetricFamily("asterism_rules", "The number of versions of rules.", labels=["state"])
         counts = Counter(rule.state for rule in status.rules)
-        for state in (PENDING, WAITING, IN_FORCE, DISABLED, EXPIRED, KILLED, REFUSED):
+        for state in (PENDING, WAITING, IN_FORCE, SHADOW, DISABLED, EXPIRED, KILLED, REFUSED):
             states.add_metric([state], counts[state])
         yield states
         rules = [rule for rule in status.rules if rule.state not in (PENDING, REFUSED)]
         for name, text, value in (
-            ("matches", "Matches.", lambda rule: rule.matches),
+            ("matches", "Matches, without those of shadows.", lambda rule: rule.matches),
+            ("shadow_matches", "Matches of versions while they were shadows.", lambda rule: rule.shadow_matches),
             ("timed_out", "Timed-out partial matches.", lambda rule: rule.timed_out),
             ("errors", "Errors, at most one in each key group.", lambda rule: rule.errors),
         ):

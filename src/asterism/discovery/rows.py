@@ -27,6 +27,7 @@ COLUMNS = (
     "max_partial_matches",
     "suppress",
     "expires",
+    "shadow",
     "labels",
     "parameters",
     "rows",
@@ -50,36 +51,46 @@ _OTHERS = {"string": str, "java.lang.string": str, "boolean": bool}
 def processors_of(
     rows: Sequence[Row], place: str | None, items: Items, parameters: Sequence[Row] | None = None
 ) -> list[Discovered]:
-    """The processors in the rows of one id: the highest enabled version, and the rows that cannot be read.
+    """The processors in the rows of one id: the highest enabled version, the highest enabled shadow, and the rows that cannot be
+    read.
 
     :param items: reads the item; it has read the last item of this id
     :param parameters: of a template without rows of its own, those of the table of rows; None: there is no such table
     """
     refused: list[Discovered] = []
-    enabled: dict[int, list[Row]] = defaultdict(list)
+    enabled: dict[bool, dict[int, list[Row]]] = {False: defaultdict(list), True: defaultdict(list)}
     for row in rows:
         try:
             if flag(row, "enabled", default=True):
-                enabled[version_of(row)].append(row)
+                enabled[flag(row, "shadow", default=False)][version_of(row)].append(row)
         except PatternProcessorError as error:
             refused.append(_refused(row, error, None, place))
-    if not enabled:
-        return refused
-    highest = max(enabled)
-    row, *others = enabled[highest]
-    if others:
-        twice = PatternProcessorError(f"{1 + len(others)} rows have this version")
-        return [_refused(row, twice, highest, place), *refused]
-    try:
-        item = item_of(row)
-    except PatternProcessorError as error:
-        return [_refused(row, error, highest, place), *refused]
-    return [*items.processors([item], place, parameters), *refused]
+    found: list[Discovered] = []
+    for versions in filter(None, enabled.values()):
+        highest = max(versions)
+        row, *others = versions[highest]
+        try:
+            if others:
+                raise PatternProcessorError(f"{1 + len(others)} rows have this version")
+            found += items.processors([item_of(row)], place, parameters)
+        except PatternProcessorError as error:
+            found.append(_refused(row, error, highest, place))
+    return [*found, *refused]
 
 
 def _refused(row: Row, error: PatternProcessorError, version: int | None, place: str | None) -> RefusedProcessor:
     # The ids of the rules of a template are not known.
-    return RefusedProcessor(str(row["id"]), error, version, place, unidentified=is_template_row(row))
+    return RefusedProcessor(
+        str(row["id"]), error, version, place, unidentified=is_template_row(row), shadow=_is_shadow(row)
+    )
+
+
+def _is_shadow(row: Row) -> bool | None:
+    """Whether a row, which may be invalid, is that of a shadow; None: unknown."""
+    try:
+        return flag(row, "shadow", default=False)
+    except PatternProcessorError:
+        return None
 
 
 def is_template_row(row: Row) -> bool:
@@ -116,6 +127,7 @@ def item_of(row: Row) -> dict[str, Any]:
         "maxPartialMatches": _integer(row, "max_partial_matches"),
         "suppress": _suppress(row),
         "expires": _time(row, "expires"),
+        "shadow": flag(row, "shadow", default=False) or None,
         "labels": _object(row, "labels"),
         "parameters": _object(row, "parameters"),
         "rows": _object(row, "rows"),

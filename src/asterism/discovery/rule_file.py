@@ -21,8 +21,15 @@ from asterism.patterns.conditions import SqlCondition
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import PatternSequence
 from asterism.rules.durable_files import NotWrittenError, replace_file
-from asterism.rules.interfaces import Discovered, RefusedProcessor, without_flag
-from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor
+from asterism.rules.interfaces import (
+    Discovered,
+    RefusedProcessor,
+    is_shadow,
+    promoted_item,
+    slots_of,
+    without_flag,
+)
+from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor, Slot
 from asterism.rules.rule_templates import ExpandedRule, expanded, is_template
 from asterism.rules.used_versions import UsedVersions
 from asterism.rules.validation import check_clause, parse_sql
@@ -48,14 +55,14 @@ Precondition = Callable[[bytes | None], bool]
 class Report:
     """The result of putting a set."""
 
-    accepted: Sequence[str]
+    accepted: Sequence[Slot]
     refused: Sequence[RefusedProcessor]
-    removed: Sequence[str]
+    removed: Sequence[Slot]
 
 
 class RuleSet:
-    """The processors in a file. A change takes effect after it has been written to disk, and is made only if the current
-    content satisfies its condition.
+    """The processors in a file, and their shadows. A change takes effect after it has been written to disk, and is made only if
+    the current content satisfies its condition.
 
     The file ``.<name>.versions`` beside it has a digest of each version, so that a version cannot be reused with another
     content.
@@ -69,37 +76,38 @@ class RuleSet:
         self._lock = threading.Lock()
         self._is_certain = True
         """Whether the current content is certain to be on disk, even after a power failure."""
-        self._items: dict[str, Any] = {}
-        self._texts: dict[str, bytes] = {}
+        self._items: dict[Slot, Any] = {}
+        self._texts: dict[Slot, bytes] = {}
         """The items as text."""
         self._read = Items()
-        self._usable: dict[str, tuple[bytes, list[PatternProcessor]]] = {}
-        """For each id, the text of a valid item and its processors (one, unless it is a template), because most items of a set
-        are put unchanged.
+        self._usable: dict[Slot, tuple[bytes, list[PatternProcessor]]] = {}
+        """The text of a valid item and its processors (one, unless it is a template), because most items of a set are put
+        unchanged.
         """
         for item in _items_in(path):
-            if not _id_of(item) or _id_of(item) in self._items:
+            if not _id_of(item) or _slot_of(item) in self._items:
                 raise PatternProcessorError(f"{path} has a processor without an id")
-            self._items[_id_of(item)] = item
-            self._texts[_id_of(item)] = _text_of(item)
+            self._items[_slot_of(item)] = item
+            self._texts[_slot_of(item)] = _text_of(item)
         self.text = _written(self._texts)
         self._used = _used_in(self._versions).with_(self._good())
 
     def __len__(self) -> int:
         """The number of processors, including those of templates."""
-        return sum(len(_rule_ids(item)) for item in self._items.values())
+        return sum(len(_rule_slots(item)) for item in self._items.values())
 
-    def get(self, id: str) -> bytes | None:
-        """The text of a processor, or None if it does not exist."""
-        return self._texts.get(id)
+    def get(self, id: str, *, shadow: bool = False) -> bytes | None:
+        """The text of a processor or a shadow, or None if it does not exist."""
+        return self._texts.get((id, shadow))
 
     def processors(self) -> list[Discovered]:
         with self._lock:
             items = list(self._items.values())
         return self._read.processors(items, str(self.path))
 
-    def put(self, id: str, item: Any, condition: Precondition = lambda text: True) -> bool:
-        """Put one processor, and return whether it is new.
+    def put(self, id: str, item: Any, condition: Precondition = lambda text: True, *, shadow: bool = False) -> bool:
+        """Put one processor or its shadow, and return whether it is new. A processor with the version of its shadow replaces
+        both.
 
         :raises AsterismError: it cannot be used; nothing has changed
         """
@@ -107,20 +115,45 @@ class RuleSet:
             raise PatternProcessorError(
                 f"the id of the processor is {item['id']!r:.60}, but the id in the path is {id!r:.60}"
             )
+        if isinstance(item, dict) and shadow:
+            item.setdefault("shadow", True)
         found = self._found(item)
+        if any(one.shadow != shadow for one in found):
+            raise PatternProcessorError(
+                "this is no shadow" if shadow else "this is a shadow",
+                hint="the path of a processor is /processors/{id}, that of its shadow /processors/{id}/shadow",
+            )
         with self._lock:
-            _require(condition, self.get(id))
+            _require(condition, self.get(id, shadow=shadow))
             self._check(item, found)
-            new = id not in self._items
-            self._write(self._items | {id: item}, found)
+            new = (id, shadow) not in self._items
+            items = self._items | {(id, shadow): item}
+            if shadow:
+                _check_shadow(found[0], items)
+            self._write(_without_promoted(items), found)
         return new
+
+    def promote(self, id: str, condition: Precondition = lambda text: True) -> int | None:
+        """Replace a processor by its shadow, and return the version; None: there is no shadow.
+
+        :raises PatternProcessorError: the shadow is disabled
+        """
+        with self._lock:
+            item = self._items.get((id, True))
+            if item is None:
+                return None
+            _require(condition, self.get(id, shadow=True))
+            promoted = promoted_item(item)
+            found = _processors(promoted)
+            self._write(_without_promoted(self._items | {(id, False): promoted}), found)
+        return found[0].version
 
     def put_all(self, items: Sequence[Any], condition: Precondition = lambda text: True) -> Report:
         """Put a set. Refused items keep their current version. Items beyond the limit of a set are refused as one, and
         nothing is removed.
         """
-        accepted: dict[str, Any] = {}
-        taken: set[str] = set()
+        accepted: dict[Slot, Any] = {}
+        taken: set[Slot] = set()
         usable: list[PatternProcessor] = []
         refused: list[RefusedProcessor] = []
         too_many = len(items) > MAX_PROCESSORS
@@ -134,33 +167,43 @@ class RuleSet:
                     if isinstance(found, AsterismError):
                         raise found
                     self._check(item, found)
-                    ids = _rule_ids(item)
-                    _refuse_duplicate([*ids, *taken.intersection(ids)])
-                    taken.update(ids)
-                    accepted[_id_of(item)] = item
+                    slots = _rule_slots(item)
+                    _refuse_duplicate([*slots, *taken.intersection(slots)])
+                    taken.update(slots)
+                    accepted[_slot_of(item)] = item
                     usable += found
                 except AsterismError as error:
                     id, version = _id_of(item), item.get("version") if isinstance(item, Mapping) else None
                     version = version if isinstance(version, int) else None
-                    refused.append(RefusedProcessor(id or f"#{number + 1}", error, version, unidentified=not id))
+                    wrong = RefusedProcessor(
+                        id or f"#{number + 1}", error, version, unidentified=not id, shadow=is_shadow(item)
+                    )
+                    refused.append(wrong)
+            for shadow in [one for one in usable if one.shadow]:
+                try:
+                    _check_shadow(shadow, accepted)
+                except AsterismError as error:
+                    refused.append(RefusedProcessor(shadow.id, error, shadow.version, shadow=True))
+                    del accepted[shadow.slot]
+                    usable.remove(shadow)
             if too_many:
                 rest = PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
                 refused.append(RefusedProcessor("…", rest, unidentified=True))
             # An unreadable item may be any processor, so none is removed.
             all_stay = any(one.unidentified for one in refused)
-            stay = self._items.keys() if all_stay else {one.id for one in refused} & self._items.keys()
-            items_ = {id: item for id, item in self._items.items() if id in stay} | accepted
-            removed = [id for id in self._items if id not in items_]
+            stay = self._items.keys() if all_stay else {slot for one in refused for slot in slots_of(one)}
+            items_ = _without_promoted({slot: item for slot, item in self._items.items() if slot in stay} | accepted)
+            removed = [slot for slot in self._items if slot not in items_]
             self._write(items_, usable)
         return Report(list(accepted), refused, removed)
 
-    def remove(self, id: str, condition: Precondition = lambda text: True) -> bool:
-        """Remove a processor, and return whether it existed."""
+    def remove(self, id: str, condition: Precondition = lambda text: True, *, shadow: bool = False) -> bool:
+        """Remove a processor or its shadow, and return whether it existed."""
         with self._lock:
-            if id not in self._items:
+            if (id, shadow) not in self._items:
                 return False
-            _require(condition, self.get(id))
-            self._write({name: item for name, item in self._items.items() if name != id})
+            _require(condition, self.get(id, shadow=shadow))
+            self._write({slot: item for slot, item in self._items.items() if slot != (id, shadow)})
         return True
 
     def _good(self) -> Iterator[PatternProcessor]:
@@ -173,8 +216,8 @@ class RuleSet:
         for found in processors:
             if self._used.check(found) is None:
                 continue
-            there = self._items.get(_id_of(item))
-            is_there = there is not None and there.get("version") == found.version
+            there = (self._items.get((_id_of(item), shadow)) for shadow in (False, True))
+            is_there = any(one is not None and one.get("version") == found.version for one in there)
             raise ConflictError(
                 f"version {found.version} of {found.id!r} {'already exists' if is_there else 'existed before'}, "
                 "with another definition",
@@ -191,22 +234,24 @@ class RuleSet:
             return error
 
     def _found(self, item: Any) -> list[PatternProcessor]:
-        text, found = self._usable.get(_id_of(item), (b"", None))
+        text, found = self._usable.get(_slot_of(item), (b"", None))
         return found if found is not None and text == _text_of(item) else _usable(item)
 
-    def _write(self, items: dict[str, Any], found: Sequence[PatternProcessor] = ()) -> None:
-        ids = [id for item in items.values() for id in _rule_ids(item)]
-        if len(ids) > MAX_PROCESSORS:
+    def _write(self, items: dict[Slot, Any], found: Sequence[PatternProcessor] = ()) -> None:
+        slots = [slot for item in items.values() for slot in _rule_slots(item)]
+        if len(slots) > MAX_PROCESSORS:
             raise PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
-        _refuse_duplicate(ids)
-        texts = {id: self._texts[id] if item is self._items.get(id) else _text_of(item) for id, item in items.items()}
+        _refuse_duplicate(slots)
+        texts = {
+            slot: self._texts[slot] if item is self._items.get(slot) else _text_of(item) for slot, item in items.items()
+        }
         text = _written(texts)
         if len(text) > MAX_BYTES:
             raise TooLargeError(
                 f"the set would be too large: {len(text)} bytes (limit {MAX_BYTES})",
                 hint="remove other processors first",
             )
-        in_use = {(id, version) for id, item in items.items() if isinstance(version := item.get("version"), int)}
+        in_use = {(id, version) for (id, _), item in items.items() if isinstance(version := item.get("version"), int)}
         used = self._used.with_(found, in_use)
         if used is not self._used:
             replace_file(self._versions, used.to_bytes())
@@ -221,16 +266,16 @@ class RuleSet:
                         self._items, self._texts, self.text, self._used = items, texts, text, used
                 raise
         self._items, self._texts, self.text, self._used = items, texts, text, used
-        usable = {one.id: one for one in found}
-        for id, item in items.items():
-            if (id in usable or is_template(item)) and usable.keys() >= set(_rule_ids(item)):
-                self._usable[id] = texts[id], [usable[one] for one in _rule_ids(item)]
-        self._usable = {id: one for id, one in self._usable.items() if id in items}
+        usable = {one.slot: one for one in found}
+        for slot, item in items.items():
+            if (slot in usable or is_template(item)) and usable.keys() >= set(_rule_slots(item)):
+                self._usable[slot] = texts[slot], [usable[one] for one in _rule_slots(item)]
+        self._usable = {slot: one for slot, one in self._usable.items() if slot in items}
 
 
-def _written(texts: Mapping[str, bytes]) -> bytes:
+def _written(texts: Mapping[Slot, bytes]) -> bytes:
     """A set without indentation, one item per line, so that a set of the maximum request size fits."""
-    return b'{"processors": [' + b",".join(b"\n" + texts[id] for id in sorted(texts)) + b"\n]}\n"
+    return b'{"processors": [' + b",".join(b"\n" + texts[slot] for slot in sorted(texts)) + b"\n]}\n"
 
 
 def _items_in(path: Path) -> Sequence[Any]:
@@ -271,6 +316,32 @@ def _id_of(item: Any) -> str:
     return id if isinstance(id, str) else ""
 
 
+def _slot_of(item: Any) -> Slot:
+    return _id_of(item), is_shadow(item) is True
+
+
+def _version_in(items: Mapping[Slot, Any], slot: Slot) -> Any:
+    return None if slot not in items else items[slot].get("version")
+
+
+def _check_shadow(found: PatternProcessor, items: Mapping[Slot, Any]) -> None:
+    """:raises ConflictError: the processor in force has the version of its shadow *found*"""
+    if _version_in(items, (found.id, False)) == found.version:
+        raise ConflictError(
+            f"version {found.version} of {found.id!r} is in force, so it cannot be a shadow, too",
+            hint="raise the version",
+        )
+
+
+def _without_promoted(items: Mapping[Slot, Any]) -> dict[Slot, Any]:
+    """*items* without the shadows that have become the version in force."""
+    return {
+        (id, shadow): item
+        for (id, shadow), item in items.items()
+        if not shadow or _version_in(items, (id, False)) != item.get("version")
+    }
+
+
 def _require(condition: Precondition, text: bytes | None) -> None:
     if not condition(text):
         raise ChangedError(
@@ -300,18 +371,18 @@ def _of_rule(rule: ExpandedRule) -> Iterator[None]:
         raise PatternProcessorError(f"{rule.id:.220}: {error.message}", error.detail, error.hint) from None
 
 
-def _rule_ids(item: Any) -> list[str]:
-    """The ids of the processors of a valid item."""
+def _rule_slots(item: Any) -> list[Slot]:
+    """Those of the processors of a valid item."""
     if not is_template(item):
-        return [_id_of(item)]
+        return [_slot_of(item)]
     rows = item.get("rows")
-    return [f"{_id_of(item)}/{_id_of(row)}" for row in rows] if isinstance(rows, list) else []
+    return [(f"{_id_of(item)}/{_id_of(row)}", False) for row in rows] if isinstance(rows, list) else []
 
 
-def _refuse_duplicate(ids: Sequence[str]) -> None:
-    if len(set(ids)) < len(ids):
-        twice = next(id for id, count in Counter(ids).items() if count > 1)
-        raise PatternProcessorError(f"two processors have the id {twice!r:.60}")
+def _refuse_duplicate(slots: Sequence[Slot]) -> None:
+    if len(set(slots)) < len(slots):
+        id, shadow = next(slot for slot, count in Counter(slots).items() if count > 1)
+        raise PatternProcessorError(f"two {'shadows' if shadow else 'processors'} have the id {id!r:.60}")
 
 
 # ---------------------------------------------------------------------- validation

@@ -37,9 +37,10 @@ from asterism.rules.interfaces import (
     ProcessorRegistry,
     RefusedProcessor,
     checked_interval,
+    slots_of,
     without_duplicates,
 )
-from asterism.rules.processor import PatternProcessor, found_at
+from asterism.rules.processor import PatternProcessor, Slot, found_at
 from asterism.text.strict_json import MAX_BYTES
 
 TABLE = "pattern_processors"
@@ -60,8 +61,9 @@ class SqlPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     :param connect_args: further arguments for the driver
     :raises PatternProcessorError: the URL cannot be parsed, or the interval is not a positive timedelta
 
-    Of several versions of an id, the highest enabled one counts. A row that cannot be used is refused without affecting
-    others. The rows of templates can be in a second table, ``<table>_rows``, see ``docs/rules.md``.
+    Of several versions of an id, the highest enabled one counts, and of its shadows the highest enabled one. A row that cannot
+    be used is refused without affecting others. The rows of templates can be in a second table, ``<table>_rows``, see
+    ``docs/rules.md``.
 
     >>> SqlPatternProcessorDiscovererFactory("postgresql://rules:secret@db.example.com/fraud")
     SqlPatternProcessorDiscovererFactory('postgresql://rules:***@db.example.com/fraud', 'pattern_processors')
@@ -130,6 +132,7 @@ def rule_table(name: str) -> sa.Table:
         sa.Column("max_partial_matches", sa.Integer),
         sa.Column("suppress", sa.Text),
         sa.Column("expires", _TIME),
+        sa.Column("shadow", sa.Boolean, nullable=False, server_default=sa.false()),
         sa.Column("labels", sa.Text),
         sa.Column("parameters", sa.Text),
         sa.Column("rows", sa.Text),
@@ -311,8 +314,8 @@ class SqlDiscoverer(PollingDiscoverer):
         """For each template, the rules that were read last."""
         self._parameters: dict[str | None, list[Row]] | None = None
         """The rows of that table, if there are such templates."""
-        self._made: dict[str | None, tuple[str, ...]] = {}
-        """In FLIP-200's format: maps a uid to the ids of the processors that its rows last produced."""
+        self._made: dict[str | None, tuple[Slot, ...]] = {}
+        """In FLIP-200's format: maps a uid to the processors that its rows last produced."""
 
     def initial_pattern_processors(self) -> Sequence[Discovered]:
         try:
@@ -402,13 +405,14 @@ class SqlDiscoverer(PollingDiscoverer):
             except AsterismError as error:
                 found += self._not_created(uid, error)
         if all(isinstance(one, PatternProcessor) for one in found):
-            self._made[uid] = tuple(one.id for one in found)
+            self._made[uid] = tuple(slot for one in found for slot in slots_of(one))
         return found
 
     def _not_created(self, uid: str, error: AsterismError) -> list[RefusedProcessor]:
         if uid not in self._made:
             return [RefusedProcessor(f"uid {uid}", error, place=self.table, unidentified=True)]
-        return [RefusedProcessor(id, error, place=f"{self.table}, uid {uid}") for id in self._made[uid]]
+        where = f"{self.table}, uid {uid}"
+        return [RefusedProcessor(id, error, place=where, shadow=shadow) for id, shadow in self._made[uid]]
 
 
 _Changes = tuple[Table, Digests, set[str | None] | None, list[Row]]

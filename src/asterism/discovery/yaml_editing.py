@@ -13,6 +13,7 @@ from asterism.text.strict_yaml import YamlPlace, written_yaml
 
 REMOVED = object()
 """Replaces a removed item."""
+_FLAGS = ("enabled", "shadow")
 
 
 def edited(document: Document, wanted: Sequence[Any]) -> str | None:
@@ -55,8 +56,9 @@ def _edited(document: Document, wanted: Sequence[Any]) -> str | None:
         place = root.at(pointer)
         if new is item:
             continue
-        if new is not REMOVED and _without_flag(new) == _without_flag(item):
-            changes.append(_flag(text, place, new["enabled"]))
+        flags = None if new is REMOVED else _flags(text, place, item, new)
+        if flags is not None:
+            changes += flags
         elif not is_list:
             return None
         else:
@@ -82,21 +84,38 @@ def _edited(document: Document, wanted: Sequence[Any]) -> str | None:
     return "".join([*parts, text[done:]])
 
 
-def _flag(text: str, place: YamlPlace, value: Any) -> tuple[int, int, str]:
-    """The change that sets the field ``enabled`` of a rule, or adds it below the id."""
-    there = place.inside.get("enabled")
+def _flags(text: str, place: YamlPlace, item: Any, new: Any) -> list[tuple[int, int, str]] | None:
+    """The changes that turn *item* into *new*, in the order of the text; None if more than flags differ."""
+    if _without_flags(item) != _without_flags(new):
+        return None
+    changes = []
+    for name in _FLAGS:
+        if name in new and (name not in item or item[name] is not new[name]):
+            changes.append(_flag(text, place, name, new[name]))
+        elif name in item and name not in new:
+            there = place.inside[name]
+            begin = _line_start(text, there.start)
+            if text[begin : there.start].strip() != f"{name}:":  # in braces, or after the dash
+                return None
+            changes.append((begin, _next_line(text, there.end), ""))
+    return sorted(changes)
+
+
+def _flag(text: str, place: YamlPlace, name: str, value: Any) -> tuple[int, int, str]:
+    """The change that sets a flag of a rule, or adds it below the id."""
+    there = place.inside.get(name)
     flag = "true" if value else "false"
     if there is not None:
         return there.start, there.end, flag
     end = place.inside["id"].end
     if text[place.start] == "{":
-        return end, end, f", enabled: {flag}"
+        return end, end, f", {name}: {flag}"
     end = _next_line(text, end)
-    return end, end, " " * (place.start - _line_start(text, place.start)) + f"enabled: {flag}\n"
+    return end, end, " " * (place.start - _line_start(text, place.start)) + f"{name}: {flag}\n"
 
 
-def _without_flag(item: Any) -> Any:
-    return {name: value for name, value in item.items() if name != "enabled"} if isinstance(item, Mapping) else item
+def _without_flags(item: Any) -> Any:
+    return {name: value for name, value in item.items() if name not in _FLAGS} if isinstance(item, Mapping) else item
 
 
 def _written(items: Sequence[Any], dash: str) -> str:

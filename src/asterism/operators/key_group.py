@@ -69,6 +69,8 @@ class Group:
     """Whether all inputs have ended."""
     fixed_pages: bool = True
     """Whether the number of pages is fixed."""
+    number: int | None = None
+    """Its number, if it is known."""
     outputs: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
     metrics: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -194,7 +196,16 @@ class KeyGroupOperator(ABC):
         watermark = max(before, now.watermark, self._least(header, now.processing_time))
         if not arrivals:
             self._mark_idle(header, now)
-        group = Group(store, header, watermark, now.processing_time, before, moved, fixed_pages=self.fixed_pages)
+        group = Group(
+            store,
+            header,
+            watermark,
+            now.processing_time,
+            before,
+            moved,
+            fixed_pages=self.fixed_pages,
+            number=now.key_group,
+        )
         ready = self._ready(group, arrivals, before)
         at_end = [
             name for name, n in numbers.items() if header.watermarks[n] == END_OF_TIME and not header.is_waiting(n)

@@ -48,10 +48,14 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The time of a call, in microseconds since the epoch. All inputs had reached the watermark before this call."""
+    """The time of a call, in microseconds since the epoch. All inputs had reached the watermark before this call.
+
+    :param key_group: the number of the key group that is called, for messages; None: unknown
+    """
 
     watermark: int = BEFORE_TIME
     processing_time: int = 0
+    key_group: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from asterism.rules.discovery_status import (
     DISABLED,
     EXPIRED,
     HEARTBEAT,
-    IN_FORCE,
     INTERRUPTED,
     KILLED,
     MAX_LOG,
@@ -47,9 +46,10 @@ from asterism.rules.interfaces import (
     PatternProcessorManager,
     RefusedProcessor,
     duplicate,
+    slots_of,
 )
 from asterism.rules.kill_list import WITHOUT, KillList, is_named, names_of
-from asterism.rules.processor import PatternProcessor, found_at
+from asterism.rules.processor import PatternProcessor, Slot, found_at
 from asterism.rules.set_store import FolderStore
 from asterism.rules.sets import Entry, ProcessorSet, stored, updated, without
 
@@ -122,7 +122,8 @@ class Coordinator(PatternProcessorManager):
         self._written = 0.0
         self.status = Status(
             version=self._set.version,
-            processors={processor.id: processor.version for processor in self._set.processors},
+            processors=_versions(self._set.processors, shadow=False),
+            shadows=_versions(self._set.processors, shadow=True),
             killed=self._reasons(),
             since=now_text(),
             heartbeat=HEARTBEAT,
@@ -324,7 +325,9 @@ class Coordinator(PatternProcessorManager):
             for one in self._expired_at(self.store.expired_until()):
                 if _expiry(one) not in self._expired:
                     self._expired.add(_expiry(one))
-                    self._record([HistoryEntry(now_text(), self._set.version, EXPIRED, one.id, one.version)])
+                    self._record(
+                        [HistoryEntry(now_text(), self._set.version, EXPIRED, one.id, one.version, shadow=one.shadow)]
+                    )
 
     def _expired_at(self, time: int) -> list[PatternProcessor]:
         """The processors of the newest set that have expired at this event time."""
@@ -339,7 +342,7 @@ class Coordinator(PatternProcessorManager):
         while True:
             with self._lock:
                 known, killed = self._set, self._killed
-            before = {processor.id: processor for processor in known.processors}
+            before = {processor.slot: processor for processor in known.processors}
             after, refused = self._accepted(found, before, {*self._without, *killed})
             with self._lock:
                 if self._set is known and self._killed is killed:
@@ -351,16 +354,16 @@ class Coordinator(PatternProcessorManager):
         self, after: Sequence[PatternProcessor], refused: Sequence[RefusedProcessor] | None, killed: KillList
     ) -> None:
         """Publish a set if it differs from the current one. *refused* is None if no processor was checked."""
-        before = {processor.id: processor for processor in self._set.processors}
+        before = {processor.slot: processor for processor in self._set.processors}
         reasons = self.status.refused
         if refused is not None:
-            reasons = {one.id: str(one.error) + (f"\n  In: {one.place}" if one.place else "") for one in refused}
+            reasons = {one.name: str(one.error) + (f"\n  In: {one.place}" if one.place else "") for one in refused}
             for one in refused:
-                if self.status.refused.get(one.id) != reasons[one.id]:
+                if self.status.refused.get(one.name) != reasons[one.name]:
                     self._tell(logging.WARNING, f"refused: {one}")
             self._record_refused(refused)
         out = self._named_by(killed, after)
-        changed = [p.id for p in after] != list(before) or not all(_are_equal(before[p.id], p) for p in after)
+        changed = [p.slot for p in after] != list(before) or not all(_are_equal(before[p.slot], p) for p in after)
         if not self._set.version or changed or out != self._set.killed:
             self._check_owner()
             new = ProcessorSet(self._set.version + 1, tuple(map(stored, after)), out)
@@ -376,11 +379,11 @@ class Coordinator(PatternProcessorManager):
                 for name in sorted({*out} ^ {*self._set.killed})
             ]
             self._set, self._used = new, used
-            self._record([*entries, *changes(new.version, before, {p.id: p for p in after})])
+            self._record([*entries, *changes(new.version, before, {p.slot: p for p in after})])
         if refused is not None:
             self._refused = list(refused)
         self._killed = self._published_with = killed
-        self.status.processors = {processor.id: processor.version for processor in after}
+        self.status.processors, self.status.shadows = _versions(after, shadow=False), _versions(after, shadow=True)
         self.status.refused, self.status.killed = reasons, self._reasons()
         self._tell_states()
 
@@ -393,14 +396,14 @@ class Coordinator(PatternProcessorManager):
 
     def _record_refused(self, refused: Sequence[RefusedProcessor]) -> None:
         """Append the refusals that are new to the history. The log has them already."""
-        found = {one.id: one.error.message[:MAX_TEXT] for one in refused}
+        found = {one.name: one.error.message[:MAX_TEXT] for one in refused}
         for one in refused:
-            if self._recorded.get(one.id) != found[one.id]:
+            if self._recorded.get(one.name) != found[one.name]:
                 place = None if one.place is None else one.place[:MAX_TEXT]
                 self._unwritten.append(
                     HistoryEntry(
                         now_text(), self._set.version, REFUSED, one.id, one.version, by=one.changed_by, place=place,
-                        reason=found[one.id],
+                        reason=found[one.name], shadow=bool(one.shadow),
                     )
                 )  # fmt: skip
         self._recorded = found
@@ -421,15 +424,14 @@ class Coordinator(PatternProcessorManager):
             last = self._history.last_entries()
             for entry in last:
                 if entry.what == REFUSED:
-                    reasons[entry.id] = entry.reason or ""
+                    reasons[entry.name] = entry.reason or ""
                 else:
-                    reasons.pop(entry.id, None)
+                    reasons.pop(entry.name, None)
             known = last[-1].set if last else 0
             if known < self._set.version:
                 before = self.store.get(known).processors if known else ()
-                self._record(
-                    changes(self._set.version, {p.id: p for p in before}, {p.id: p for p in self._set.processors})
-                )
+                now = {p.slot: p for p in self._set.processors}
+                self._record(changes(self._set.version, {p.slot: p for p in before}, now))
         return reasons
 
     def _reasons(self) -> dict[str, str]:
@@ -485,28 +487,37 @@ class Coordinator(PatternProcessorManager):
         begins = "" if entry.begins is None else to_datetime(entry.begins).isoformat()
         ends = entry.processor.effective_until
         expires = "" if ends is None else to_datetime(ends).isoformat()
-        state, reason = WAITING if begins else IN_FORCE, None
+        found = RuleState(id, version, WAITING, since, begins, expires, added=added, shadow=entry.processor.shadow)
         if entry.killed:
             names = names_of(entry.processor)
             reason = next((why for name, why in self._reasons().items() if name in names), None)
-            state = KILLED
-        return RuleState(id, version, state, since, begins, expires, reason, added=added)
+            return replace(found, state=KILLED, reason=reason)
+        return found if begins else replace(found, state=found.active_state)
 
     def _states_before(self) -> list[RuleState]:
         with suppress(OSError, AsterismError):
             states = [one for one in self.store.read_status().rules if one.state not in (PENDING, REFUSED)]
             return [
-                replace(one, state=WAITING if one.begins else IN_FORCE, reason=None) if one.state == DISABLED else one
+                replace(one, state=WAITING if one.begins else one.active_state, reason=None)
+                if one.state == DISABLED
+                else one
                 for one in states
             ]
         return []
 
     def _tell_states(self) -> None:
         """Determine the states of the processors in force, of those that will be, and of those that were refused."""
-        live = {(state.id, state.version) for state in self._live}
-        pending = [RuleState(p.id, p.version, PENDING) for p in self._set.processors if (p.id, p.version) not in live]
+        live = {(state.id, state.version, state.shadow) for state in self._live}
+        pending = [
+            RuleState(one.id, one.version, PENDING, shadow=one.shadow)
+            for one in self._set.processors
+            if (one.id, one.version, one.shadow) not in live
+        ]
         reasons = self.status.refused
-        refused = [RuleState(one.id, one.version, REFUSED, reason=reasons[one.id]) for one in self._refused]
+        refused = [
+            RuleState(one.id, one.version, REFUSED, reason=reasons[one.name], shadow=bool(one.shadow))
+            for one in self._refused
+        ]
         self.status.rules = [*self._live, *pending, *refused]
 
     def current_status(self) -> Status:
@@ -561,36 +572,49 @@ class Coordinator(PatternProcessorManager):
     # ------------------------------------------------------------------ validation
 
     def _accepted(
-        self, found: Sequence[Discovered], before: Mapping[str, PatternProcessor], left_out: set[str]
+        self, found: Sequence[Discovered], before: Mapping[Slot, PatternProcessor], left_out: set[str]
     ) -> tuple[list[PatternProcessor], list[RefusedProcessor]]:
-        """The processors of the next set and the refused ones. For each id, the last refusal counts."""
-        after: dict[str, PatternProcessor] = {}
+        """The processors of the next set and the refused ones. For each name, the last refusal counts."""
+        after: dict[Slot, PatternProcessor] = {}
         refused: dict[str, RefusedProcessor] = {}
+        accepted: set[Slot] = set()
+        versions = {(one.id, one.version): one for one in before.values()}
         for item in found:
-            if isinstance(item, PatternProcessor) and item.id in after:
-                item = duplicate(item, after[item.id].place)
+            if isinstance(item, PatternProcessor) and item.slot in after:
+                item = duplicate(item, after[item.slot].place)
             if isinstance(item, PatternProcessor) and is_named(item, left_out):
                 # It stays in the set as killed. A newer version is checked when it is allowed again.
-                if item.id in before:
-                    after[item.id] = before[item.id]
+                if item.slot in before:
+                    after[item.slot] = before[item.slot]
                 continue
-            error = item.error if isinstance(item, RefusedProcessor) else self._check(item, before.get(item.id))
-            if error is None:
-                assert isinstance(item, PatternProcessor)
-                after[item.id] = item
-                continue
-            refused[item.id] = RefusedProcessor(item.id, error, item.version, item.place, changed_by=item.changed_by)
-            if item.id in before:  # the last valid version stays in force
-                after.setdefault(item.id, before[item.id])
+            if isinstance(item, PatternProcessor):
+                error = self._check(item, versions.get((item.id, item.version)))
+                if error is None:
+                    after[item.slot] = item
+                    accepted.add(item.slot)
+                    continue
+                item = _refused(item, error)
+            refused[item.name] = item
+            for slot in slots_of(item):
+                if slot in before:  # the last valid version stays in force
+                    after.setdefault(slot, before[slot])
         texts = {item.text for item in found if isinstance(item, PatternProcessor)}
         self._checked = {text: error for text, error in self._checked.items() if text in texts}
         if any(isinstance(item, RefusedProcessor) and item.unidentified for item in found):
             after = {**before, **after}  # the item may be any of the missing processors
+        for one in [one for one in after.values() if one.shadow]:
+            in_force = after.get((one.id, False))
+            if in_force is not None and in_force.version == one.version:
+                del after[one.slot]
+                if one.slot in accepted:
+                    wrong = _refused_shadow(one)
+                    refused[wrong.name] = wrong
         return list(after.values()), list(refused.values())
 
     def _check(self, new: PatternProcessor, old: PatternProcessor | None) -> AsterismError | None:
+        """The reason why *new* cannot be used. *old*: the processor in the last set with its id and version."""
         same = old is not None and new.has_definition_of(old)
-        if old is not None and new.version == old.version and not same:
+        if old is not None and not same:
             return PatternProcessorError(
                 f"its definition has changed, but its version has not ({new.version})",
                 hint="raise the version; the partial matches of the old version are then dropped",
@@ -604,6 +628,22 @@ class Coordinator(PatternProcessorManager):
             except Exception as error:
                 self._checked[new.text] = _as_error(error)
         return self._checked[new.text] or self._used.check(new)
+
+
+def _refused_shadow(one: PatternProcessor) -> RefusedProcessor:
+    error = PatternProcessorError(
+        f"version {one.version} is in force, so it cannot be a shadow, too",
+        hint="remove the shadow, or raise its version",
+    )
+    return _refused(one, error)
+
+
+def _refused(one: PatternProcessor, error: AsterismError) -> RefusedProcessor:
+    return RefusedProcessor(one.id, error, one.version, one.place, changed_by=one.changed_by, shadow=one.shadow)
+
+
+def _versions(processors: Iterable[PatternProcessor], *, shadow: bool) -> dict[str, int]:
+    return {one.id: one.version for one in processors if one.shadow == shadow}
 
 
 def _are_equal(one: PatternProcessor, other: PatternProcessor) -> bool:
@@ -620,7 +660,7 @@ def _as_data(one: Discovered) -> Discovered:
     try:
         return found_at(one, one.place).as_data()
     except Exception as error:
-        return RefusedProcessor(one.id, _as_error(error), one.version, one.place, changed_by=one.changed_by)
+        return _refused(one, _as_error(error))
 
 
 def _as_error(error: Exception) -> AsterismError:

@@ -17,10 +17,11 @@ MISSED = 3
 """The number of heartbeats that may be missing, because a store may be slow."""
 MAX_LOG = 20
 """The number of log lines in a status."""
-PENDING, WAITING, IN_FORCE, DISABLED, EXPIRED, KILLED, REFUSED = (
+PENDING, WAITING, IN_FORCE, SHADOW, DISABLED, EXPIRED, KILLED, REFUSED = (
     "pending",
     "waiting",
     "in force",
+    "shadow",
     "disabled",
     "expired",
     "killed",
@@ -32,9 +33,9 @@ PENDING, WAITING, IN_FORCE, DISABLED, EXPIRED, KILLED, REFUSED = (
 class RuleState:
     """The state of one version of a processor in a query.
 
-    :param state: pending: no micro-batch has used it yet; waiting: event time has not reached *begins*; in force;
-        disabled: in some or all key groups, after an error; expired: event time has reached *expires*; killed: a person has
-        excluded it; refused: it cannot be used
+    :param state: pending: no micro-batch has used it yet; waiting: event time has not reached *begins*; in force; shadow: it
+        runs beside the version in force; disabled: in some or all key groups, after an error; expired: event time has reached
+        *expires*; killed: a person has excluded it; refused: it cannot be used
     :param since: when the first micro-batch that uses it was planned
     :param begins: the event time from which it is in force, if it has a timestamp
     :param expires: the event time from which it is not in force any more, if it expires
@@ -44,6 +45,9 @@ class RuleState:
     :param partial_matches: their current number; of a rule in SQL, they are not counted
     :param last_match: the latest ``match_time``
     :param added: the number of the set that added it
+    :param shadow: whether it is a shadow, whatever its state
+    :param shadow_matches: the number of its matches while it was a shadow, which are not among *matches*
+    :param groups: the numbers of the first 32 of these *disabled_groups*
     """
 
     id: str
@@ -60,6 +64,14 @@ class RuleState:
     partial_matches: int = 0
     last_match: str = ""
     added: int = 0
+    shadow: bool = False
+    shadow_matches: int = 0
+    groups: tuple[int, ...] = ()
+
+    @property
+    def active_state(self) -> str:
+        """The state when it is neither waiting nor disabled."""
+        return SHADOW if self.shadow else IN_FORCE
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, without those that have their default."""
@@ -72,8 +84,10 @@ class RuleState:
         if not isinstance(found, dict):
             raise ValueError("a rule is not an object")
         known = {name: value for name, value in found.items() if name in _KINDS}
+        if isinstance(groups := known.get("groups"), list) and all(type(group) is int for group in groups):
+            known["groups"] = tuple(groups)
         for name, value in known.items():
-            if isinstance(value, bool) or not isinstance(value, _KINDS[name]):
+            if isinstance(value, bool) != (_KINDS[name] is bool) or not isinstance(value, _KINDS[name]):
                 raise ValueError(f"{name} has the invalid value {value!r:.60}")
         if not known.keys() >= _REQUIRED:
             raise ValueError("a rule has no id, version or state")
@@ -84,6 +98,7 @@ class RuleState:
         if counts is None or self.state in (PENDING, REFUSED):
             return self
         found = replace(self, matches=counts.matches, timed_out=counts.timed_out, errors=counts.errors)
+        found = replace(found, shadow_matches=counts.shadow_matches)
         if counts.last_match is not None:
             found = replace(found, last_match=to_datetime(counts.last_match).isoformat())
         if counts.since < self.added or self.state in (KILLED, EXPIRED):
@@ -91,6 +106,7 @@ class RuleState:
         found = replace(found, partial_matches=max(counts.partial_matches, 0))
         if counts.disabled > 0:
             found = replace(found, state=DISABLED, disabled_groups=counts.disabled, reason=counts.error)
+            found = replace(found, groups=tuple(counts.groups))
         return found
 
 
@@ -113,7 +129,7 @@ class Status:
         store, or the last heartbeat is as far in the future, because clocks differ and it is meaningless; off: closed
     :param version: the number of the newest set
     :param processors: maps the ids of its processors to versions; a version with a timestamp may not be in force yet
-    :param refused: maps ids to reason and place, for processors that were found and cannot be used
+    :param refused: maps ids (of shadows, ``id@version``) to reason and place, for processors that were found and cannot be used
     :param killed: maps ``id`` or ``id@version`` to the reason, for processors that a person has excluded
     :param error: the error of the last poll, if it failed
     :param since: when the state was entered (ISO 8601 in UTC, as all times here)
@@ -123,6 +139,7 @@ class Status:
     :param log: the last lines of the log ``asterism.rules.processor``
     :param rules: the versions of processors that the query uses, will use or has refused, in the order of the set
     :param missed: the number of micro-batches that their counts do not include
+    :param shadows: maps ids to the versions of their shadows, which are not among *processors*
     """
 
     state: str = INITIALIZING
@@ -138,6 +155,7 @@ class Status:
     log: list[str] = field(default_factory=list)
     rules: list[RuleState] = field(default_factory=list)
     missed: int = 0
+    shadows: dict[str, int] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         found = asdict(replace(self, rules=[]))
@@ -187,10 +205,10 @@ class Status:
         found: list[RuleState] = []
         for rule in self.rules:
             if rule.state == WAITING and _is_reached(rule.begins, reached):
-                rule = replace(rule, state=IN_FORCE)
-                if found and found[-1].id == rule.id:  # its predecessor
+                rule = replace(rule, state=rule.active_state)
+                if found and (found[-1].id, found[-1].shadow) == (rule.id, rule.shadow):  # its predecessor
                     found.pop()
-            if rule.state == IN_FORCE and _is_reached(rule.expires, reached):
+            if rule.state == rule.active_state and _is_reached(rule.expires, reached):
                 rule = replace(rule, state=EXPIRED)
             key = None if rule.version is None else (rule.id, rule.version)
             found.append(rule.counted(counts.versions.get(key)) if key is not None else rule)

@@ -12,9 +12,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Protocol
 
 from asterism.rules.discovery_status import EXPIRED, KILLED, now_text
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.processor import PatternProcessor, Slot
 
 ADDED, REPLACED, REMOVED = "added", "replaced", "removed"
+PROMOTED = "promoted"
+"""From a shadow to the version in force."""
 CHANGED = "changed"
 """The labels or *expires* of a version."""
 ADMITTED = "admitted"
@@ -34,7 +36,7 @@ class HistoryEntry:
 
     :param time: when the query did it (ISO 8601, UTC)
     :param set: the number of the newest set of the query at that time
-    :param what: added, replaced, removed, changed, refused, killed, admitted or expired
+    :param what: added, replaced, promoted, removed, changed, refused, killed, admitted or expired
     :param id: the id of the processor; of a kill list, the name: ``id`` or ``id@version``
     :param version: its version afterwards, or the refused one
     :param before: its version before
@@ -42,6 +44,7 @@ class HistoryEntry:
     :param place: where the processor was found
     :param reason: why it was refused or killed, or what has changed
     :param definition: the JSON form of a version that was added, unless it is too long
+    :param shadow: whether it is the shadow of the processor
     """
 
     time: str
@@ -54,27 +57,34 @@ class HistoryEntry:
     place: str | None = None
     reason: str | None = None
     definition: str | None = None
+    shadow: bool = False
+
+    @property
+    def name(self) -> str:
+        """As that of a refused processor: the id, or for a shadow ``id@version``."""
+        return f"{self.id}@{self.version}" if self.shadow and self.version is not None else self.id
 
     def __str__(self) -> str:
         """
         >>> print(HistoryEntry("2026-01-31T12:00:00+00:00", 4, REPLACED, "burst", 2, 1))
         burst replaced, version 1 -> 2, accepted
         """
-        if self.what in (ADDED, REPLACED, REMOVED):
+        subject = f"shadow of {self.id}" if self.shadow else self.id
+        if self.what in (ADDED, REPLACED, PROMOTED, REMOVED):
             versions = " -> ".join("-" if one is None else str(one) for one in (self.before, self.version))
-            return f"{self.id} {self.what}, version {versions}, accepted"
+            return f"{subject} {self.what}, version {versions}, accepted"
         if self.what == CHANGED:
-            return f"{self.id} {self.reason}, version {self.version} continues"
+            return f"{subject} {self.reason}, version {self.version} continues"
         if self.what == KILLED:
             return f"{self.id} killed: {self.reason}"
         if self.what == ADMITTED:
             return f"{self.id} no longer killed"
         version = "" if self.version is None else f" version {self.version}"
-        return f"{self.id}{version} has {self.what}" if self.what == EXPIRED else f"{self.id}{version} {self.what}"
+        return f"{subject}{version} has {self.what}" if self.what == EXPIRED else f"{subject}{version} {self.what}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields without those that are None."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        """The fields without those that are None or false."""
+        return {name: value for name, value in asdict(self).items() if value is not None and value is not False}
 
     @classmethod
     def from_dict(cls, found: Any) -> HistoryEntry:
@@ -83,32 +93,41 @@ class HistoryEntry:
             raise ValueError("an entry is not an object")
         known = {name: found[name] for name in _KINDS if name in found}
         for name, value in known.items():
-            if isinstance(value, bool) or not isinstance(value, _KINDS[name]):
+            if type(value) is not _KINDS[name]:
                 raise ValueError(f"{name} has the invalid value {value!r:.60}")
         if not known.keys() >= {"time", "set", "what", "id"}:
             raise ValueError("an entry has no time, set, what or id")
         return cls(**known)
 
 
-_KINDS = {each.name: int if each.name in ("set", "version", "before") else str for each in fields(HistoryEntry)}
+_KINDS: dict[str, type] = {
+    **{each.name: int if each.name in ("set", "version", "before") else str for each in fields(HistoryEntry)},
+    "shadow": bool,
+}
 
 
 def changes(
-    number: int, before: Mapping[str, PatternProcessor], after: Mapping[str, PatternProcessor]
+    number: int, before: Mapping[Slot, PatternProcessor], after: Mapping[Slot, PatternProcessor]
 ) -> Iterator[HistoryEntry]:
     """The entries of a set that replaces another one."""
     now = now_text()
-    for id in [*after, *(id for id in before if id not in after)]:
-        old, new = before.get(id), after.get(id)
+    versions = {id: new.version for (id, shadow), new in after.items() if not shadow}
+    promoted = {id for (id, shadow), old in before.items() if shadow and versions.get(id) == old.version}
+    for slot in [*after, *(slot for slot in before if slot not in after)]:
+        id, shadow = slot
+        old, new = before.get(slot), after.get(slot)
         if new is None:
             assert old is not None
-            yield HistoryEntry(now, number, REMOVED, id, before=old.version)
+            if not (shadow and id in promoted):
+                yield HistoryEntry(now, number, REMOVED, id, before=old.version, shadow=shadow)
             continue
         place = None if new.place is None else new.place[:MAX_TEXT]
         if old is None or old.version != new.version:
+            what = ADDED if old is None else REPLACED
             yield HistoryEntry(
-                now, number, ADDED if old is None else REPLACED, id, new.version, None if old is None else old.version,
-                new.changed_by, place, definition=new.text if len(new.text) <= MAX_DEFINITION else None,
+                now, number, PROMOTED if id in promoted and not shadow else what, id, new.version,
+                None if old is None else old.version, new.changed_by, place,
+                definition=new.text if len(new.text) <= MAX_DEFINITION else None, shadow=shadow,
             )  # fmt: skip
             continue
         reasons = []
@@ -118,7 +137,9 @@ def changes(
             until = "no longer expires" if new.expires is None else f"expires at {new.expires.isoformat()}"
             reasons.append(until)
         for reason in reasons:
-            yield HistoryEntry(now, number, CHANGED, id, new.version, new.version, new.changed_by, place, reason)
+            yield HistoryEntry(
+                now, number, CHANGED, id, new.version, new.version, new.changed_by, place, reason, shadow=shadow
+            )
 
 
 class HistoryStore(Protocol):

@@ -16,7 +16,7 @@ from typing import Any
 from asterism.arguments import described
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.discovery_status import Status
-from asterism.rules.processor import MAX_ID, MAX_PROCESSORS, PatternProcessor, found_at, is_name
+from asterism.rules.processor import MAX_ID, MAX_PROCESSORS, PatternProcessor, Slot, found_at, is_name
 from asterism.rules.rule_templates import MAX_TOTAL, ExpandedRule, expanded, is_template
 from asterism.text.printable import one_line
 
@@ -32,6 +32,7 @@ class RefusedProcessor:
     :param unidentified: whether the id is unknown. The item may then be any processor in force, so a list that contains it
         removes none.
     :param changed_by: who made this version, if the source tells
+    :param shadow: whether it is a shadow; None: unknown
     """
 
     id: str
@@ -40,6 +41,12 @@ class RefusedProcessor:
     place: str | None = None
     unidentified: bool = False
     changed_by: str | None = None
+    shadow: bool | None = False
+
+    @property
+    def name(self) -> str:
+        """The id; of a shadow ``id@version``, as in a kill list."""
+        return f"{self.id}@{self.version}" if self.shadow and self.version is not None else self.id
 
     def __str__(self) -> str:
         """Format the refusal as one line, for logs."""
@@ -52,12 +59,19 @@ class RefusedProcessor:
 Discovered = PatternProcessor | RefusedProcessor
 
 
+def slots_of(one: Discovered) -> list[Slot]:
+    """What *one* is in a set, or may be."""
+    return [(one.id, shadow) for shadow in (False, True) if one.shadow in (None, shadow)]
+
+
 class PatternProcessorManager(ABC):
     """Handles updates and provides the newest set of processors."""
 
     @abstractmethod
     def on_pattern_processors_updated(self, pattern_processors: Sequence[Discovered]) -> None:
-        """Handle a complete list: a processor whose id is not in it is removed, unless the list has an *unidentified* item."""
+        """Handle a complete list: a processor whose id is not in it is removed, unless the list has an *unidentified* item. The
+        same holds for shadows.
+        """
 
     @abstractmethod
     def current_pattern_processors(self) -> Sequence[PatternProcessor]: ...
@@ -219,7 +233,7 @@ def processors_from(
     parameters: Sequence[Mapping[str, str | None]] | None = None,
 ) -> list[Discovered]:
     """Convert each of *items* (JSON objects) independently to a processor or a refusal; a template gives one for each of its
-    rows. Of items with equal ids, only the first is accepted.
+    rows. Of items with equal ids, only the first is accepted, and the first shadow.
 
     An item with ``"enabled": false`` is not in the set.
 
@@ -270,7 +284,33 @@ def processor_from(item: Any, name: str, place: str | None = None) -> Discovered
         if isinstance(version, bool) or not isinstance(version, int):
             version = None
         by = fields.get("changedBy")
-        return RefusedProcessor(name, error, version, place, not given_id, by if is_name(by) else None)
+        by = by if is_name(by) else None
+        return RefusedProcessor(name, error, version, place, not given_id, by, is_shadow(fields))
+
+
+def is_shadow(item: Any) -> bool | None:
+    """Whether the JSON form of a processor, which may be invalid, is that of a shadow; None: unknown.
+
+    >>> [is_shadow(item) for item in ({"id": "a", "shadow": True}, {"id": "a"}, {"id": "a", "shadow": "yes"}, "a")]
+    [True, False, None, None]
+    """
+    if not isinstance(item, Mapping):
+        return None
+    value = item.get("shadow")
+    return False if value is None else value if isinstance(value, bool) else None
+
+
+def promoted_item(item: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON form of a shadow as the version in force.
+
+    :raises PatternProcessorError: it is disabled
+
+    >>> promoted_item({"id": "a", "version": 2, "shadow": True})
+    {'id': 'a', 'version': 2}
+    """
+    if not without_flag(item)[1]:
+        raise PatternProcessorError("the shadow is disabled", hint="enable it first, so that it has partial matches")
+    return {name: value for name, value in item.items() if name != "shadow"}
 
 
 def without_flag(item: Any) -> tuple[Any, bool]:
@@ -289,18 +329,18 @@ def without_flag(item: Any) -> tuple[Any, bool]:
 
 
 def without_duplicates(found: Iterable[Discovered]) -> list[Discovered]:
-    """Refuse all but the first of several processors with the same id.
+    """Refuse all but the first of several processors with the same id, and of several shadows.
 
     Accepted processors come first, so that a refused one cannot replace an accepted one with its id.
     """
     kept: list[Discovered] = []
-    places: dict[str, str | None] = {}
+    places: dict[Slot, str | None] = {}
     for one in found:
         if isinstance(one, PatternProcessor):
-            if one.id in places:
-                one = duplicate(one, places[one.id])
+            if one.slot in places:
+                one = duplicate(one, places[one.slot])
             else:
-                places[one.id] = one.place
+                places[one.slot] = one.place
         kept.append(one)
     return good_first(kept)
 
@@ -308,9 +348,9 @@ def without_duplicates(found: Iterable[Discovered]) -> list[Discovered]:
 def duplicate(one: PatternProcessor, other: str | None) -> RefusedProcessor:
     """Refuse *one*, because a processor at the place *other* already has its id."""
     where = None if other in (None, one.place) else f"The other is in {other}."
+    error = PatternProcessorError(f"two {'shadows' if one.shadow else 'processors'} have the id {one.id!r:.60}", where)
     return RefusedProcessor(
-        one.id, PatternProcessorError(f"two processors have the id {one.id!r:.60}", where), one.version, one.place,
-        changed_by=one.changed_by,
+        one.id, error, one.version, one.place, changed_by=one.changed_by, shadow=one.shadow
     )  # fmt: skip
 
 

@@ -67,7 +67,10 @@ from asterism.rules.shares import ENTRY, KEYS, RuleFailure, Shares, Span
 from asterism.rules.suppression import Attempt, Suppressions
 
 EVENTS, PROCESSORS = "events", "processors"
-MATCHES, TIMED_OUT, LATE, ERRORS = "matches", "timed_out", "late", "errors"
+MATCHES, TIMED_OUT, SHADOW, LATE, ERRORS = "matches", "timed_out", "shadow", "late", "errors"
+_TIMED_OUT_OF_SHADOWS = "timed_out of shadows"
+"""In place of the name of an output: these partial matches are only counted."""
+_OF_SHADOWS = {MATCHES: SHADOW, TIMED_OUT: _TIMED_OUT_OF_SHADOWS}
 SUPPRESSED = "suppressed"
 """The metric that counts the rows of suppressed matches."""
 SETS_PAGE = 256
@@ -80,15 +83,17 @@ MAX_PARTIAL_MATCHES = 10_000
 """The default for the maximum number of partial matches of a processor per key."""
 MAX_STATE = 2**30
 """The maximum size in bytes of the partial matches of a key group and their events, at the end of a call, and of the rows of the
-processors with a clause. Beyond it, the processor with the most of them is disabled. The limit protects the query, because Spark
-cannot store more than twice that.
+processors with a clause. Beyond it, the processor with the most of them is disabled, a shadow first. The limit protects the
+query, because Spark cannot store more than twice that.
 """
 _SETS = pa.schema([(TIME, pa.int64()), ("set", pa.binary())])
 _STRINGS = pa.map_(pa.string(), pa.string())
 _LENGTH = struct.Struct("<I")
 _Name = tuple[str, int, int]
-_Made = tuple[str, pa.Table, dict[int, tuple[int, int]]]
-"""The name of an output, its rows, and the number of rows of each processor (by its place) with the latest of their times."""
+_Made = tuple[str, pa.Table | None, dict[int, tuple[int, int]]]
+"""The name of an output, its rows (None: they are only counted), and the number of rows of each processor (by its place) with the
+latest of their times.
+"""
 _log = logging.getLogger("asterism.rules.processor")
 
 
@@ -102,9 +107,10 @@ class DynamicCepOperator(KeyGroupOperator):
     :param source: provides the sets for :meth:`prepare`
     :param functions, conditions: see :class:`~asterism.rules.binding.ProcessorCompiler`
     :param disable_on_error: a processor that fails is disabled in the key group where it failed, from the event at which it
-        failed, and reported in the output ``errors``; otherwise the query fails
+        failed, and reported in the output ``errors``; otherwise the query fails. A shadow is always disabled.
     :param wants_late: whether the output ``late`` is consumed; it then receives events without a time, which otherwise make
         the query fail
+    :param wants_shadow: whether the output ``shadow`` is consumed; otherwise, the matches of shadows are only counted
     :param max_partial_matches: the maximum number of partial matches of a processor per key after each of its events, None:
         unlimited; it also limits the cost of a single event, see docs/limits.md
     :param disable_on_limit: a processor that exceeds a limit is disabled in the same way
@@ -125,6 +131,7 @@ class DynamicCepOperator(KeyGroupOperator):
         conditions: Mapping[str, RegisteredCondition] | None = None,
         disable_on_error: bool = False,
         wants_late: bool = False,
+        wants_shadow: bool = True,
         max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
         disable_on_limit: bool = True,
         ids_by_events: bool = False,
@@ -134,7 +141,7 @@ class DynamicCepOperator(KeyGroupOperator):
         self.schema = schema
         self.left_out = dict(left_out or {})
         self.source = source
-        self.wants_late = wants_late
+        self.wants_late, self.wants_shadow = wants_late, wants_shadow
         self.disable_on_limit = disable_on_limit
         self.disable_on_error = disable_on_error
         self.processing_time = time is None
@@ -150,7 +157,7 @@ class DynamicCepOperator(KeyGroupOperator):
             ids_by_events=ids_by_events,
         )
         self.pages = 1
-        self.metrics = (MATCHES, TIMED_OUT, ERRORS, SUPPRESSED, LATE_ELEMENTS, f"{rule_counts.FAMILY}/*")
+        self.metrics = (MATCHES, TIMED_OUT, SHADOW, ERRORS, SUPPRESSED, LATE_ELEMENTS, f"{rule_counts.FAMILY}/*")
         prepared = copies_schema(schema)
         self.inputs = {
             PROCESSORS: InputSpec(pa.schema([]), _SETS, broadcast=True, timed=False),
@@ -171,9 +178,11 @@ class DynamicCepOperator(KeyGroupOperator):
             own = [("start_time", times), ("end_time", times), (decided, times), ("match_id", pa.string())]
             return [*head, *own, *tail]
 
+        matches = pa.schema([*output("match_time"), *suppressed])
         self.output_schemas = {
-            MATCHES: pa.schema([*output("match_time"), *suppressed]),
+            MATCHES: matches,
             TIMED_OUT: pa.schema(output("timeout_time")),
+            SHADOW: matches,
             LATE: schema,
             ERRORS: pa.schema([*head[:2], ("time", times), ("error", pa.string())]),
         }
@@ -235,8 +244,7 @@ class DynamicCepOperator(KeyGroupOperator):
             result = following
         replaced = _replaced_later(self._entries)
         # Includes one that is replaced within the call.
-        timed = any(entry.since == self._version and entry.begins is not None for entry in self._entries)
-        if replaced != _replaced_later(self._before[1]) or (timed and self._version != self._before[0]):
+        if replaced != _replaced_later(self._before[1]) or self._has_new_timed():
             self.source.replaced_later(self._version, replaced)
         if self._expired != NO_TIME:
             self.source.expired(self._expired)
@@ -252,6 +260,13 @@ class DynamicCepOperator(KeyGroupOperator):
         if scheduled and BEFORE_TIME < self._reached < END_OF_TIME:
             result = _with_metrics(result, {rule_counts.WATERMARK: self._reached})
         yield result
+
+    def _has_new_timed(self) -> bool:
+        """Whether a processor with a timestamp is new in this call, or was a shadow before it."""
+        if self._version == self._before[0]:
+            return False
+        before = {(entry.name, entry.processor.shadow) for entry in self._before[1]}
+        return any(e.begins is not None and (e.name, e.processor.shadow) not in before for e in self._entries)
 
     def arrived(self, store: StateStore, arrivals: Sequence[Arrival], time: int) -> Sequence[Arrival]:
         """Apply the newest set, and return the copies of events that a processor requires. Copies for sets that are not
@@ -351,7 +366,8 @@ class DynamicCepOperator(KeyGroupOperator):
             value, deadline = suppressions.after(spans, horizon, undecided, changed=not before <= entries.keys())
             if value is None or len(value) <= MAX_STATE:
                 return value, deadline
-            largest = entries[suppressions.largest(spans)]
+            shadows = {name for name in spans if entries[name].processor.shadow}
+            largest = entries[suppressions.largest(spans, shadows)]
             bound = self.compiler.bind(largest.processor)
             failure = _too_many_suppressed(bound, len(value), horizon)
             self._check_disabling(bound, failure)
@@ -449,7 +465,7 @@ class DynamicCepOperator(KeyGroupOperator):
             elif state is not None:
                 states.append(state)
         while sum(len(state.value) for state in states) > MAX_STATE:
-            largest = max(states, key=lambda state: len(state.value))
+            largest = max(states, key=lambda state: (bound[state.name].processor.shadow, len(state.value)))
             failures[largest.name] = _too_many_rows(bound[largest.name], len(largest.value), horizon)
             states.remove(largest)
         for entry in entries:
@@ -493,7 +509,8 @@ class DynamicCepOperator(KeyGroupOperator):
                 made = self._rows_of_clause(bound, *emission.rows_of_clause(bound, found))
                 if made.num_rows:
                     last = pc.max(self.time.to_micros(made.column("match_time"))).as_py()
-                    self._emit(group, [(MATCHES, made, {0: (made.num_rows, last)})], [entry])
+                    output = SHADOW if entry.processor.shadow else MATCHES
+                    self._emit(group, [(output, made, {0: (made.num_rows, last)})], [entry])
                 yield
         suppressions.take(emission.attempt)
         if emission.suppressed:
@@ -523,12 +540,16 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def _emit(self, group: Group, made: Sequence[_Made], entries: Sequence[Entry]) -> None:
         for name, table, counts in made:
-            group.emit(name, table)
-            group.metrics[name] += table.num_rows
+            if table is not None and (name != SHADOW or self.wants_shadow):
+                group.emit(name, table)
+            if name in self.output_schemas:
+                rows = sum(count for count, _ in counts.values()) if table is None else table.num_rows
+                group.metrics[name] += rows
+            what = TIMED_OUT if name == _TIMED_OUT_OF_SHADOWS else name
             for number, (count, last) in counts.items():
                 rule = entries[number].name
-                group.metrics[metric(name, rule)] += count
-                if name == MATCHES:
+                group.metrics[metric(what, rule)] += count
+                if what != TIMED_OUT:
                     known = metric(rule_counts.LAST_MATCH, rule)
                     group.metrics[known] = max(group.metrics.get(known, last), last)
 
@@ -545,6 +566,8 @@ class DynamicCepOperator(KeyGroupOperator):
             )  # ensures that the loop terminates
 
     def _check_disabling(self, one: BoundProcessor, failure: RuleFailure) -> None:
+        if one.processor.shadow:
+            return
         error = failure.error
         if failure.limit and not self.disable_on_limit:
             assert isinstance(error, AsterismError)
@@ -584,7 +607,7 @@ class DynamicCepOperator(KeyGroupOperator):
         row = [[entry.processor.id], [entry.processor.version], time, [error]]
         group.emit(ERRORS, pa.table(row, schema=self.output_schemas[ERRORS]))
         group.metrics[ERRORS] += 1
-        group.metrics[rule_counts.error_metric(entry.name, error)] += 1
+        group.metrics[rule_counts.error_metric(entry.name, error, group.number)] += 1
 
     # ------------------------------------------------------------------ outputs
 
@@ -614,43 +637,73 @@ class DynamicCepOperator(KeyGroupOperator):
         made: list[_Made] = []
         failed: list[RuleFailure] = []
         entry_of_key = step.keys.column(ENTRY).to_numpy()
+        is_shadow = np.array([one.processor.shadow for one in bound], np.bool_)
         matches, suppressed = emission.matches_of(step)
-        for name, found in ((MATCHES, matches), (TIMED_OUT, step.timeouts)):
-            entries = entry_of_key[found.key]
-            parts = []
-            counts: dict[int, tuple[int, int]] = {}
-            default = np.zeros(len(found), np.bool_)
-            for number in np.unique(entries).tolist():
-                one = bound[number]
-                if name not in one.outputs:
+        for name, found, numbers in ((MATCHES, matches, suppressed), (TIMED_OUT, step.timeouts, None)):
+            of_shadow = is_shadow[entry_of_key[found.key]]
+            for output, mine in ((name, ~of_shadow), (_OF_SHADOWS[name], of_shadow)):
+                if not mine.any():
                     continue
-                mine = entries == number
-                counts[number] = int(mine.sum()), int(found.emitted[mine].max())
-                if not one.processor.select and one.processor.function is None:
-                    default |= mine
-                    continue
-                own = _some(found, mine)
-                try:
-                    columns = self._own_columns(one, name, step, own)
-                except MemoryError:
-                    raise
-                except Exception as error:
-                    failed.append(self._first_failure(number, one, name, step, own, error))
-                    continue
-                if not only_try:
-                    own_suppressed = {"suppressed": pa.array(suppressed[mine])} if name == MATCHES else {}
-                    if isinstance(columns, FunctionRows):
-                        parts.append(columns.of(self._rows(name, bound, step, own, own_suppressed)))
-                    else:
-                        parts.append(self._rows(name, bound, step, own, columns | own_suppressed))
-            if default.any() and not only_try:
-                own = _some(found, default)
-                columns = {"events": self._events(bound, step, own)}
-                own_suppressed = {"suppressed": pa.array(suppressed[default])} if name == MATCHES else {}
-                parts.append(self._rows(name, bound, step, own, columns | own_suppressed))
-            if parts:
-                made.append((name, pa.concat_tables(parts), counts))
+                own = found if mine.all() else _some(found, mine)
+                own_numbers = None if numbers is None else numbers[mine]
+                counted = only_try or output == _TIMED_OUT_OF_SHADOWS or (output == SHADOW and not self.wants_shadow)
+                rows, counts, failures = self._output(bound, step, name, own, own_numbers, only_try=counted)
+                failed += failures
+                if counts:
+                    made.append((output, rows, counts))
         return made, failed
+
+    def _output(
+        self,
+        bound: Sequence[BoundPatternProcessor],
+        step: Step,
+        name: str,
+        found: Found,
+        suppressed: Ints | None,
+        *,
+        only_try: bool,
+    ) -> tuple[pa.Table | None, dict[int, tuple[int, int]], list[RuleFailure]]:
+        """The rows of *found*, the number of rows of each processor with the latest of their times, and the processors that
+        fail.
+
+        :param suppressed: for each match, the number of those suppressed before it
+        """
+        entries = step.keys.column(ENTRY).to_numpy()[found.key]
+        parts: list[pa.Table] = []
+        failed: list[RuleFailure] = []
+        counts: dict[int, tuple[int, int]] = {}
+        default = np.zeros(len(found), np.bool_)
+
+        def add(mine: Mask, own: Found, columns: Mapping[str, pa.Array] | FunctionRows) -> None:
+            numbers = {} if suppressed is None else {"suppressed": pa.array(suppressed[mine])}
+            if isinstance(columns, FunctionRows):
+                parts.append(columns.of(self._rows(name, bound, step, own, numbers)))
+            else:
+                parts.append(self._rows(name, bound, step, own, {**columns, **numbers}))
+
+        for number in np.unique(entries).tolist():
+            one = bound[number]
+            if name not in one.outputs:
+                continue
+            mine = entries == number
+            counts[number] = int(mine.sum()), int(found.emitted[mine].max())
+            if not one.processor.select and one.processor.function is None:
+                default |= mine
+                continue
+            own = _some(found, mine)
+            try:
+                columns = self._own_columns(one, name, step, own)
+            except MemoryError:
+                raise
+            except Exception as error:
+                failed.append(self._first_failure(number, one, name, step, own, error))
+                continue
+            if not only_try:
+                add(mine, own, columns)
+        if default.any() and not only_try:
+            own = _some(found, default)
+            add(default, own, {"events": self._events(bound, step, own)})
+        return pa.concat_tables(parts) if parts else None, counts, failed
 
     def _first_failure(
         self, number: int, one: BoundPatternProcessor, name: str, step: Step, found: Found, error: Exception
@@ -730,7 +783,7 @@ class _Emission:
     """Decides which matches of a call are emitted.
 
     :param entries: the processors, by their numbers in the call
-    :ivar suppressed: the number of rows that are not emitted
+    :ivar suppressed: the number of rows that are not emitted, without those of shadows
     """
 
     def __init__(self, entries: Sequence[Entry], attempt: Attempt) -> None:
@@ -755,7 +808,7 @@ class _Emission:
             keys = step.keys.column(KEY).take(pa.array(found.key[mine])).to_pylist()
             decided = self.attempt.decide(entry.name, span, keys, found.emitted[mine].tolist())
             emitted[mine], suppressed[mine] = decided
-        self.suppressed += int((~emitted).sum())
+            self._count(entry, decided.emitted)
         return (found, suppressed) if emitted.all() else (_some(found, emitted), suppressed[emitted])
 
     def rows_of_clause(self, bound: BoundClauseProcessor, found: pa.Table) -> tuple[pa.Table, Ints]:
@@ -767,8 +820,12 @@ class _Emission:
         ends = [column.tolist() for column in clause.ends_of(found)]
         matches = None if clause.one_row else list(zip(*ends, strict=True))
         emitted, suppressed = self.attempt.decide(entry.name, span, clause.keys_of(found).to_pylist(), ends[2], matches)
-        self.suppressed += int((~emitted).sum())
+        self._count(entry, emitted)
         return found.filter(pa.array(emitted)), suppressed[emitted]
+
+    def _count(self, entry: Entry, emitted: Mask) -> None:
+        if not entry.processor.shadow:
+            self.suppressed += int((~emitted).sum())
 
 
 def _with_pattern(bound: BoundProcessor) -> BoundPatternProcessor:
@@ -973,20 +1030,27 @@ def _without(page: Page, entry: int) -> Page:
 
 
 def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time: int) -> RuleFailure:
-    counts = _of_entries(page)
-    entry = int(counts.argmax())
+    counts = _of_entries(page, len(bound))
+    of_shadows = np.where([one.processor.shadow for one in bound], counts, 0)
+    # A shadow must not affect other processors.
+    entry = int(of_shadows.argmax() if of_shadows.any() else counts.argmax())
     error = LimitExceededError(
         f"the partial matches of a key group have {size:,} bytes (limit {MAX_STATE:,})",
-        f"{int(counts[entry]):,} are of {bound[entry].name}, more than of any other.",
+        f"{int(counts[entry]):,} are of {bound[entry].name}, more than of any other{_kind(bound[entry])}.",
         "bound them with within(...), or use more key_groups; see docs/limits.md",
     )
     return RuleFailure(entry, time, error, limit=True)
 
 
+def _kind(one: BoundProcessor) -> str:
+    """What it is compared with: if there are shadows, only these are disabled."""
+    return " shadow" if one.processor.shadow else ""
+
+
 def _too_many_rows(one: BoundProcessor, size: int, time: int) -> RuleFailure:
     error = LimitExceededError(
         f"the rows of the processors with a clause have more than {MAX_STATE:,} bytes in a key group",
-        f"{size:,} are of {one.name}, more than of any other.",
+        f"{size:,} are of {one.name}, more than of any other{_kind(one)}.",
         "bound its matches with WITHIN, or use more key_groups; see docs/limits.md",
     )
     return RuleFailure(0, time, error, limit=True)
@@ -995,7 +1059,7 @@ def _too_many_rows(one: BoundProcessor, size: int, time: int) -> RuleFailure:
 def _too_many_suppressed(one: BoundProcessor, size: int, time: int) -> RuleFailure:
     error = LimitExceededError(
         f"the keys with suppressed matches have more than {MAX_STATE:,} bytes in a key group",
-        f"{size:,} bytes in all; {one.name} has more of them than any other.",
+        f"{size:,} bytes in all; {one.name} has more of them than any other{_kind(one)}.",
         "suppress for a shorter time, or use more key_groups; see docs/limits.md",
     )
     return RuleFailure(0, time, error, limit=True)

@@ -51,13 +51,14 @@ _KINDS: dict[str, tuple[type, str]] = {
     "select": (list, "a list"),
     "function": (str, "a text"),
     "timedOut": (bool, "true or false"),
+    "shadow": (bool, "true or false"),
     "labels": (dict, "an object of strings"),
 }
 _FIELDS = (
     "id", "version", "timestamp", "key", "pattern", "sql", "select", "function", "timedOut", "maxPartialMatches", "suppress",
-    "expires", "labels", "changedBy", "tests",
+    "expires", "shadow", "labels", "changedBy", "tests",
 )  # fmt: skip
-_NOT_DEFINING = ("labels", "expires")
+_NOT_DEFINING = ("labels", "expires", "shadow")
 """The fields of the JSON form that can change without a new version."""
 _INSTEAD = {
     "pattern": "write either a graph or a clause",
@@ -67,13 +68,15 @@ _INSTEAD = {
     "timedOut": None,
 }
 """The fields that a processor with *sql* cannot have, and what to write instead."""
+Slot = tuple[str, bool]
+"""An id, and whether the shadow is meant. A set has at most one processor for each."""
 
 
 @dataclass(frozen=True, slots=True)
 class PatternProcessor:
     """One rule.
 
-    :param id: its name, up to 200 characters; ids are distinct within a set
+    :param id: its name, up to 200 characters; ids are distinct within a set, except that there may be a shadow with the id
     :param version: an integer from 0; another version of the same id replaces the processor and drops its partial matches
     :param pattern: the pattern to match; None if there is *sql*
     :param timestamp: the event time from which the processor is in force; None: from the micro-batch that adds it. A datetime
@@ -100,6 +103,8 @@ class PatternProcessor:
         version, and the partial matches then continue.
     :param changed_by: who made this version, for the history: up to 200 printable characters. Like *place*, it is not part of
         the processor, and equality ignores it. None: unknown.
+    :param shadow: whether it runs beside the version in force, with an output of its own. A shadow becomes the version in force,
+        with its partial matches, when the same version is no longer a shadow.
     :raises PatternProcessorError: a field is out of bounds
 
     >>> PatternProcessor("pair", 1, Pattern.begin("a").where("x > 1").next("b"), key=("user",)).version
@@ -123,6 +128,7 @@ class PatternProcessor:
     labels: Mapping[str, str] = field(default_factory=dict)
     expires: datetime | None = None
     changed_by: str | None = field(default=None, compare=False, repr=False)
+    shadow: bool = False
     _is_data: bool = field(default=False, init=False, compare=False, repr=False)
     """Whether the pattern was read from JSON, and so can be written unchanged."""
     _text: str | None = field(default=None, init=False, compare=False, repr=False)
@@ -158,6 +164,7 @@ class PatternProcessor:
             ("select", self.select, MAX_MEASURES),
         )
         expect(PatternProcessorError, self.timed_out, bool, "timed_out must be True or False")
+        expect(PatternProcessorError, self.shadow, bool, "shadow must be True or False")
         for name, value, limit in texts:
             if isinstance(value, str) or not isinstance(value, Sequence) or not all(_is_string(text) for text in value):
                 raise PatternProcessorError(f"{name} must be a list of SQL strings of 1 to {MAX_STRING} characters")
@@ -188,6 +195,11 @@ class PatternProcessor:
         for name, value in zip(_INSTEAD, given, strict=True):
             if value is not None:
                 raise PatternProcessorError(f"a processor with sql cannot have {name!r}", hint=_INSTEAD[name])
+
+    @property
+    def slot(self) -> Slot:
+        """What is distinct within a set."""
+        return self.id, self.shadow
 
     @property
     def effective_from(self) -> int | None:
@@ -221,13 +233,13 @@ class PatternProcessor:
 
     @property
     def definition(self) -> str:
-        """The :attr:`text` without what can change while the version stays the same: the labels and *expires*.
+        """The :attr:`text` without what can change while the version stays the same: the labels, *expires* and *shadow*.
 
         >>> rule = PatternProcessor("a", 1, Pattern.begin("x"))
         >>> PatternProcessor("a", 1, Pattern.begin("x"), labels={"owner": "ann"}).definition == rule.text
         True
         """
-        if not self.labels and self.expires is None:
+        if not self.labels and self.expires is None and not self.shadow:
             return self.text
         found = json.loads(self.text)
         return canonical_text({name: value for name, value in found.items() if name not in _NOT_DEFINING})
@@ -281,6 +293,8 @@ class PatternProcessor:
             found["suppress"] = {"for": _duration_text(self.suppress)}
         if self.expires is not None:
             found["expires"] = _in_utc(self.expires).isoformat()
+        if self.shadow:
+            found["shadow"] = True
         if self.labels:
             found["labels"] = dict(self.labels)
         return found
@@ -324,6 +338,7 @@ class PatternProcessor:
             labels=fields.get("labels") or {},
             expires=_timestamp(fields.get("expires"), "expires"),
             changed_by=fields.get("changedBy"),
+            shadow=bool(fields.get("shadow")),
         )
         return _read(found)
 
@@ -374,7 +389,7 @@ def found_at(processor: PatternProcessor, place: str | None) -> PatternProcessor
 
 def defining(processor: PatternProcessor) -> PatternProcessor:
     """*processor* without what can change while the version stays the same."""
-    return replace(processor, labels={}, expires=None)
+    return replace(processor, labels={}, expires=None, shadow=False)
 
 
 def check_version(version: Any) -> None:

@@ -166,7 +166,8 @@ class CopyFilter:
         self._of = {
             number: RuleConditions.of([one for one in processors if one.number == number]) for number in numbers
         }
-        self._all = RuleConditions.of(processors)
+        # A shadow must not affect the output of late events.
+        self._if_late = RuleConditions.of([one for one in processors if not one.processor.shadow])
 
     @classmethod
     def of(cls, processors: Sequence[BoundProcessor]) -> CopyFilter:
@@ -176,8 +177,8 @@ class CopyFilter:
 
     def of_arrivals(self, copies: pa.Table, version: int, time: int) -> pa.Table:
         """The copies that a processor requires, with the set *version* as SINCE. Of late events, which are at or before
-        *time*, one copy each remains. MET and FAILED contain what the processors of the selector use, and FIRST is whether
-        the event is late.
+        *time*, one copy each remains if a processor that is not a shadow requires them. MET and FAILED contain what the
+        processors of the selector use, and FIRST is whether the event is late.
         """
         times, selectors = copies.column(TIME).to_numpy(), copies.column(SELECTOR).to_numpy()
         late = times <= time
@@ -193,7 +194,7 @@ class CopyFilter:
             wanted[mine] = conditions.required(copies.filter(pa.array(mine)))
         if late.any():
             needed = np.zeros(copies.num_rows, np.bool_)
-            needed[late] = self._all.required(copies.filter(pa.array(late)))
+            needed[late] = self._if_late.required(copies.filter(pa.array(late)))
             wanted = np.where(late, (needed | (times == NO_TIME)) & copies.column(FIRST).to_numpy(), wanted)
         columns = {
             SINCE: pa.array(np.full(copies.num_rows, version, np.int64)),

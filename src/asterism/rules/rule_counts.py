@@ -26,12 +26,15 @@ MATCHES, TIMED_OUT, ERROR, ENABLED, PARTIAL_MATCHES, LAST_MATCH = (
     "partial_matches",
     "last_match",
 )
+SHADOW_MATCHES = "shadow"
 WATERMARK = f'{FAMILY}/["watermark"]'
 """The name of the metric with the event time of a key group, in microseconds."""
 MAX_VERSIONS = 2 * MAX_PROCESSORS
 """The maximum number of versions of processors that are counted: those that changed last."""
 MAX_ERROR = 300
 """The maximum length of an error in a name."""
+MAX_GROUPS = 32
+"""The maximum number of key groups of a version that are listed."""
 Name = tuple[str, int, int]
 """Id, version, and the set that added it."""
 
@@ -46,9 +49,10 @@ def metric(what: str, name: Name) -> str:
     return f"{FAMILY}/{json.dumps([what, *name], ensure_ascii=False, separators=(',', ':'))}"
 
 
-def error_metric(name: Name, error: str) -> str:
+def error_metric(name: Name, error: str, group: int | None = None) -> str:
     """The name of the metric for a processor that is disabled in a key group."""
-    return f"{FAMILY}/{json.dumps([ERROR, *name, one_line(error, MAX_ERROR)], ensure_ascii=False)}"
+    number = [] if group is None else [group]
+    return f"{FAMILY}/{json.dumps([ERROR, *name, one_line(error, MAX_ERROR), *number], ensure_ascii=False)}"
 
 
 @dataclass(slots=True)
@@ -61,6 +65,8 @@ class VersionCounts:
     :param disabled: the current number of key groups in which it is disabled after an error
     :param last_match: the latest ``match_time``, in microseconds
     :param error: the last error
+    :param shadow_matches: the matches while it was a shadow, which are not among *matches*
+    :param groups: the numbers of the first of the *disabled* key groups, ascending
     """
 
     since: int = 0
@@ -71,13 +77,17 @@ class VersionCounts:
     disabled: int = 0
     last_match: int | None = None
     error: str | None = None
+    shadow_matches: int = 0
+    groups: list[int] = field(default_factory=list)
 
-    def add(self, what: str, since: int, value: int, error: str | None) -> None:
+    def add(self, what: str, since: int, value: int, error: str | None, group: int | None = None) -> None:
         if since > self.since:  # it was removed and added again
-            self.since, self.partial_matches, self.disabled = since, 0, 0
+            self.since, self.partial_matches, self.disabled, self.groups = since, 0, 0, []
         match what:
             case "matches":
                 self.matches += value
+            case "shadow":
+                self.shadow_matches += value
             case "timed_out":
                 self.timed_out += value
             case "last_match":
@@ -88,6 +98,10 @@ class VersionCounts:
         if since == self.since:
             self.partial_matches += value if what == PARTIAL_MATCHES else 0
             self.disabled += value if what == ERROR else -value if what == ENABLED else 0
+            if what == ERROR and group is not None and len(self.groups) < MAX_GROUPS:
+                self.groups = sorted({*self.groups, group})
+            if self.disabled <= 0:
+                self.groups = []
 
 
 @dataclass(slots=True)
@@ -128,10 +142,10 @@ class RuleCounts:
         if len(name) == 1:
             self.watermark = value if self.watermark is None else max(self.watermark, value)
             return
-        what, id, version, since, *error = name
+        what, id, version, since, *more = name
         counts = self.versions.pop((id, version), None) or VersionCounts(since)
         self.versions[id, version] = counts  # at the end, because the first ones are dropped
-        counts.add(what, since, value, error[0] if error else None)
+        counts.add(what, since, value, *(more or [None]))
 
     def to_bytes(self) -> bytes:
         names = VersionCounts.__slots__
@@ -149,7 +163,8 @@ class RuleCounts:
         versions = {}
         for id, version, *values in found["versions"]:
             one = VersionCounts(*values)
-            numbers = version, one.since, one.matches, one.timed_out, one.errors, one.partial_matches, one.disabled
+            counts = one.matches, one.shadow_matches, one.timed_out, one.errors, one.partial_matches, one.disabled
+            numbers = version, one.since, *counts, *one.groups
             others = type(one.last_match) in (int, type(None)) and type(one.error) in (str, type(None))
             if type(id) is not str or {*map(type, numbers)} != {int} or not others:
                 raise ValueError(f"the counts of {id!r:.60} are invalid")

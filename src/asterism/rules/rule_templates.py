@@ -196,6 +196,10 @@ class RuleTemplate:
         self.id, self.from_text = fields.get("id"), from_text
         if not isinstance(self.id, str) or not 0 < len(self.id) <= MAX_ID:
             raise PatternProcessorError(f"a template needs an 'id', a string of up to {MAX_ID} characters")
+        if fields.get("shadow"):
+            raise PatternProcessorError(
+                "a template cannot be a shadow", hint="write the rule of a row as a rule of its own, with another id"
+            )
         if "version" in fields:
             check_version(fields["version"])
         self.parameters = _parameters(fields.get("parameters"))

@@ -18,12 +18,12 @@ from asterism.arguments import expect, expect_string
 from asterism.columns.time import BEFORE_TIME
 from asterism.errors import AsterismError, PatternProcessorError, StateError, printable
 from asterism.rules import kill_list
-from asterism.rules.discovery_status import IN_FORCE, OFF, PENDING, STALE, WAITING, Status
+from asterism.rules.discovery_status import OFF, PENDING, STALE, WAITING, Status
 from asterism.rules.durable_files import NotWrittenError, make_folder, replace_file
 from asterism.rules.file_systems import opened
 from asterism.rules.history import History, HistoryEntry
 from asterism.rules.kill_list import KillList, is_named
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.processor import PatternProcessor, Slot
 from asterism.rules.rule_counts import RuleCounts
 from asterism.rules.sets import ProcessorSet, digest_of
 from asterism.rules.used_versions import UsedVersions
@@ -248,17 +248,17 @@ class FolderStore:
                     int(stored["set"]),
                     {(str(id), int(version)) for id, version in stored["processors"]},
                 )
-        found: dict[str, dict[int, PatternProcessor]] = {}
+        found: dict[Slot, dict[int, PatternProcessor]] = {}
         last = 0
-        before: dict[str, PatternProcessor] = {}
+        before: dict[Slot, PatternProcessor] = {}
         for number in numbers:
-            now = {processor.id: processor for processor in self.get(number).processors}
-            for name, old in before.items():
-                new = now.get(name)
+            now = {processor.slot: processor for processor in self.get(number).processors}
+            for slot, old in before.items():
+                new = now.get(slot)
                 if new is None or (new.version != old.version and new.timestamp is None):
-                    found.pop(name, None)
-                elif new.version != old.version and (number > reported or (name, old.version) in in_force):
-                    found.setdefault(name, {})[last] = old
+                    found.pop(slot, None)
+                elif new.version != old.version and (number > reported or (old.id, old.version) in in_force):
+                    found.setdefault(slot, {})[last] = old
             last, before = number, now
         killed = {number: self.get(number).killed for number in numbers if number <= committed}
         return {
@@ -440,7 +440,7 @@ def wait_for(place: str, versions: Mapping[str, int], *, timeout: timedelta = WA
     ``store``.
 
     A version is in force when a micro-batch has been planned that uses it. A version with a timestamp counts as soon as it
-    waits for that time.
+    waits for that time, and a shadow if it has exactly the version.
 
     :param versions: maps ids to versions
     :param timeout: how long to wait
@@ -465,7 +465,9 @@ def wait_for(place: str, versions: Mapping[str, int], *, timeout: timedelta = WA
             wanted = left.get(state.id)
             if wanted is None or state.version is None or state.version < wanted:
                 continue
-            if state.state in (IN_FORCE, WAITING):
+            if state.shadow and state.version > wanted:
+                continue  # the version in force is meant
+            if state.state in (state.active_state, WAITING):
                 del left[state.id]
             elif state.state != PENDING:
                 raise PatternProcessorError(f"{state.id} version {state.version} is {state.state}", state.reason)

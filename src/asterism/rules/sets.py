@@ -182,7 +182,7 @@ def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[E
     """The entries after a set has arrived, in the order of the set, at the event time *horizon* (microseconds).
 
     A set is complete. Of the previous entries, it keeps those that it contains, and those that are in force until the time of
-    a successor that it contains.
+    a successor that it contains. All of this holds for the processors and for their shadows, independently of each other.
 
     * A processor that is in force, or whose time is in the future, is kept with its partial matches, with its new labels and
       *expires*.
@@ -190,27 +190,40 @@ def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[E
     * A processor whose time is in the future is added, and the one in force stays until then.
     * A processor whose time is in the future and that is not in the set any more is removed; it was never in force.
     * A processor that has expired is removed. If it is later extended, it begins anew.
+    * A shadow that is not a shadow any more is kept with its partial matches, and replaces the processor as any other version
+      would. The same holds in the other direction.
     """
-    chains: dict[str, list[Entry]] = {}
+    before: dict[str, list[Entry]] = {}
     for entry in passed(entries, horizon):
-        chains.setdefault(entry.processor.id, []).append(entry)
-    found: list[Entry] = []
+        before.setdefault(entry.processor.id, []).append(entry)
+    by_id: dict[str, list[PatternProcessor]] = {}
     for processor in new.processors:
-        chain = chains.get(processor.id, [])
-        in_force = next((entry for entry in chain if entry.first_time <= horizon), None)
-        if in_force is not None and in_force.processor.has_definition_of(processor):
-            found.append(_until(None, _as_now(processor, in_force)))
-            continue
-        others = (entry for entry in chain if entry is not in_force)
-        waiting = next((entry for entry in others if entry.processor.has_definition_of(processor)), None)
-        if waiting is None:
-            newest = Entry(processor, new.version, processor.effective_from)
-        else:
-            newest = _as_now(processor, waiting)
-        if in_force is not None and newest.first_time > horizon:
-            found.append(_until(newest.begins, in_force))
-        found.append(_until(None, newest))
+        by_id.setdefault(processor.id, []).append(processor)
+    found: list[Entry] = []
+    for id, processors in by_id.items():
+        free = before.get(id, [])
+        for processor in sorted(processors, key=lambda one: one.shadow):
+            kept = _with_new(processor, free, new.version, horizon)
+            found += kept
+            names = {entry.name for entry in kept}
+            free = [entry for entry in free if entry.name not in names]
     return passed(found, horizon)
+
+
+def _with_new(processor: PatternProcessor, free: Sequence[Entry], number: int, horizon: int) -> list[Entry]:
+    """The entries of the id of *processor*, a shadow or not, after the set *number*. *free*: the previous entries of the id."""
+    own = [entry for entry in free if entry.processor.shadow == processor.shadow]
+    in_force = next((entry for entry in own if entry.first_time <= horizon), None)
+    if in_force is not None and in_force.processor.has_definition_of(processor):
+        return [_until(None, _as_now(processor, in_force))]
+    others = (entry for entry in (*own, *free) if entry is not in_force)
+    known = next((entry for entry in others if entry.processor.has_definition_of(processor)), None)
+    if known is None:
+        newest = Entry(processor, number, processor.effective_from)
+    else:
+        newest = _as_now(processor, known)
+    replaced = [] if in_force is None or newest.first_time <= horizon else [_until(newest.begins, in_force)]
+    return [*replaced, _until(None, newest)]
 
 
 def _until(time: int | None, entry: Entry) -> Entry:
@@ -218,7 +231,7 @@ def _until(time: int | None, entry: Entry) -> Entry:
 
 
 def _as_now(processor: PatternProcessor, entry: Entry) -> Entry:
-    """The entry with the processor as the newest set has it: with its labels and *expires*."""
+    """The entry with the processor as the newest set has it: with its labels and *expires*, as a shadow or not."""
     return entry if entry.processor is processor else replace(entry, processor=processor)
 
 

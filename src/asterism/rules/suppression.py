@@ -94,9 +94,9 @@ class Suppressions:
         deadline = latest if horizon < latest < END_OF_TIME else END_OF_TIME
         return _written(found, deadline), deadline
 
-    def largest(self, names: Iterable[Name]) -> Name:
-        """The rule with the most keys."""
-        return max(names, key=lambda name: len(self._of(name)))
+    def largest(self, names: Iterable[Name], first: Collection[Name] = ()) -> Name:
+        """The rule with the most keys, or the one of *first* with the most, if one of them has any."""
+        return max(names, key=lambda name: (name in first and bool(self._of(name)), len(self._of(name))))
 
     def _of(self, name: Name) -> dict[str, _Last]:
         return {**self.known.get(name, {}), **self._changes.get(name, {})}

@@ -35,6 +35,7 @@ from asterism.rules.backtest import (
 )
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.coordinator import Coordinator
+from asterism.rules.discovery_status import REFUSED
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.operator import ERRORS, LATE, MATCHES, TIMED_OUT, DynamicCepOperator
 from asterism.rules.processor import MAX_ID, PatternProcessor
@@ -75,18 +76,26 @@ class _UsableRules:
     refused: Mapping[str, str]
 
     @classmethod
-    def of(cls, factory: PatternProcessorDiscovererFactory, compiler: ProcessorCompiler) -> _UsableRules:
+    def of(
+        cls, factory: PatternProcessorDiscovererFactory, compiler: ProcessorCompiler, *, shadows: bool
+    ) -> _UsableRules:
+        """:param shadows: whether a shadow takes the place of its rule; otherwise, shadows are left out"""
         store = SingleSetStore()
         coordinator = Coordinator(compiler, store)
         coordinator.on_pattern_processors_updated(discovered(factory))
-        found = [processor for one in store.retained() for processor in one.processors]
+        every = [
+            processor for one in store.retained() for processor in one.processors if shadows or not processor.shadow
+        ]
+        found = {one.id: one for one in sorted(every, key=lambda one: one.shadow)}.values()
         # A timestamp is mostly in the future, and history is about what the rule would have found.
-        timed = (one.timestamp is not None or one.expires is not None for one in found)
+        timed = (one.timestamp is not None or one.expires is not None or one.shadow for one in found)
         timeless = [
-            replace(one, timestamp=None, expires=None) if is_timed else one
+            replace(one, timestamp=None, expires=None, shadow=False) if is_timed else one
             for one, is_timed in zip(found, timed, strict=True)
         ]
-        return cls({one.id: one for one in timeless}, dict(coordinator.status.refused))
+        refused = [one for one in coordinator.status.rules if one.state == REFUSED and (shadows or not one.shadow)]
+        reasons = {one.id: one.reason or "" for one in sorted(refused, key=lambda one: one.shadow)}
+        return cls({one.id: one for one in timeless}, reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +176,8 @@ def backtest(
         raise StreamDefinitionError(
             "a backtest needs a table, and this is a stream", hint="spark.read instead of spark.readStream"
         )
-    new, *others = [_UsableRules.of(factory, operator.compiler) for factory in factories]
-    old = others[0] if others else None
+    new = _UsableRules.of(factories[0], operator.compiler, shadows=True)
+    old = None if against is None else _UsableRules.of(factories[1], operator.compiler, shadows=False)
     runs = _Runs.of(new, old)
     store.put(ProcessorSet(1, tuple(runs.processors)))
     # The results are read several times, and more partitions than key groups would be empty.

@@ -136,7 +136,8 @@ class OperatorHost(StatefulProcessor):
                 "An earlier run drained it, so their elements are no longer in the state.",
                 "use a new checkpoint location; to continue a stream later, run it with drain=False",
             )
-        return self._rows(key, store, self._calls(store, parts, times, ends), times, fired)
+        calls = self._calls(store, parts, times, ends, group_of(key[0]))
+        return self._rows(key, store, calls, times, fired)
 
     def _rows(
         self, key: Any, store: _SparkStore, calls: Iterator[Result], times: TimerValues, fired: int | None
@@ -183,7 +184,7 @@ class OperatorHost(StatefulProcessor):
         store.flush()
 
     def _calls(
-        self, store: _SparkStore, parts: Sequence[Sequence[Any]], times: TimerValues, ends: bool
+        self, store: _SparkStore, parts: Sequence[Sequence[Any]], times: TimerValues, ends: bool, key_group: int
     ) -> Iterator[Result]:
         """Call the operator for each of *parts*, and once more at the end of the input."""
         from asterism.columns.time import BEFORE_TIME, END_OF_TIME
@@ -193,18 +194,19 @@ class OperatorHost(StatefulProcessor):
         now = Now(
             watermark=watermark * 1000 if watermark > 0 else BEFORE_TIME,
             processing_time=1000 * (processing_time if processing_time >= 0 else self.processing_time),
+            key_group=key_group,
         )
         arrived = [self._arrivals(part) for part in parts]
         if self.upstream and now.watermark != BEFORE_TIME:
             # Upstream operators have emitted all rows up to Spark's watermark, the last of them in this micro-batch.
             arrived[-1] += [Arrival(name, None, now.watermark - delay) for name, delay in self.upstream.items()]
-            now = Now(processing_time=now.processing_time)
+            now = Now(processing_time=now.processing_time, key_group=key_group)
         for arrivals in arrived:
             yield from self.operator.slices(store, arrivals, now)
         if ends:
             # Processing time is not advanced if the operator has no timers in it, since conditions may refer to its value.
             processing_time = END_OF_TIME if self.operator.processing_time else now.processing_time
-            yield from self.operator.slices(store, [], Now(END_OF_TIME, processing_time))
+            yield from self.operator.slices(store, [], Now(END_OF_TIME, processing_time, key_group))
 
     def _as_the_watermark_moves(self, timer: int, times: TimerValues) -> int:
         """A timer with which Spark calls every key group whenever the watermark advances, so that all have the same

@@ -133,7 +133,8 @@ class CEP:
         :param conditions: the conditions that processors can refer to, by name: a function from a table of events to a Boolean
             array or, with arguments, a :class:`~asterism.RegisteredCondition`
         :param on_error: the behavior if a processor fails. "fail" fails the query; "disable" disables the processor until its
-            next version, in the key group where it failed, and adds a row to the output ``errors``.
+            next version, in the key group where it failed, and adds a row to the output ``errors``. A shadow is always disabled,
+            also at the limit below.
         :param max_partial_matches: the maximum number of partial matches per processor and key, which also limits the cost of
             an event. A processor can set a lower limit. None: no limit (see docs/limits.md).
         :param on_limit: the behavior at that limit, independent of *on_error*. "disable" disables the processor as above;
@@ -169,12 +170,12 @@ class CEP:
         """Run rules over a table of history, and compare what they find with what other rules find.
 
         The result is that of a bounded job with ``on_error="disable"``: a rule that fails is disabled in its key group, and all
-        others continue. Timestamps of rules are ignored.
+        others continue. Timestamps of rules are ignored. A shadow takes the place of its rule.
 
         :param stream: a table, whose key applies to rules without a key of their own
         :param rules: the rules: a path, the URL of a database or a web server, a discoverer factory, or a list of
             :class:`~asterism.PatternProcessor`
-        :param against: the rules to compare with, for example those in force. Rules are compared by id.
+        :param against: the rules to compare with, for example those in force, without their shadows. Rules are compared by id.
         :param functions, conditions, semantics, key_groups, max_partial_matches: as for :meth:`pattern_processors`
         :param examples: the number of matches that are shown of each rule, up to 1000: of those that were added, and of those
             that were removed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -28,7 +28,7 @@ from asterism.rules.discovery_status import INITIALIZING, Status
 from asterism.rules.file_systems import is_path
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.kill_list import ALWAYS, checked_names
-from asterism.rules.operator import EVENTS, LATE, PROCESSORS, DynamicCepOperator, prepared_set
+from asterism.rules.operator import EVENTS, LATE, PROCESSORS, SHADOW, DynamicCepOperator, prepared_set
 from asterism.rules.processor import PatternProcessor, found_at
 from asterism.rules.registered_conditions import RegisteredCondition
 from asterism.rules.set_store import STORE, WAIT, FolderStore, SingleSetStore, wait_for
@@ -45,13 +45,14 @@ from asterism.text.printable import quoted_name
 
 @dataclass(frozen=True)
 class PatternProcessorStream:
-    """The results of pattern processors: the outputs ``matches``, ``timed_out``, ``late`` and ``errors``.
+    """The results of pattern processors: the outputs ``matches``, ``timed_out``, ``shadow``, ``late`` and ``errors``.
 
     A match has ``processor_id``, ``processor_version``, ``key`` (the values of the key, as strings), ``start_time``,
     ``end_time``, ``match_time`` (timed out: ``timeout_time``), ``match_id`` (the same each time this match is found) and,
     depending on the processor: ``events``, in order, each with its stage; ``measures``, by name, as strings; or ``result``,
     the result of its function, as JSON. ``labels`` are those of the processor when the match is emitted, and
-    ``suppressed`` (only of matches) is the number of matches that it has suppressed before this one.
+    ``suppressed`` (only of matches) is the number of matches that it has suppressed before this one. ``shadow`` has the matches
+    of shadows, which are not in ``matches``.
     """
 
     stream: KeyedStream
@@ -190,7 +191,7 @@ class PatternProcessorStream:
 
     @staticmethod
     def matches_by_processor(progress: StreamingQueryProgress) -> dict[str, int]:
-        """The number of matches per processor in a micro-batch, from the query's progress."""
+        """The number of matches per processor in a micro-batch, without those of shadows, from the query's progress."""
         found: dict[str, int] = {}
         for (name, _), counts in counts_of(progress).versions.items():
             if counts.matches:
@@ -243,7 +244,7 @@ class PatternProcessorStream:
         return store
 
     def _operator(
-        self, store: FolderStore, taken: Iterable[str] = (), without: frozenset[str] = frozenset()
+        self, store: FolderStore, taken: Collection[str] = (), without: frozenset[str] = frozenset()
     ) -> DynamicCepOperator:
         """*without*: the processors to exclude in this run, in addition to the kill list of the store."""
         killed = store.killed() if store.location else {}
@@ -259,6 +260,7 @@ class PatternProcessorStream:
             conditions=self.conditions,
             disable_on_error=self.disable_on_error,
             wants_late=LATE in taken,
+            wants_shadow=SHADOW in taken,
             max_partial_matches=self.max_partial_matches,
             disable_on_limit=self.disable_on_limit,
             left_out=dict.fromkeys(killed, last) | dict.fromkeys(without, ALWAYS),

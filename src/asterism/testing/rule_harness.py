@@ -55,7 +55,8 @@ def run_rule_test(
     ('expected, not found: a1 b2', 'found, not expected: a1 b3 [1, 3]', 'events: a1 x2 b3')
     """
     try:
-        return RuleTestResult(test, tuple(_failure(replace(processor, timestamp=None, expires=None), test, semantics)))
+        rule = replace(processor, timestamp=None, expires=None, shadow=False)
+        return RuleTestResult(test, tuple(_failure(rule, test, semantics)))
     except AsterismError as error:
         return RuleTestResult(test, tuple(line.strip() for line in str(error).splitlines()))
 
