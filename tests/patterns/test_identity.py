@@ -7,7 +7,7 @@ from pathlib import Path
 
 from asterism import AfterMatchSkipStrategy, Pattern, WithinType
 from asterism.patterns.conditions import SqlCondition
-from asterism.patterns.identity import identity_of
+from asterism.patterns.identity import pattern_identity
 
 
 def test_identity_is_that_of_the_first_release() -> None:
@@ -30,7 +30,7 @@ def test_identity_is_that_of_the_first_release() -> None:
         .within(timedelta(minutes=5))
         .within(timedelta(minutes=1), WithinType.PREVIOUS_AND_CURRENT)
     )
-    assert identity_of(pattern) == (Path(__file__).parent / "identity_0.1.0.txt").read_text().strip()
+    assert pattern_identity(pattern) == (Path(__file__).parent / "identity_0.1.0.txt").read_text().strip()
 
 
 A = Pattern.begin("a").one_or_more()
@@ -53,4 +53,4 @@ def test_whatever_changes_a_pattern_changes_its_identity() -> None:
         Pattern.in_any_order(A, B),
         Pattern.in_any_order(A, B, consecutive=True),
     ]
-    assert len(set(map(identity_of, patterns))) == len(patterns)
+    assert len(set(map(pattern_identity, patterns))) == len(patterns)

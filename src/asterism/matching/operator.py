@@ -45,7 +45,7 @@ from asterism.operators.operator import InputSpec, Now
 from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.patterns.compiler import check_pattern
 from asterism.patterns.conditions import IterativeCondition, PythonCondition, name_of
-from asterism.patterns.identity import identity_of
+from asterism.patterns.identity import pattern_identity
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 
@@ -172,7 +172,7 @@ class CepOperator(KeyGroupOperator):
             repr(functions),
             *(["MATCH_NUMBER"] if self.pattern.plan.counts_matches else []),
         )
-        definition = f"({', '.join([identity_of(pattern), *described])})"
+        definition = f"({', '.join([pattern_identity(pattern), *described])})"
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
 
     @property
