@@ -184,3 +184,16 @@ def test_a_long_definition_is_left_out(tmp_path: Path, monkeypatch: pytest.Monke
 def test_bad_names(name: object) -> None:
     with pytest.raises(PatternProcessorError, match="changedBy must be"):
         PatternProcessor.from_dict({"id": "a", "version": 1, "sql": "PATTERN (A) DEFINE A AS x > 1", "changedBy": name})
+
+
+def test_the_item_of_a_version_is_the_last_one_and_no_shadow() -> None:
+    shadow = version(2, shadow=True)
+    log = [
+        HistoryEntry("t", 1, "added", "ab", 1, definition=version(1).text),
+        HistoryEntry("t", 2, "added", "ab", 2, definition=shadow.text, shadow=True),
+        HistoryEntry("t", 3, "replaced", "ab", 1, 2, definition=version(1, labels={"a": "b"}).text),
+        HistoryEntry("t", 3, "removed", "ab", before=1),
+    ]
+    assert history.item_of_version(log, "ab", 2) == version(2).to_dict()
+    assert history.item_of_version(log, "ab", 1) == version(1, labels={"a": "b"}).to_dict()
+    assert history.item_of_version(log, "ab", 3) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
@@ -17,8 +16,6 @@ from asterism.errors import PatternProcessorError, StateError, printable
 if TYPE_CHECKING:
     from asterism.discovery.comparing import RuleDifference
     from asterism.discovery.editing import Addition, KeptRules, Rule
-    from asterism.rules.history import HistoryEntry
-    from asterism.rules.processor import Slot
 
 _COLORS = {"+": "green", "-": "red", "~": "yellow", "@": "cyan"}
 
@@ -99,12 +96,12 @@ def apply(files: str, source: str, table: str, plan: bool, prune: bool) -> None:
         found = differences(_existing(kept), rules_of(files, table).all())
         # A template is replaced with all its rows.
         replaced = {one.slot for one in additions}
-        stay = [] if prune else [one for one in found if one.new is None and _slot_of(one.old) not in replaced]
+        stay = [] if prune else [one for one in found if one.new is None and one.stored_slot not in replaced]
         found = [one for one in found if one not in stay]
-        changed = {_slot_of(one.new or one.old) for one in found}
-        removed = {_slot_of(one.old) for one in found if one.new is None} - replaced
-        # Also for a plan, so that it fails if the change would.
-        _apply(kept, [one for one in additions if one.slot in changed], sorted(removed), plan=plan)
+        changed = {one.stored_slot for one in found}
+        removed = {one.stored_slot for one in found if one.new is None} - replaced
+        if changed:  # also for a plan, so that it fails if the change would
+            kept.apply([one for one in additions if one.slot in changed], sorted(removed), plan=plan)
         for one in found:
             _show([str(one)])
             if plan and one.old is not None and one.new is not None:
@@ -116,25 +113,12 @@ def apply(files: str, source: str, table: str, plan: bool, prune: bool) -> None:
         sys.exit(1)
 
 
-def _slot_of(rule: Rule | None) -> Slot:
-    """The id of a rule, or of its template, and whether it is a shadow."""
-    from asterism.rules.interfaces import is_shadow
-
-    assert rule is not None
-    return (rule.id, is_shadow(rule.item) is True) if rule.template is None else (str(rule.template.get("id")), False)
-
-
 def _existing(kept: KeptRules) -> list[Rule]:
     from asterism.discovery.editing import FileRules
 
     if isinstance(kept, FileRules) and not kept.path.exists():
         return []
     return kept.all()
-
-
-def _apply(kept: KeptRules, additions: Sequence[Addition], removed: Sequence[Slot], *, plan: bool) -> None:
-    if additions or removed:
-        kept.apply(additions, removed, plan=plan)
 
 
 @click.command()
@@ -152,8 +136,6 @@ def rollback(source: str, table: str, id: str, version: int, checkpoint: str | N
     asterism rules rollback rules.yaml burst --version 3 --history /data/checkpoint
     """
     with errors_explained():
-        from asterism.rules.interfaces import is_shadow
-
         kept = rules_of(source, table)
         there = [rule for rule in kept.all() if rule.id == id]
         template = next((rule.template for rule in there if rule.template is not None), None)
@@ -161,7 +143,7 @@ def rollback(source: str, table: str, id: str, version: int, checkpoint: str | N
             problem = f"{id!r} is a rule of the template {str(template.get('id'))!r:.220}"
             raise PatternProcessorError(problem, hint="change its row: the earlier values give the earlier version")
         found = [rule for rule in there if rule.version == version]
-        if any(is_shadow(rule.item) for rule in found):
+        if any(rule.shadow for rule in found):
             raise PatternProcessorError(f"version {version} of {id!r} is a shadow", hint="promote it")
         if found:
             done = kept.enable([id], version)
@@ -173,6 +155,7 @@ def rollback(source: str, table: str, id: str, version: int, checkpoint: str | N
 
 def _earlier(id: str, version: int, checkpoint: str | None) -> Addition:
     from asterism.discovery.editing import Addition
+    from asterism.rules.history import item_of_version
     from asterism.rules.processor import PatternProcessor
 
     named = f"version {version} of {id!r}"
@@ -181,14 +164,9 @@ def _earlier(id: str, version: int, checkpoint: str | None) -> Addition:
             f"the source does not have {named}", hint="--history CHECKPOINT, of a query that has used it"
         )
 
-    def is_it(entry: HistoryEntry) -> bool:
-        return entry.id == id and entry.version == version and entry.definition is not None
-
-    found = [entry for entry in query_store(checkpoint).history().entries() if is_it(entry)]
-    if not found:
+    item = item_of_version(query_store(checkpoint).history().entries(), id, version)
+    if item is None:
         raise PatternProcessorError(f"the history of {checkpoint} does not have {named}")
-    item = json.loads(found[-1].definition or "")
-    item.pop("shadow", None)
     return Addition(item, PatternProcessor.from_dict(item))
 
 

@@ -41,7 +41,6 @@ class RuleInFile:
         """
         from asterism.discovery.documents import WHOLE
         from asterism.discovery.editing import rules_at
-        from asterism.rules.interfaces import is_shadow
 
         kept = rules_at(str(self.file)).all()
         found = [rule for rule in kept if rule.id == self.id]
@@ -56,7 +55,7 @@ class RuleInFile:
                 f"{self.file} has no rule {self.id!r:.220}", f"Rules: {', '.join([*ids, *more]) or 'none'}"
             )
         if len(found) > 1:
-            found = [rule for rule in found if not is_shadow(rule.item)] or found
+            found = [rule for rule in found if not rule.shadow] or found
         if len(found) > 1:
             raise StreamDefinitionError(f"{self.file} has {len(found)} rules {self.id!r:.220}")
         return found[0]

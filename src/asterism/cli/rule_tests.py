@@ -50,12 +50,12 @@ def run_tests(source: str, ids: Sequence[str], semantics: str) -> None:
 
 def _run(rule: Rule, semantics: Semantics) -> Counter[str]:
     """Run the tests of a rule and report failures. Returns the numbers of tests, and of rules without tests or with errors."""
-    from asterism.rules.interfaces import is_shadow, without_flag
+    from asterism.rules.interfaces import without_flag
     from asterism.rules.processor import PatternProcessor
     from asterism.rules.rule_tests import read_tests
     from asterism.testing.rule_harness import run_rule_test
 
-    id = f"{rule.id}@{rule.version}" if is_shadow(rule.item) else rule.id
+    id = f"{rule.id}@{rule.version}" if rule.shadow else rule.id
     name = f"{printable(rule.where)}: {one_line(id, 220)}"
     try:
         if rule.error is not None:

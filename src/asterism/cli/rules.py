@@ -189,14 +189,11 @@ def _show_costs(found: Sequence[Rule], semantics: Semantics) -> None:
             cost = cost_of(processor, semantics)
         except AsterismError:
             continue  # it has been reported
-        limit = processor.max_partial_matches
-        bounds = [cost.bound or "", "" if limit is None else f"maxPartialMatches {limit:,}"]
-        bound = ", ".join(filter(None, bounds))
-        unbounded += not bound
+        unbounded += cost.bound is None
         name = f"{rule.id}@{rule.version}" if processor.shadow else rule.id
         table.add_row(
             Text(one_line(name, 220)), str(cost.states), str(cost.conditions),
-            Text(one_line(bound or "nothing", 200), "" if bound else "yellow"), f"{cost.seconds * 1000:.0f} ms",
+            Text(one_line(cost.bound or "nothing", 200), "" if cost.bound else "yellow"), f"{cost.seconds * 1000:.0f} ms",
         )  # fmt: skip
     if table.rows:
         stdout().print(table)
@@ -310,11 +307,10 @@ def add(source: str, table: str, file: str, shadow: bool) -> None:
 def additions_in(file: str) -> list[Addition] | None:
     """The rules in a file; None, after a message, if one is invalid."""
     from asterism.discovery.editing import Addition
-    from asterism.rules.interfaces import is_shadow
 
     found = rules_of(file, "").all()
     checked = [_checked(rule, None, Semantics.DEFAULT) for rule in found]
-    slots = [(rule.id, is_shadow(rule.item) is True) for rule in found]
+    slots = [rule.slot for rule in found]
     counts = Counter(slots)
     for rule, one, slot in zip(found, checked, slots, strict=True):
         _tell(rule, one)

@@ -45,7 +45,7 @@ from asterism.expressions.types import name_of
 from asterism.patterns.semantics import Semantics
 from asterism.rules.costs import cost_of
 from asterism.rules.discovery_status import Status
-from asterism.rules.history import HistoryEntry
+from asterism.rules.history import HistoryEntry, item_of_version
 from asterism.rules.processor import PatternProcessor
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 from asterism.text.strict_yaml import written_yaml
@@ -386,8 +386,8 @@ class ConsoleApplication:
         fields = _Fields.of(call)
         id, version, tag = fields.text("id"), fields.number("version"), fields.text("tag")
         entries = () if self.status is None else self.status.history(id)
-        definition = next((one.definition for one in entries if one.version == version and one.definition), None)
-        return json_answer({"done": self.source.roll_back(id, version, tag, definition, call.principal.author)}, 200)
+        item = item_of_version(reversed(entries), id, version)
+        return json_answer({"done": self.source.roll_back(id, version, tag, item, call.principal.author)}, 200)
 
     # ------------------------------------------------------------------ backtests
 
@@ -555,15 +555,13 @@ def _entry(entry: HistoryEntry) -> dict[str, Any]:
 def _described(processor: PatternProcessor, semantics: Semantics) -> dict[str, Any]:
     """The drawing, the explanation and the cost of a valid rule."""
     cost = cost_of(processor, semantics)
-    limit = processor.max_partial_matches
-    bounds = [cost.bound, None if limit is None else f"maxPartialMatches {limit:,}"]
     return {
         "drawing": drawing_of(processor),
         "explanation": explanation_of(processor, semantics),
         "cost": {
             "states": cost.states,
             "conditions": cost.conditions,
-            "bound": ", ".join(bound for bound in bounds if bound) or None,
+            "bound": cost.bound,
         },
     }
 

@@ -25,7 +25,7 @@ from asterism.errors import AsterismError, PatternProcessorError
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.reading import read
 from asterism.rules.clauses import clause_of
-from asterism.rules.interfaces import is_shadow, without_flag
+from asterism.rules.interfaces import without_flag
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.rule_templates import expanded, is_template
 from asterism.rules.validation import CheckedProcessor, Problem, check_processor, summary_of
@@ -174,7 +174,7 @@ class ConsoleRules:
                 rule.call,
                 rule.twice,
                 str(rule.error),
-                _stored_id(rule),
+                rule.stored_slot[0],
             ]
         )
         found = self._views.get(key)
@@ -268,7 +268,7 @@ class ConsoleRules:
         addition = self._checked_addition(item, author)
         with self._lock:
             self._found = (0.0, [])
-            versions = [rule for rule in self._all() if _stored_id(rule) == addition.id]
+            versions = [rule for rule in self._all() if rule.stored_slot[0] == addition.id]
             done = self._edit(author, lambda kept: kept.add([addition]), versions)
         return {"id": addition.id, "version": addition.version, "done": done}
 
@@ -314,25 +314,26 @@ class ConsoleRules:
             raise PatternProcessorError("two rules have the same id")
         with self._lock:
             self._found = (0.0, [])
-            there = dict.fromkeys((_stored_id(rule), is_shadow(rule.item) is True) for rule in self._all())
+            there = dict.fromkeys(rule.stored_slot for rule in self._all())
             removed = [slot for slot in there if slot not in new]
             if not is_expected():
                 raise ChangedError("the rules have been changed in the meantime", hint="read them again")
             return self._edit(author, lambda kept: kept.apply(additions, removed))
 
-    def roll_back(self, id: str, version: int, tag: str, definition: str | None, author: str | None) -> list[str]:
+    def roll_back(
+        self, id: str, version: int, tag: str, item: Mapping[str, Any] | None, author: str | None
+    ) -> list[str]:
         """Bring an earlier version of a rule back.
 
-        :param definition: its JSON form, if the source does not have it any more
+        :param item: its JSON form, if the source does not have it any more
         :raises ChangedError: the rule has been changed in the meantime
         """
         with self._lock:
             versions = self._unchanged(id, tag)
             if any(rule.version == version for rule in versions):
                 return self._edit(author, lambda kept: kept.enable([id], version))
-            if definition is None:
+            if item is None:
                 raise PatternProcessorError(f"version {version} of {id!r:.220} is not known any more")
-            item = json.loads(definition)
             addition = _addition(item, PatternProcessor.from_dict(item), author)
             return self._edit(author, lambda kept: kept.add([addition]), versions)
 
@@ -387,7 +388,7 @@ class ConsoleRules:
         for rule in versions:
             if rule.template is not None:
                 raise PatternProcessorError(
-                    f"{id!r:.220} is a rule of the template {_stored_id(rule)!r:.220}", hint="change the template"
+                    f"{id!r:.220} is a rule of the template {rule.stored_slot[0]!r:.220}", hint="change the template"
                 )
         return versions
 
@@ -406,11 +407,6 @@ def _unreadable(message: str, detail: str | None = None, hint: str | None = None
         line, column = int(words[0]), int(words[1])
         detail = (detail or "").rpartition("line ")[0].rstrip(": ") or None
     return CheckedText(None, CheckedProcessor(None, [Problem(line, column, message, detail, hint)]))
-
-
-def _stored_id(rule: Rule) -> str:
-    """The id of a rule, or that of its template."""
-    return rule.id if rule.template is None else str(rule.template.get("id"))
 
 
 def _addition(item: Mapping[str, Any], processor: PatternProcessor | None, author: str | None) -> Addition:
@@ -441,7 +437,7 @@ def _view_of(rule: Rule) -> dict[str, Any]:
         "state": rule.state,
         "where": rule.where,
         "kind": None,
-        "template": None if rule.template is None else _stored_id(rule),
+        "template": None if rule.template is None else rule.stored_slot[0],
     }
     if rule.call is not None:
         name, parameters = rule.call

@@ -10,7 +10,7 @@ from typing import Any
 
 from asterism.discovery.editing import OFF, OLDER, ON, SHADOW, Rule
 from asterism.errors import AsterismError
-from asterism.rules.interfaces import is_shadow, without_flag
+from asterism.rules.interfaces import without_flag
 from asterism.rules.processor import PatternProcessor, Slot
 from asterism.rules.sets import ProcessorSet
 
@@ -44,6 +44,13 @@ class RuleDifference:
             f"{rule.version}{', off' if rule.state == OFF else ''}" for rule in (self.old, self.new) if rule is not None
         )
         return f"{sign} {self.name}, version {' -> '.join(versions)}"
+
+    @property
+    def stored_slot(self) -> Slot:
+        """See :attr:`Rule.stored_slot`."""
+        rule = self.new or self.old
+        assert rule is not None
+        return rule.stored_slot
 
     def lines(self) -> list[str]:
         """What differs, as a unified diff of the JSON forms."""
@@ -93,9 +100,8 @@ def _version(rules: Mapping[Slot, Rule], slot: Slot) -> int | None:
 def _used(rules: Iterable[Rule]) -> dict[Slot, Rule]:
     found: dict[Slot, Rule] = {}
     for rule in rules:
-        slot = rule.id, is_shadow(rule.item) is True
-        if rule.state != OLDER and (slot not in found or _rank(rule) > _rank(found[slot])):
-            found[slot] = rule
+        if rule.state != OLDER and (rule.slot not in found or _rank(rule) > _rank(found[rule.slot])):
+            found[rule.slot] = rule
     return found
 
 

@@ -65,6 +65,19 @@ class Rule:
     place: Locate = lambda pointer: (1, 1)
     template: Mapping[str, Any] | None = None
 
+    @property
+    def shadow(self) -> bool:
+        return is_shadow(self.item) is True
+
+    @property
+    def slot(self) -> Slot:
+        return self.id, self.shadow
+
+    @property
+    def stored_slot(self) -> Slot:
+        """The slot of the item in its place: of a rule of a template, that of the template, which cannot be a shadow."""
+        return self.slot if self.template is None else (str(self.template.get("id")), False)
+
 
 @dataclass(frozen=True, slots=True)
 class Addition:
@@ -222,7 +235,7 @@ def _without_shadow(id: str) -> PatternProcessorError:
 
 def _shown(found: Iterable[Rule]) -> list[Rule]:
     """The rules with the state of shadows."""
-    return [replace(one, state=SHADOW) if one.state == ON and is_shadow(one.item) else one for one in found]
+    return [replace(one, state=SHADOW) if one.state == ON and one.shadow else one for one in found]
 
 
 def _unknown(id: str, version: int | None, template: str | None = None) -> PatternProcessorError:
@@ -468,16 +481,16 @@ def _first_of_each(rules: Iterable[Rule]) -> list[Rule]:
     found: list[Rule] = []
     first: dict[Slot, Rule] = {}
     for rule in rules:
-        counts, shadow = rule.state == ON and _id_of(rule.item) == rule.id, is_shadow(rule.item) is True
-        other = first.setdefault((rule.id, shadow), rule) if counts else rule
+        counts = rule.state == ON and _id_of(rule.item) == rule.id
+        other = first.setdefault(rule.slot, rule) if counts else rule
         if other is not rule:
             where = "" if other.where == rule.where else f", the other is in {other.where}"
-            rule = replace(rule, state=WRONG, twice=f"two {_kind(shadow=shadow)} have this id{where}")
+            rule = replace(rule, state=WRONG, twice=f"two {_kind(shadow=rule.shadow)} have this id{where}")
         found.append(rule)
     in_force = {(id, rule.version) for (id, shadow), rule in first.items() if not shadow}
     return [
         replace(rule, state=WRONG, twice=f"version {rule.version} is in force, so it cannot be a shadow, too")
-        if rule.state == ON and is_shadow(rule.item) and (rule.id, rule.version) in in_force
+        if rule.state == ON and rule.shadow and (rule.id, rule.version) in in_force
         else rule
         for rule in found
     ]
@@ -725,7 +738,7 @@ class SqlRules(KeptRules):
         finally:
             self.database.close()
         found = [self._called(row) for row in rows] if form.is_flip else list(self._rules(rows, parameters))
-        slots = [(rule.id, is_shadow(rule.item) is True) for rule in found]
+        slots = [rule.slot for rule in found]
         highest: dict[Slot, int] = defaultdict(lambda: -1)
         for rule, slot in zip(found, slots, strict=True):
             if rule.state == ON and rule.version is not None:

@@ -42,11 +42,17 @@ def cost_of(processor: PatternProcessor, semantics: Semantics = Semantics.DEFAUL
         assert processor.sql is not None
         clause = read(processor.sql)
         automaton = compiled_pattern(clause)
-        bound = None if clause.within is None else f"WITHIN {clause.within.text}"
-        return RuleCost(automaton.start, len(clause.definitions), bound, time.perf_counter() - begin)
+        seconds = time.perf_counter() - begin
+        bounds = [] if clause.within is None else [f"WITHIN {clause.within.text}"]
+        return RuleCost(automaton.start, len(clause.definitions), _joined(bounds, processor), seconds)
     nfa = compile_pattern(processor.pattern, semantics)
     seconds = time.perf_counter() - begin
     window, longest = processor.pattern.effective_window, longest_match(nfa)
     bounds = [] if window is None else [f"within {duration(window)}"]
     bounds += [] if longest is None else ["1 event" if longest == 0 else f"{longest + 1} events"]
-    return RuleCost(len(nfa.states), len(nfa.conditions), ", ".join(bounds) or None, seconds)
+    return RuleCost(len(nfa.states), len(nfa.conditions), _joined(bounds, processor), seconds)
+
+
+def _joined(bounds: list[str], processor: PatternProcessor) -> str | None:
+    limit = processor.max_partial_matches
+    return ", ".join([*bounds, *([] if limit is None else [f"maxPartialMatches {limit:,}"])]) or None

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Protocol
 
 from asterism.rules.discovery_status import EXPIRED, KILLED, now_text
+from asterism.rules.interfaces import promoted_item
 from asterism.rules.processor import PatternProcessor, Slot
 
 ADDED, REPLACED, REMOVED = "added", "replaced", "removed"
@@ -140,6 +141,16 @@ def changes(
             yield HistoryEntry(
                 now, number, CHANGED, id, new.version, new.version, new.changed_by, place, reason, shadow=shadow
             )
+
+
+def item_of_version(entries: Iterable[HistoryEntry], id: str, version: int) -> dict[str, Any] | None:
+    """The JSON form with which a version last came into a set, as a rule that is not a shadow; None: it is not in *entries*,
+    of which the oldest are the first.
+    """
+    found = [
+        one.definition for one in entries if one.id == id and one.version == version and one.definition is not None
+    ]
+    return promoted_item(json.loads(found[-1])) if found else None
 
 
 class HistoryStore(Protocol):
