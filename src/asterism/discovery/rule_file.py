@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from asterism.discovery.documents import MAX_BYTES, read_document, unreadable
 from asterism.discovery.polling import Items
@@ -49,6 +50,7 @@ class TooLargeError(PatternProcessorError):
 
 Precondition = Callable[[bytes | None], bool]
 """Whether a change may be made to this content, or to None if there is none."""
+_R = TypeVar("_R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,86 @@ class Report:
     removed: Sequence[Slot]
 
 
+@dataclass(frozen=True, slots=True)
+class _StoredItem:
+    """An item of a set.
+
+    :param text: its JSON form as text
+    :param slots: those of its processors: one, unless it is a template
+    :param processors: None: the item has not been validated
+    """
+
+    item: Any
+    text: bytes
+    slots: Sequence[Slot]
+    processors: Sequence[PatternProcessor] | None = None
+
+    @classmethod
+    def of(cls, item: Any, processors: Sequence[PatternProcessor] | None = None) -> _StoredItem:
+        return cls(item, _text_of(item), _rule_slots(item), processors)
+
+    @property
+    def slot(self) -> Slot:
+        return _slot_of(self.item)
+
+
+_Items = Mapping[Slot, _StoredItem]
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """A set, and the versions that were ever in use."""
+
+    items: _Items
+    text: bytes
+    used: UsedVersions
+
+    def with_items(self, items: _Items, accepted: Iterable[_StoredItem] = ()) -> _Content:
+        """Another set.
+
+        :param accepted: the valid items among *items* that were put
+        :raises PatternProcessorError: a slot is taken twice, or the set is too large
+        """
+        slots = [slot for one in items.values() for slot in one.slots]
+        if len(slots) > MAX_PROCESSORS:
+            raise PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
+        _refuse_duplicate(slots)
+        text = _written(items)
+        if len(text) > MAX_BYTES:
+            raise TooLargeError(
+                f"the set would be too large: {len(text)} bytes (limit {MAX_BYTES})",
+                hint="remove other processors first",
+            )
+        in_use = {(id, version) for id, shadow in items if isinstance(version := _version_in(items, (id, shadow)), int)}
+        found = [processor for one in accepted for processor in one.processors or ()]
+        return _Content(items, text, self.used.with_(found, in_use))
+
+    def text_of(self, slot: Slot) -> bytes | None:
+        found = self.items.get(slot)
+        return None if found is None else found.text
+
+    def check(self, new: _StoredItem) -> None:
+        """:raises ConflictError: the version of a processor was used for another definition"""
+        for found in new.processors or ():
+            if self.used.check(found) is None:
+                continue
+            is_there = found.version in [_version_in(self.items, (new.slot[0], shadow)) for shadow in (False, True)]
+            raise ConflictError(
+                f"version {found.version} of {found.id!r} {'already exists' if is_there else 'existed before'}, "
+                "with another definition",
+                "The definition of a version cannot change."
+                if is_there
+                else "The definition of a version cannot change, even after its removal.",
+                "raise the version",
+            )
+
+
 class RuleSet:
     """The processors in a file, and their shadows. A change takes effect after it has been written to disk, and is made only if
     the current content satisfies its condition.
+
+    Changes that arrive while the file is being written are then written together, in the order of their arrival. Each sees the
+    changes before it, and its result is known when all of them are on disk.
 
     The file ``.<name>.versions`` beside it has a digest of each version, so that a version cannot be reused with another
     content.
@@ -74,36 +153,34 @@ class RuleSet:
         self.path = path
         self._versions = path.with_name(f".{path.name}.versions")
         self._lock = threading.Lock()
+        """Held by the thread that makes the waiting changes."""
+        self.waiting: deque[tuple[Callable[[_Content], tuple[_Content, Any]], Future[Any]]] = deque()
+        """Changes that have not been made, and what tells their results."""
         self._is_certain = True
         """Whether the current content is certain to be on disk, even after a power failure."""
-        self._items: dict[Slot, Any] = {}
-        self._texts: dict[Slot, bytes] = {}
-        """The items as text."""
         self._read = Items()
-        self._usable: dict[Slot, tuple[bytes, list[PatternProcessor]]] = {}
-        """The text of a valid item and its processors (one, unless it is a template), because most items of a set are put
-        unchanged.
-        """
+        items: dict[Slot, _StoredItem] = {}
         for item in _items_in(path):
-            if not _id_of(item) or _slot_of(item) in self._items:
+            if not _id_of(item) or _slot_of(item) in items:
                 raise PatternProcessorError(f"{path} has a processor without an id")
-            self._items[_slot_of(item)] = item
-            self._texts[_slot_of(item)] = _text_of(item)
-        self.text = _written(self._texts)
-        self._used = _used_in(self._versions).with_(self._good())
+            items[_slot_of(item)] = _StoredItem.of(item)
+        self._content = _Content(items, _written(items), _used_in(self._versions).with_(_valid_in(items)))
 
     def __len__(self) -> int:
         """The number of processors, including those of templates."""
-        return sum(len(_rule_slots(item)) for item in self._items.values())
+        return sum(len(one.slots) for one in self._content.items.values())
+
+    @property
+    def text(self) -> bytes:
+        """The content of the file."""
+        return self._content.text
 
     def get(self, id: str, *, shadow: bool = False) -> bytes | None:
         """The text of a processor or a shadow, or None if it does not exist."""
-        return self._texts.get((id, shadow))
+        return self._content.text_of((id, shadow))
 
     def processors(self) -> list[Discovered]:
-        with self._lock:
-            items = list(self._items.values())
-        return self._read.processors(items, str(self.path))
+        return self._read.processors([one.item for one in self._content.items.values()], str(self.path))
 
     def put(self, id: str, item: Any, condition: Precondition = lambda text: True, *, shadow: bool = False) -> bool:
         """Put one processor or its shadow, and return whether it is new. A processor with the version of its shadow replaces
@@ -117,61 +194,63 @@ class RuleSet:
             )
         if isinstance(item, dict) and shadow:
             item.setdefault("shadow", True)
-        found = self._found(item)
-        if any(one.shadow != shadow for one in found):
+        new = self._validated(item)
+        if new.slot[1] != shadow:
             raise PatternProcessorError(
                 "this is no shadow" if shadow else "this is a shadow",
                 hint="the path of a processor is /processors/{id}, that of its shadow /processors/{id}/shadow",
             )
-        with self._lock:
-            _require(condition, self.get(id, shadow=shadow))
-            self._check(item, found)
-            new = (id, shadow) not in self._items
-            items = self._items | {(id, shadow): item}
+
+        def change(content: _Content) -> tuple[_Content, bool]:
+            _require(condition, content.text_of((id, shadow)))
+            content.check(new)
+            items = {**content.items, (id, shadow): new}
             if shadow:
-                _check_shadow(found[0], items)
-            self._write(_without_promoted(items), found)
-        return new
+                _check_shadow(new, items)
+            return content.with_items(_without_promoted(items), [new]), (id, shadow) not in content.items
+
+        return self._changed(change)
 
     def promote(self, id: str, condition: Precondition = lambda text: True) -> int | None:
         """Replace a processor by its shadow, and return the version; None: there is no shadow.
 
         :raises PatternProcessorError: the shadow is disabled
         """
-        with self._lock:
-            item = self._items.get((id, True))
-            if item is None:
-                return None
-            _require(condition, self.get(id, shadow=True))
-            promoted = promoted_item(item)
-            found = _processors(promoted)
-            self._write(_without_promoted(self._items | {(id, False): promoted}), found)
-        return found[0].version
+
+        def change(content: _Content) -> tuple[_Content, int | None]:
+            there = content.items.get((id, True))
+            if there is None:
+                return content, None
+            _require(condition, there.text)
+            item = promoted_item(there.item)
+            new = _StoredItem.of(item, _processors(item))
+            items = _without_promoted({**content.items, (id, False): new})
+            return content.with_items(items, [new]), item["version"]
+
+        return self._changed(change)
 
     def put_all(self, items: Sequence[Any], condition: Precondition = lambda text: True) -> Report:
         """Put a set. Refused items keep their current version. Items beyond the limit of a set are refused as one, and
         nothing is removed.
         """
-        accepted: dict[Slot, Any] = {}
-        taken: set[Slot] = set()
-        usable: list[PatternProcessor] = []
-        refused: list[RefusedProcessor] = []
         too_many = len(items) > MAX_PROCESSORS
         items = items[:MAX_PROCESSORS]
-        # Validation may take long and does not depend on the current content, so it needs no lock.
+        # Validation may take long and does not depend on the current content, so nobody waits for it.
         tried = [self._tried(item) for item in items]
-        with self._lock:
-            _require(condition, self.text)
-            for number, (item, found) in enumerate(zip(items, tried, strict=True)):
+
+        def change(content: _Content) -> tuple[_Content, Report]:
+            _require(condition, content.text)
+            accepted: dict[Slot, _StoredItem] = {}
+            taken: set[Slot] = set()
+            refused: list[RefusedProcessor] = []
+            for number, (item, new) in enumerate(zip(items, tried, strict=True)):
                 try:
-                    if isinstance(found, AsterismError):
-                        raise found
-                    self._check(item, found)
-                    slots = _rule_slots(item)
-                    _refuse_duplicate([*slots, *taken.intersection(slots)])
-                    taken.update(slots)
-                    accepted[_slot_of(item)] = item
-                    usable += found
+                    if isinstance(new, AsterismError):
+                        raise new
+                    content.check(new)
+                    _refuse_duplicate([*new.slots, *taken.intersection(new.slots)])
+                    taken.update(new.slots)
+                    accepted[new.slot] = new
                 except AsterismError as error:
                     id, version = _id_of(item), item.get("version") if isinstance(item, Mapping) else None
                     version = version if isinstance(version, int) else None
@@ -179,103 +258,116 @@ class RuleSet:
                         id or f"#{number + 1}", error, version, unidentified=not id, shadow=is_shadow(item)
                     )
                     refused.append(wrong)
-            for shadow in [one for one in usable if one.shadow]:
+            for shadow in [one for (_, is_one), one in accepted.items() if is_one]:
                 try:
                     _check_shadow(shadow, accepted)
                 except AsterismError as error:
-                    refused.append(RefusedProcessor(shadow.id, error, shadow.version, shadow=True))
+                    id, version = shadow.slot[0], shadow.item["version"]
+                    refused.append(RefusedProcessor(id, error, version, shadow=True))
                     del accepted[shadow.slot]
-                    usable.remove(shadow)
             if too_many:
                 rest = PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
                 refused.append(RefusedProcessor("…", rest, unidentified=True))
             # An unreadable item may be any processor, so none is removed.
             all_stay = any(one.unidentified for one in refused)
-            stay = self._items.keys() if all_stay else {slot for one in refused for slot in slots_of(one)}
-            items_ = _without_promoted({slot: item for slot, item in self._items.items() if slot in stay} | accepted)
-            removed = [slot for slot in self._items if slot not in items_]
-            self._write(items_, usable)
-        return Report(list(accepted), refused, removed)
+            stay = content.items.keys() if all_stay else {slot for one in refused for slot in slots_of(one)}
+            kept = {slot: one for slot, one in content.items.items() if slot in stay}
+            new_items = _without_promoted(kept | accepted)
+            removed = [slot for slot in content.items if slot not in new_items]
+            report = Report(list(accepted), refused, removed)
+            return content.with_items(new_items, accepted.values()), report
+
+        return self._changed(change)
 
     def remove(self, id: str, condition: Precondition = lambda text: True, *, shadow: bool = False) -> bool:
         """Remove a processor or its shadow, and return whether it existed."""
-        with self._lock:
-            if (id, shadow) not in self._items:
-                return False
-            _require(condition, self.get(id, shadow=shadow))
-            self._write({slot: item for slot, item in self._items.items() if slot != (id, shadow)})
-        return True
 
-    def _good(self) -> Iterator[PatternProcessor]:
-        for item in self._items.values():
-            with suppress(AsterismError):  # it is refused when it is used
-                yield from _processors(item)
+        def change(content: _Content) -> tuple[_Content, bool]:
+            if (id, shadow) not in content.items:
+                return content, False
+            _require(condition, content.text_of((id, shadow)))
+            return content.with_items({s: one for s, one in content.items.items() if s != (id, shadow)}), True
 
-    def _check(self, item: Any, processors: Sequence[PatternProcessor]) -> None:
-        """:raises ConflictError: the version of a processor was used for another definition"""
-        for found in processors:
-            if self._used.check(found) is None:
-                continue
-            there = (self._items.get((_id_of(item), shadow)) for shadow in (False, True))
-            is_there = any(one is not None and one.get("version") == found.version for one in there)
-            raise ConflictError(
-                f"version {found.version} of {found.id!r} {'already exists' if is_there else 'existed before'}, "
-                "with another definition",
-                "The definition of a version cannot change."
-                if is_there
-                else "The definition of a version cannot change, even after its removal.",
-                "raise the version",
-            )
+        return self._changed(change)
 
-    def _tried(self, item: Any) -> list[PatternProcessor] | AsterismError:
+    def _validated(self, item: Any) -> _StoredItem:
+        """:raises AsterismError: it cannot be used"""
+        # Most items of a set are put unchanged.
+        known = self._content.items.get(_slot_of(item))
+        if known is not None and known.processors is not None and known.text == _text_of(item):
+            return known
+        return _StoredItem.of(item, _usable(item))
+
+    def _tried(self, item: Any) -> _StoredItem | AsterismError:
         try:
-            return self._found(item)
+            return self._validated(item)
         except AsterismError as error:
             return error
 
-    def _found(self, item: Any) -> list[PatternProcessor]:
-        text, found = self._usable.get(_slot_of(item), (b"", None))
-        return found if found is not None and text == _text_of(item) else _usable(item)
+    # ------------------------------------------------------------------ changes
 
-    def _write(self, items: dict[Slot, Any], found: Sequence[PatternProcessor] = ()) -> None:
-        slots = [slot for item in items.values() for slot in _rule_slots(item)]
-        if len(slots) > MAX_PROCESSORS:
-            raise PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
-        _refuse_duplicate(slots)
-        texts = {
-            slot: self._texts[slot] if item is self._items.get(slot) else _text_of(item) for slot, item in items.items()
-        }
-        text = _written(texts)
-        if len(text) > MAX_BYTES:
-            raise TooLargeError(
-                f"the set would be too large: {len(text)} bytes (limit {MAX_BYTES})",
-                hint="remove other processors first",
-            )
-        in_use = {(id, version) for (id, _), item in items.items() if isinstance(version := item.get("version"), int)}
-        used = self._used.with_(found, in_use)
-        if used is not self._used:
-            replace_file(self._versions, used.to_bytes())
-        if text != self.text or not self._is_certain:
+    def _changed(self, change: Callable[[_Content], tuple[_Content, _R]]) -> _R:
+        """Make a change, and return its result when it is on disk.
+
+        :raises NotWrittenError: it cannot be written
+        :raises AsterismError: the change is refused
+        """
+        done = Future[_R]()
+        self.waiting.append((change, done))
+        with self._lock:
+            if not done.done():  # the thread that held the lock may have made the change
+                self._make_waiting()
+        return done.result()
+
+    def _make_waiting(self) -> None:
+        """Make the changes that wait, and write them together."""
+        content = self._content
+        results: list[tuple[Future[Any], Any, BaseException | None]] = []
+        while self.waiting:
+            change, done = self.waiting.popleft()
             try:
-                replace_file(self.path, text)
+                content, result = change(content)
+                results.append((done, result, None))
+            except BaseException as error:
+                results.append((done, None, error))
+        try:
+            self._write(content)
+        except BaseException as error:
+            # That of a refused change, too: it may have been refused because of a change that is not on disk.
+            for done, _, _ in results:
+                done.set_exception(error)
+            return
+        for done, result, problem in results:
+            if problem is None:
+                done.set_result(result)
+            else:
+                done.set_exception(problem)
+
+    def _write(self, new: _Content) -> None:
+        if new.used is not self._content.used:
+            replace_file(self._versions, new.used.to_bytes())
+        if new.text != self._content.text or not self._is_certain:
+            try:
+                replace_file(self.path, new.text)
                 self._is_certain = True
             except NotWrittenError:
                 self._is_certain = False
                 with suppress(OSError):
-                    if self.path.read_bytes() == text:  # a restart would read this content, so it is the current one
-                        self._items, self._texts, self.text, self._used = items, texts, text, used
+                    if self.path.read_bytes() == new.text:  # a restart would read this content, so it is the current one
+                        self._content = new
                 raise
-        self._items, self._texts, self.text, self._used = items, texts, text, used
-        usable = {one.slot: one for one in found}
-        for slot, item in items.items():
-            if (slot in usable or is_template(item)) and usable.keys() >= set(_rule_slots(item)):
-                self._usable[slot] = texts[slot], [usable[one] for one in _rule_slots(item)]
-        self._usable = {slot: one for slot, one in self._usable.items() if slot in items}
+        self._content = new
 
 
-def _written(texts: Mapping[Slot, bytes]) -> bytes:
+def _written(items: _Items) -> bytes:
     """A set without indentation, one item per line, so that a set of the maximum request size fits."""
-    return b'{"processors": [' + b",".join(b"\n" + texts[slot] for slot in sorted(texts)) + b"\n]}\n"
+    return b'{"processors": [' + b",".join(b"\n" + items[slot].text for slot in sorted(items)) + b"\n]}\n"
+
+
+def _valid_in(items: _Items) -> Iterator[PatternProcessor]:
+    for one in items.values():
+        with suppress(AsterismError):  # it is refused when it is used
+            yield from _processors(one.item)
 
 
 def _items_in(path: Path) -> Sequence[Any]:
@@ -320,25 +412,25 @@ def _slot_of(item: Any) -> Slot:
     return _id_of(item), is_shadow(item) is True
 
 
-def _version_in(items: Mapping[Slot, Any], slot: Slot) -> Any:
-    return None if slot not in items else items[slot].get("version")
+def _version_in(items: _Items, slot: Slot) -> Any:
+    return items[slot].item.get("version") if slot in items else None
 
 
-def _check_shadow(found: PatternProcessor, items: Mapping[Slot, Any]) -> None:
-    """:raises ConflictError: the processor in force has the version of its shadow *found*"""
-    if _version_in(items, (found.id, False)) == found.version:
+def _check_shadow(new: _StoredItem, items: _Items) -> None:
+    """:raises ConflictError: the processor in force has the version of its shadow *new*"""
+    id, version = new.slot[0], new.item["version"]
+    if _version_in(items, (id, False)) == version:
         raise ConflictError(
-            f"version {found.version} of {found.id!r} is in force, so it cannot be a shadow, too",
-            hint="raise the version",
+            f"version {version} of {id!r} is in force, so it cannot be a shadow, too", hint="raise the version"
         )
 
 
-def _without_promoted(items: Mapping[Slot, Any]) -> dict[Slot, Any]:
+def _without_promoted(items: _Items) -> dict[Slot, _StoredItem]:
     """*items* without the shadows that have become the version in force."""
     return {
-        (id, shadow): item
-        for (id, shadow), item in items.items()
-        if not shadow or _version_in(items, (id, False)) != item.get("version")
+        (id, shadow): one
+        for (id, shadow), one in items.items()
+        if not shadow or _version_in(items, (id, False)) != _version_in(items, (id, True))
     }
 
 

@@ -27,9 +27,6 @@ class UsedVersions:
 
     def __init__(self, digests: _Versions | None = None) -> None:
         self._digests = dict(digests or {})
-        self._highest: dict[str, int] = {}
-        for id, version in self._digests:
-            self._highest[id] = max(version, self._highest.get(id, 0))
 
     def __len__(self) -> int:
         return len(self._digests)
@@ -40,10 +37,11 @@ class UsedVersions:
         # The earlier text is written only if the digest differs, because it is not cached.
         if known is None or known == _digest(new.definition) or known == _digest(_earlier_text_of(new)):
             return None
+        highest = max(version for id, version in self._digests if id == new.id)
         return PatternProcessorError(
             f"version {new.version} of {new.id!r} already had another definition",
             "The definition of a version cannot change, even if the version was removed or replaced.",
-            f"use a version that has not been used: {self._highest[new.id] + 1}",
+            f"use a version that has not been used: {highest + 1}",
         )
 
     def with_(self, accepted: Iterable[PatternProcessor], in_use: Collection[tuple[str, Any]] = ()) -> UsedVersions:
@@ -56,10 +54,11 @@ class UsedVersions:
         if not new:
             return self
         found = self._digests | new
-        kept = keys.keys() | in_use
-        forgotten = [key for key in found if key not in kept][: max(len(found) - MAX_VERSIONS, 0)]
-        for key in forgotten:
-            del found[key]
+        too_many = len(found) - MAX_VERSIONS
+        if too_many > 0:
+            kept = keys.keys() | in_use
+            for key in [key for key in found if key not in kept][:too_many]:
+                del found[key]
         return UsedVersions(found)
 
     def to_bytes(self) -> bytes:
