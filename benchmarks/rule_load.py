@@ -33,7 +33,7 @@ from benchmarks import harness
 from benchmarks.latency import PATIENCE, USERS, events_since_now, running, trigger_of
 
 TOKEN = "a-token-for-this-benchmark"
-CLIENTS = 4
+CLIENTS = 8
 SAMPLES = 20
 """The number of samples of the memory."""
 

@@ -15,7 +15,7 @@ from asterism.console.counts import WatchedStatus
 from asterism.console.worker import WorkerProcess
 from asterism.discovery import FilePatternProcessorDiscovererFactory, create_pattern_processor_table
 from asterism.rules.discovery_status import RuleState, Status
-from asterism.rules.history import changes
+from asterism.rules.history import HistoryEntry, changes
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.rule_counts import RuleCounts, VersionCounts
 from asterism.rules.set_store import FolderStore
@@ -77,7 +77,7 @@ def test_every_route_needs_its_right(rules: Path, tmp_path: Path) -> None:
     backtests = Backtests(WorkerProcess("", {}))
     client = Asker(application(str(rules), tokens=token_file(tmp_path / "t.json"), status=status, backtests=backtests))
     routes = every_route(client.application)
-    assert len(routes) == 24
+    assert len(routes) == 27
     before = rules.read_bytes()
     for method, path, right in routes:
         body = {} if method in ("POST", "PUT") else None
@@ -268,7 +268,7 @@ def test_a_rule_is_added_changed_and_removed(source: str, caplog: pytest.LogCapt
     labelled = json.dumps(rule(version=2, suppress={"for": "5 minutes"}, labels={"owner": "ann"}))
     assert client.good("POST", "/api/save", {"text": labelled, "tag": tag()})["effect"] == "labels"
     assert client.good("POST", "/api/save", {"text": labelled, "tag": tag()}) == {
-        "id": "pair", "version": 2, "effect": "unchanged", "done": [],
+        "id": "pair", "rule": "pair", "version": 2, "effect": "unchanged", "done": [],
     }  # fmt: skip
     assert client.good("GET", "/api/rules")["rules"][-1]["labels"] == {"owner": "ann"}
     client.good("POST", "/api/disable", {"id": "pair", "tag": tag()})
@@ -444,37 +444,125 @@ def test_hostile_ids_and_labels_are_data(source: str) -> None:
         client.good("POST", "/api/remove", {"id": id, "version": 1, "tag": found["tag"]})
 
 
-def test_rules_of_a_template_are_shown_and_not_edited(tmp_path: Path) -> None:
-    path = tmp_path / "rules.json"
-    sql = "PARTITION BY user PATTERN (A) DEFINE A AS price > :limit"
-    template = {
-        "id": "large",
-        "parameters": {"limit": "number"},
-        "rows": [{"id": "uk", "limit": 8}, {"id": "de", "limit": 9}],
-    }
-    template |= {"sql": sql}
-    path.write_text(json.dumps([template, rule()]))
-    client = Asker(application(str(path)))
-    first, second, pair = client.good("GET", "/api/rules")["rules"]
-    assert [(one["id"], one["template"], one["kind"]) for one in (first, second)] == [
-        ("large/uk", "large", "sql"), ("large/de", "large", "sql"),
+LIMITED = "PARTITION BY user PATTERN (A) DEFINE A AS price > :limit"
+
+
+def template(**fields: Any) -> dict[str, Any]:
+    rows = [{"id": "uk", "limit": 8}, {"id": "de", "limit": 9, "enabled": False}]
+    return {"id": "large", "parameters": {"limit": "number"}, "rows": rows, "sql": LIMITED} | fields
+
+
+def test_rules_of_a_template_are_changed_with_it(source: str) -> None:
+    client = Asker(application(source))
+    version = {"version": 1} if "sqlite" in source else {}
+    checked = client.good("POST", "/api/check", {"text": json.dumps(template(**version)), "id": "large/de"})
+    assert (checked["problems"], checked["id"], checked["effect"]["effect"]) == ([], "large", "new")
+    text = json.dumps(template(**version, labels={"owner": "ann"}))
+    saved = client.good("POST", "/api/save", {"text": text, "tag": None})
+    assert (saved["id"], saved["rule"]) == ("large", "large/uk")
+    client.good("POST", "/api/save", {"text": json.dumps(rule()), "tag": None})
+    listed = client.good("GET", "/api/rules")["rules"]
+    assert sorted((one["id"], one["template"], one["state"]) for one in listed) == [
+        ("large/de", "large", "off"), ("large/uk", "large", "on"), ("pair", None, "on"),
     ]  # fmt: skip
-    assert pair["template"] is None
     found = client.good("POST", "/api/rule", {"id": "large/uk"})
     assert "price > 8" in found["versions"][0]["text"]
-    for action, fields in (
-        ("disable", {}),
-        ("remove", {"version": None}),
-        ("save", {"text": found["versions"][0]["text"]}),
-    ):
-        status, answer = client.ask("POST", f"/api/{action}", {"id": "large/uk", "tag": found["tag"], **fields})
+    shown = found["template"]
+    assert (shown["id"], shown["canEdit"], shown["rules"]) == ("large", True, 2)
+    assert (shown["parameters"], shown["rows"]) == ([["limit", "number", None]], [["uk", True, 8], ["de", False, 9]])
+    assert read_yaml(shown["text"])[0] == json.loads(text)
+    assert client.good("POST", "/api/check", {"text": shown["text"]})["effect"]["effect"] == "unchanged"
+    # One row of it is tried.
+    for id, matches in (("large/uk", 1), ("large/de", 0), (None, 1)):
+        sample = {"text": shown["text"], "id": id, "events": "ts,user,price\n2026-01-31 12:00:01,ann,8.5\n"}
+        assert len(client.good("POST", "/api/sample", sample)["matches"]) == matches
+    for action in ("disable", "remove", "promote"):
+        status, answer = client.ask("POST", f"/api/{action}", {"id": "large/uk", "tag": found["tag"]})
         assert (status, answer["error"]["message"]) == (422, "'large/uk' is a rule of the template 'large'")
-    [problem] = client.good("POST", "/api/check", {"text": json.dumps(template)})["problems"]
-    assert "template" in problem["message"]
-    # For programs, a template is one item.
-    assert client.good("GET", "/processors") == {"processors": [template, rule()]}
-    changed = template | {"rows": [{"id": "uk", "limit": 7}]}
-    assert client.ask("PUT", "/processors", [changed | {"rows": [{"id": "uk", "limit": "x"}]}])[0] == 422
+    status, answer = client.ask("POST", "/api/rollback", {"id": "large/uk", "version": 1, "tag": found["tag"]})
+    assert (status, answer["error"]["hint"]) == (422, "change its row: the earlier values give the earlier version")
+    changed = read_yaml(shown["text"])[0]
+    changed["rows"][0]["limit"] = 7
+    saved = client.good("POST", "/api/save", {"text": json.dumps(changed), "tag": shown["tag"]})
+    assert (saved["effect"], saved["version"]) == ("version", 2 if version else None)
+    assert "price > 7" in client.good("POST", "/api/rule", {"id": "large/uk"})["versions"][0]["text"]
+    assert client.ask("POST", "/api/save", {"text": json.dumps(changed), "tag": shown["tag"]})[0] == 409
+    assert client.ask("POST", "/api/save", {"text": json.dumps(changed), "tag": None})[0] == 409
+
+
+def test_problems_of_a_template_have_places(client: Asker) -> None:
+    rows = [{"id": "uk", "limit": 8}, {"id": "de", "limit": "x"}, {"limit": 1}]
+    text = json.dumps(template(rows=rows, sql=LIMITED.replace("price", "prize")), indent=1)
+    found = client.good("POST", "/api/check", {"text": text})
+    lines = text.splitlines()
+    assert [(lines[one["line"] - 1].strip(), one["message"]) for one in found["problems"]] == [
+        ("{", "template 'large', row 'de': the parameter 'limit' must be a number, not 'x'"),
+        ("{", "template 'large', row '#3': a row needs an 'id', a string"),
+        (lines[-2].strip(), "sql: unknown column 'prize'"),
+    ]
+    assert client.ask("POST", "/api/save", {"text": text, "tag": None})[0] == 422
+    [problem] = client.good("POST", "/api/check", {"text": json.dumps(template(rows=[]))})["problems"]
+    assert problem["message"] == "the template has no rows, so it has no rules"
+
+
+def test_for_programs_a_template_is_one_item(rules: Path, client: Asker) -> None:
+    rules.write_text(json.dumps([template(), rule()]))
+    assert client.good("GET", "/processors") == {"processors": [template(), rule()]}
+    changed = template(rows=[{"id": "uk", "limit": 7}])
+    assert client.ask("PUT", "/processors", [template(rows=[{"id": "uk", "limit": "x"}])])[0] == 422
     assert client.good("PUT", "/processors", [changed])["done"][-1] == "pair removed"
     assert [one["id"] for one in client.good("GET", "/api/rules")["rules"]] == ["large/uk"]
     assert client.ask("DELETE", "/processors/large") == (204, None)
+
+
+# ---------------------------------------------------------------------- shadows, and rules that are killed
+
+
+def test_a_shadow_is_promoted(source: str) -> None:
+    client = Asker(application(source))
+    for item in (rule(), rule(version=2, suppress={"for": "1 hour"}, shadow=True)):
+        client.good("POST", "/api/save", {"text": json.dumps(item), "tag": tag_of(client, "pair")})
+    found = client.good("POST", "/api/rule", {"id": "pair"})
+    assert [(one["version"], one["state"], one["shadow"]) for one in found["versions"]] == [
+        (2, "shadow", True), (1, "on", False),
+    ]  # fmt: skip
+    status, answer = client.ask("POST", "/api/rollback", {"id": "pair", "version": 2, "tag": found["tag"]})
+    assert (status, answer["error"]["message"], answer["error"]["hint"]) == (
+        422, "version 2 of 'pair' is a shadow", "promote it",
+    )  # fmt: skip
+    assert client.ask("POST", "/api/promote", {"id": "pair", "tag": "0" * 32})[0] == 409
+    assert client.good("POST", "/api/promote", {"id": "pair", "tag": found["tag"]})["done"] == ["pair version 2 promoted"]
+    promoted = rule(version=2, suppress={"for": "1 hour"})
+    assert client.good("GET", "/processors/pair") | {"timedOut": False} == promoted | {"timedOut": False}
+    assert client.ask("POST", "/api/promote", {"id": "pair", "tag": tag_of(client, "pair")})[0] == 422
+
+
+def tag_of(client: Asker, id: str) -> str | None:
+    status, found = client.ask("POST", "/api/rule", {"id": id})
+    return str(found["tag"]) if status == 200 else None
+
+
+def test_a_rule_is_killed_with_a_reason(rules: Path, tmp_path: Path) -> None:
+    place = status_in(tmp_path / "checkpoint")
+    options = {"status": WatchedStatus(place), "tokens": token_file(tmp_path / "t.json")}
+    client = Asker(application(str(rules), **options), WRITER)
+    store = FolderStore(f"{place}/pattern_processors")
+    for reason in ("", "  "):
+        assert client.ask("POST", "/api/kill", {"id": "pair", "reason": reason})[0] == 422
+    assert client.ask("POST", "/api/kill", {"id": "pair", "reason": "no"})[0] == 200
+    assert client.good("POST", "/api/kill", {"id": "a@3", "version": 2, "reason": "too loud"})["done"] == ["a@3@2 killed"]
+    assert {name: (one.reason, one.by) for name, one in store.killed().items()} == {
+        "pair": ("no", "ann"), "a@3@2": ("too loud", "ann"),
+    }  # fmt: skip
+    assert client.with_token(READER).ask("POST", "/api/kill", {"id": "pair", "reason": "no"})[0] == 403
+    client.good("POST", "/api/unkill", {"name": "pair"})
+    assert client.ask("POST", "/api/unkill", {"name": "pair"})[0] == 422
+    assert list(store.killed()) == ["a@3@2"]
+    store.history().append(
+        [
+            HistoryEntry("2026-01-31T12:00:00", 1, "killed", name, by="ann", reason="no")
+            for name in ("pair", "pair@2", "pairs")
+        ]
+    )
+    assert [one["id"] for one in client.good("POST", "/api/history", {"id": "pair"})["entries"]] == ["pair@2", "pair"]
+    assert Asker(application(str(rules))).ask("POST", "/api/kill", {"id": "pair", "reason": "no"})[0] == 404

@@ -131,7 +131,7 @@ for number in range(8):
 def test_no_answered_change_is_lost_if_the_process_is_killed(tmp_path: Path) -> None:
     path, answered = tmp_path / "set.json", dict[str, int]()
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    for life in range(1, 4):
+    for life in range(1, 3):
         command = [sys.executable, "-c", VICTIM, str(path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as victim:
             assert victim.stdout is not None

@@ -136,16 +136,10 @@ def rollback(source: str, table: str, id: str, version: int, checkpoint: str | N
     asterism rules rollback rules.yaml burst --version 3 --history /data/checkpoint
     """
     with errors_explained():
+        from asterism.discovery.editing import has_version
+
         kept = rules_of(source, table)
-        there = [rule for rule in kept.all() if rule.id == id]
-        template = next((rule.template for rule in there if rule.template is not None), None)
-        if template is not None:
-            problem = f"{id!r} is a rule of the template {str(template.get('id'))!r:.220}"
-            raise PatternProcessorError(problem, hint="change its row: the earlier values give the earlier version")
-        found = [rule for rule in there if rule.version == version]
-        if any(rule.shadow for rule in found):
-            raise PatternProcessorError(f"version {version} of {id!r} is a shadow", hint="promote it")
-        if found:
+        if has_version(kept.all(), id, version):
             done = kept.enable([id], version)
         else:
             done = kept.add([_earlier(id, version, checkpoint)])

@@ -69,10 +69,13 @@ def at_source(command: Callable[..., None]) -> Callable[..., None]:
 def rules_of(source: str, table: str) -> KeptRules:
     from asterism.discovery.editing import rules_at
 
-    by = None
+    return rules_at(source, table, token=os.environ.get("ASTERISM_TOKEN"), by=_user())
+
+
+def _user() -> str | None:
     with suppress(KeyError, OSError):  # a container may run as a user without a name
-        by = getpass.getuser()
-    return rules_at(source, table, token=os.environ.get("ASTERISM_TOKEN"), by=by)
+        return getpass.getuser()
+    return None
 
 
 @rules.command(name="list")
@@ -463,7 +466,9 @@ def history(checkpoint: str, id: str | None, last: int, as_json: bool) -> None:
     With ID: only this rule.
     """
     with errors_explained():
-        found = deque((entry for entry in query_store(checkpoint).history().entries() if id in (None, entry.id)), last)
+        found = deque(
+            (entry for entry in query_store(checkpoint).history().entries() if id is None or entry.is_about(id)), last
+        )
         if as_json:
             for entry in found:
                 click.echo(json.dumps(entry.to_dict()))
@@ -509,7 +514,7 @@ def kill(checkpoint: str, names: Sequence[str], reason: str | None) -> None:
         from asterism.rules import kill_list
 
         store = query_store(checkpoint)
-        kill_list.kill(store, names, reason)
+        kill_list.kill(store, names, reason, by=_user())
         known = [one for found in store.retained() for one in found.processors]
         for name in names:
             named = [one for one in known if kill_list.is_named(one, [name])]

@@ -43,10 +43,14 @@ from asterism.discovery.rule_file import ChangedError
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.expressions.types import name_of
 from asterism.patterns.semantics import Semantics
+from asterism.rules import kill_list
 from asterism.rules.costs import cost_of
 from asterism.rules.discovery_status import Status
 from asterism.rules.history import HistoryEntry, item_of_version
+from asterism.rules.interfaces import without_flag
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.set_store import FolderStore, store_at
+from asterism.text.printable import one_line
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 from asterism.text.strict_yaml import written_yaml
 
@@ -137,6 +141,9 @@ class ConsoleApplication:
             "/api/enable": {"POST": Route(write, self._enable)},
             "/api/disable": {"POST": Route(write, self._disable)},
             "/api/remove": {"POST": Route(write, self._remove)},
+            "/api/promote": {"POST": Route(write, self._promote)},
+            "/api/kill": {"POST": Route(write, self._kill)},
+            "/api/unkill": {"POST": Route(write, self._unkill)},
             "/api/history": {"POST": Route(read, self._history)},
             "/api/rollback": {"POST": Route(write, self._roll_back)},
             "/api/backtest": {"POST": Route(write, self._backtest)},
@@ -295,12 +302,13 @@ class ConsoleApplication:
         return json_answer(self.source.one(_Fields.of(call).text("id")), 200)
 
     def _check(self, call: _AuthorizedCall) -> Answer:
-        text = _Fields.of(call).text("text")
-        checked = self._limited(lambda: self.source.check(text))
+        fields = _Fields.of(call)
+        text, id = fields.text("text"), fields.optional_text("id")
+        checked = self._limited(lambda: self.source.check(text, id))
         found = checked.to_dict()
         processor = checked.checked.processor
-        if processor is not None:
-            found |= {"id": processor.id, "effect": self.source.effect(checked)}
+        if processor is not None and checked.item is not None:
+            found |= {"id": checked.item["id"], "effect": self.source.effect(checked)}
             found |= _described(processor, self.source.semantics)
         return json_answer(found, 200)
 
@@ -316,23 +324,28 @@ class ConsoleApplication:
             future.cancel()
             raise AnswerError(503, "the rule cannot be checked in time", "try again later", Retry_After="5") from None
 
-    def _valid_item(self, text: str) -> Mapping[str, Any]:
-        """:raises InvalidRuleError: the text is not a valid rule"""
-        checked = self._limited(lambda: self.source.check(text))
-        if checked.checked.processor is None or checked.item is None:
+    def _valid_rule(self, fields: _Fields) -> Mapping[str, Any]:
+        """The rule of the text of a request; of a template, the one with the id of the request, or the first one.
+
+        :raises InvalidRuleError: the text is not a valid rule
+        """
+        text, id = fields.text("text"), fields.optional_text("id")
+        checked = self._limited(lambda: self.source.check(text, id))
+        if checked.checked.processor is None or checked.rule is None:
             raise InvalidRuleError(checked)
-        return checked.item
+        rule: Mapping[str, Any] = without_flag(checked.rule)[0]
+        return rule
 
     def _sample(self, call: _AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
-        item = self._valid_item(fields.text("text"))
-        request = {"do": "sample", "rule": _plain(item), "events": fields.text("events"), "key": fields.key("key")}
+        rule = self._valid_rule(fields)
+        request = {"do": "sample", "rule": rule, "events": fields.text("events"), "key": fields.key("key")}
         return json_answer(self._sampled(request), 200)
 
     def _events(self, call: _AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
         text, key = fields.optional_text("text"), fields.key("key")
-        item = None if text is None or key is None else _plain(self._valid_item(text))
+        item = None if text is None or key is None else self._valid_rule(fields)
         limit = fields.number("limit")
         if not 1 <= limit <= MAX_EVENTS:
             raise AnswerError(422, f"limit must be a number from 1 to {MAX_EVENTS:,}")
@@ -373,6 +386,37 @@ class ConsoleApplication:
         )
         return json_answer({"done": done}, 200)
 
+    def _promote(self, call: _AuthorizedCall) -> Answer:
+        fields = _Fields.of(call)
+        return json_answer(
+            {"done": self.source.promote(fields.text("id"), fields.text("tag"), call.principal.author)}, 200
+        )
+
+    # ------------------------------------------------------------------ the query
+
+    def _kill(self, call: _AuthorizedCall) -> Answer:
+        """Exclude a rule from the query, or a version of it."""
+        fields = _Fields.of(call)
+        name = kill_list.name_for(fields.text("id"), fields.optional_number("version"))
+        reason = fields.text("reason").strip()
+        if not reason:
+            raise AnswerError(422, "a reason is needed", "it stays in the history of the query")
+        kill_list.kill(self._store(), [name], reason, by=call.principal.author)
+        _log.info("%s: %s killed: %s", *(one_line(one, 300) for one in (call.principal.name, name, reason)))
+        return json_answer({"done": [f"{name} killed"]}, 200)
+
+    def _unkill(self, call: _AuthorizedCall) -> Answer:
+        """Admit what was killed, by the names of the kill list."""
+        name = _Fields.of(call).text("name")
+        kill_list.unkill(self._store(), [name])
+        _log.info("%s: %s admitted", *(one_line(one, 300) for one in (call.principal.name, name)))
+        return json_answer({"done": [f"{name} is admitted again, with its next version"]}, 200)
+
+    def _store(self) -> FolderStore:
+        if self.status is None:
+            raise AnswerError(404, "there is no checkpoint", "start the console with --checkpoint")
+        return store_at(self.status.checkpoint)
+
     # ------------------------------------------------------------------ history
 
     def _history(self, call: _AuthorizedCall) -> Answer:
@@ -398,9 +442,9 @@ class ConsoleApplication:
 
     def _backtest(self, call: _AuthorizedCall) -> Answer:
         backtests = self._known_backtests()
-        item = _plain(self._valid_item(_Fields.of(call).text("text")))
+        item = self._valid_rule(_Fields.of(call))
         against = self.source.used(str(item["id"]))
-        request = {"rule": item, "against": None if against is None else _plain(against)}
+        request = {"rule": item, "against": None if against is None else without_flag(against)[0]}
         job = backtests.submit(str(item["id"]), item["version"], request, call.principal.name)
         return json_answer(job.to_dict(), 202)
 
@@ -534,11 +578,6 @@ def _object(body: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise AnswerError(422, "the body must be an object")
     return found
-
-
-def _plain(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An item without the flag, as a processor."""
-    return {name: value for name, value in item.items() if name != "enabled"}
 
 
 def _entry(entry: HistoryEntry) -> dict[str, Any]:

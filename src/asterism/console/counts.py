@@ -76,7 +76,7 @@ class WatchedStatus:
 
         :raises StateError: the history cannot be read
         """
-        entries = [entry for entry in history_of(self.checkpoint) if entry.id == id]
+        entries = [entry for entry in history_of(self.checkpoint) if entry.is_about(id)]
         return entries[: -MAX_ENTRIES - 1 : -1]
 
     def series(self) -> dict[str, Any]:

@@ -18,7 +18,17 @@ import pyarrow as pa
 
 from asterism.discovery.database import parsed_url, shown_url
 from asterism.discovery.documents import read_document
-from asterism.discovery.editing import ON, Addition, HttpRules, KeptRules, Rule, SqlRules, rules_at
+from asterism.discovery.editing import (
+    ON,
+    Addition,
+    HttpRules,
+    KeptRules,
+    Locate,
+    Rule,
+    SqlRules,
+    has_version,
+    rules_at,
+)
 from asterism.discovery.http_application import error_fields
 from asterism.discovery.rule_file import ChangedError
 from asterism.errors import AsterismError, PatternProcessorError
@@ -28,7 +38,7 @@ from asterism.rules.clauses import clause_of
 from asterism.rules.interfaces import without_flag
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.rule_templates import expanded, is_template
-from asterism.rules.validation import CheckedProcessor, Problem, check_processor, summary_of
+from asterism.rules.validation import MAX_PROBLEMS, CheckedProcessor, Problem, check_processor, summary_of
 from asterism.text.printable import one_line
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 from asterism.text.strict_yaml import written_yaml
@@ -39,6 +49,10 @@ PATIENCE = 5.0
 """Seconds for which the check of a rule waits for the columns of the history, after the start."""
 FRESH = 1.0
 """Seconds for which the rules of the source are not read again, unless they are changed here."""
+CHECKED_ROWS = 20
+"""Rules of a template that are checked completely."""
+MAX_ROWS = 200
+"""Rows of a template that are shown."""
 MAX_VIEWS = 30_000
 """Rules of which the view is kept."""
 NEW_FILE = "console.yaml"
@@ -58,13 +72,15 @@ class InvalidRuleError(PatternProcessorError):
 
 @dataclass(frozen=True, slots=True)
 class CheckedText:
-    """The text of a rule, checked.
+    """The text of a rule or of a template, checked.
 
     :param item: the JSON form; None if the text cannot be read
+    :param rule: the JSON form of the rule; of a template, that of one of its rules
     """
 
     item: Mapping[str, Any] | None
     checked: CheckedProcessor
+    rule: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         checked = self.checked
@@ -133,9 +149,27 @@ class ConsoleRules:
         :raises PatternProcessorError: there is no such rule
         """
         versions = self.versions(id)
-        shown = [self._view(rule) | {"text": source_of(rule)} for rule in versions]
+        shown = [self._view(rule) | {"text": source_of(rule.item)} for rule in versions]
         shown.sort(key=lambda one: -1 if one["version"] is None else one["version"], reverse=True)
-        return {"id": id, "tag": tag_of(versions), "versions": shown}
+        found = {"id": id, "tag": tag_of(versions), "versions": shown}
+        template = versions[0].template
+        return found if template is None else found | {"template": self._template(versions[0], template)}
+
+    def _template(self, rule: Rule, template: Mapping[str, Any]) -> dict[str, Any]:
+        """The template of a rule, with its parameters and rows."""
+        id = rule.stored_slot[0]
+        parameters, rows, text = template.get("parameters"), template.get("rows"), source_of(template)
+        stored = [one for one in self.all() if one.stored_slot[0] == id]
+        is_known = isinstance(parameters, Mapping) and isinstance(rows, list)
+        return {
+            "id": id,
+            "tag": tag_of(stored),
+            "text": text if text is not None and len(text) <= MAX_SOURCE else None,
+            "canEdit": is_known and text is not None and len(text) <= MAX_SOURCE,
+            "rules": len(stored),
+            "parameters": _parameter_types(parameters) if isinstance(parameters, Mapping) else [],
+            "rows": _row_values(rows, list(parameters)) if is_known else None,
+        }
 
     def versions(self, id: str) -> list[Rule]:
         """:raises PatternProcessorError: there is no such rule"""
@@ -186,8 +220,11 @@ class ConsoleRules:
 
     # ------------------------------------------------------------------ checking
 
-    def check(self, text: str) -> CheckedText:
-        """Find the problems of the text of a rule."""
+    def check(self, text: str, id: str | None = None) -> CheckedText:
+        """Find the problems of the text of a rule or of a template.
+
+        :param id: of a template: the rule that is shown and tried; by default the first one
+        """
         if len(text) > MAX_SOURCE:
             return _unreadable(f"the text has {len(text):,} characters (limit {MAX_SOURCE:,})")
         try:
@@ -202,28 +239,57 @@ class ConsoleRules:
             )
         item = document.items[0]
         if is_template(item):
-            return _unreadable(
-                "this is a template, and the console edits one rule at a time",
-                hint="edit the file, or use `asterism rules apply`",
-            )
+            return self._checked_template(item, document.place, id)
         checked = check_processor(item, document.place, self.schema(PATIENCE), self.semantics)
         if not self._keeps_tests and isinstance(item, Mapping) and item.get("tests"):
             lost = Problem(*document.place("/tests"), "a database does not store the tests of a rule")
             checked = replace(checked, warnings=[*checked.warnings, lost])
-        return CheckedText(item, checked)
+        return CheckedText(item, checked, item)
+
+    def _checked_template(self, item: Mapping[str, Any], place: Locate, id: str | None) -> CheckedText:
+        """The rules differ only in their values, so a few of them are checked completely."""
+        rules = expanded(item)
+        problems: dict[tuple[int, int, str], Problem] = {}
+        shown: CheckedProcessor | None = None
+        chosen = next((rule for rule in rules if rule.id == id), rules[0] if rules else None)
+        if chosen is None:
+            lost = Problem(*place("/rows"), "the template has no rows, so it has no rules")
+            return CheckedText(item, CheckedProcessor(None, [lost]))
+        for number, rule in enumerate([chosen, *(one for one in rules if one is not chosen)]):
+            at = place("" if rule.row is None else f"/rows/{rule.row}")
+            checked = None
+            try:
+                if rule.error is not None:
+                    raise rule.error
+                if number < CHECKED_ROWS:
+                    checked = check_processor(rule.item, place, self.schema(PATIENCE), self.semantics)
+                else:
+                    PatternProcessor.from_dict(without_flag(rule.item)[0])
+                found = [] if checked is None else list(checked.problems)
+            except AsterismError as error:
+                found = [Problem(*at, error.message, error.detail, error.hint)]
+            problems |= {(one.line, one.column, one.message): one for one in found}
+            shown = shown or checked
+        listed = sorted(problems.values(), key=lambda one: (one.line, one.column))
+        processor = None if shown is None or listed else shown.processor
+        warnings = () if shown is None else shown.warnings
+        more = max(len(listed) - MAX_PROBLEMS, 0)
+        return CheckedText(item, CheckedProcessor(processor, listed[:MAX_PROBLEMS], more, warnings), chosen.item)
 
     def effect(self, checked: CheckedText) -> dict[str, Any] | None:
         """What saving would do; None: the rule is invalid."""
         if checked.checked.processor is None or checked.item is None:
             return None
-        versions = [rule for rule in self.all() if rule.id == checked.item["id"]]
+        versions = [rule for rule in self.all() if rule.stored_slot[0] == checked.item["id"]]
         effect, item = self._decided(checked.item, checked.checked.processor, versions)
-        return {"effect": effect, "version": item["version"]}
+        return {"effect": effect, "version": item.get("version")}
 
     def _decided(
         self, item: Mapping[str, Any], processor: PatternProcessor, versions: Sequence[Rule]
     ) -> tuple[str, Mapping[str, Any]]:
         """What saving does, and the item to save, perhaps with another version."""
+        if is_template(item) or (versions and versions[0].template is not None):
+            return self._decided_template(item, versions)
         if not versions:
             return NEW, item
         highest = max((rule.version for rule in versions if rule.version is not None), default=-1)
@@ -238,10 +304,23 @@ class ConsoleRules:
             return VERSION, item  # it replaces a version that cannot be used
         return VERSION, {**item, "version": highest + 1}
 
+    def _decided_template(self, item: Mapping[str, Any], versions: Sequence[Rule]) -> tuple[str, Mapping[str, Any]]:
+        """:param versions: what has the id of *item* in the source"""
+        there = None if not versions else versions[0].template or versions[0].item
+        if there is not None and Addition(item).is_there(there, without_flag(there)[1]):
+            is_equal = not self._keeps_tests or _tests(there) == _tests(item)
+            return UNCHANGED if is_equal else LABELS, item
+        # In a file, a template needs no version: each of its rules has one of its own.
+        given, before = item.get("version"), [0 if there is None else there.get("version")]
+        highest = max(one for one in [*before, -1] if isinstance(one, int))
+        if (self._keeps_tests and given is None) or (isinstance(given, int) and (not versions or given > highest)):
+            return VERSION if versions else NEW, item
+        return VERSION if versions else NEW, {**item, "version": highest + 1}
+
     # ------------------------------------------------------------------ changes
 
     def save(self, text: str, tag: str | None, author: str | None) -> dict[str, Any]:
-        """Add a rule or a version of it. A changed definition gets the next version by itself.
+        """Add a rule or a template, or a version of it. A changed definition gets the next version by itself.
 
         :param tag: of the rule that the text was based on; None: it must not exist yet
         :raises InvalidRuleError: the text is not a valid rule
@@ -252,13 +331,14 @@ class ConsoleRules:
         if processor is None or checked.item is None:
             raise InvalidRuleError(checked)
         with self._lock:
-            versions = self._unchanged(processor.id, tag)
+            versions = self._unchanged(checked.item["id"], tag)
             effect, item = self._decided(checked.item, processor, versions)
             done = []
             if effect != UNCHANGED:
-                addition = _addition(item, processor, author)
+                addition = _addition(item, None if is_template(item) else processor, author)
                 done = self._edit(author, lambda kept: kept.add([addition]), versions)
-        return {"id": processor.id, "version": item["version"], "effect": effect, "done": done}
+        version = item.get("version")
+        return {"id": item["id"], "rule": processor.id, "version": version, "effect": effect, "done": done}
 
     def put(self, item: Any, author: str | None) -> dict[str, Any]:
         """Add a version as it is, as ``asterism rules add`` does.
@@ -327,10 +407,13 @@ class ConsoleRules:
 
         :param item: its JSON form, if the source does not have it any more
         :raises ChangedError: the rule has been changed in the meantime
+        :raises PatternProcessorError: it is a rule of a template, or the version is a shadow
         """
         with self._lock:
+            self._found = (0.0, [])
+            is_there = has_version(self._all(), id, version)
             versions = self._unchanged(id, tag)
-            if any(rule.version == version for rule in versions):
+            if is_there:
                 return self._edit(author, lambda kept: kept.enable([id], version))
             if item is None:
                 raise PatternProcessorError(f"version {version} of {id!r:.220} is not known any more")
@@ -347,6 +430,10 @@ class ConsoleRules:
 
     def disable(self, id: str, tag: str, author: str | None) -> list[str]:
         return self._changed(id, tag, author, lambda kept: kept.disable([id]))
+
+    def promote(self, id: str, tag: str, author: str | None) -> list[str]:
+        """Replace a rule by its shadow."""
+        return self._changed(id, tag, author, lambda kept: kept.promote([id]))
 
     def remove(self, id: str, version: int | None, tag: str, author: str | None) -> list[str]:
         return self._changed(id, tag, author, lambda kept: kept.remove([id], version))
@@ -373,23 +460,25 @@ class ConsoleRules:
         return done
 
     def _unchanged(self, id: str, tag: str | None) -> list[Rule]:
-        """The versions of a rule.
+        """The versions of a rule, or the rules of a template.
 
         :raises ChangedError: they are not those of *tag*
+        :raises PatternProcessorError: it is a rule of a template
         """
         self._found = (0.0, [])
-        versions = [rule for rule in self._all() if rule.id == id]
+        rules = self._all()
+        versions = [rule for rule in rules if rule.stored_slot[0] == id]
+        template = next((rule.stored_slot[0] for rule in rules if rule.id == id and rule.template is not None), id)
+        if not versions and template != id:
+            raise PatternProcessorError(
+                f"{id!r:.220} is a rule of the template {template!r:.220}", hint="change the template"
+            )
         if (tag_of(versions) if versions else None) != tag:
             if not versions:
                 problem = "does not exist"
             else:
                 problem = "already exists" if tag is None else "has been changed in the meantime"
             raise ChangedError(f"the rule {id!r:.220} {problem}", hint="load it again, and repeat the change")
-        for rule in versions:
-            if rule.template is not None:
-                raise PatternProcessorError(
-                    f"{id!r:.220} is a rule of the template {rule.stored_slot[0]!r:.220}", hint="change the template"
-                )
         return versions
 
     def _place_for(self, versions: Sequence[Rule] | None) -> str:
@@ -435,6 +524,7 @@ def _view_of(rule: Rule) -> dict[str, Any]:
         "id": rule.id,
         "version": rule.version,
         "state": rule.state,
+        "shadow": rule.shadow,
         "where": rule.where,
         "kind": None,
         "template": None if rule.template is None else rule.stored_slot[0],
@@ -475,9 +565,25 @@ def _parts_of(processor: PatternProcessor) -> dict[str, Any]:
     }
 
 
-def source_of(rule: Rule) -> str | None:
-    """The text of a rule for an editor; None: it has none."""
-    item = rule.item
+def _parameter_types(parameters: Mapping[str, Any]) -> list[list[Any]]:
+    """The name, the type and the default of each parameter of a template, which may be invalid."""
+    return [
+        [name, one.get("type"), one.get("default")] if isinstance(one, Mapping) else [name, one, None]
+        for name, one in parameters.items()
+    ]
+
+
+def _row_values(rows: Sequence[Any], parameters: Sequence[str]) -> list[list[Any]]:
+    """The first rows of a template: the id, whether it is enabled, and the values of the parameters."""
+    return [
+        [row.get("id"), row.get("enabled") is not False, *(row.get(name) for name in parameters)]
+        for row in rows[:MAX_ROWS]
+        if isinstance(row, Mapping)
+    ]
+
+
+def source_of(item: Any) -> str | None:
+    """The text of a rule or a template for an editor; None: it has none."""
     if item is None:
         return None
     if isinstance(item, Mapping) and isinstance(item.get("pattern"), str):

@@ -204,6 +204,24 @@ def rules_at(source: str, table: str = TABLE, *, token: str | None = None, by: s
     return SqlRules(Database(parsed_url(source)), table, by)
 
 
+def has_version(rules: Sequence[Rule], id: str, version: int) -> bool:
+    """Whether *rules* have the version of a rule to which somebody wants to go back.
+
+    :raises PatternProcessorError: it is a rule of a template, or the version is a shadow
+    """
+    there = [rule for rule in rules if rule.id == id]
+    template = next((rule.stored_slot[0] for rule in there if rule.template is not None), None)
+    if template is not None:
+        raise PatternProcessorError(
+            f"{id!r:.220} is a rule of the template {template!r:.220}",
+            hint="change its row: the earlier values give the earlier version",
+        )
+    found = [rule for rule in there if rule.version == version]
+    if any(rule.shadow for rule in found):
+        raise PatternProcessorError(f"version {version} of {id!r:.220} is a shadow", hint="promote it")
+    return bool(found)
+
+
 def _removed(id: str, version: int | None) -> str:
     return f"{id} removed" if version is None else f"{id} version {version} removed"
 

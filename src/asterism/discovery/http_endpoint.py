@@ -13,6 +13,7 @@ import re
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -34,6 +35,8 @@ RETRY = timedelta(seconds=1)
 """The interval at which the endpoint tries again to start or to pass the set to the manager, and checks whether it still
 listens.
 """
+MAX_PAUSE = timedelta(seconds=1)
+"""The longest time between two sets that are passed to the manager while there are changes."""
 _log = logging.getLogger("asterism.discovery")
 
 
@@ -154,7 +157,10 @@ class HttpDiscoverer(PatternProcessorDiscoverer):
                 try:
                     while not self._closed.is_set():
                         self._changed.clear()
+                        begin = time.monotonic()
                         await asyncio.to_thread(self._hand_over, rules, manager, application)
+                        # While there are many changes, requests have half of the time. The changes then come in larger sets.
+                        await asyncio.to_thread(self._closed.wait, min(time.monotonic() - begin, MAX_PAUSE.total_seconds()))
                         await asyncio.to_thread(self._changed.wait, RETRY.total_seconds())
                 finally:
                     self.address = None

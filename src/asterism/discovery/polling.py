@@ -19,20 +19,26 @@ class Items:
         """Keyed by a digest of the item, because a YAML value that is repeated with aliases is stored once, and would be long
         as text.
         """
+        self._same: dict[int, tuple[Any, tuple[bytes, str]]] = {}
+        """Items and their keys, by their identity."""
 
     def processors(
         self, items: Sequence[Any], place: str | None, parameters: Sequence[Mapping[str, str | None]] | None = None
     ) -> list[Discovered]:
         """See :func:`~asterism.rules.interfaces.processors_from`."""
         now: dict[tuple[bytes, str], Discovered | None] = {}
+        same: dict[int, tuple[Any, tuple[bytes, str]]] = {}
 
         def make(item: Any, name: str, place: str | None) -> Discovered | None:
-            key = (hashlib.sha256(json.dumps(item).encode()).digest(), name)
+            before, key = self._same.get(id(item), (None, None))
+            if before is not item or key is None or key[1] != name:
+                key = (hashlib.sha256(json.dumps(item).encode()).digest(), name)
+            same[id(item)] = item, key
             now[key] = self._known[key] if key in self._known else processor_from(item, name, place)
             return now[key]
 
         found = processors_from(items, place, make, parameters)
-        self._known = now
+        self._known, self._same = now, same
         return found
 
 

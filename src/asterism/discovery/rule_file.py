@@ -112,7 +112,7 @@ class _Content:
                 f"the set would be too large: {len(text)} bytes (limit {MAX_BYTES})",
                 hint="remove other processors first",
             )
-        in_use = {(id, version) for id, shadow in items if isinstance(version := _version_in(items, (id, shadow)), int)}
+        in_use = ((id, one.item.get("version")) for (id, _), one in items.items())
         found = [processor for one in accepted for processor in one.processors or ()]
         return _Content(items, text, self.used.with_(found, in_use))
 

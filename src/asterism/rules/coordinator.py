@@ -65,6 +65,7 @@ MAX_POLL_SECONDS = 120.0
 """Seconds after which a poll that has not returned is reported. The timeouts of discoverers, at most a minute, expire
 earlier.
 """
+_UNCHECKED = PatternProcessorError("not checked")
 _log = logging.getLogger("asterism.rules.processor")
 
 
@@ -373,7 +374,7 @@ class Coordinator(PatternProcessorManager):
                 self._knows_used = True
             self.store.put(new)
             entries = [
-                HistoryEntry(now_text(), new.version, KILLED, name, reason=killed[name].reason)
+                HistoryEntry(now_text(), new.version, KILLED, name, by=killed[name].by, reason=killed[name].reason)
                 if name in killed
                 else HistoryEntry(now_text(), new.version, ADMITTED, name)
                 for name in sorted({*out} ^ {*self._set.killed})
@@ -619,8 +620,9 @@ class Coordinator(PatternProcessorManager):
                 f"its definition has changed, but its version has not ({new.version})",
                 hint="raise the version; the partial matches of the old version are then dropped",
             )
-        if same and self.compiler.knows(new):
-            return None  # it was valid when it was accepted, perhaps by an earlier run
+        if same and (self._checked.get(new.text, _UNCHECKED) is None or self.compiler.knows(new)):
+            self._checked[new.text] = None  # it was valid when it was accepted, perhaps by an earlier run
+            return None
         if new.text not in self._checked:
             try:
                 self.compiler.try_out(new)

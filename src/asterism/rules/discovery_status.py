@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -158,7 +158,7 @@ class Status:
     shadows: dict[str, int] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        found = asdict(replace(self, rules=[]))
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
         return json.dumps(found | {"rules": [rule.to_dict() for rule in self.rules]}).encode()
 
     @classmethod

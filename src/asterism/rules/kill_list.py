@@ -21,7 +21,7 @@ from typing import Protocol
 
 from asterism.errors import PatternProcessorError, StreamDefinitionError
 from asterism.rules.durable_files import alone_in
-from asterism.rules.processor import MAX_ID, MAX_PROCESSORS, PatternProcessor
+from asterism.rules.processor import MAX_ID, MAX_PROCESSORS, PatternProcessor, is_name
 
 MAX_REASON = 1000
 """Maximum length in characters."""
@@ -35,10 +35,13 @@ WITHOUT = "excluded by run(without=...)"
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """:param since: ISO 8601, UTC"""
+    """:param since: ISO 8601, UTC
+    :param by: who did it; None: unknown
+    """
 
     reason: str
     since: str
+    by: str | None = None
 
 
 KillList = dict[str, Killed]
@@ -73,7 +76,28 @@ def names_of(processor: PatternProcessor) -> frozenset[str]:
     ['a@3@', 'a@3@2']
     """
     id = processor.id
-    return frozenset([f"{id}@{processor.version}", f"{id}@", *([] if _LIKE_A_VERSION.search(id) else [id])])
+    return frozenset([name_for(id, processor.version), f"{id}@", name_for(id)])
+
+
+def name_for(id: str, version: int | None = None) -> str:
+    """The name of a version of a processor; None: that of all its versions.
+
+    >>> name_for("a"), name_for("a", 2), name_for("a@3"), name_for("a@3", 2)
+    ('a', 'a@2', 'a@3@', 'a@3@2')
+    """
+    if version is not None:
+        return f"{id}@{version}"
+    return f"{id}@" if _LIKE_A_VERSION.search(id) else id
+
+
+def is_name_of(name: str, id: str) -> bool:
+    """Whether *name* is that of a version of the processor *id*, or of all of them.
+
+    >>> [is_name_of(name, "a") for name in ("a", "a@", "a@2", "a@3@", "b")]
+    [True, True, True, False, False]
+    """
+    head, _, version = name.rpartition("@")
+    return name == name_for(id) or (head == id and (version == "" or version.isdecimal()))
 
 
 def checked_names(names: Iterable[str]) -> frozenset[str]:
@@ -96,7 +120,12 @@ def _is_name(name: object) -> bool:
 
 
 def to_bytes(killed: Mapping[str, Killed]) -> bytes:
-    found = {"killed": {name: asdict(one) for name, one in killed.items()}}
+    found = {
+        "killed": {
+            name: {field: value for field, value in asdict(one).items() if value is not None}
+            for name, one in killed.items()
+        }
+    }
     # JSON can represent an unpaired surrogate, which a shell creates for a byte that is not UTF-8, but UTF-8 cannot.
     return json.dumps(found, ensure_ascii=False, indent=2).encode(errors="backslashreplace") + b"\n"
 
@@ -112,21 +141,23 @@ def from_bytes(value: bytes) -> KillList:
     for name, one in found["killed"].items():
         match one:
             case {"reason": str() as reason, "since": str() as since} if _is_name(name):
-                killed[name] = Killed(reason[:MAX_REASON], since)
+                by = one.get("by")
+                killed[name] = Killed(reason[:MAX_REASON], since, by if is_name(by) else None)
             case _:
                 raise ValueError(f"not a name with a reason: {name!r:.60}")
     return killed
 
 
-def kill(store: KillListStore, names: Iterable[str], reason: str | None = None) -> None:
+def kill(store: KillListStore, names: Iterable[str], reason: str | None = None, *, by: str | None = None) -> None:
     """Exclude processors from the query that has *store*: immediately if it runs, otherwise from its next start.
 
+    :param by: who does it, if it is known
     :raises StreamDefinitionError: these are not names
     :raises PatternProcessorError: the list would be too long, or it cannot be written
     """
     given = (reason or NO_REASON)[:MAX_REASON]
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    new = dict.fromkeys(sorted(checked_names(names)), Killed(given, now))
+    new = dict.fromkeys(sorted(checked_names(names)), Killed(given, now, by))
     _change(store, lambda killed: killed | new)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -147,14 +147,23 @@ def without_named(pattern: _P) -> _P:
 
 def names_in(pattern: PatternSequence) -> set[str]:
     """The names of the conditions that are given by name."""
-    found: set[str] = set()
+    return {
+        name
+        for stage in pattern.stages
+        for one in (stage.condition, stage.until, stage.group)
+        for name in (names_in(one) if isinstance(one, PatternSequence) else _names(one))
+    }
 
-    def note(condition: NamedCondition) -> Condition:
-        found.add(condition.name)
-        return condition
 
-    _replaced(pattern, note)
-    return found
+def _names(condition: Condition | None) -> Iterator[str]:
+    match condition:
+        case NamedCondition():
+            yield condition.name
+        case AndCondition(left, right) | OrCondition(left, right):
+            yield from _names(left)
+            yield from _names(right)
+        case NotCondition(inner):
+            yield from _names(inner)
 
 
 def _replaced(pattern: _P, change: Callable[[NamedCondition], Condition]) -> _P:

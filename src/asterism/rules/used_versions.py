@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from asterism.errors import PatternProcessorError
@@ -44,10 +44,10 @@ class UsedVersions:
             f"use a version that has not been used: {highest + 1}",
         )
 
-    def with_(self, accepted: Iterable[PatternProcessor], in_use: Collection[tuple[str, Any]] = ()) -> UsedVersions:
+    def with_(self, accepted: Iterable[PatternProcessor], in_use: Iterable[tuple[str, Any]] = ()) -> UsedVersions:
         """Add *accepted*; return self if all of them are known.
 
-        :param in_use: id and version of other processors that must not be removed
+        :param in_use: id and version of other processors that must not be removed; read only if there are too many
         """
         keys = {(one.id, one.version): one for one in accepted}
         new = {key: _digest(one.definition) for key, one in keys.items() if key not in self._digests}
@@ -56,7 +56,7 @@ class UsedVersions:
         found = self._digests | new
         too_many = len(found) - MAX_VERSIONS
         if too_many > 0:
-            kept = keys.keys() | in_use
+            kept = keys.keys() | set(in_use)
             for key in [key for key in found if key not in kept][:too_many]:
                 del found[key]
         return UsedVersions(found)

@@ -41,6 +41,11 @@ export const app = {
     return (this.status?.rules ?? []).filter((one) => one.id === id);
   },
 
+  // What is killed in the query of a rule: its name and all its versions, with the reasons.
+  killed(id) {
+    return Object.entries(this.status?.killed ?? {}).filter(([name]) => name.startsWith(id) && /^(@\d*)?$/.test(name.slice(id.length)));
+  },
+
   matches(id) {
     return this.states(id).reduce((sum, one) => sum + (one.matches ?? 0), 0);
   },

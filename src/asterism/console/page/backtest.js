@@ -29,7 +29,7 @@ export class BacktestTab {
   async start() {
     this.button.disabled = true;
     try {
-      this.job = await post("/api/backtest", { text: this.page.text });
+      this.job = await post("/api/backtest", { text: this.page.text, id: this.page.id });
       this.show();
       this.poll();
     } catch (error) {

@@ -80,7 +80,7 @@ export function dialog(title, content, buttons) {
   return new Promise((resolve) => {
     const heading = h("h2", { id: "dialog-title" }, title);
     const form = h("form", { method: "dialog" }, heading, content, h("div", { class: "buttons" }, buttons.map(([value, text, kind]) =>
-      h("button", { value, class: kind ?? "" }, text))));
+      h("button", { value, class: kind ?? "", formnovalidate: value === "" }, text))));
     const element = h("dialog", { "aria-labelledby": "dialog-title" }, form);
     element.addEventListener("close", () => {
       element.remove();

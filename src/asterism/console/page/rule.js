@@ -25,9 +25,18 @@ export class RulePage {
     return this.id === null;
   }
 
-  // A rule of a template, or a call of a function, is shown and not edited.
+  // The call of a function is shown and not edited, and so is a template whose rows are in a table of their own.
   get canEdit() {
-    return this.app.canWrite && this.current?.kind !== "call" && !this.current?.template;
+    return this.app.canWrite && this.current?.kind !== "call" && (this.template === null || this.template.canEdit);
+  }
+
+  // The template of the rule, whose text is then that of the page.
+  get template() {
+    return this.rule?.template ?? null;
+  }
+
+  get shadow() {
+    return this.rule.versions.find((one) => one.state === "shadow");
   }
 
   get isChanged() {
@@ -42,7 +51,7 @@ export class RulePage {
 
   close() {
     this.closed = true;
-    if (this.rule && this.isChanged) drafts.set(this.name, { tag: this.rule.tag, text: this.text });
+    if (this.rule && this.isChanged) drafts.set(this.name, { tag: (this.template ?? this.rule).tag, text: this.text });
     else drafts.delete(this.name);
     clearTimeout(this.timer);
     this.panels.backtest?.close();
@@ -53,11 +62,11 @@ export class RulePage {
       if (this.isNew) {
         this.rule = { id: null, tag: null, versions: [] };
         await this.app.columns();
-        this.text = template(this.app.session);
+        this.text = example(this.app.session);
         this.saved = this.text;
       } else {
         this.rule = await post("/api/rule", { id: this.id });
-        this.text = this.saved = this.current.text ?? "";
+        this.text = this.saved = (this.template ? this.template.text : this.current.text) ?? "";
       }
     } catch (error) {
       if (!this.closed) replace(this.element, back(), errorBox(error));
@@ -65,7 +74,7 @@ export class RulePage {
     }
     if (this.closed) return;
     const draft = drafts.get(this.name);
-    if (draft && draft.tag === this.rule.tag) this.text = draft.text;
+    if (draft && draft.tag === (this.template ?? this.rule).tag) this.text = draft.text;
     drafts.delete(this.name);
     this.draw();
     this.check();
@@ -132,16 +141,19 @@ export class RulePage {
     const state = rule ? stateOf(app, rule) : null;
     const listed = this.isNew ? null : app.rules.filter((one) => one.id === this.id && one.state === "on");
     const isOutdated = listed && !this.isChanged && rule && listed.length && !this.rule.versions.some((one) => one.version === listed[0].version);
-    const drawn = JSON.stringify([state, rule?.version, rule?.labels, this.isChanged, isOutdated, this.checked?.effect]);
+    const inQuery = app.canWrite && rule && app.states(this.id).some((one) => one.state !== "killed" && one.state !== "refused");
+    const drawn = JSON.stringify([state, rule?.version, rule?.labels, this.isChanged, isOutdated, this.checked?.effect, inQuery]);
     if (drawn === this.drawn) return;
     this.drawn = drawn;
-    const write = this.canEdit && rule;
+    const write = this.canEdit && rule && !this.template;
     replace(this.head,
       h("div", { class: "title" }, h("h1", {}, this.isNew ? "New rule" : foreign(this.id)),
         rule && rule.version !== null ? h("span", { class: "version big" }, `v${rule.version}`) : null,
         state ? stateBadge(state) : null,
         this.isChanged ? h("span", { class: "state info" }, "not saved") : null,
         h("span", { class: "grow" }),
+        write && this.shadow ? h("button", { type: "button", class: "primary", onclick: () => this.promote() }, `Promote v${this.shadow.version}`) : null,
+        inQuery ? h("button", { type: "button", class: "danger", onclick: () => this.kill() }, "Kill") : null,
         write && rule.state === "on" ? h("button", { type: "button", onclick: () => this.disable() }, "Disable") : null,
         write && rule.state === "off" ? h("button", { type: "button", class: "primary", onclick: () => this.enable(null) }, "Enable") : null,
         write ? h("button", { type: "button", class: "danger", onclick: () => this.remove(null) }, "Remove") : null),
@@ -172,7 +184,7 @@ export class RulePage {
     this.checks = new AbortController();
     const text = this.text;
     try {
-      this.checked = await post("/api/check", { text }, this.checks.signal);
+      this.checked = await post("/api/check", { text, id: this.id }, this.checks.signal);
     } catch (error) {
       if (error.name === "AbortError") return;
       this.checked = { problems: [{ line: 1, column: 1, message: error.message, detail: error.detail, hint: error.hint }], warnings: [], more: 0, failed: true };
@@ -197,12 +209,13 @@ export class RulePage {
     this.isSaving = true;
     this.panels.source?.drawSave();
     try {
-      const done = await post("/api/save", { text: this.text, tag: this.checked.id === this.id ? this.rule.tag : null });
+      const based = this.template ?? this.rule;
+      const done = await post("/api/save", { text: this.text, tag: this.checked.id === based.id ? based.tag : null });
       toast(done.done.join("; ") || "nothing has changed");
       this.saved = this.text;
       await this.app.refresh();
-      if (this.id === done.id) await this.reload();
-      else location.hash = ruleLink(done.id, "overview");
+      if (this.app.rule(this.id) && done.id === based.id) await this.reload();
+      else location.hash = ruleLink(done.rule, "overview");
     } catch (error) {
       toast(error.message, "bad");
       if (error.status === 409) {
@@ -236,6 +249,29 @@ export class RulePage {
     if (await this.change("/api/rollback", { version })) await this.reload();
   }
 
+  async promote() {
+    const { version } = this.shadow;
+    const states = this.app.states(this.id).filter((one) => one.version === version && one.state === "disabled");
+    const failed = states.length ? h("p", { class: "problem" }, "The query has disabled the shadow after an error. It stays disabled when it is promoted; a new version does not.") : null;
+    const answer = await dialog("Promote the shadow?", h("div", {}, h("p", {}, `Version ${version} of `, foreign(this.id), " replaces the version in force, whose partial matches are dropped. Those of the shadow continue."), failed), [["", "Cancel"], ["yes", "Promote", "primary"]]);
+    if (answer === "yes" && await this.change("/api/promote", {})) await this.reload();
+  }
+
+  // Excludes the rule from the query, whatever its source has.
+  async kill() {
+    const versions = this.app.states(this.id).filter((one) => one.version !== null);
+    const which = h("select", { "aria-label": "Version" }, h("option", { value: "" }, "all versions"), versions.map((one) => h("option", { value: String(one.version) }, `version ${one.version}, ${one.state}`)));
+    const reason = h("input", { type: "text", "aria-label": "Reason", maxlength: "1000", required: true, autofocus: true });
+    const answer = await dialog("Kill the rule?", h("div", { class: "fields" }, h("p", {}, "Within seconds, the query stops using ", foreign(this.id), ", whatever its source has. The rule stays killed until it is admitted again."),
+      h("label", {}, "What ", which), h("label", {}, "Reason, for the history ", reason)), [["", "Cancel"], ["yes", "Kill", "danger"]]);
+    if (answer === "yes" && await this.change("/api/kill", { version: which.value === "" ? null : Number(which.value), reason: reason.value })) this.drawHead();
+  }
+
+  async admit(name) {
+    const answer = await dialog("Admit the rule again?", h("p", {}, "The query uses the next version of ", foreign(name), ", or the same one after it is disabled and enabled."), [["", "Cancel"], ["yes", "Admit", "primary"]]);
+    if (answer === "yes") await this.change("/api/unkill", { name });
+  }
+
   async disable() {
     const answer = await dialog("Disable the rule?", h("p", {}, foreign(this.id), " stays in the source, and queries stop using it. Its partial matches are dropped."), [["", "Cancel"], ["yes", "Disable", "primary"]]);
     if (answer === "yes" && await this.change("/api/disable", {})) await this.reload();
@@ -258,7 +294,7 @@ function costText({ states, conditions, bound }) {
   return [`${plural(states, "state")}, ${plural(conditions, "condition")}. `, bound === null ? h("b", { class: "warning" }, "Nothing bounds the partial matches of a key.") : ["Partial matches are bounded by ", foreign(bound), "."]];
 }
 
-function template(session) {
+function example(session) {
   const texts = (session.columns ?? []).filter(([, type]) => type === "STRING").map(([name]) => name);
   const time = session.time ?? "ts";
   const key = session.streamKey[0] ?? texts.find((name) => name !== time) ?? "user";
@@ -293,13 +329,15 @@ class OverviewTab {
     const { app } = page;
     const rule = page.current;
     const states = app.states(page.id);
-    const drawn = JSON.stringify([states, rule, app.series.matches[page.id], page.drawing, page.checked?.explanation, app.status?.state]);
+    const killed = app.killed(page.id);
+    const drawn = JSON.stringify([states, rule, killed, app.series.matches[page.id], page.drawing, page.checked?.explanation, app.status?.state]);
     if (drawn === this.drawn && !isChecked) return;
     this.drawn = drawn;
     replace(this.element,
       rule.error ? errorBox(rule.error, "The rule is invalid") : null,
       states.some((one) => one.reason) ? h("div", { class: "error-box" }, states.filter((one) => one.reason).map((one) =>
         h("p", {}, h("b", {}, `v${one.version} is ${one.state}`), one.disabled_groups ? ` in ${plural(one.disabled_groups, "key group")}` : "", ": ", foreign(one.reason)))) : null,
+      killed.length && app.canWrite ? h("div", { class: "notice" }, killed.map(([name]) => h("button", { type: "button", onclick: () => page.admit(name) }, "Admit ", foreign(name), " again"))) : null,
       app.status ? this.counts(states) : null,
       this.drawing(rule),
       h("dl", { class: "facts" }, [
@@ -308,6 +346,7 @@ class OverviewTab {
         ["From", rule.timestamp && timeText(rule.timestamp)], ["Expires", rule.expires && timeText(rule.expires)],
         ["Tests", rule.tests ? plural(rule.tests, "test") : null], ["Template", rule.template], ["Changed by", rule.changedBy], ["Stored in", rule.where],
       ].filter(([, value]) => value).map(([name, value]) => [h("dt", {}, name), h("dd", {}, foreign(value))])),
+      page.template ? templateView(page.template, page.id) : null,
       page.checked?.explanation && !page.isChanged ? h("details", {}, h("summary", {}, "In words"), h("pre", { class: "explanation" }, page.checked.explanation)) : null,
       page.checked?.warnings?.length && !page.isChanged ? h("div", { class: "warn-box" }, h("h2", {}, "Warnings"), page.checked.warnings.map((one) => h("p", {}, foreign(one.message), one.hint ? h("span", { class: "hint" }, " Hint: ", foreign(one.hint)) : null))) : null);
   }
@@ -333,18 +372,34 @@ class OverviewTab {
   }
 }
 
+// The parameters of a template and its rows, with the row of this rule first.
+function templateView(template, id) {
+  const names = template.parameters.map(([name]) => name);
+  const heading = h("h2", {}, "Template ", foreign(template.id));
+  const types = h("p", {}, template.parameters.map(([name, type, value], at) => [at ? ", " : "", foreign(name), h("span", { class: "dim" }, ` ${type}${value === null ? "" : ` = ${value}`}`)]));
+  if (template.rows === null) return h("section", { class: "template" }, heading, types, h("p", { class: "dim" }, `Its ${plural(template.rules, "row")} ${template.rules === 1 ? "is" : "are"} in a table of the database.`));
+  const isOwn = ([row]) => `${template.id}/${row}` === id;
+  const rows = [...template.rows.filter(isOwn), ...template.rows.filter((row) => !isOwn(row))];
+  const cell = (value) => h("td", {}, value === null ? h("span", { class: "dim" }, "default") : foreign(value));
+  return h("section", { class: "template" }, heading, types,
+    h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ["Row", ...names].map((name) => h("th", { scope: "col" }, foreign(name))))),
+      h("tbody", {}, rows.map(([row, enabled, ...values]) => h("tr", { class: isOwn([row]) ? "own" : "" },
+        h("th", { scope: "row" }, isOwn([row]) ? h("b", {}, foreign(row)) : h("a", { href: ruleLink(`${template.id}/${row}`) }, foreign(row)), enabled ? null : h("span", { class: "dim" }, " off")), values.map(cell)))))),
+    template.rules > rows.length ? h("p", { class: "dim" }, `The first ${rows.length} of ${plural(template.rules, "row")}.`) : null);
+}
+
 // ---------------------------------------------------------------------- source
 
 class SourceTab {
   constructor(page) {
     this.page = page;
     const rule = page.current;
-    if (rule && rule.text === null) {
-      this.element = h("div", {}, rule.error ? errorBox(rule.error) : h("p", { class: "empty" }, "This rule is a call of a function that the query has registered. It has no source to edit here."));
+    if (rule && (page.template ? page.template.text : rule.text) === null) {
+      this.element = h("div", {}, rule.error ? errorBox(rule.error) : h("p", { class: "empty" }, page.template ? "The template is too large to be edited here." : "This rule is a call of a function that the query has registered. It has no source to edit here."));
       return;
     }
     this.editor = new Editor({
-      label: "Source of the rule, in YAML", text: page.text, readOnly: !page.canEdit,
+      label: page.template ? "Source of the template, in YAML" : "Source of the rule, in YAML", text: page.text, readOnly: !page.canEdit,
       onChange: (text) => page.edited(text), onSave: () => page.save(),
     });
     this.button = h("button", { type: "button", class: "primary", onclick: () => page.save() });
@@ -393,12 +448,13 @@ class SourceTab {
     const { page } = this;
     const { checked } = page;
     const effect = checked?.effect;
-    const words = { new: "Add the rule", version: `Save as version ${effect?.version}`, labels: `Save, version ${effect?.version}`, unchanged: "Saved" };
+    const isVersioned = Number.isInteger(effect?.version);
+    const words = { new: "Add the rule", version: isVersioned ? `Save as version ${effect.version}` : "Save the template", labels: isVersioned ? `Save, version ${effect.version}` : "Save", unchanged: "Saved" };
     this.button.textContent = page.isSaving ? "Saving …" : effect ? words[effect.effect] : "Save";
     this.button.disabled = !page.canSave || page.isSaving;
     this.revert.hidden = !page.isChanged;
-    const notes = { version: "Queries drop the partial matches of the version before.", labels: "The version stays, and partial matches continue." };
-    this.note.textContent = !page.app.canWrite ? "Your token may only read." : !page.canEdit ? "This is a rule of a template. Change the template in its place, or with `asterism rules apply`." : checked === null ? "Checking …" : checked.problems.length ? plural(checked.problems.length + (checked.more ?? 0), "problem") : notes[effect?.effect] ?? "";
+    const notes = { version: page.template ? "Queries drop the partial matches of the rules that change." : "Queries drop the partial matches of the version before.", labels: "The version stays, and partial matches continue." };
+    this.note.textContent = !page.app.canWrite ? "Your token may only read." : !page.canEdit ? "The rows of this template are in a table of the database. Change it there, or with `asterism rules apply`." : checked === null ? "Checking …" : checked.problems.length ? plural(checked.problems.length + (checked.more ?? 0), "problem") : notes[effect?.effect] ?? "";
     this.note.className = checked?.problems.length ? "note bad" : "note";
   }
 }

@@ -42,7 +42,7 @@ export class TryTab {
     const key = this.key.value.trim() ? this.key.value.split(",").map((one) => one.trim()) : null;
     replace(this.result, loading("Reading the history …"));
     try {
-      const found = await post("/api/events", { text: this.page.text, key, limit: Number(this.count.value) });
+      const found = await post("/api/events", { text: this.page.text, id: this.page.id, key, limit: Number(this.count.value) });
       this.events.value = found.text;
       samples.set(this.name, found.text);
       if (!found.events) return replace(this.result, h("p", { class: "empty" }, "The history has no such events."));
@@ -60,7 +60,7 @@ export class TryTab {
     this.button.disabled = true;
     if (key === null) replace(this.result, loading("Matching … The first time takes a few seconds."));
     try {
-      const found = await post("/api/sample", { text: this.page.text, events: this.events.value, key });
+      const found = await post("/api/sample", { text: this.page.text, id: this.page.id, events: this.events.value, key });
       this.show(found);
     } catch (error) {
       replace(this.result, failed(error));

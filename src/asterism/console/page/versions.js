@@ -43,11 +43,13 @@ export class VersionsTab {
 
   row(one) {
     const { page } = this;
-    const write = page.canEdit && one.version !== null;
+    const write = page.canEdit && !page.template && one.version !== null;
+    const use = { shadow: null, older: "Go back to it" }[one.state];
     const several = page.rule.versions.length > 1;
     return h("tr", {}, h("th", { scope: "row" }, one.version === null ? "–" : `v${one.version}`), h("td", {}, stateBadge(one.state === "on" ? "in use" : one.state)),
       h("td", { class: "wide-cell" }, foreign(one.error ? one.error.message : one.summary)), h("td", {}, one.changedBy ? foreign(one.changedBy) : null),
-      h("td", { class: "actions" }, write && several && one.state !== "on" && !one.error ? h("button", { type: "button", onclick: () => page.enable(one.version) }, one.state === "older" ? "Go back to it" : "Use it") : null,
+      h("td", { class: "actions" }, one.state === "shadow" && write ? h("button", { type: "button", onclick: () => page.promote() }, "Promote") : null,
+        write && several && one.state !== "on" && !one.error && use !== null ? h("button", { type: "button", onclick: () => page.enable(one.version) }, use ?? (one.shadow ? "Use it as a shadow" : "Use it")) : null,
         write && several ? h("button", { type: "button", class: "danger quiet", onclick: () => page.remove(one.version) }, "Remove", h("span", { class: "hidden" }, ` version ${one.version}`)) : null));
   }
 
@@ -74,7 +76,7 @@ export class VersionsTab {
 
   entry(one, earlier) {
     const { page } = this;
-    const isBack = page.canEdit && one.source !== undefined && earlier.delete(one.version);
+    const isBack = page.canEdit && !page.template && one.source !== undefined && earlier.delete(one.version);
     return h("li", {}, h("time", {}, timeText(one.time)), h("div", {}, h("b", {}, one.what), one.version === undefined ? null : ` version ${one.version}`,
       one.before !== undefined && one.before !== one.version ? h("span", { class: "dim" }, ` before: ${one.before}`) : null,
       one.by ? [" by ", foreign(one.by)] : null, one.reason ? h("p", { class: "hint" }, foreign(one.reason)) : null),
