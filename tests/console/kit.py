@@ -16,11 +16,15 @@ from asterism.console.samples import Samples, SampleSettings
 from asterism.console.server import ConsoleOptions, ConsoleServer
 from asterism.console.worker import Tell, WorkerProcess
 from asterism.discovery.http_application import Answer, AnswerError, Request
+from asterism.rules.discovery_status import RuleState, Status
+from asterism.rules.rule_counts import RuleCounts, VersionCounts
+from asterism.rules.set_store import FolderStore
 from asterism.text.strict_json import decode
 from tests.kit import until
 
 Rule = dict[str, Any]
 READER, WRITER = "reader-of-rules-0123456789", "writer-of-rules-0123456789"
+SOURCE_TOKEN = "endpoint-of-a-query-0123456789"
 COLUMNS = "ts TIMESTAMP, user STRING, kind STRING, price DOUBLE"
 HOSTILE = "<img src=x onerror=alert(1)> \"'../../%2e%2e#?&"
 """An id that means something in HTML, in a path, and in a URL."""
@@ -68,6 +72,16 @@ def token_file(path: Path) -> Path:
     path.write_text(json.dumps({"tokens": tokens}))
     path.chmod(0o600)
     return path
+
+
+def status_in(folder: Path, matches: int = 5) -> str:
+    """The checkpoint of a query that runs the rule ``pair``."""
+    (folder / "pattern_processors").mkdir(parents=True, exist_ok=True)
+    store = FolderStore(str(folder / "pattern_processors"))
+    store.claim("x" * 32)
+    store.write_status(Status("valid", 1, {"pair": 1}, rules=[RuleState("pair", 1, "in force", added=1)]))
+    store.write_counts(RuleCounts({("pair", 1): VersionCounts(1, matches)}, query="q", batch=1))
+    return str(folder)
 
 
 class SamplesHere(WorkerProcess):
@@ -126,7 +140,7 @@ def application(
     access = Access() if tokens is None else Access.from_file(tokens)
     samples = Samples(settings)
     return ConsoleApplication(
-        ConsoleRules(source, "pattern_processors", schema=lambda seconds: samples.schema()),
+        ConsoleRules(source, "pattern_processors", schema=lambda seconds: samples.schema(), token=SOURCE_TOKEN),
         access,
         SamplesHere(settings),
         **options,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,32 @@ import pytest
 from asterism.console.application import HEADERS, ConsoleApplication
 from asterism.console.backtests import Backtests
 from asterism.console.counts import WatchedStatus
+from asterism.console.rule_views import ConsoleRules
 from asterism.console.worker import WorkerProcess
-from asterism.discovery import FilePatternProcessorDiscovererFactory, create_pattern_processor_table
-from asterism.rules.discovery_status import RuleState, Status
+from asterism.discovery import (
+    FilePatternProcessorDiscovererFactory,
+    HttpPatternProcessorDiscovererFactory,
+    create_pattern_processor_table,
+)
 from asterism.rules.history import HistoryEntry, changes
 from asterism.rules.processor import PatternProcessor
-from asterism.rules.rule_counts import RuleCounts, VersionCounts
 from asterism.rules.set_store import FolderStore
 from asterism.text.strict_yaml import read_yaml
-from tests.console.kit import EVENTS, HOSTILE, READER, WRITER, Asker, application, graph, rule, token_file
+from tests.console.kit import (
+    EVENTS,
+    HOSTILE,
+    READER,
+    SOURCE_TOKEN,
+    WRITER,
+    Asker,
+    application,
+    graph,
+    rule,
+    status_in,
+    token_file,
+)
+from tests.discovery.kit import watching
+from tests.kit import until
 
 
 @pytest.fixture
@@ -35,30 +53,26 @@ def client(rules: Path) -> Asker:
     return Asker(application(str(rules)))
 
 
-@pytest.fixture(params=["json", "yaml", "folder", "sqlite"])
-def source(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+@pytest.fixture(params=["json", "yaml", "folder", "sqlite", "endpoint"])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     match request.param:
         case "sqlite":
             url = f"sqlite:///{tmp_path / 'rules.db'}"
             create_pattern_processor_table(url)
-            return url
+            yield url
         case "folder":
             (tmp_path / "rules").mkdir()
-            return str(tmp_path / "rules")
+            yield str(tmp_path / "rules")
+        case "endpoint":
+            factory = HttpPatternProcessorDiscovererFactory(0, token=SOURCE_TOKEN, state=tmp_path / "set.json")
+            discoverer = factory.create_pattern_processor_discoverer()
+            with watching(discoverer):
+                until(lambda: discoverer.address)
+                yield str(discoverer.address)
         case suffix:
             path = tmp_path / f"rules.{suffix}"
             path.write_text("[]")
-            return str(path)
-
-
-def status_in(folder: Path, matches: int = 5) -> str:
-    """The checkpoint of a query that runs the rule ``pair``."""
-    (folder / "pattern_processors").mkdir(parents=True, exist_ok=True)
-    store = FolderStore(str(folder / "pattern_processors"))
-    store.claim("x" * 32)
-    store.write_status(Status("valid", 1, {"pair": 1}, rules=[RuleState("pair", 1, "in force", added=1)]))
-    store.write_counts(RuleCounts({("pair", 1): VersionCounts(1, matches)}, query="q", batch=1))
-    return str(folder)
+            yield str(path)
 
 
 # ---------------------------------------------------------------------- rights
@@ -196,7 +210,7 @@ def test_a_rule_has_its_source(source: str) -> None:
         client.good("POST", "/api/save", {"text": json.dumps(wanted), "tag": before})
         found = client.good("POST", "/api/rule", {"id": "graph"})
         assert read_yaml(found["versions"][0]["text"])[0] == wanted
-    if "://" in source:  # a file has one version
+    if "sqlite:" in source:  # a file has one version
         assert [(one["version"], one["state"]) for one in found["versions"]] == [(2, "on"), (1, "older")]
 
 
@@ -273,7 +287,7 @@ def test_a_rule_is_added_changed_and_removed(source: str, caplog: pytest.LogCapt
     assert client.good("GET", "/api/rules")["rules"][-1]["labels"] == {"owner": "ann"}
     client.good("POST", "/api/disable", {"id": "pair", "tag": tag()})
     assert {state for _, state in versions("pair")} == {"off"}
-    if "://" in source:
+    if "sqlite:" in source:
         client.good("POST", "/api/enable", {"id": "pair", "version": 1, "tag": tag()})
         assert versions("pair") == [(1, "on"), (2, "off")]
     client.good("POST", "/api/enable", {"id": "pair", "version": None, "tag": tag()})
@@ -307,7 +321,7 @@ def test_tests_stay_beside_a_rule_where_the_source_stores_them(source: str) -> N
     client = Asker(application(source))
     item = rule(tests=[{"name": "none", "events": [], "matches": []}])
     checked = client.good("POST", "/api/check", {"text": json.dumps(item)})
-    lost = ["a database does not store the tests of a rule"] if "://" in source else []
+    lost = ["a database does not store the tests of a rule"] if "sqlite:" in source else []
     assert [one["message"] for one in checked["warnings"] if "tests" in one["message"]] == lost
     client.good("POST", "/api/save", {"text": json.dumps(item), "tag": None})
     assert client.good("POST", "/api/check", {"text": json.dumps(item)})["effect"]["effect"] == "unchanged"
@@ -513,6 +527,21 @@ def test_for_programs_a_template_is_one_item(rules: Path, client: Asker) -> None
     assert client.good("PUT", "/processors", [changed])["done"][-1] == "pair removed"
     assert [one["id"] for one in client.good("GET", "/api/rules")["rules"]] == ["large/uk"]
     assert client.ask("DELETE", "/processors/large") == (204, None)
+
+
+def test_conditions_by_name_are_those_of_the_query(rules: Path) -> None:
+    item = graph("inside")
+    for number, name in enumerate(("in_network", "in_town")):
+        item["pattern"]["nodes"][number]["condition"] = {"type": "CLASS", "className": name, "args": ["24."]}
+    for known, warnings in [
+        (None, []),
+        ({"in_network": "network: str"}, ["the query has not registered the condition 'in_town'"]),
+    ]:
+        source = ConsoleRules(str(rules), "", conditions=lambda known=known: known)
+        checked = source.check(json.dumps(item)).to_dict()
+        found = [one for one in checked["warnings"] if "registered" in one["message"]]
+        assert (checked["problems"], [one["message"] for one in found]) == ([], warnings)
+        assert all(one["detail"] == "Registered: in_network" for one in found)
 
 
 # ---------------------------------------------------------------------- shadows, and rules that are killed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,8 +21,9 @@ from asterism.console.server import ConsoleServer
 from asterism.discovery import create_pattern_processor_table
 from asterism.discovery.editing import Addition, rules_at
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.set_store import FolderStore
 from tests.console.browser import NoBrowserError, browser, logged
-from tests.console.kit import EVENTS, HOSTILE, READER, WRITER, console, graph, rule, token_file
+from tests.console.kit import EVENTS, HOSTILE, READER, WRITER, console, graph, rule, status_in, token_file
 from tests.kit import until
 
 HOSTILE_LABELS = {"<b>owner</b>": '"><script>document.title="broken"</script>', "__proto__": "javascript:alert(1)"}
@@ -400,6 +402,65 @@ def test_themes_and_narrow_screens(page: Page) -> None:
         assert not page.all("#detail")[0].is_displayed()
     finally:
         page.chrome.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})  # type: ignore[no-untyped-call]
+
+
+def test_a_shadow_is_promoted_and_a_rule_killed(chrome: Chrome, tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    kept = rules_at(str(path))
+    for item in (rule(), rule(version=2, suppress={"for": "1 hour"}, shadow=True)):
+        kept.add([Addition(item, PatternProcessor.from_dict(item))])
+    place = status_in(tmp_path / "checkpoint")
+    store = FolderStore(f"{place}/pattern_processors")
+    with console(str(path), checkpoint=place) as server:
+        page = Page(chrome, server, str(path)).open("#/rule/pair/versions")
+        assert page.text("table.versions tbody tr:first-child td:last-child").startswith("Promote")
+        page.click("table.versions .actions button:not(.danger)")
+        page.click("dialog .primary")
+        page.wait(".title .version", "v2")
+        assert page.stored("pair") == [(2, "on")]
+        page.press("1")
+        page.click(".title button.danger")
+        page.press("too loud")
+        page.script("document.querySelector('dialog select').value = '1'")
+        assert "version 1, in force" in page.text("dialog select")
+        page.click("dialog .danger")
+        page.wait("#toasts", "pair@1 killed")
+        assert {name: one.reason for name, one in store.killed().items()} == {"pair@1": "too loud"}
+        store.write_status(replace(store.read_status(), killed={"pair@1": "too loud"}))
+        page.wait(".overview .notice", "pair@1")
+        page.click(".overview .notice button")
+        page.click("dialog .primary")
+        page.wait("#toasts", "pair@1 is admitted again")
+        assert store.killed() == {}
+    assert logged(chrome) == []
+
+
+def test_a_template_is_shown_and_edited(page: Page) -> None:
+    item = {
+        "id": "large", "version": 1, "parameters": {"limit": {"type": "number", "default": 5}},
+        "rows": [{"id": "uk", "limit": 8}, {"id": HOSTILE}],
+        "sql": "PARTITION BY user PATTERN (A) DEFINE A AS price > :limit",
+    }  # fmt: skip
+    rules_at(page.url).add([Addition(item)])
+    page.server.application.source._found = (0.0, [])
+    page.open("#/rule/large%2Fuk")
+    assert page.text(".template").split("\n\n") == [
+        "Template large", "limit number = 5", f"Row\tlimit\nuk\t8\n{HOSTILE}\tdefault"
+    ]  # fmt: skip
+    until(lambda: page.script("return document.querySelector('.drawing img')?.naturalWidth ?? 0") > 50)
+    page.press("2")
+    page.wait(".toolbar .primary", "Saved")
+    text = page.script("return document.querySelector('textarea.code').value")
+    page.write("textarea.code", text.replace("limit: 8", "limit: eight"))
+    page.wait(".problems", "the parameter 'limit' must be a number, not 'eight'")
+    page.write("textarea.code", text.replace("limit: 8", "limit: 9"))
+    page.wait(".toolbar .primary", "Save as version 2")
+    page.click(".toolbar .primary")
+    page.wait("#toasts", "template large added")
+    page.press("1")
+    page.wait(".template", "uk\t9")
+    page.click(".template a")
+    page.wait("h1", HOSTILE)
 
 
 def test_nothing_is_requested_from_elsewhere(page: Page) -> None:

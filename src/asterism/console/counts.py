@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, deque
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -70,6 +71,11 @@ class WatchedStatus:
         """The last status, and why the newest cannot be read."""
         with self._lock:
             return self._status, self._problem
+
+    def conditions(self) -> Mapping[str, str] | None:
+        """The conditions that the query has registered, with their arguments; None: they are not known."""
+        status = self.current()[0]
+        return None if status is None or not status.alive else status.conditions
 
     def history(self, id: str) -> list[HistoryEntry]:
         """The last entries of a rule in the history of the query, the newest first.

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +37,7 @@ from asterism.row_patterns.reading import read
 from asterism.rules.clauses import clause_of
 from asterism.rules.interfaces import without_flag
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.registered_conditions import names_in
 from asterism.rules.rule_templates import expanded, is_template
 from asterism.rules.validation import MAX_PROBLEMS, CheckedProcessor, Problem, check_processor, summary_of
 from asterism.text.printable import one_line
@@ -100,6 +101,7 @@ class ConsoleRules:
 
     :param token: the token of the endpoint
     :param schema: the columns of the events, as soon as they are known; it waits up to the given number of seconds
+    :param conditions: the names of the conditions that the query has registered; None: there is no query
     """
 
     def __init__(
@@ -110,8 +112,10 @@ class ConsoleRules:
         schema: Callable[[float], pa.Schema | None] = lambda seconds: None,
         *,
         token: str | None = None,
+        conditions: Callable[[], Collection[str] | None] = lambda: None,
     ) -> None:
         self.source, self.table, self.semantics, self.schema, self.token = source, table, semantics, schema, token
+        self._conditions = conditions
         self._kept = rules_at(source, table, token=token)
         self._keeps_tests = not isinstance(self._kept, SqlRules)
         self._lock = threading.Lock()
@@ -240,11 +244,26 @@ class ConsoleRules:
         item = document.items[0]
         if is_template(item):
             return self._checked_template(item, document.place, id)
-        checked = check_processor(item, document.place, self.schema(PATIENCE), self.semantics)
+        checked = self._with_unknown(
+            check_processor(item, document.place, self.schema(PATIENCE), self.semantics), document.place
+        )
         if not self._keeps_tests and isinstance(item, Mapping) and item.get("tests"):
             lost = Problem(*document.place("/tests"), "a database does not store the tests of a rule")
             checked = replace(checked, warnings=[*checked.warnings, lost])
         return CheckedText(item, checked, item)
+
+    def _with_unknown(self, checked: CheckedProcessor, place: Locate) -> CheckedProcessor:
+        """With warnings of conditions by name that the query has not registered."""
+        known = self._conditions()
+        pattern = None if checked.processor is None else checked.processor.pattern
+        if known is None or pattern is None:
+            return checked
+        listed = f"Registered: {', '.join(sorted(known)) or 'none'}"
+        unknown = [
+            Problem(*place("/pattern"), f"the query has not registered the condition {name!r:.120}", listed)
+            for name in sorted(names_in(pattern) - {*known})
+        ]
+        return replace(checked, warnings=[*checked.warnings, *unknown])
 
     def _checked_template(self, item: Mapping[str, Any], place: Locate, id: str | None) -> CheckedText:
         """The rules differ only in their values, so a few of them are checked completely."""
@@ -262,7 +281,9 @@ class ConsoleRules:
                 if rule.error is not None:
                     raise rule.error
                 if number < CHECKED_ROWS:
-                    checked = check_processor(rule.item, place, self.schema(PATIENCE), self.semantics)
+                    checked = self._with_unknown(
+                        check_processor(rule.item, place, self.schema(PATIENCE), self.semantics), place
+                    )
                 else:
                     PatternProcessor.from_dict(without_flag(rule.item)[0])
                 found = [] if checked is None else list(checked.problems)

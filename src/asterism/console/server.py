@@ -91,11 +91,16 @@ class ConsoleServer:
         self._closed = threading.Event()
         self._ended = asyncio.Event()
         access = Access() if options.tokens is None else Access.from_file(options.tokens)
+        status = None if options.checkpoint is None else WatchedStatus(options.checkpoint)
         source = ConsoleRules(
-            options.source, options.table, Semantics(settings.semantics), self._known_schema, token=options.source_token
+            options.source,
+            options.table,
+            Semantics(settings.semantics),
+            self._known_schema,
+            token=options.source_token,
+            conditions=lambda: None if status is None else status.conditions(),
         )
         source.all()
-        status = None if options.checkpoint is None else WatchedStatus(options.checkpoint)
         if status is not None:
             status.look()
             problem = status.current()[1]

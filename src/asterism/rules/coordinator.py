@@ -128,6 +128,7 @@ class Coordinator(PatternProcessorManager):
             killed=self._reasons(),
             since=now_text(),
             heartbeat=HEARTBEAT,
+            conditions={name: one.signature for name, one in compiler.conditions.items()},
         )
         self._tell_states()
         # The first poll may never return, or end this process, so the status of an earlier run must be replaced before it.

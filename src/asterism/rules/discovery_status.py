@@ -140,6 +140,8 @@ class Status:
     :param rules: the versions of processors that the query uses, will use or has refused, in the order of the set
     :param missed: the number of micro-batches that their counts do not include
     :param shadows: maps ids to the versions of their shadows, which are not among *processors*
+    :param conditions: maps the names of the conditions that the query has registered to their arguments, such as
+        ``limit: float``
     """
 
     state: str = INITIALIZING
@@ -156,6 +158,7 @@ class Status:
     rules: list[RuleState] = field(default_factory=list)
     missed: int = 0
     shadows: dict[str, int] = field(default_factory=dict)
+    conditions: dict[str, str] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         found = {each.name: getattr(self, each.name) for each in fields(self)}

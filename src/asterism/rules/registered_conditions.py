@@ -61,13 +61,22 @@ class RegisteredCondition:
             if not isinstance(name, str) or _scalar(kind) not in _SCALARS:
                 raise StreamDefinitionError(f"the argument {name!r:.60} cannot have the type {kind!r:.60}", hint=_HINT)
 
+    @property
+    def signature(self) -> str:
+        """The arguments and their types.
+
+        >>> RegisteredCondition(lambda events, names: names, {"names": list[str]}).signature
+        'names: list[str]'
+        """
+        return ", ".join(f"{name}: {_type_name(kind)}" for name, kind in self.arguments.items())
+
     def call(self, condition: NamedCondition) -> RegisteredCall:
         """The function with the arguments of a rule.
 
         :raises PatternProcessorError: they do not have the declared types
         """
         values, what = condition.arguments, f"the condition {condition.name!r:.120}"
-        names = ", ".join(f"{name}: {_type_name(kind)}" for name, kind in self.arguments.items()) or "none"
+        names = self.signature or "none"
         if len(values) > len(self.arguments):
             more = f"{what} has more arguments ({len(values)}) than are registered ({len(self.arguments)})"
             raise PatternProcessorError(more, f"Arguments: {names}")

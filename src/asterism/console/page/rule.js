@@ -412,9 +412,11 @@ class SourceTab {
     this.words = h("pre", { class: "explanation" });
     this.cost = h("p", { class: "cost" });
     this.columns = h("details", { hidden: true, open: page.isNew });
+    const conditions = Object.entries(page.app.status?.conditions ?? {});
+    this.conditions = conditions.length ? h("details", {}, h("summary", {}, "Conditions of the query"), h("ul", { class: "columns" }, conditions.map(([name, types]) => h("li", {}, foreign(name), " ", h("span", { class: "dim" }, types))))) : null;
     this.element = h("div", { class: "source-tab" },
       h("div", { class: "toolbar" }, this.button, this.revert, this.note),
-      h("div", { class: "split" }, this.editor.element, h("div", { class: "side" }, this.editor.problems, h("div", { class: "preview" }, this.preview, this.cost, this.words, this.columns))));
+      h("div", { class: "split" }, this.editor.element, h("div", { class: "side" }, this.editor.problems, h("div", { class: "preview" }, this.preview, this.cost, this.words, this.columns, this.conditions ?? ""))));
     this.checkedNow();
     page.app.columns().then((columns) => {
       if (!columns) return;
