@@ -14,6 +14,7 @@ from asterism.columns.time import TimeColumn
 from asterism.patterns.semantics import Semantics
 from asterism.rules import kill_list, rule_counts
 from asterism.rules.binding import ProcessorCompiler
+from asterism.rules.clauses import ClauseOfRule
 from asterism.rules.coordinator import Coordinator
 from asterism.rules.discovery_status import IN_FORCE, PENDING, REFUSED, WAITING, RuleState, Status
 from asterism.rules.processor import PatternProcessor
@@ -33,13 +34,15 @@ def test_key_groups_report_matches_timeouts_and_partial_matches() -> None:
     rule = processor("ab", 1, chain("a", "b", within=5), timed_out=True)
     driver = Driver(key_groups=3).batch([e(1, "a"), e(2, "a", "bob"), e(3, "b")], sets=[rule], watermark=3)
     assert driver.counts.versions == {
-        ("ab", 1): VersionCounts(since=1, matches=1, partial_matches=1, last_match=3 * SECOND)
+        ("ab", 1): VersionCounts(since=1, matches=1, partial_matches=1, last_match=3 * SECOND, events=3)
     }
     driver.batch([e(4, "a", "cy"), e(5, "a", "dan")], watermark=6).batch(watermark=8)
     assert driver.counts.versions["ab", 1].partial_matches == 2
     assert driver.counts.versions["ab", 1].timed_out == 1
     driver.end()
-    assert driver.counts.versions["ab", 1] == VersionCounts(since=1, matches=1, timed_out=3, last_match=3 * SECOND)
+    assert driver.counts.versions["ab", 1] == VersionCounts(
+        since=1, matches=1, timed_out=3, last_match=3 * SECOND, events=5
+    )
 
 
 def test_a_rule_that_fails_is_disabled_until_its_state_ends() -> None:
@@ -84,7 +87,34 @@ def test_a_version_that_is_added_again_is_not_disabled() -> None:
 def test_a_rule_in_sql_is_counted() -> None:
     clause = "PARTITION BY user PATTERN (A B) DEFINE A AS kind = 'a', B AS kind = 'b'"
     driver = Driver().batch([e(1, "a"), e(2, "b")], sets=[PatternProcessor("sql", 2, sql=clause)], watermark=3)
-    assert driver.counts.versions == {("sql", 2): VersionCounts(since=1, matches=1, last_match=2 * SECOND)}
+    assert driver.counts.versions == {("sql", 2): VersionCounts(since=1, matches=1, last_match=2 * SECOND, events=2)}
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_rows_of_undecided_matches_of_a_rule_in_sql_are_counted(is_old: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier release has not counted them."""
+    if is_old:
+        monkeypatch.setattr(ClauseOfRule, "waiting_rows", lambda self, state: 0)
+    clause = "PARTITION BY user PATTERN (A A+ B) DEFINE A AS kind = 'a', B AS kind = 'b'"
+    driver = Driver(key_groups=3)
+    driver.batch([e(1, "a"), e(2, "a"), e(2, "a", "bob")], sets=[PatternProcessor("sql", 2, sql=clause)], watermark=3)
+    counts = driver.counts.versions["sql", 2]
+    assert (counts.partial_matches, counts.events) == (0 if is_old else 3, 3)
+    monkeypatch.undo()
+    driver.batch([e(4, "a"), e(4, "a", "bob")], watermark=5)
+    assert driver.counts.versions["sql", 2].partial_matches == 5
+    driver.batch([e(6, "b")], watermark=7)
+    assert driver.counts.versions["sql", 2].partial_matches == 2
+    driver.batch(sets=[AB], watermark=8)
+    assert RuleState("sql", 2, IN_FORCE, added=4).counted(driver.counts.versions["sql", 2]).partial_matches == 0
+
+
+def test_events_of_the_rules_that_see_most_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_counts, "MAX_WITH_EVENTS", 2)
+    rules = [processor(name, 1, chain(*name)) for name in ("ab", "bc", "dc", "ef")]
+    driver = Driver(key_groups=1).batch([e(1, "a"), e(2, "b"), e(3, "b"), e(4, "c"), e(5, "c")], sets=rules, watermark=5)
+    found = {id: counts.events for (id, _), counts in driver.counts.versions.items() if counts.events}
+    assert found == {"ab": 3, "bc": 4}
 
 
 def test_the_watermark_is_reported_while_a_rule_has_a_timestamp() -> None:

@@ -424,13 +424,13 @@ def _show_status(found: Status) -> None:
     click.echo(f"set {found.version}: {len(found.processors)} rules{shadows}")
     table = Table()
     more = ["as shadow"] if any(rule.shadow_matches for rule in found.rules) else []
-    for name in ("id", "version", "state", "since", "matches", *more, "timed out", "errors", "partial", "last match"):
+    for name in ("id", "version", "state", "since", "matches", *more, "timed out", "errors", "events", "partial", "last match"):
         table.add_column(name, overflow="fold")
     for rule in found.rules:
         state = f"{rule.state} in {rule.disabled_groups} key groups" if rule.disabled_groups else rule.state
         since = rule.begins or rule.since
         as_shadow = [rule.shadow_matches] if more else []
-        numbers = (rule.matches, *as_shadow, rule.timed_out, rule.errors, rule.partial_matches)
+        numbers = (rule.matches, *as_shadow, rule.timed_out, rule.errors, rule.events, rule.partial_matches)
         counts = [str(count or "") for count in numbers]
         version = "" if rule.version is None else str(rule.version)
         cells = [rule.id, version, state, since[:19], *counts, rule.last_match[:19]]

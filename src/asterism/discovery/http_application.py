@@ -228,6 +228,8 @@ class Application:
                 found[state] = {_name(one): one.version for one in status.rules if one.state == state}
             found[DISABLED] = {_name(one): one.reason for one in status.rules if one.state == DISABLED}
             found |= {KILLED: status.killed, REFUSED: status.refused}
+            for count in ("matches", "events", "partial_matches"):
+                found[count] = sum(getattr(one, count) for one in status.rules)
         return json_answer(found, 503 if "error" in found else 200)
 
     def _status(self, request: Request, body: bytes) -> Answer:

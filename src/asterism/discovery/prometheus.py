@@ -68,10 +68,11 @@ class _Metrics(Collector):
             ("shadow_matches", "Matches of versions while they were shadows.", lambda rule: rule.shadow_matches),
             ("timed_out", "Timed-out partial matches.", lambda rule: rule.timed_out),
             ("errors", "Errors, at most one in each key group.", lambda rule: rule.errors),
+            ("events", "Events that were searched for the rule.", lambda rule: rule.events),
         ):
             yield _summed(CounterMetricFamily(f"asterism_rule_{name}", text, labels=_LABELS), rules, value)
         for name, text, value in (
-            ("partial_matches", "Partial matches; of rules in SQL, they are not counted.", lambda r: r.partial_matches),
+            ("partial_matches", "Partial matches; in SQL, rows of undecided matches.", lambda r: r.partial_matches),
             ("disabled_key_groups", "Key groups in which it is disabled.", lambda rule: rule.disabled_groups),
         ):
             yield _summed(GaugeMetricFamily(f"asterism_rule_{name}", text, labels=_LABELS), rules, value)

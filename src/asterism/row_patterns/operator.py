@@ -274,6 +274,11 @@ class RowPatternOperator(KeyGroupOperator):
         rows = self._input_of(page.rows)
         return [rows.slice(int(begins[at] + starts[at]), int(page.sizes[at] - starts[at])) for at in waiting]
 
+    def count_waiting(self, value: bytes) -> int:
+        """The number of these rows."""
+        page = self._page_of(value)
+        return int(np.maximum(page.sizes - page.progress[:, 0], 0).sum())
+
     def _input_of(self, rows: pa.Table) -> pa.Table:
         """The columns of the input that rows have."""
         return rows.drop_columns([WORDS]).rename_columns(self._kept)

@@ -173,6 +173,10 @@ class ClauseOfRule:
         """The key texts of the state."""
         return one_chunk(self.operator.keys_in(state).column(0))
 
+    def waiting_rows(self, state: bytes) -> int:
+        """The number of rows of undecided matches in the state."""
+        return self.operator.count_waiting(state)
+
     def search(
         self, state: bytes | None, rows: pa.Table, until: int, horizon: int, *, over: bool
     ) -> Generator[pa.Table, None, ClauseOutcome]:

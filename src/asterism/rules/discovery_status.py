@@ -42,12 +42,13 @@ class RuleState:
     :param reason: why it is disabled, killed or refused
     :param disabled_groups: the number of key groups in which it is disabled after an error
     :param matches, timed_out, errors: the counts of this version since the checkpoint was created
-    :param partial_matches: their current number; of a rule in SQL, they are not counted
+    :param partial_matches: their current number; of a rule in SQL, the number of rows of undecided matches
     :param last_match: the latest ``match_time``
     :param added: the number of the set that added it
     :param shadow: whether it is a shadow, whatever its state
     :param shadow_matches: the number of its matches while it was a shadow, which are not among *matches*
     :param groups: the numbers of the first 32 of these *disabled_groups*
+    :param events: what it costs: how many events were searched for it, of those that may matter to it
     """
 
     id: str
@@ -67,6 +68,7 @@ class RuleState:
     shadow: bool = False
     shadow_matches: int = 0
     groups: tuple[int, ...] = ()
+    events: int = 0
 
     @property
     def active_state(self) -> str:
@@ -98,7 +100,7 @@ class RuleState:
         if counts is None or self.state in (PENDING, REFUSED):
             return self
         found = replace(self, matches=counts.matches, timed_out=counts.timed_out, errors=counts.errors)
-        found = replace(found, shadow_matches=counts.shadow_matches)
+        found = replace(found, shadow_matches=counts.shadow_matches, events=counts.events)
         if counts.last_match is not None:
             found = replace(found, last_match=to_datetime(counts.last_match).isoformat())
         if counts.since < self.added or self.state in (KILLED, EXPIRED):

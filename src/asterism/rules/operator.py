@@ -394,9 +394,10 @@ class DynamicCepOperator(KeyGroupOperator):
         failures: dict[int, RuleFailure] = {}
         failed = self._failed_before(copies, bound, spans)
         common = self.compiler.ids_by_events
+        events = np.zeros(len(bound), np.int64)
 
         def advanced(limited: Sequence[Span]) -> Iterator[Step | list[RuleFailure]]:
-            return shares.advance(page, copies, limited, horizon, common_positions=common)
+            return shares.advance(page, copies, limited, horizon, common_positions=common, counts=events)
 
         with enough_memory(lambda: _heaviest(bound, page, copies)):
             while True:
@@ -442,6 +443,7 @@ class DynamicCepOperator(KeyGroupOperator):
         for number, failure in failures.items():
             self._report(group, entries[number], failure)
         _count_partial_matches(group, entries, page, new, failures)
+        _count_events(group, entries, events)
         return value, step.next_deadline(), {entries[number].name for number in failures}
 
     def _match_clauses(
@@ -457,9 +459,12 @@ class DynamicCepOperator(KeyGroupOperator):
         failures: dict[_Name, RuleFailure] = {}
         bound = {entry.name: _with_clause(self.compiler.bind(entry.processor)) for entry in entries}
         events = ClauseEvents(copies, [*bound.values()])
-        for entry in entries:
+        searched = np.zeros(len(entries), np.int64)
+        for number, entry in enumerate(entries):
             one, known = bound[entry.name], before.get(entry.name)
-            state, failure = yield from self._match_clause(group, entry, one, known, events, suppressions, horizon)
+            state, failure, searched[number] = yield from self._match_clause(
+                group, entry, one, known, events, suppressions, horizon
+            )
             if failure is not None:
                 failures[entry.name] = failure
             elif state is not None:
@@ -472,6 +477,13 @@ class DynamicCepOperator(KeyGroupOperator):
             if entry.name in failures:
                 self._check_disabling(bound[entry.name], failures[entry.name])
                 self._report(group, entry, failures[entry.name])
+        waiting = {state.name: state.waiting for state in states}
+        for entry in entries:
+            known = before.get(entry.name)
+            change = waiting.get(entry.name, 0) - (0 if known is None else known.waiting)
+            if change:
+                group.metrics[metric(rule_counts.PARTIAL_MATCHES, entry.name)] += change
+        _count_events(group, entries, searched)
         if states or had_some:
             group.store.write_page(CLAUSES_PAGE, _clauses_to(states) if states else None)
         return states, set(failures)
@@ -485,7 +497,10 @@ class DynamicCepOperator(KeyGroupOperator):
         events: ClauseEvents,
         suppressions: Suppressions,
         horizon: int,
-    ) -> Generator[None, None, tuple[_ClauseState | None, RuleFailure | None]]:
+    ) -> Generator[None, None, tuple[_ClauseState | None, RuleFailure | None, int]]:
+        """
+        :returns: what remains of the processor, why it failed, and how many events were searched
+        """
         span = Span(entry.since, entry.first_time, entry.end_time)
         seen = events.of(bound, span)
         failure = next(iter(self._failed_before(seen.copies, [bound], [span])), None) if seen.has_failures else None
@@ -494,7 +509,7 @@ class DynamicCepOperator(KeyGroupOperator):
         needed = events.needed(bound, seen, waiting) if failure is None else None
         due = state is not None and (state.deadline <= horizon or ends or group.over)
         if not due and failure is None and not (seen.copies.num_rows if needed is None else needed.any()):
-            return state, None
+            return state, None, 0
         until = span.until if failure is None else failure.time
         rows = bound.clause.rows_of(seen.copies, seen.positions, needed)
         search = bound.clause.search(None if state is None else state.value, rows, until, horizon, over=group.over)
@@ -519,8 +534,9 @@ class DynamicCepOperator(KeyGroupOperator):
             limit = isinstance(outcome.error, LimitExceededError)
             failure = RuleFailure(0, outcome.failed_at, outcome.error, limit)
         if failure is not None or ends or outcome.state is None:
-            return None, failure
-        return _ClauseState(entry.name, outcome.state, outcome.deadline), None
+            return None, failure, rows.num_rows
+        waiting = bound.clause.waiting_rows(outcome.state)
+        return _ClauseState(entry.name, outcome.state, outcome.deadline, waiting), None, rows.num_rows
 
     def _tried(
         self, bound: Sequence[BoundPatternProcessor], slices: Iterator[Step | list[RuleFailure]], emission: _Emission
@@ -772,11 +788,15 @@ class DynamicCepOperator(KeyGroupOperator):
 
 @dataclass(frozen=True, slots=True)
 class _ClauseState:
-    """What remains of a processor with a clause, and when it has something to do without new events."""
+    """What remains of a processor with a clause, and when it has something to do without new events.
+
+    :param waiting: the number of rows of undecided matches; 0 in the state of an earlier release, which did not count them
+    """
 
     name: _Name
     value: bytes
     deadline: int
+    waiting: int = 0
 
 
 class _Emission:
@@ -983,8 +1003,8 @@ def _page_from(value: bytes | None, entries: Sequence[Entry], event_schema: pa.S
 
 
 def _clauses_to(states: Sequence[_ClauseState]) -> bytes:
-    """Write the states, preceded by the name, the deadline and the size of each."""
-    heads = [[state.name, state.deadline, len(state.value)] for state in states]
+    """Write the states, preceded by the name, the deadline, the size and the waiting rows of each."""
+    heads = [[state.name, state.deadline, len(state.value), state.waiting] for state in states]
     head = json.dumps(heads, ensure_ascii=False).encode()
     return b"".join([_LENGTH.pack(len(head)), head, *(state.value for state in states)])
 
@@ -996,9 +1016,9 @@ def _clauses_from(value: bytes | None) -> dict[_Name, _ClauseState]:
         return found
     (length,) = _LENGTH.unpack_from(value)
     at = _LENGTH.size + length
-    for (id_, version, since), deadline, size in json.loads(value[_LENGTH.size : at]):
+    for (id_, version, since), deadline, size, *waiting in json.loads(value[_LENGTH.size : at]):
         name = (id_, version, since)
-        found[name] = _ClauseState(name, value[at : at + size], deadline)
+        found[name] = _ClauseState(name, value[at : at + size], deadline, *waiting)
         at += size
     return found
 
@@ -1018,6 +1038,13 @@ def _count_partial_matches(
     changes = new - _of_entries(before, len(entries))
     for number in np.flatnonzero(changes).tolist():
         group.metrics[metric(rule_counts.PARTIAL_MATCHES, entries[number].name)] += int(changes[number])
+
+
+def _count_events(group: Group, entries: Sequence[Entry], events: Ints) -> None:
+    """Report how many events were searched for each processor."""
+    counted = np.argsort(-events, kind="stable")[: rule_counts.MAX_WITH_EVENTS]
+    for number in counted[events[counted] > 0].tolist():
+        group.metrics[metric(rule_counts.EVENTS, entries[number].name)] += int(events[number])
 
 
 def _with_metrics(result: Result, more: Mapping[str, int]) -> Result:

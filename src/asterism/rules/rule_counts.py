@@ -27,6 +27,9 @@ MATCHES, TIMED_OUT, ERROR, ENABLED, PARTIAL_MATCHES, LAST_MATCH = (
     "last_match",
 )
 SHADOW_MATCHES = "shadow"
+EVENTS = "events"
+MAX_WITH_EVENTS = 1_000
+"""The maximum number of rules whose events a key group reports for a micro-batch: those with the most."""
 WATERMARK = f'{FAMILY}/["watermark"]'
 """The name of the metric with the event time of a key group, in microseconds."""
 MAX_VERSIONS = 2 * MAX_PROCESSORS
@@ -67,6 +70,7 @@ class VersionCounts:
     :param error: the last error
     :param shadow_matches: the matches while it was a shadow, which are not among *matches*
     :param groups: the numbers of the first of the *disabled* key groups, ascending
+    :param events: how many events were searched for it, each once for each key
     """
 
     since: int = 0
@@ -79,6 +83,7 @@ class VersionCounts:
     error: str | None = None
     shadow_matches: int = 0
     groups: list[int] = field(default_factory=list)
+    events: int = 0
 
     def add(self, what: str, since: int, value: int, error: str | None, group: int | None = None) -> None:
         if since > self.since:  # it was removed and added again
@@ -90,6 +95,8 @@ class VersionCounts:
                 self.shadow_matches += value
             case "timed_out":
                 self.timed_out += value
+            case "events":
+                self.events += value
             case "last_match":
                 self.last_match = value if self.last_match is None else max(self.last_match, value)
             case "error":
@@ -163,7 +170,7 @@ class RuleCounts:
         versions = {}
         for id, version, *values in found["versions"]:
             one = VersionCounts(*values)
-            counts = one.matches, one.shadow_matches, one.timed_out, one.errors, one.partial_matches, one.disabled
+            counts = one.matches, one.shadow_matches, one.timed_out, one.errors, one.partial_matches, one.disabled, one.events
             numbers = version, one.since, *counts, *one.groups
             others = type(one.last_match) in (int, type(None)) and type(one.error) in (str, type(None))
             if type(id) is not str or {*map(type, numbers)} != {int} or not others:

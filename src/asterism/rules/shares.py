@@ -81,6 +81,7 @@ class Shares:
         horizon: int,
         *,
         common_positions: bool = False,
+        counts: Ints | None = None,
     ) -> Iterator[Step | list[RuleFailure]]:
         """Match *copies* (in arrival order) with the partial matches of *page*, and advance to *horizon* or to the end of the
         span of a processor. Partial matches that remain at the end of a span are dropped.
@@ -90,8 +91,11 @@ class Shares:
 
         :param common_positions: whether the position of an event counts all copies of its selector, key and time, and so is the
             same for all processors; otherwise, those that the processor sees
+        :param counts: gets the number of events that each processor sees
         """
         shown = self._shown(page, copies, spans, horizon, common_positions=common_positions)
+        if counts is not None:
+            counts[:] = np.bincount(shown.pattern, np.diff(shown.begins), len(counts))
         for made in self.matcher.advance(page, shown, go_on=True):
             yield made if isinstance(made, Step) else [_failure(failure, shown.keys) for failure in made]
 

@@ -360,13 +360,14 @@ class OverviewTab {
   }
 
   counts(states) {
-    const { app, id } = this.page;
+    const { page } = this;
+    const { app, id } = page;
     const sum = (name) => states.reduce((total, one) => total + (one[name] ?? 0), 0);
     const last = states.map((one) => one.last_match ?? "").sort().at(-1);
     const values = app.series.matches[id] ?? [];
     return h("div", { class: "cards" },
       h("div", { class: "card wide" }, h("p", { class: "card-name" }, "Matches"), h("p", { class: "card-value" }, number(sum("matches"))), sparkline(values, app.seconds(), { width: 220, height: 40 })),
-      [["Partial matches", sum("partial_matches")], ["Timed out", sum("timed_out")], ["Errors", sum("errors")]].map(([name, value]) =>
+      [["Events searched", sum("events")], [states.length && page.current?.kind === "sql" ? "Waiting rows" : "Partial matches", sum("partial_matches")], ["Timed out", sum("timed_out")], ["Errors", sum("errors")]].map(([name, value]) =>
         h("div", { class: name === "Errors" && value ? "card bad" : "card" }, h("p", { class: "card-name" }, name), h("p", { class: "card-value" }, number(value)))),
       h("div", { class: "card" }, h("p", { class: "card-name" }, "Last match"), h("p", { class: "card-text" }, timeText(last))));
   }
