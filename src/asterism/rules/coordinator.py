@@ -119,7 +119,7 @@ class Coordinator(PatternProcessorManager):
         self._unwritten: deque[HistoryEntry] = deque(maxlen=MAX_UNWRITTEN)
         """The entries of the history that could not be written yet."""
         self._recorded = self._complete_history()
-        """Of the processors that were refused last, the reasons in the history."""
+        """Of the processors that were refused last, the reasons in the history. An earlier run may have reported them."""
         self._written = 0.0
         self.status = Status(
             version=self._set.version,
@@ -252,8 +252,13 @@ class Coordinator(PatternProcessorManager):
             self._report_expired()
             with self._lock:
                 self._write_history()
-                if self._problems or time.monotonic() - self._written >= HEARTBEAT:
-                    self._write_status()
+                written = self._written
+                status = self._status_now() if self._problems or time.monotonic() - written >= HEARTBEAT else None
+            if status is not None:
+                content = status.to_bytes()  # takes long for many rules, for which nobody should wait
+                with self._lock:
+                    if self._written == written:
+                        self._write_status(content)
 
     def close(self) -> None:
         self._closed.set()
@@ -360,9 +365,6 @@ class Coordinator(PatternProcessorManager):
         reasons = self.status.refused
         if refused is not None:
             reasons = {one.name: str(one.error) + (f"\n  In: {one.place}" if one.place else "") for one in refused}
-            for one in refused:
-                if self.status.refused.get(one.name) != reasons[one.name]:
-                    self._tell(logging.WARNING, f"refused: {one}")
             self._record_refused(refused)
         out = self._named_by(killed, after)
         changed = [p.slot for p in after] != list(before) or not all(_are_equal(before[p.slot], p) for p in after)
@@ -397,10 +399,11 @@ class Coordinator(PatternProcessorManager):
         self._write_history()
 
     def _record_refused(self, refused: Sequence[RefusedProcessor]) -> None:
-        """Append the refusals that are new to the history. The log has them already."""
+        """Report the refusals that are new in the log, and append them to the history."""
         found = {one.name: one.error.message[:MAX_TEXT] for one in refused}
         for one in refused:
             if self._recorded.get(one.name) != found[one.name]:
+                self._tell(logging.WARNING, f"refused: {one}")
                 place = None if one.place is None else one.place[:MAX_TEXT]
                 self._unwritten.append(
                     HistoryEntry(
@@ -524,7 +527,7 @@ class Coordinator(PatternProcessorManager):
 
     def current_status(self) -> Status:
         with self._lock:
-            status = replace(self.status, version=self._set.version, log=list(self._lines), alive=now_text())
+            status = self._status_now()
         return status.with_counts(self.store.counts())
 
     # ------------------------------------------------------------------ status
@@ -562,14 +565,21 @@ class Coordinator(PatternProcessorManager):
             if changed or write:
                 self._write_status()
 
-    def _write_status(self) -> None:
-        """Write the status. If that fails, it is written later."""
+    def _status_now(self) -> Status:
+        """A copy of the status, without counts."""
+        status = self.status
+        status.version, status.log, status.alive = self._set.version, list(self._lines), now_text()
+        return replace(status)
+
+    def _write_status(self, content: bytes | None = None) -> None:
+        """Write the status. If that fails, it is written later.
+
+        :param content: the status, if it is known already
+        """
         with self._tried("write the status", Exception):
-            status = self.status
-            status.version, status.log, status.alive = self._set.version, list(self._lines), now_text()
             self._written = time.monotonic()
             if self.store.belongs_to(self._name):
-                self.store.write_status(status)
+                self.store.write_status(self._status_now().to_bytes() if content is None else content)
 
     # ------------------------------------------------------------------ validation
 

@@ -182,12 +182,7 @@ class History:
 
     def append(self, entries: Iterable[HistoryEntry]) -> None:
         """:raises OSError, NotWrittenError: the files cannot be written; some of the entries may have been"""
-        if self._number is None:
-            numbers = self._store.history_numbers()
-            number = numbers[-1] if numbers else 1
-            self._last = self._store.read_history(number) or b""
-            self._number = number
-        number, text = self._number, self._last
+        number, text = self._opened()
         if text and not text.endswith(b"\n"):
             text += b"\n"  # of a file that was not written completely
         for entry in entries:
@@ -197,6 +192,15 @@ class History:
                 number, text = number + 1, b""
             text += line
         self._write(number, text)
+
+    def _opened(self) -> tuple[int, bytes]:
+        """The number and the content of the last file, which is read once."""
+        if self._number is None:
+            numbers = self._store.history_numbers()
+            number = numbers[-1] if numbers else 1
+            self._last = self._store.read_history(number) or b""
+            self._number = number
+        return self._number, self._last
 
     def _write(self, number: int, text: bytes) -> None:
         if (number, text) == (self._number, self._last):
@@ -213,8 +217,7 @@ class History:
 
     def last_entries(self) -> Sequence[HistoryEntry]:
         """The entries of the last file."""
-        numbers = self._store.history_numbers()
-        return list(_entries_in(self._store.read_history(numbers[-1]) or b"")) if numbers else []
+        return list(_entries_in(self._opened()[1]))
 
 
 def _entries_in(text: bytes) -> Iterator[HistoryEntry]:

@@ -336,8 +336,9 @@ class FolderStore:
         status = self._decoded("status.json", value, Status.from_bytes, hint)
         return status.seen_at(datetime.now(UTC)).with_counts(self.counts())
 
-    def write_status(self, status: Status) -> None:
-        self._write("status.json", status.to_bytes())
+    def write_status(self, status: Status | bytes) -> None:
+        """:param status: also as :meth:`Status.to_bytes` has written it"""
+        self._write("status.json", status if isinstance(status, bytes) else status.to_bytes())
 
 
 class SingleSetStore(FolderStore):
@@ -380,7 +381,7 @@ class SingleSetStore(FolderStore):
     def read_status(self) -> Status:
         return Status()
 
-    def write_status(self, status: Status) -> None:
+    def write_status(self, status: Status | bytes) -> None:
         """Do nothing, since the status is never read."""
 
     def history_numbers(self) -> list[int]:
