@@ -77,6 +77,19 @@ def test_a_run_that_returns_has_counted_everything(spark: SparkSession, tmp_path
     assert status.missed == 0
 
 
+def test_a_query_that_the_user_starts_is_counted(spark: SparkSession, tmp_path: Path) -> None:
+    """Also after a restart from its checkpoint."""
+    store = str(tmp_path / "store")
+    watch = Watch(spark, tmp_path, store=store)
+    watch.rules(rule("ab", 1, "a", "b"))
+    for number, matches in ((0, 1), (10, 3)):
+        watch.events(e(number + 1, "a"), e(number + 2, "b"), e(number + 3, "a"))
+        writer = watch.stream.output("matches").writeStream.foreachBatch(lambda rows, batch: rows.collect())
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+        until(lambda matches=matches: [one.matches for one in status_of(store).rules] == [matches], seconds=60)
+
+
 def test_a_shadow_is_promoted_while_the_query_runs(spark: SparkSession, tmp_path: Path) -> None:
     """With a restart in between. Its partial matches and its counts continue."""
     query = Watch(spark, tmp_path)

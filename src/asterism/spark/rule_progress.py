@@ -42,16 +42,22 @@ def counts_of(progress: StreamingQueryProgress) -> RuleCounts:
 
 
 class CountsListener(StreamingQueryListener):
-    """Writes the counts of one query into its store. A failure is logged once, and the query continues."""
+    """Writes the counts of one query into its store. A failure is logged once, and the query continues.
 
-    def __init__(self, spark: SparkSession, query: StreamingQuery, observation: str, store: FolderStore) -> None:
-        self.query, self.run, self.observation, self.store = query.id, query.runId, observation, store
+    :param query: None: any query that has the observation, which a user starts, until the session ends
+    """
+
+    def __init__(self, spark: SparkSession, query: StreamingQuery | None, observation: str, store: FolderStore) -> None:
+        self.observation, self.store = observation, store
+        self.run = None if query is None else str(query.runId)
         self._counts: RuleCounts | None = None
         self._ended = threading.Event()
         self._has_failed = False
         self._lock = threading.RLock()
         with self._lock:  # micro-batches are counted in order
             spark.streams.addListener(self)
+            if query is None:
+                return
             # A query may end, or complete a micro-batch, before the listener is added.
             for progress in query.recentProgress:
                 self.add(progress)
@@ -79,7 +85,7 @@ class CountsListener(StreamingQueryListener):
                     if not self.store.exists():  # it is on another machine
                         raise FileNotFoundError(f"{self.store.location} does not exist")
                     self._counts = self.store.counts()
-                if self._counts.add(str(self.query), progress.batchId, groups_of(row)):
+                if self._counts.add(str(progress.id), progress.batchId, groups_of(row)):
                     self.store.write_counts(self._counts)
         except Exception as error:
             if not self._has_failed:
@@ -90,12 +96,12 @@ class CountsListener(StreamingQueryListener):
         """Nothing to do."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        if str(event.progress.runId) == str(self.run):
+        if self.run in (None, str(event.progress.runId)):
             self.add(event.progress)
 
     def onQueryIdle(self, event: Any) -> None:
         """Nothing to do."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        if str(event.runId) == str(self.run):
+        if self.run == str(event.runId):
             self._ended.set()

@@ -107,6 +107,8 @@ class PatternProcessorStream:
         operator = self._operator(store, [name], without)
         self._check([name], operator)
         use = Use.as_dataframe(self.drain)
+        if self.stream.df.isStreaming:
+            CountsListener(self.spark, None, use.observation, store)
         return output_of(
             self._results(operator, without, use), name, operator.output_schemas[name], streams=[self.stream], use=use
         )
