@@ -560,7 +560,9 @@ def test_a_shadow_is_promoted(source: str) -> None:
         422, "version 2 of 'pair' is a shadow", "promote it",
     )  # fmt: skip
     assert client.ask("POST", "/api/promote", {"id": "pair", "tag": "0" * 32})[0] == 409
-    assert client.good("POST", "/api/promote", {"id": "pair", "tag": found["tag"]})["done"] == ["pair version 2 promoted"]
+    assert client.good("POST", "/api/promote", {"id": "pair", "tag": found["tag"]})["done"] == [
+        "pair version 2 promoted"
+    ]
     promoted = rule(version=2, suppress={"for": "1 hour"})
     assert client.good("GET", "/processors/pair") | {"timedOut": False} == promoted | {"timedOut": False}
     assert client.ask("POST", "/api/promote", {"id": "pair", "tag": tag_of(client, "pair")})[0] == 422
@@ -579,7 +581,9 @@ def test_a_rule_is_killed_with_a_reason(rules: Path, tmp_path: Path) -> None:
     for reason in ("", "  "):
         assert client.ask("POST", "/api/kill", {"id": "pair", "reason": reason})[0] == 422
     assert client.ask("POST", "/api/kill", {"id": "pair", "reason": "no"})[0] == 200
-    assert client.good("POST", "/api/kill", {"id": "a@3", "version": 2, "reason": "too loud"})["done"] == ["a@3@2 killed"]
+    assert client.good("POST", "/api/kill", {"id": "a@3", "version": 2, "reason": "too loud"})["done"] == [
+        "a@3@2 killed"
+    ]
     assert {name: (one.reason, one.by) for name, one in store.killed().items()} == {
         "pair": ("no", "ann"), "a@3@2": ("too loud", "ann"),
     }  # fmt: skip

@@ -77,7 +77,7 @@ def test_changes_that_wait_are_written_together(tmp_path: Path, monkeypatch: pyt
             lambda: rules.put_all([rule("a", 2), rule("b", 2), rule("d", -1)]).accepted,
         ],
     )
-    results = [one.exception() and type(one.exception()) or one.result() for one in found]
+    results = [(one.exception() and type(one.exception())) or one.result() for one in found]
     assert before is None
     assert results == [
         True, True, ConflictError, False, ChangedError, True, True, ConflictError, ChangedError, [("a", False), ("b", False)]

@@ -112,7 +112,9 @@ def test_rows_of_undecided_matches_of_a_rule_in_sql_are_counted(is_old: bool, mo
 def test_events_of_the_rules_that_see_most_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule_counts, "MAX_WITH_EVENTS", 2)
     rules = [processor(name, 1, chain(*name)) for name in ("ab", "bc", "dc", "ef")]
-    driver = Driver(key_groups=1).batch([e(1, "a"), e(2, "b"), e(3, "b"), e(4, "c"), e(5, "c")], sets=rules, watermark=5)
+    driver = Driver(key_groups=1).batch(
+        [e(1, "a"), e(2, "b"), e(3, "b"), e(4, "c"), e(5, "c")], sets=rules, watermark=5
+    )
     found = {id: counts.events for (id, _), counts in driver.counts.versions.items() if counts.events}
     assert found == {"ab": 3, "bc": 4}
 

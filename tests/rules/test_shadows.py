@@ -153,9 +153,7 @@ def test_matches_of_a_shadow_are_in_an_output_of_their_own() -> None:
     assert shadows["sql"]["measures"] == [("x", "0.0")]
     assert driver.operator.output_schemas[SHADOW] == driver.operator.output_schemas[MATCHES]
     assert (driver.metrics["matches"], driver.metrics["shadow"]) == (1, 2)
-    assert driver.counts.versions["ab", 2] == VersionCounts(
-        since=1, shadow_matches=1, last_match=3 * SECOND, events=2
-    )
+    assert driver.counts.versions["ab", 2] == VersionCounts(since=1, shadow_matches=1, last_match=3 * SECOND, events=2)
 
 
 def test_matches_of_shadows_are_only_counted_if_nobody_wants_them() -> None:

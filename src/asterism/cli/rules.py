@@ -424,7 +424,19 @@ def _show_status(found: Status) -> None:
     click.echo(f"set {found.version}: {len(found.processors)} rules{shadows}")
     table = Table()
     more = ["as shadow"] if any(rule.shadow_matches for rule in found.rules) else []
-    for name in ("id", "version", "state", "since", "matches", *more, "timed out", "errors", "events", "partial", "last match"):
+    for name in (
+        "id",
+        "version",
+        "state",
+        "since",
+        "matches",
+        *more,
+        "timed out",
+        "errors",
+        "events",
+        "partial",
+        "last match",
+    ):
         table.add_column(name, overflow="fold")
     for rule in found.rules:
         state = f"{rule.state} in {rule.disabled_groups} key groups" if rule.disabled_groups else rule.state

@@ -164,15 +164,17 @@ class ConsoleRules:
         id = rule.stored_slot[0]
         parameters, rows, text = template.get("parameters"), template.get("rows"), source_of(template)
         stored = [one for one in self.all() if one.stored_slot[0] == id]
-        is_known = isinstance(parameters, Mapping) and isinstance(rows, list)
+        values = None
+        if isinstance(parameters, Mapping) and isinstance(rows, list):
+            values = _row_values(rows, list(parameters))
         return {
             "id": id,
             "tag": tag_of(stored),
             "text": text if text is not None and len(text) <= MAX_SOURCE else None,
-            "canEdit": is_known and text is not None and len(text) <= MAX_SOURCE,
+            "canEdit": values is not None and text is not None and len(text) <= MAX_SOURCE,
             "rules": len(stored),
             "parameters": _parameter_types(parameters) if isinstance(parameters, Mapping) else [],
-            "rows": _row_values(rows, list(parameters)) if is_known else None,
+            "rows": values,
         }
 
     def versions(self, id: str) -> list[Rule]:

@@ -160,7 +160,9 @@ class HttpDiscoverer(PatternProcessorDiscoverer):
                         begin = time.monotonic()
                         await asyncio.to_thread(self._hand_over, rules, manager, application)
                         # While there are many changes, requests have half of the time. The changes then come in larger sets.
-                        await asyncio.to_thread(self._closed.wait, min(time.monotonic() - begin, MAX_PAUSE.total_seconds()))
+                        await asyncio.to_thread(
+                            self._closed.wait, min(time.monotonic() - begin, MAX_PAUSE.total_seconds())
+                        )
                         await asyncio.to_thread(self._changed.wait, RETRY.total_seconds())
                 finally:
                     self.address = None

@@ -353,7 +353,9 @@ class RuleSet:
             except NotWrittenError:
                 self._is_certain = False
                 with suppress(OSError):
-                    if self.path.read_bytes() == new.text:  # a restart would read this content, so it is the current one
+                    if (
+                        self.path.read_bytes() == new.text
+                    ):  # a restart would read this content, so it is the current one
                         self._content = new
                 raise
         self._content = new

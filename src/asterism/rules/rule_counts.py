@@ -170,7 +170,15 @@ class RuleCounts:
         versions = {}
         for id, version, *values in found["versions"]:
             one = VersionCounts(*values)
-            counts = one.matches, one.shadow_matches, one.timed_out, one.errors, one.partial_matches, one.disabled, one.events
+            counts = (
+                one.matches,
+                one.shadow_matches,
+                one.timed_out,
+                one.errors,
+                one.partial_matches,
+                one.disabled,
+                one.events,
+            )
             numbers = version, one.since, *counts, *one.groups
             others = type(one.last_match) in (int, type(None)) and type(one.error) in (str, type(None))
             if type(id) is not str or {*map(type, numbers)} != {int} or not others:
