@@ -89,14 +89,14 @@ _Items = Mapping[Slot, _StoredItem]
 
 
 @dataclass(frozen=True, slots=True)
-class _Content:
+class _SetContent:
     """A set, and the versions that were ever in use."""
 
     items: _Items
     text: bytes
     used: UsedVersions
 
-    def with_items(self, items: _Items, accepted: Iterable[_StoredItem] = ()) -> _Content:
+    def with_items(self, items: _Items, accepted: Iterable[_StoredItem] = ()) -> _SetContent:
         """Another set.
 
         :param accepted: the valid items among *items* that were put
@@ -114,7 +114,7 @@ class _Content:
             )
         in_use = ((id, one.item.get("version")) for (id, _), one in items.items())
         found = [processor for one in accepted for processor in one.processors or ()]
-        return _Content(items, text, self.used.with_(found, in_use))
+        return _SetContent(items, text, self.used.with_(found, in_use))
 
     def text_of(self, slot: Slot) -> bytes | None:
         found = self.items.get(slot)
@@ -154,7 +154,7 @@ class RuleSet:
         self._versions = path.with_name(f".{path.name}.versions")
         self._lock = threading.Lock()
         """Held by the thread that makes the waiting changes."""
-        self.waiting: deque[tuple[Callable[[_Content], tuple[_Content, Any]], Future[Any]]] = deque()
+        self.waiting: deque[tuple[Callable[[_SetContent], tuple[_SetContent, Any]], Future[Any]]] = deque()
         """Changes that have not been made, and what tells their results."""
         self._is_certain = True
         """Whether the current content is certain to be on disk, even after a power failure."""
@@ -164,7 +164,7 @@ class RuleSet:
             if not _id_of(item) or _slot_of(item) in items:
                 raise PatternProcessorError(f"{path} has a processor without an id")
             items[_slot_of(item)] = _StoredItem.of(item)
-        self._content = _Content(items, _written(items), _used_in(self._versions).with_(_valid_in(items)))
+        self._content = _SetContent(items, _written(items), _used_in(self._versions).with_(_valid_in(items)))
 
     def __len__(self) -> int:
         """The number of processors, including those of templates."""
@@ -201,7 +201,7 @@ class RuleSet:
                 hint="the path of a processor is /processors/{id}, that of its shadow /processors/{id}/shadow",
             )
 
-        def change(content: _Content) -> tuple[_Content, bool]:
+        def change(content: _SetContent) -> tuple[_SetContent, bool]:
             _require(condition, content.text_of((id, shadow)))
             content.check(new)
             items = {**content.items, (id, shadow): new}
@@ -217,7 +217,7 @@ class RuleSet:
         :raises PatternProcessorError: the shadow is disabled
         """
 
-        def change(content: _Content) -> tuple[_Content, int | None]:
+        def change(content: _SetContent) -> tuple[_SetContent, int | None]:
             there = content.items.get((id, True))
             if there is None:
                 return content, None
@@ -238,7 +238,7 @@ class RuleSet:
         # Validation may take long and does not depend on the current content, so nobody waits for it.
         tried = [self._tried(item) for item in items]
 
-        def change(content: _Content) -> tuple[_Content, Report]:
+        def change(content: _SetContent) -> tuple[_SetContent, Report]:
             _require(condition, content.text)
             accepted: dict[Slot, _StoredItem] = {}
             taken: set[Slot] = set()
@@ -282,7 +282,7 @@ class RuleSet:
     def remove(self, id: str, condition: Precondition = lambda text: True, *, shadow: bool = False) -> bool:
         """Remove a processor or its shadow, and return whether it existed."""
 
-        def change(content: _Content) -> tuple[_Content, bool]:
+        def change(content: _SetContent) -> tuple[_SetContent, bool]:
             if (id, shadow) not in content.items:
                 return content, False
             _require(condition, content.text_of((id, shadow)))
@@ -306,7 +306,7 @@ class RuleSet:
 
     # ------------------------------------------------------------------ changes
 
-    def _changed(self, change: Callable[[_Content], tuple[_Content, _R]]) -> _R:
+    def _changed(self, change: Callable[[_SetContent], tuple[_SetContent, _R]]) -> _R:
         """Make a change, and return its result when it is on disk.
 
         :raises NotWrittenError: it cannot be written
@@ -343,7 +343,7 @@ class RuleSet:
             else:
                 done.set_exception(problem)
 
-    def _write(self, new: _Content) -> None:
+    def _write(self, new: _SetContent) -> None:
         if new.used is not self._content.used:
             replace_file(self._versions, new.used.to_bytes())
         if new.text != self._content.text or not self._is_certain:
