@@ -126,7 +126,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ConsoleSe
 def page(chrome: Chrome, server: tuple[ConsoleServer, str]) -> Iterator[Page]:
     console, url = server
     kept = rules_at(url)
-    ids = list(dict.fromkeys(one.id for one in kept.all()))
+    ids = list(dict.fromkeys(one.stored_slot[0] for one in kept.all()))
     if ids:
         kept.remove(ids)
     added(url, rule(), graph(labels={"severity": "high"}))
