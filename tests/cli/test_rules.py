@@ -677,14 +677,14 @@ def test_the_status_tells_what_is_in_force(tmp_path: Path) -> None:
     manager.on_pattern_processors_updated([ab(1), ab(2, "[red]cd[/]", timestamp=datetime(2026, 1, 31, 12, tzinfo=UTC))])
     manager.planned(1, 0)
     manager.store.write_counts(
-        RuleCounts({("ab", 1): VersionCounts(1, 12, 3, 1, 4, 2, 1_000_000, "division by zero")}, missed=5)
+        RuleCounts({("ab", 1): VersionCounts(1, 12, 3, 1, 4, 2, 1_000_000, "division by zero", events=70)}, missed=5)
     )
     shown = done("status", tmp_path)
     [first, second] = cells(shown)
     since = manager.current_status().rules[0].since[:19]
     last = "1970-01-01T00:00:01"
-    assert first == ["ab", "1", "disabled in 2 key groups", since, "12", "3", "1", "4", last]
-    assert second == ["[red]cd[/]", "2", "waiting", "2026-01-31T12:00:00", "", "", "", "", ""]
+    assert first == ["ab", "1", "disabled in 2 key groups", since, "12", "3", "1", "70", "4", last]
+    assert second == ["[red]cd[/]", "2", "waiting", "2026-01-31T12:00:00", "", "", "", "", "", ""]
     assert "the counts do not include 5 micro-batches\n" in shown
     assert "disabled: ab@1: division by zero\n" in shown
     found = json.loads(done("status", tmp_path, "--json"))
@@ -716,7 +716,7 @@ def test_status_and_kill_of_a_query(tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     shown = done("status", checkpoint)
     assert "set 1: 1 rules\n" in shown
-    assert cells(shown) == [["ab", "3", "pending", "", "", "", "", "", ""]]
+    assert cells(shown) == [["ab", "3", "pending", "", "", "", "", "", "", ""]]
     assert done("killed", checkpoint) == "no rules\n"
     output = done("kill", checkpoint, "ab@3", "cd", "--reason", "too dear")
     assert output == "ab@3 killed\ncd killed; no rule in force has this name, so it has no effect yet\n"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -28,6 +28,8 @@ VERSIONS = {number: version(number) for number in range(1, UPDATES + 1)}
 
 class Lenient:
     """In place of a compiler: what is wrong with a rule is not what this is about."""
+
+    conditions: ClassVar[dict[str, Any]] = {}
 
     def knows(self, processor: PatternProcessor) -> bool:
         return True
