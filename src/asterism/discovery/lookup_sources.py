@@ -188,7 +188,7 @@ class SqlLookupSource(LookupSource):
         finally:
             database.close()
 
-    def _converted(self, rows: sa.CursorResult[Any], schema: pa.Schema) -> pa.Table:
+    def _converted(self, rows: Any, schema: pa.Schema) -> pa.Table:
         names = list(rows.keys())
         own = pa.schema([schema.field(name) for name in names])
         count = size = 0

@@ -233,8 +233,8 @@ class LookupTable:
         hashes = hash_keys(pa.table(keys, names=list(lookup.key)))
         self._row_of = np.argsort(hashes, kind="stable")
         self._hashes = hashes[self._row_of]
-        begins = np.flatnonzero(np.concatenate([[True], self._hashes[1:] != self._hashes[:-1]])) if len(hashes) else []
-        self._alike = int(np.diff(np.append(begins, len(hashes))).max(initial=0))
+        ends = np.flatnonzero(self._hashes[1:] != self._hashes[:-1]) + 1
+        self._alike = int(np.diff([0, *ends.tolist(), len(hashes)]).max())
         if self._alike > MAX_ALIKE:
             raise PatternProcessorError(
                 f"the lookup {lookup.name}: {self._alike:,} keys have the same hash (limit {MAX_ALIKE})"
@@ -288,7 +288,7 @@ def table_of(lookup: LookupColumn, version: LookupVersion, read: Callable[[Looku
     """
     slot = _slot(lookup)
     with _LOCK:
-        known = _TABLES.get(slot, {}).get(version.digest)
+        known = _TABLES[slot].get(version.digest) if slot in _TABLES else None
     if known is None:
         known = LookupTable(lookup, rows_from_bytes(lookup, read(version)))
     with _LOCK:
@@ -306,9 +306,9 @@ def table_of(lookup: LookupColumn, version: LookupVersion, read: Callable[[Looku
 def keep_versions(lookup: LookupColumn, digests: Collection[str]) -> None:
     """Drop the versions of a lookup that are not in use any more."""
     with _LOCK:
-        versions = _TABLES.get(_slot(lookup), {})
-        for digest in [one for one in versions if one not in digests]:
-            del versions[digest]
+        versions = _TABLES.get(_slot(lookup))
+        for digest in [one for one in versions or () if one not in digests]:
+            del _TABLES[_slot(lookup)][digest]
 
 
 def _slot(lookup: LookupColumn) -> str:

@@ -321,7 +321,7 @@ class DynamicCepOperator(KeyGroupOperator):
         ]
 
     def _with_lookups(self, copies: pa.Table, copy_filter: CopyFilter) -> pa.Table:
-        """The copies with the lookups that are read after the exchange, also in messages about events on which something failed."""
+        """The copies with the lookups that are read after the exchange, also in messages about events that failed."""
         if not self._lookups or not copies.num_rows:
             return copies
         failed = pc.list_value_length(copies.column(FAILED)).to_numpy() > 0

@@ -201,7 +201,7 @@ class CopyFilter:
     @classmethod
     def of(cls, processors: Sequence[BoundProcessor], versions: LookupVersions) -> CopyFilter:
         """The requirements of these processors. The most recent ones are cached for the lifetime of the process."""
-        key = (*map(id, processors), *versions.values())
+        key: tuple[int | LookupVersion, ...] = (*map(id, processors), *versions.values())
         return _FILTERS.get(key) or keep(_FILTERS, MAX_FILTERS, key, cls(processors, versions))
 
     def of_arrivals(self, copies: pa.Table, version: int, time: int) -> pa.Table:
