@@ -223,7 +223,7 @@ def fixed_versions(lookups: Sequence[DefinedLookup], store: FolderStore) -> tupl
 
 
 @dataclass(slots=True)
-class _Watched:
+class _WatchedLookup:
     lookup: DefinedLookup
     version: LookupVersion | None = None
     state: Any = None
@@ -246,7 +246,7 @@ class LookupWatch:
 
     def __init__(self, lookups: Sequence[DefinedLookup], known: Sequence[LookupVersion]) -> None:
         versions = {one.name: one for one in known}
-        self._watched = [_Watched(one, versions.get(one.column.name)) for one in lookups]
+        self._watched = [_WatchedLookup(one, versions.get(one.column.name)) for one in lookups]
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
