@@ -343,7 +343,9 @@ def _evaluated(
                 written[number] = list(found)
                 for each, known in found.items():
                     of = tuple(known[name] for name in lookups if name in known)
-                    union = unions.setdefault(of, _ConditionUnion(Vectorized(compiler.schema)))
+                    union = unions.get(of)
+                    if union is None:
+                        union = unions[of] = _ConditionUnion(Vectorized(compiler.schema))
                     union.numbers[each] = union.vectorized.adopt(one.pattern.vectorized, source)
     for of, union in unions.items():
         enriched = events
