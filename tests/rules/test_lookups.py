@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psycopg
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -375,6 +376,34 @@ def test_a_table_of_a_database_is_read(tmp_path: Path) -> None:
     assert defined(source=url, table="few").read()[1] == 1
     with pytest.raises(PatternProcessorError, match="there is no table"):
         SqlLookupSource(url, "none").schema()
+
+
+def test_a_table_of_postgresql_is_read(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute(
+            """CREATE TABLE limits (customer TEXT PRIMARY KEY, max DOUBLE PRECISION, n SMALLINT, ok BOOLEAN, since DATE,
+            at TIMESTAMPTZ, there TIMESTAMP, x NUMERIC(6,2), id UUID)"""
+        )
+        connection.execute(
+            """INSERT INTO limits VALUES ('ann', 1.5e300, 7, true, '2026-01-31', '2026-01-31 12:00:00.5+01',
+            '2026-01-31 12:00:00', 10.25, '01234567-89ab-cdef-0123-456789abcdef'), ('bob')"""
+        )
+    found = defined(source=database, table="public.limits")
+    ann, bob = rows_from_bytes(found.column, found.read()[0]).to_pylist()
+    assert (ann["max"], ann["n"], ann["ok"], str(ann["since"]), str(ann["x"])) == (
+        1.5e300,
+        7,
+        True,
+        "2026-01-31",
+        "10.25",
+    )
+    assert (ann["at"].isoformat(), ann["there"].isoformat()) == (
+        "2026-01-31T11:00:00.500000+00:00",
+        "2026-01-31T12:00:00",
+    )
+    assert ann["id"] == "01234567-89ab-cdef-0123-456789abcdef"
+    assert bob == dict.fromkeys(bob) | {"customer": "bob"}
+    assert "secret" not in repr(SqlLookupSource("postgresql://me:secret@host/d", "limits"))
 
 
 # ---------------------------------------------------------------------------------------------------- the coordinator

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from pyarrow import parquet
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, FilePatternProcessorDiscovererFactory, KeyedStream, Lookup, Pattern, PatternProcessor
+from asterism.cli.main import main
 from asterism.rules.set_store import STORE, FolderStore
 from tests.kit import until
 from tests.spark.rules import INTERVAL, Watch, e
@@ -133,3 +136,19 @@ def test_a_bounded_job_and_a_backtest_have_one_version(spark: SparkSession, tmp_
     assert {one.id: one.examples[0].key for one in report.rules} == {
         "above": ("bob",), "sql": ("bob",), "total": ("bob",),
     }  # fmt: skip
+
+    path = tmp_path / "events.parquet"
+    parquet.write_table(events.df.toArrow(), path)
+    given = ["--input", path, "--key", "user", "--time", "ts", "--fail-if", "matches < 1"]
+    words = [
+        "rules",
+        "backtest",
+        query.file,
+        *given,
+        "--lookup",
+        "limits",
+        f"sqlite:///{tmp_path}/limits.db#limits",
+        "customer=user",
+    ]
+    result = CliRunner().invoke(main, [str(word) for word in words])
+    assert (result.exit_code, result.output.splitlines()[0].split(" over")[0]) == (0, "3 rules")
