@@ -127,6 +127,8 @@ class CepOperator(KeyGroupOperator):
             if spec.kind is not OutputKind.LATE
         }
         kept_columns = {column for output in self.match_outputs.values() for column in output.kept_columns}
+        previous = sorted({column for output in self.match_outputs.values() for column in output.previous})
+        kept_columns |= {column.name for column in previous}
         if self.wants_late:
             kept_columns = set(schema.names)
         self.pattern = BoundPattern.of_pattern(
@@ -136,6 +138,7 @@ class CepOperator(KeyGroupOperator):
             limits=Limits(max_partial_matches, drop=on_limit == "drop"),
             counts_matches=any(output.counts_matches for output in self.match_outputs.values()),
             kept_columns=tuple(name for name in schema.names if name in kept_columns),
+            previous=tuple(previous),
             zone=self.time.type.tz if pa.types.is_timestamp(self.time.type) else "UTC",
         )
         self.matcher = Matcher([self.pattern])
