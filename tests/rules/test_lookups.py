@@ -386,8 +386,9 @@ def test_a_table_of_postgresql_is_read(database: str) -> None:
         )
         connection.execute(
             """INSERT INTO limits VALUES ('ann', 1.5e300, 7, true, '2026-01-31', '2026-01-31 12:00:00.5+01',
-            '2026-01-31 12:00:00', 10.25, '01234567-89ab-cdef-0123-456789abcdef'), ('bob')"""
+            '2026-01-31 12:00:00', 10.25, '01234567-89ab-cdef-0123-456789abcdef')"""
         )
+        connection.execute("INSERT INTO limits VALUES ('bob')")
     found = defined(source=database, table="public.limits")
     ann, bob = rows_from_bytes(found.column, found.read()[0]).to_pylist()
     assert (ann["max"], ann["n"], ann["ok"], str(ann["since"]), str(ann["x"])) == (
