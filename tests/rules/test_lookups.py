@@ -6,7 +6,7 @@ import copy
 import json
 import random
 import sqlite3
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +141,15 @@ def test_a_condition_that_fails_shows_the_row() -> None:
     assert "division by zero" in error["error"].lower()
     assert "limits={'customer': 'bob', 'max': 0.0}" in error["error"]
     assert [row[:2] for row in made.seen()] == [("above", 1), ("above", 2), ("above", 3), ("divides", 1)]
+
+
+def test_values_are_kept_for_those_who_read_them_later() -> None:
+    compiler = TwiceDriver().operator.compiler
+    bound = {one.id: compiler.bind(one) for one in RULES}
+    assert {id: one.kept_lookups == {"limits"} for id, one in bound.items()} == {
+        "above": False, "then b": False, "total": True, "sql": True, "unknown": False,
+    }  # fmt: skip
+    assert bound["then b"].lookups == (("limits",), ())
 
 
 def test_matches_have_the_columns_of_the_events_alone() -> None:
@@ -318,6 +327,18 @@ def test_files_are_read(tmp_path: Path, name: str, schema: str | None) -> None:
     assert [(row["customer"], float(row["max"])) for row in rows_from_bytes(found.column, value).to_pylist()] == [
         ("ann", 1), ("bob", 2.5),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
+def test_times_of_files_have_a_zone_or_are_in_utc(tmp_path: Path, name: str) -> None:
+    times = ["2026-01-31 12:00:00", "2026-01-31T13:00:00.000+01:00", "2026-01-31T12:00:00Z"]
+    rows = pa.table({"customer": ["ann", "bob", "cyd"], "since": times})
+    if name == "a.parquet":
+        rows = rows.set_column(1, "since", pa.array([datetime(2026, 1, 31, 12)] * 3, pa.timestamp("ns")))
+    write(tmp_path / name, rows)
+    found = defined(source=tmp_path / name, schema="customer STRING, since TIMESTAMP")
+    read = rows_from_bytes(found.column, found.read()[0])
+    assert [row["since"].isoformat() for row in read.to_pylist()] == ["2026-01-31T12:00:00+00:00"] * 3
 
 
 def test_the_files_of_a_folder_are_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from pyarrow import fs
 
 from asterism.arguments import described, expect, expect_string, shown
+from asterism.columns.arrays import one_chunk
 from asterism.columns.event_files import FORMATS, read_bounded
 from asterism.discovery.database import Database, parsed_url, shown_url
 from asterism.discovery.file import is_in_store
@@ -105,21 +106,27 @@ class FileLookupSource(LookupSource):
     def _read(self, columns: pa.Schema | None) -> pa.Table:
         system, _ = opened(self.path)
         tables: list[pa.Table] = []
+        read = size = 0
         for path, _, _ in self._files():
             kind = next((FORMATS[end] for end in FORMATS if path.endswith(end)), None)
             if kind is None:
                 raise PatternProcessorError(f"{path} has no supported format", f"Formats: {', '.join(FORMATS)}")
-            before = sum(one.num_rows for one in tables), sum(one.nbytes for one in tables)
 
-            def check(rows: int, size: int, before: tuple[int, int] = before) -> None:
-                _check_size(self.path, before[0] + rows, before[1] + size)
+            def check(own_rows: int, own_size: int, before: tuple[int, int] = (read, size)) -> None:
+                _check_size(self.path, before[0] + own_rows, before[1] + own_size)
 
             try:
                 opener = system.open_input_file if kind == "parquet" else system.open_input_stream
                 with opener(path) as file:
-                    tables.append(read_bounded(file, kind, columns, check))
+                    found = read_bounded(file, kind, columns if kind == "parquet" else _as_texts(columns), check)
             except (OSError, pa.ArrowException, ValueError, KeyError) as error:
                 raise PatternProcessorError(f"{path} cannot be read", described(error).splitlines()[0]) from None
+            read, size = read + found.num_rows, size + found.nbytes
+            for field in columns or ():
+                if _is_instant(field) and field.name in found.column_names and kind != "parquet":
+                    values = _values_of(one_chunk(found.column(field.name)), field, path)
+                    found = found.set_column(found.column_names.index(field.name), field, values)
+            tables.append(found)
         try:
             return pa.concat_tables(tables, promote_options="permissive")
         except pa.ArrowException as error:
@@ -205,8 +212,19 @@ class SqlLookupSource(LookupSource):
         return pa.Table.from_batches(found, own)
 
 
+def _is_instant(field: pa.Field) -> bool:
+    return pa.types.is_timestamp(field.type) and field.type.tz is not None
+
+
+def _as_texts(columns: pa.Schema | None) -> pa.Schema | None:
+    """The columns of a text file as they are read: timestamps may have a zone, or none."""
+    if columns is None:
+        return None
+    return pa.schema([one.with_type(pa.string()) if _is_instant(one) else one for one in columns])
+
+
 def _values_of(texts: pa.Array, field: pa.Field, table: str) -> pa.Array:
-    """Values from their texts in a database."""
+    """Values from their texts in a database or a file."""
     kind = field.type
     if pa.types.is_binary(kind):
         raise PatternProcessorError(f"the column {field.name!r:.100} of {table} cannot be BINARY")

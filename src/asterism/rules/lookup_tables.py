@@ -166,7 +166,8 @@ def checked_rows(lookup: LookupColumn, found: pa.Table) -> pa.Table:
                 f"Columns: {', '.join(found.column_names):.1000}",
             )
         try:
-            columns.append(found.column(field.name).cast(field.type))
+            # Parquet files often have nanoseconds.
+            columns.append(found.column(field.name).cast(field.type, safe=not pa.types.is_timestamp(field.type)))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise PatternProcessorError(
                 f"{what}: the column {field.name!r:.100} is {_shown(found.column(field.name).type)},"

@@ -316,8 +316,10 @@ def lookups_of(given: Any, stream: KeyedStream) -> tuple[DefinedLookup, ...]:
             lookup = replace(lookup, source=lookup.source.limit(MAX_ROWS + 1).toArrow())
         return source_of(lookup)
 
+    if given is None:
+        return ()
     events = arrow_schema(stream.df.sparkSession, stream.df.schema, stream.time_unit)
-    return defined_lookups(given, events, source) if given else ()
+    return defined_lookups(given, events, source)
 
 
 def bounded_results(
