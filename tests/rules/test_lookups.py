@@ -29,7 +29,9 @@ from asterism.rules.lookup_tables import LookupColumn, LookupTable, checked_rows
 from asterism.rules.lookups import DefinedLookup, defined_lookups
 from asterism.rules.operator import ERRORS, MATCHES
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.rule_tests import RuleTest
 from asterism.rules.set_store import FolderStore
+from asterism.testing.rule_harness import run_rule_test
 from tests.rules.driver import SCHEMA, Driver, Event, cuts, processor
 
 COLUMNS = pa.schema([("customer", pa.string()), ("max", pa.float64())])
@@ -149,7 +151,7 @@ def test_values_are_kept_for_those_who_read_them_later() -> None:
     assert {id: one.kept_lookups == {"limits"} for id, one in bound.items()} == {
         "above": False, "then b": False, "total": True, "sql": True, "unknown": False,
     }  # fmt: skip
-    assert bound["then b"].lookups == (("limits",), ())
+    assert sorted(bound["then b"].lookups) == [(), ("limits",)]
 
 
 def test_matches_have_the_columns_of_the_events_alone() -> None:
@@ -174,6 +176,16 @@ def test_matches_have_the_columns_of_the_events_alone() -> None:
 def test_a_rule_is_checked_with_the_columns_of_lookups(rule: PatternProcessor, message: str) -> None:
     with pytest.raises(AsterismError, match=message):
         TwiceDriver().operator.compiler.try_out(rule.as_data())
+
+
+def test_a_test_beside_a_rule_has_a_lookup_as_a_column() -> None:
+    columns = {"x": "double", "user": "string", "limits": "struct<max: double>"}
+    events = (
+        {"ts": "1s", "user": "ann", "x": 6, "limits": {"max": 5}},
+        {"ts": "2s", "user": "bob", "x": 6, "limits": None},
+    )
+    test = RuleTest("above", events, ({"x": 6, "max": 5},), columns=columns, literals={"key": "user"})
+    assert run_rule_test(IN_SQL, test).failure == ()
 
 
 # ---------------------------------------------------------------------------------------------------- tables
