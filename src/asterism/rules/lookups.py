@@ -33,6 +33,8 @@ from asterism.rules.set_store import FolderStore
 
 MAX_LOOKUPS = 20
 MAX_COLUMNS = 100
+LONG_READING, RESTING = 1.0, 9
+"""A table that takes more seconds than this is not read again for so many times as long."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _HINT = 'lookups={"limits": Lookup("limits.parquet", key="customer")}'
 
@@ -261,7 +263,7 @@ class LookupWatch:
         for one in self._watched:
             if time.monotonic() < one.due:
                 continue
-            before, one.error = one.error, None
+            begun, error = time.monotonic(), None
             try:
                 state = one.lookup.source.state()
                 if state is None or state != one.state:
@@ -269,11 +271,14 @@ class LookupWatch:
                     with self._lock:
                         one.found, one.state = (value, digest_of_rows(value), rows), state
                 one.read_at = now_text()
-            except Exception as error:
-                one.error = str(error) if isinstance(error, AsterismError) else described(error)
-            one.due = time.monotonic() + one.lookup.interval.total_seconds()
-            if one.error != before:
-                told.append((one.lookup.column.name, one.error))
+            except (Exception, SystemExit) as reason:  # a user-defined source may raise anything
+                error = str(reason) if isinstance(reason, AsterismError) else described(reason)
+            ended = time.monotonic()
+            pause = RESTING * (ended - begun) if ended - begun > LONG_READING else 0.0
+            one.due = ended + max(one.lookup.interval.total_seconds(), pause)
+            if one.error != error:
+                told.append((one.lookup.column.name, error))
+            one.error = error
         return told
 
     def check_all_are_known(self) -> None:
