@@ -28,7 +28,7 @@ from asterism.rules import lookup_tables, set_store
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.coordinator import Coordinator
 from asterism.rules.lookup_tables import LookupColumn, LookupTable, checked_rows, rows_from_bytes, rows_to_bytes
-from asterism.rules.lookups import DefinedLookup, defined_lookups
+from asterism.rules.lookups import DefinedLookup, LookupWatch, defined_lookups
 from asterism.rules.operator import ERRORS, MATCHES
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.rule_tests import RuleTest
@@ -569,3 +569,29 @@ def test_versions_that_no_set_has_are_removed(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "lookups" / "limits" / "8.parquet").unlink()
     with pytest.raises(StateError, match=r"lookups/limits/8.parquet is missing"):
         versions(manager.store)
+
+
+def test_a_table_that_takes_long_to_read_is_read_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    reads: list[float] = []
+
+    class Slow(Rows):
+        def read(self, schema: pa.Schema) -> pa.Table:
+            nonlocal now
+            reads.append(now)
+            now += 3
+            return limits(ann=1)
+
+    class Changing(Slow):
+        def state(self) -> Any:
+            return now
+
+    monkeypatch.setattr("asterism.rules.lookups.time.monotonic", lambda: now)
+    for source, expected in ((Slow(limits()), [0, 30, 60]), (Changing(limits()), [0, 4, 8])):
+        begin = now
+        watch = LookupWatch([defined(source=source, interval=timedelta(seconds=1))], ())
+        while len(reads) < 3:
+            watch.poll()
+            now += 1
+        assert [each - begin for each in reads] == expected
+        reads.clear()

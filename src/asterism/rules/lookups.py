@@ -34,7 +34,7 @@ from asterism.rules.set_store import FolderStore
 MAX_LOOKUPS = 20
 MAX_COLUMNS = 100
 LONG_READING, RESTING = 1.0, 9
-"""A table that takes more seconds than this is not read again for so many times as long."""
+"""A table that must be read to see whether it has changed, and takes more seconds than this, rests for so many times as long."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _HINT = 'lookups={"limits": Lookup("limits.parquet", key="customer")}'
 
@@ -263,7 +263,7 @@ class LookupWatch:
         for one in self._watched:
             if time.monotonic() < one.due:
                 continue
-            begun, error = time.monotonic(), None
+            begun, error, state = time.monotonic(), None, None
             try:
                 state = one.lookup.source.state()
                 if state is None or state != one.state:
@@ -274,7 +274,7 @@ class LookupWatch:
             except (Exception, SystemExit) as reason:  # a user-defined source may raise anything
                 error = str(reason) if isinstance(reason, AsterismError) else described(reason)
             ended = time.monotonic()
-            pause = RESTING * (ended - begun) if ended - begun > LONG_READING else 0.0
+            pause = RESTING * (ended - begun) if state is None and ended - begun > LONG_READING else 0.0
             one.due = ended + max(one.lookup.interval.total_seconds(), pause)
             if one.error != error:
                 told.append((one.lookup.column.name, error))
