@@ -31,6 +31,7 @@ class Record(enum.IntEnum):
     PAGE = 1
     HEADER = 2
     TABLES = 3
+    BROADCAST = 5
 
 
 class StateStore(Protocol):
@@ -75,6 +76,12 @@ class MemoryStore:
 
 def record_of(kind: Record, *body: bytes) -> bytes:
     return _PREFIX.pack(_MAGIC, LAYOUT, kind) + b"".join(body)
+
+
+def kind_of(value: bytes) -> int:
+    """The kind of a record; 0 if it is none."""
+    found: int = _PREFIX.unpack_from(value)[2] if len(value) >= _PREFIX.size else 0
+    return found
 
 
 def layout_of(value: bytes, kind: Record) -> int:
