@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -112,6 +112,33 @@ class RuleState:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class LookupState:
+    """The table of a lookup.
+
+    :param version: the number of the set that its rows came with
+    :param rows: their number
+    :param read_at: when the table was last found to be usable, or unchanged
+    :param error: why it cannot be used now; the version stays in force
+    """
+
+    version: int = 0
+    rows: int = 0
+    read_at: str = ""
+    error: str | None = None
+
+    @classmethod
+    def from_dict(cls, found: Any) -> LookupState:
+        """:raises ValueError: the value was not written as a dict of this class"""
+        if not isinstance(found, dict):
+            raise ValueError("a lookup is not an object")
+        state = cls(**{each.name: found[each.name] for each in fields(cls) if each.name in found})
+        numbers = type(state.version) is int and type(state.rows) is int
+        if not numbers or not isinstance(state.read_at, str) or not isinstance(state.error, str | None):
+            raise ValueError(f"a lookup has an invalid value: {found!r:.100}")
+        return state
+
+
 _REQUIRED = {"id", "version", "state"}
 _KINDS: dict[str, type | tuple[type, ...]] = {
     **{each.name: type(each.default) for each in fields(RuleState)},
@@ -144,6 +171,7 @@ class Status:
     :param shadows: maps ids to the versions of their shadows, which are not among *processors*
     :param conditions: maps the names of the conditions that the query has registered to their arguments, such as
         ``limit: float``
+    :param lookups: the tables of lookups, by name
     """
 
     state: str = INITIALIZING
@@ -161,9 +189,11 @@ class Status:
     missed: int = 0
     shadows: dict[str, int] = field(default_factory=dict)
     conditions: dict[str, str] = field(default_factory=dict)
+    lookups: dict[str, LookupState] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         found = {each.name: getattr(self, each.name) for each in fields(self)}
+        found["lookups"] = {name: asdict(one) for name, one in self.lookups.items()}
         return json.dumps(found | {"rules": [rule.to_dict() for rule in self.rules]}).encode()
 
     @classmethod
@@ -185,6 +215,7 @@ class Status:
                 raise ValueError(f"{each.name} has the invalid value {given!r:.60}")
             setattr(status, each.name, given)
         status.rules = list(map(RuleState.from_dict, status.rules))
+        status.lookups = {str(name): LookupState.from_dict(one) for name, one in status.lookups.items()}
         if status.alive and datetime.fromisoformat(status.alive).tzinfo is None:
             raise ValueError(f"alive is {status.alive!r:.60}, without a zone")
         return status
