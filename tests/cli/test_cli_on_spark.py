@@ -176,3 +176,9 @@ def test_conformance_on_spark(tmp_path: Path) -> None:
     result = run("conformance", "--spark", "--cuts", "random", path)
     assert result.stdout.splitlines() == ["wrong-on-purpose  late: expected [1], got []", "16 passed, 1 failed"]
     assert result.exit_code == 1
+
+
+def test_doctor_runs_a_query() -> None:
+    result = run("doctor")
+    assert result.exit_code == 0, result.output
+    assert "ok      a query: Spark 4." in result.output

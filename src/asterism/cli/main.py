@@ -11,6 +11,7 @@ import click
 
 from asterism.cli.compile import compile_
 from asterism.cli.conformance import conformance
+from asterism.cli.doctor import doctor
 from asterism.cli.explain import explain
 from asterism.cli.match import match
 from asterism.cli.rule_changes import apply, diff, rollback, wait
@@ -26,7 +27,7 @@ def main() -> None:
     """Complex event processing on Apache Spark."""
 
 
-for command in (match, sql, validate, explain, trace, rules, conformance, compile_):
+for command in (match, sql, validate, explain, trace, rules, conformance, compile_, doctor):
     main.add_command(command)
 for command in (diff, apply, rollback, wait):
     rules.add_command(command)

@@ -52,6 +52,15 @@ def _compiled_with(function: _F, **options: Any) -> _F:
     return cast(_F, found)
 
 
+def cache_folder() -> str | None:
+    """The folder for the compiled code of the first compiled function; None: there is no writable one."""
+    for function in _compiled:
+        if isinstance(function, Dispatcher):
+            cache = function._cache  # type: ignore[attr-defined] # numba has no other way
+            return None if isinstance(cache, NullCache) else str(cache.cache_path)
+    return None
+
+
 def _without_cache() -> None:
     """Compile without writing to the cache, since it cannot be written to: the disk is full."""
     _warn_of_no_cache()

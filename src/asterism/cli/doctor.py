@@ -1,0 +1,205 @@
+"""The command ``asterism doctor``: whether this machine can run queries, and what to do if it cannot."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+
+import click
+
+from asterism.cli.local_spark import local_spark, temporary_folder
+from asterism.cli.terminal import first_paragraph, status_line
+from asterism.errors import AsterismError
+
+LEAST_JAVA = 17
+LEAST_FREE = 2**30
+_SECONDS = 60
+"""For how long another program may run."""
+
+
+class CheckFailedError(Exception):
+    """A check has failed. *advice* says what to do."""
+
+    def __init__(self, found: str, advice: str) -> None:
+        super().__init__(found)
+        self.advice = advice
+
+
+@click.command()
+@click.option(
+    "--spark/--no-spark", default=True, help="Whether to start Spark and run a query, which takes up to a minute."
+)
+def doctor(spark: bool) -> None:
+    """Check that this machine can run queries: Python, packages, Java, the folders for compiled code and temporary files, the
+    Python of Spark's workers, and a small query over a table and over a stream.
+
+    Exit status 1: a check failed. Each line that begins with FAILED is followed by what to do.
+    """
+    failed = 0
+    for name, check in _checks(spark):
+        try:
+            with status_line(f"checking: {name}"):
+                found = check()
+        except CheckFailedError as problem:
+            failed += 1
+            click.echo(f"FAILED  {name}: {problem}\n        {problem.advice}")
+        else:
+            click.echo(f"ok      {name}: {found}")
+    if failed:
+        click.echo(f"{failed} of the checks failed")
+        sys.exit(1)
+    click.echo("queries can run on this machine")
+
+
+def _checks(spark: bool) -> Iterator[tuple[str, Callable[[], str]]]:
+    yield "Python", _python
+    yield "packages", _packages
+    yield "Java", _java
+    yield "compiled code", _compiled_code
+    yield "temporary files", _temporary_files
+    yield "Python of Spark's workers", _python_of_workers
+    if spark:
+        yield "a query", _query
+
+
+def _python() -> str:
+    return f"{platform.python_version()}, {sys.executable}"
+
+
+def _packages() -> str:
+    """The dependencies without extras."""
+    from packaging.requirements import Requirement
+
+    wanted = [Requirement(text) for text in metadata.requires("asterism") or ()]
+    found, wrong = [f"asterism {metadata.version('asterism')}"], []
+    for one in wanted:
+        if one.marker is not None and not one.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            version = metadata.version(one.name)
+        except metadata.PackageNotFoundError:
+            wrong.append(f"{one.name} is not installed (needed: {one.specifier})")
+            continue
+        found.append(f"{one.name} {version}")
+        if not one.specifier.contains(version, prereleases=True):
+            wrong.append(f"{one.name} is {version} (needed: {one.specifier})")
+    if wrong:
+        raise CheckFailedError(
+            "; ".join(wrong), "install asterism with pip in an environment of its own: pip install asterism"
+        )
+    return ", ".join(found)
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")  # comes before the PATH, as in Spark
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    advice = f"install Java {LEAST_JAVA} or later (a JRE is enough), and put it on the PATH or set JAVA_HOME"
+    if java is None:
+        raise CheckFailedError("there is none on the PATH, and JAVA_HOME is not set", advice)
+    text = _output_of([java, "-version"], advice)
+    version = re.search(r'version "(?:1\.)?(\d+)[^"]*"', text)
+    if version is None:
+        raise CheckFailedError(f"{java} does not tell its version: {first_paragraph(text)}", advice)
+    if int(version[1]) < LEAST_JAVA:
+        raise CheckFailedError(f"{java} is Java {version[1]}", advice)
+    return f"{version[1]}, {java}"
+
+
+def _compiled_code() -> str:
+    import asterism.columns.hashing  # noqa: F401 - has compiled functions
+    from asterism.columns.compiled import cache_folder
+
+    folder = cache_folder()
+    if folder is None:
+        raise CheckFailedError(
+            "there is no writable folder, so that every process compiles for up to a minute",
+            "set NUMBA_CACHE_DIR to a writable folder, on executors, too",
+        )
+    return str(folder)
+
+
+def _temporary_files() -> str:
+    folder = tempfile.gettempdir()
+    free = shutil.disk_usage(folder).free
+    if free < LEAST_FREE:
+        raise CheckFailedError(
+            f"{folder} has {free / 2**20:.0f} MiB left", "free space there, or set TMPDIR to another folder"
+        )
+    return f"{folder}, {free / 2**30:.0f} GiB free"
+
+
+def _python_of_workers() -> str:
+    python = os.environ.get("PYSPARK_PYTHON")
+    if not python or python == sys.executable:
+        return "this one"
+    advice = (
+        "set PYSPARK_PYTHON to the Python of the driver, or to one of the same minor version with the same packages"
+    )
+    program = "import sys, asterism; print('%d.%d' % sys.version_info[:2])"
+    version = _output_of([python, "-c", program], advice).strip().splitlines()[-1]
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if version != own:
+        raise CheckFailedError(f"PYSPARK_PYTHON={python} is Python {version}, and the driver is {own}", advice)
+    return f"{python}, Python {version}"
+
+
+def _output_of(command: list[str], advice: str) -> str:
+    """Both outputs of a program."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CheckFailedError(f"{command[0]} cannot be run: {error}", advice) from None
+    written = (done.stdout + done.stderr).strip()
+    if done.returncode:
+        last = written.splitlines()[-1] if written else f"exit status {done.returncode}"
+        raise CheckFailedError(f"{command[0]} failed: {last}", advice)
+    return written
+
+
+def _query() -> str:
+    try:
+        return _try_query()
+    except AsterismError as error:
+        reason = "\n        ".join(str(error).splitlines())
+    except Exception as error:
+        reason = first_paragraph(str(error))
+    raise CheckFailedError(
+        f"it failed: {reason}", "the checks above may say why; otherwise, the reason is that of Spark"
+    )
+
+
+def _try_query() -> str:
+    begun = time.monotonic()
+    with temporary_folder() as folder, local_spark() as spark:
+        from asterism import CEP, KeyedStream, Pattern
+
+        started = time.monotonic()
+        pattern = Pattern.begin("a").where("kind = 'a'").next("b").where("kind = 'b'")
+        rows = spark.sql("SELECT * FROM VALUES (1, 'a'), (2, 'b'), (3, 'a') AS t(ts, kind)").selectExpr(
+            "CAST(ts AS BIGINT) AS ts", "kind"
+        )
+        rows.write.parquet(str(folder / "events"))
+        events = spark.readStream.schema(rows.schema).parquet(str(folder / "events"))
+        found: list[int] = []
+        measures = ["LAST(b.ts) AS b"]
+        found += [row.b for row in CEP.pattern(KeyedStream(rows, time="ts"), pattern).select(*measures).collect()]
+        CEP.pattern(KeyedStream(events, time="ts"), pattern).run(
+            {"matches": lambda matches, _: found.extend(row.b for row in matches.collect())},
+            select={"matches": measures},
+            checkpoint=str(folder / "checkpoint"),
+        )
+        if found != [2, 2]:
+            raise CheckFailedError(
+                f"the matches are {found} instead of [2, 2]", "report this, with the output of this command"
+            )
+        ended = time.monotonic()
+        return f"Spark {spark.version} started in {started - begun:.0f} s; a table and a stream took {ended - started:.0f} s"
