@@ -32,6 +32,7 @@ from asterism.matching.matcher import KeyedEvents, Matcher, Step, enough_memory
 from asterism.matching.outputs import Described, MatchOutput, OutputKind, OutputSpec, check_outputs
 from asterism.matching.page import Page
 from asterism.matching.plan import Limits
+from asterism.matching.stored_matches import described_automaton
 from asterism.operators.key_group import (
     LATE,
     ONE_KEY,
@@ -43,6 +44,7 @@ from asterism.operators.key_group import (
 from asterism.operators.late import late_table
 from asterism.operators.operator import InputSpec, Now
 from asterism.operators.pages import PAGE, fixed_pages_of
+from asterism.operators.state_definition import OperatorKind, StateDefinition
 from asterism.patterns.compiler import check_pattern
 from asterism.patterns.conditions import IterativeCondition, PythonCondition, name_of
 from asterism.patterns.identity import pattern_identity
@@ -174,6 +176,16 @@ class CepOperator(KeyGroupOperator):
         )
         definition = f"({', '.join([pattern_identity(pattern), *described])})"
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
+
+    @property
+    def definition(self) -> StateDefinition:
+        return StateDefinition(
+            OperatorKind.PATTERN,
+            pa.schema([self.schema.field(name) for name in self.keys]),
+            {"keys": self.key_schema, EVENTS: self.pattern.event_schema},
+            {name: spec.prepared for name, spec in self.inputs.items()},
+            described_automaton(self.pattern.nfa),
+        )
 
     @property
     def wants_late(self) -> bool:

@@ -44,6 +44,8 @@ class GroupHeader:
     undivided: int = 0
     """The number of calls until the state may be divided into more pages."""
     chunks: list[list[tuple[int, int]]] = field(default_factory=list)
+    defined: bool = False
+    """Whether the state has a definition, see :mod:`asterism.operators.state_definition`."""
 
     def __post_init__(self) -> None:
         self.chunks = self.chunks or [[] for _ in self.buffers]
@@ -94,7 +96,10 @@ class GroupHeader:
         return head + b"".join(self.buffers)
 
     @classmethod
-    def from_bytes(cls, value: bytes, fingerprint: bytes) -> GroupHeader:
+    def from_bytes(cls, value: bytes, fingerprint: bytes | None = None) -> GroupHeader:
+        """:param fingerprint: of the operator; None: the state may be that of any operator
+        :raises StateError: the state belongs to another operator
+        """
         at = BODY
         size, undivided = UNKNOWN, 0
         layout = layout_of(value, Record.HEADER)
@@ -105,7 +110,7 @@ class GroupHeader:
             length, pages, inputs, watermark = _SIZES_UNTIL_LAYOUT_2.unpack_from(value, at)
             at += _SIZES_UNTIL_LAYOUT_2.size
         found = value[at : at + length]
-        if found != fingerprint:
+        if fingerprint is not None and found != fingerprint:
             raise StateError(
                 "the checkpoint belongs to another query",
                 "These must be the same: the pattern, its columns, outputs and semantics;\n"
@@ -140,4 +145,5 @@ class GroupHeader:
             size,
             undivided,
             chunks,
+            layout > 3,
         )

@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from asterism.errors import StreamDefinitionError
 from asterism.operators.group_header import GroupHeader
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
 from asterism.operators.pages import Pages
+from asterism.operators.state_definition import DEFINITION_PAGE, StateDefinition
 from asterism.operators.state_store import MemoryStore, StateStore
 from asterism.operators.waiting_events import WaitingEvents
 
@@ -135,6 +137,15 @@ class KeyGroupOperator(ABC):
     def close(self) -> None:  # noqa: B027 - most have nothing to do
         """Called at the end."""
 
+    @property
+    @abstractmethod
+    def definition(self) -> StateDefinition:
+        """What its state consists of."""
+
+    @cached_property
+    def _definition(self) -> bytes:
+        return self.definition.to_bytes()
+
     @abstractmethod
     def prepare(self, name: str, events: pa.Table) -> pa.Table: ...
 
@@ -226,6 +237,8 @@ class KeyGroupOperator(ABC):
         new = header.to_bytes() if keep else None
         if new != stored:
             store.write_header(new)
+        if keep != header.defined:
+            store.write_page(DEFINITION_PAGE, self._definition if keep else None)
         next_event_time = min(int(header.next_event_times[pages].min(initial=END_OF_TIME)), self._first_waiting(group))
         next_processing_time = min(
             int(header.next_processing_times[pages].min(initial=END_OF_TIME)), self._first_idle(header, now, watermark)

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from asterism.errors import StateError
 
-LAYOUT = 3
-"""2: pages of patterns contain the positions of events. 3: the header has the size of the state."""
+LAYOUT = 4
+"""2: pages of patterns contain the positions of events. 3: the header has the size of the state. 4: there is a definition."""
 _MAGIC = b"ASTR"
 _PREFIX = struct.Struct("<4sHH")  # magic, layout version, kind of record
 BODY = _PREFIX.size
@@ -31,6 +31,7 @@ class Record(enum.IntEnum):
     PAGE = 1
     HEADER = 2
     TABLES = 3
+    DEFINITION = 4
 
 
 class StateStore(Protocol):
@@ -75,6 +76,12 @@ class MemoryStore:
 
 def record_of(kind: Record, *body: bytes) -> bytes:
     return _PREFIX.pack(_MAGIC, LAYOUT, kind) + b"".join(body)
+
+
+def is_record(value: bytes, kind: Record | None = None) -> bool:
+    """Whether a value is a record, of this *kind* if one is given."""
+    magic, _, found = _PREFIX.unpack_from(value) if len(value) >= _PREFIX.size else (b"", 0, 0)
+    return bool(magic == _MAGIC and kind in (None, found))
 
 
 def layout_of(value: bytes, kind: Record) -> int:

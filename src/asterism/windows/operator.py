@@ -47,12 +47,14 @@ from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator,
 from asterism.operators.late import late_table
 from asterism.operators.operator import Arrival, InputSpec
 from asterism.operators.pages import PAGE, fixed_pages_of
+from asterism.operators.state_definition import OperatorKind, StateDefinition
 from asterism.windows.arguments import duration
 from asterism.windows.assigners import GlobalWindows, SessionWindows, Windows
 from asterism.windows.evictors import Evictor
 from asterism.windows.firing import WindowCall
 from asterism.windows.panes import DISTANCE, TIMES, Partials, Reduction
 from asterism.windows.plan import COUNTED, DISTANCES, EVENTS, FIRINGS, GAP, WindowFunction, WindowPlan
+from asterism.windows.stored_windows import PANES
 from asterism.windows.trigger_table import CallPhase, trigger_table_of
 from asterism.windows.triggers import (
     BuiltIn,
@@ -196,6 +198,17 @@ class WindowOperator(KeyGroupOperator):
             )
         )  # fmt: skip
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
+
+    @property
+    def definition(self) -> StateDefinition:
+        tables = dict(zip(("seen", PANES, "rows"), self.plan.page_schemas, strict=False))
+        return StateDefinition(
+            OperatorKind.WINDOWS,
+            pa.schema([self.schema.field(name) for name in self.keys]),
+            tables,
+            {name: spec.prepared for name, spec in self.inputs.items()},
+            {"lateness": self.lateness, "windows": repr(self.windows)},
+        )
 
     # ------------------------------------------------------------------ definition
 
