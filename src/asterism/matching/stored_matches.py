@@ -116,7 +116,9 @@ def partial_matches(
         parts = [rows.column("e:" + field.name).combine_chunks() for field in event]
         found = pa.StructArray.from_arrays(parts, fields=list(event))
         fields = list(_accepted(event))
-        pairs = pa.StructArray.from_arrays([pa.array(taken, pa.string()), moments(page.times[events]), found], fields=fields)
+        pairs = pa.StructArray.from_arrays(
+            [pa.array(taken, pa.string()), moments(page.times[events]), found], fields=fields
+        )
         columns.append(pa.ListArray.from_arrays(pa.array(offsets_of(counts).astype(np.int32)), pairs))
     return pa.table(columns, schema=matches_schema(keys.type, event))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -77,7 +77,9 @@ def entries(rows: pa.Table, keys: pa.Array | None, *, positions: bool) -> pa.Tab
     if EXPIRES in rows.column_names:
         times = rows.column(EXPIRES).to_numpy()
         columns.append(moments(times, times != FOREVER))
-    return pa.table(columns, schema=entries_schema(None if keys is None else keys.type, rows.schema, positions=positions))
+    return pa.table(
+        columns, schema=entries_schema(None if keys is None else keys.type, rows.schema, positions=positions)
+    )
 
 
 def _positions(sorted_keys: Ints) -> Ints:
@@ -151,8 +153,3 @@ def numbers_of_entries(tables: Mapping[str, pa.Table], keys: int) -> tuple[Ints,
         if name.startswith(STATE) or name == TIMERS_TABLE:
             np.add.at(found[int(name == TIMERS_TABLE)], rows.column(KEY).to_numpy(), 1)
     return found[0], found[1]
-
-
-def each_table(tables: Mapping[str, pa.Table], prefix: str) -> Iterator[tuple[str, pa.Table]]:
-    """The tables with this prefix, by the rest of their names."""
-    return ((name.removeprefix(prefix), rows) for name, rows in tables.items() if name.startswith(prefix))

@@ -31,7 +31,6 @@ from asterism.operators.stored_state import (
     STATE,
     WAITING,
     broadcast_tables,
-    each_table,
     entries,
     entries_schema,
     key_type,
@@ -48,12 +47,12 @@ from asterism.operators.waiting_events import FIRST_CHUNK
 from asterism.row_patterns.stored_searches import ROWS, searches_of
 from asterism.rules.operator import CLAUSES_PAGE, SETS_PAGE
 from asterism.rules.stored_rules import EVENTS, matches_of_rules, processors_in, searches_of_rules
-from asterism.spark.operators import OperatorStream
 from asterism.spark.partitioning import group_of, label
 from asterism.spark.row_schemas import spark_schema
 from asterism.spark.settings import configure_state_store
 from asterism.windows.stored_windows import windows_of, windows_schema
 
+_PLACE = "use the checkpoint location of a query that has completed a micro-batch"
 _HEADER = -1
 """In place of the number of a page."""
 _OPERATORS = "transformWithState"
@@ -94,7 +93,9 @@ def read_state(
     docs/state.md has runnable examples.
     """
     expect(StateError, spark, SparkSession, "read_state needs a SparkSession", "read_state(spark, checkpoint)")
-    expect_string(StateError, checkpoint, "the checkpoint must be a location", 'read_state(spark, "/checkpoints/carts")')
+    expect_string(
+        StateError, checkpoint, "the checkpoint must be a location", 'read_state(spark, "/checkpoints/carts")'
+    )
     for name, number in (("operator_id", operator_id), ("batch_id", batch_id)):
         expect(StateError, number, int | None, f"{name} must be an integer or None", f"{name}=0")
     given = _definition_of(operator)
@@ -103,9 +104,7 @@ def read_state(
         found = spark.read.format("state-metadata").load(checkpoint).collect()
     except PySparkException as error:
         raise StateError(
-            f"there is no state in {checkpoint}",
-            str(error).strip().splitlines()[0],
-            "use the checkpoint of a query that has completed a micro-batch",
+            f"there is no state of Asterism in {checkpoint}", str(error).strip().splitlines()[0], _PLACE
         ) from None
     chosen = _chosen(checkpoint, found, operator_id)
     number = int(chosen.maxBatchId if batch_id is None else batch_id)
@@ -124,7 +123,7 @@ def _chosen(checkpoint: str, found: Iterable[Row], operator_id: int | None) -> R
         if row.operatorName.startswith(_OPERATORS) and '"header"' in (row.operatorProperties or "")
     }
     if not ours:
-        raise StateError(f"the query with the checkpoint {checkpoint} has no operator of Asterism")
+        raise StateError(f"there is no state of Asterism in {checkpoint}", hint=_PLACE)
     if operator_id is None and len(ours) == 1:
         return next(iter(ours.values()))
     numbers = ", ".join(map(str, sorted(ours)))
@@ -183,11 +182,15 @@ class StateReader:
         header, pages = self._variable("header"), self._variable("pages")
         group = F.col("key.key_group").alias("key_group")
         self._headers = header.select(group, F.lit(_HEADER).alias("page"), F.col("value.value").alias("value"))
-        inline = header.where("value.page IS NOT NULL").select(group, F.lit(0).alias("page"), F.col("value.page").alias("value"))
-        stored = pages.select(group, F.col("user_map_key.page").alias("page"), F.col("user_map_value.value").alias("value"))
+        inline = header.where("value.page IS NOT NULL").select(
+            group, F.lit(0).alias("page"), F.col("value.page").alias("value")
+        )
+        stored = pages.select(
+            group, F.col("user_map_key.page").alias("page"), F.col("user_map_value.value").alias("value")
+        )
         self._pages = stored.unionByName(inline)
-        stored = [bytes(row.value) for row in self._pages.where(_is(DEFINITION_PAGE)).select("value").distinct().collect()]
-        self._definition = StateDefinition.from_bytes(stored[0]) if stored else None
+        definitions = self._pages.where(_is(DEFINITION_PAGE)).select("value").distinct().collect()
+        self._definition = StateDefinition.from_bytes(bytes(definitions[0].value)) if definitions else None
         self._check(given)
         if self._definition is None and given is not None:
             self._definition = given.definition
@@ -229,7 +232,7 @@ class StateReader:
         # State of an earlier release: pages of patterns can be told from others.
         if any(not is_record(bytes(row.value)) for row in self._pages.where(_is(SETS_PAGE)).limit(1).collect()):
             return OperatorKind.RULES
-        some = self._pages.where(_of_keys(None)).first()
+        some = self._pages.where(_of_keys()).first()
         is_pattern = some is not None and is_record(bytes(some.value), Record.PAGE)
         return OperatorKind.PATTERN if is_pattern else None
 
@@ -239,6 +242,13 @@ class StateReader:
     def states(self) -> dict[str, str]:
         """The keyed and broadcast states of a user-defined operator, by name: "value", "list" or "map"."""
         return {} if self._definition is None else dict(self._definition.details.get("kinds", {}))
+
+    @property
+    def keyed_states(self) -> list[str]:
+        """Those that are keyed."""
+        return [
+            name for name in self.states if self._definition is not None and STATE + name in self._definition.tables
+        ]
 
     @property
     def inputs(self) -> list[str]:
@@ -285,7 +295,7 @@ class StateReader:
         kind, definition = self._needs("partial matches", *_PARTIAL), self._definition
         event = self._event() if events else None
         processors: Mapping[Any, str] = {}
-        pages: Column = _of_keys(kind)
+        pages: Column = _of_keys()
         if kind is OperatorKind.RULES:
             stored = self._pages.where(_is(SETS_PAGE)).select("value").distinct().collect()
             processors = processors_in(bytes(row.value) for row in stored)
@@ -323,7 +333,7 @@ class StateReader:
         self._needs("windows", OperatorKind.WINDOWS)
         definition = self._defined("Windows")
         schema = windows_schema(key_type(definition))
-        return self._decoded(_of_keys(self.kind), schema, lambda page, value: windows_of(definition, value))
+        return self._decoded(_of_keys(), schema, lambda page, value: windows_of(definition, value))
 
     def state(self, name: str) -> DataFrame:
         """A keyed state of a user-defined operator: ``key``; of a list also ``position``, of a map ``map_key``; ``value``; and
@@ -338,7 +348,7 @@ class StateReader:
             tables = tables_of_page(definition, value)
             return entries(tables[table], _keys(definition, tables), positions=positions)
 
-        return self._decoded(_of_keys(self.kind), schema, decode)
+        return self._decoded(_of_keys(), schema, decode)
 
     def broadcast(self, name: str) -> DataFrame:
         """A broadcast state of a user-defined operator, as :meth:`state`, without a key. All key groups have the same; it is
@@ -362,7 +372,11 @@ class StateReader:
         if prefix + name not in definition.tables:
             names = [each.removeprefix(prefix) for each in definition.tables if each.startswith(prefix)]
             kind, other = ("keyed", BROADCAST) if prefix == STATE else ("broadcast", STATE)
-            hint = f'{"broadcast" if prefix == STATE else "state"}("{name}")' if other + name in definition.tables else None
+            hint = (
+                f'{"broadcast" if prefix == STATE else "state"}("{name}")'
+                if other + name in definition.tables
+                else None
+            )
             raise StateError(
                 f"{definition.details['operator']} has no {kind} state {shown(name)}",
                 f"It has: {', '.join(names) or 'none'}",
@@ -382,7 +396,7 @@ class StateReader:
             tables = tables_of_page(definition, value)
             return timers(tables, _keys(definition, tables))
 
-        return self._decoded(_of_keys(self.kind), timers_schema(key_type(definition)), decode)
+        return self._decoded(_of_keys(), timers_schema(key_type(definition)), decode)
 
     def waiting_events(self, name: str | None = None) -> DataFrame:
         """The events of an input that wait for the watermark, or to be selected: ``key``, ``time``, and ``event``, a struct of
@@ -399,13 +413,17 @@ class StateReader:
             name = names[0]
         if name is None or name not in names:
             what = "the operator has several inputs" if name is None else f"there is no input {shown(name)}"
-            raise StateError(what, f"Inputs: {', '.join(names) or 'unknown'}", None if name else f'"{names[0]}"' if names else None)
+            raise StateError(
+                what, f"Inputs: {', '.join(names) or 'unknown'}", None if name else f'"{names[0]}"' if names else None
+            )
         wanted, number = name, list(definition.inputs).index(name)
         schema = waiting_schema(key_type(definition), definition.inputs[name])
         recent = self._headers.mapInArrow(_buffers_of(number), "key_group int, page int, value binary")
         places = self._headers.mapInArrow(_chunks_of(number), "key_group int, page int")
         chunks = self._pages.where(F.col("page") >= FIRST_CHUNK).join(places, ["key_group", "page"])
-        found = _decoded(recent.unionByName(chunks), schema, lambda page, value: waiting_events(definition, wanted, value))
+        found = _decoded(
+            recent.unionByName(chunks), schema, lambda page, value: waiting_events(definition, wanted, value)
+        )
         if WAITING + name not in definition.tables:
             return found
 
@@ -413,13 +431,13 @@ class StateReader:
             tables = tables_of_page(definition, value)
             return unselected_events(definition, wanted, tables[WAITING + wanted], _keys(definition, tables))
 
-        return found.unionByName(self._decoded(_of_keys(self.kind), schema, decode))
+        return found.unionByName(self._decoded(_of_keys(), schema, decode))
 
     # ------------------------------------------------------------------ summaries
 
     def heaviest_keys(self, limit: int = 10) -> DataFrame:
-        """The keys with most state: ``key`` and ``rule``, the number of ``partial_matches`` and of their ``events``; or the number
-        of ``windows`` and of their ``elements``; or the number of ``entries`` of all states and of ``timers``.
+        """The keys with most state: ``key`` and ``rule``, the number of ``partial_matches`` and of their ``events``; or the
+        number of ``windows`` and of their ``elements``; or the number of ``entries`` of all states and of ``timers``.
 
         :raises StateError: the kind of the state is unknown
         """
@@ -432,7 +450,11 @@ class StateReader:
             found = self._entries_by_key()
         else:
             by = ["key", "rule", "version"] if kind is OperatorKind.RULES else ["key"]
-            sums = [F.count("*").alias("partial_matches"), F.sum("events").alias("events"), F.min("since").alias("since")]
+            sums = [
+                F.count("*").alias("partial_matches"),
+                F.sum("events").alias("events"),
+                F.min("since").alias("since"),
+            ]
             found = self.partial_matches().groupBy(*by).agg(*sums)
         most = {OperatorKind.WINDOWS: "elements", OperatorKind.OPERATOR: "entries"}.get(kind, "partial_matches")
         return found.orderBy(F.desc(most), F.col("key").cast("string")).limit(limit)
@@ -446,7 +468,7 @@ class StateReader:
             keys = _keys(definition, tables)
             return pa.table([keys, *map(pa.array, numbers_of_entries(tables, len(keys)))], schema=schema)
 
-        return self._decoded(_of_keys(self.kind), schema, decode)
+        return self._decoded(_of_keys(), schema, decode)
 
     def deadlines(self, limit: int = 10) -> DataFrame:
         """The first deadlines: partial matches, by ``deadline``; windows, by ``kept_until``; or timers, by ``time``.
@@ -507,7 +529,10 @@ def _buffers_of(number: int) -> Callable[[_Batches], _Batches]:
     def decode(batches: _Batches) -> _Batches:
         for batch in batches:
             found = [GroupHeader.from_bytes(value.as_py()).buffers[number] for value in batch.column("value")]
-            rows = [(group, _HEADER, value) for group, value in zip(batch.column("key_group").to_pylist(), found, strict=True)]
+            rows = [
+                (group, _HEADER, value)
+                for group, value in zip(batch.column("key_group").to_pylist(), found, strict=True)
+            ]
             yield _batch([row for row in rows if row[2]], key_group=pa.int32(), page=pa.int32(), value=pa.binary())
 
     return decode
@@ -540,7 +565,7 @@ def _is(page: int) -> Column:
     return F.col("page") == page
 
 
-def _of_keys(kind: OperatorKind | None) -> Column:
+def _of_keys() -> Column:
     """The pages of keys. A fixed number of them begins with 0; so do the special pages of some operators, from 256 on."""
     return ((F.col("page") < BROADCAST_PAGE) | (F.col("page") > SETS_PAGE + 255)) & (F.col("page") < DEFINITION_PAGE)
 
