@@ -537,7 +537,8 @@ ELSEWHERE = {
     },
     "on Spark: tests/spark/test_wrong_types.py": {
         "BroadcastStream", "CEP", "KeyedStream", "OperatorStream", "PatternProcessorStream", "PatternStream",
-        "RowPatternStream", "Side", "WindowedStream", "connect", "match_recognize", "multi_broadcast_join", "read_state", "sql", "window",
+        "RowPatternStream", "Side", "WindowedStream", "connect", "match_recognize", "multi_broadcast_join", "read_state", "sql",
+        "window",
     },
     "to be derived from": {
         "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",

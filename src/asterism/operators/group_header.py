@@ -21,6 +21,15 @@ UNKNOWN = -1
 """The number of bytes in headers of earlier layouts."""
 
 
+def other_query() -> StateError:
+    return StateError(
+        "the checkpoint belongs to another query",
+        "These must be the same: the pattern, its columns, outputs and semantics;\n"
+        "or the operator's states, and the columns, keys and times of its inputs.",
+        "use a new checkpoint location, or run the query that created the checkpoint",
+    )
+
+
 @dataclass(slots=True)
 class GroupHeader:
     """Times are microseconds; inputs are in the operator's order.
@@ -111,12 +120,7 @@ class GroupHeader:
             at += _SIZES_UNTIL_LAYOUT_2.size
         found = value[at : at + length]
         if fingerprint is not None and found != fingerprint:
-            raise StateError(
-                "the checkpoint belongs to another query",
-                "These must be the same: the pattern, its columns, outputs and semantics;\n"
-                "or the operator's states, and the columns, keys and times of its inputs.",
-                "use a new checkpoint location, or run the query that created the checkpoint",
-            )
+            raise other_query()
         at += length
         arrays = np.frombuffer(value, np.int64, 2 * pages + 3 * inputs, at).copy()
         at += arrays.nbytes

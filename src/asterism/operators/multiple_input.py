@@ -23,6 +23,8 @@ from asterism.columns.arrays import Ints
 from asterism.columns.groups import group_codes
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MILLISECONDS, NO_TIME, TIME, TimeColumn
 from asterism.errors import ColumnNotFoundError, InvalidEventError, OperatorError, StreamDefinitionError
+from asterism.operators.evolution import FIXED, aligned_tables
+from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import LATE, MAX_PAGES, ONE_KEY, Group, KeyGroupOperator
 from asterism.operators.keyed_state import State, StateSpec, StateTable
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
@@ -31,7 +33,7 @@ from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.operators.runtime import TIMERS, Arrived, Runtime, Waiting
 from asterism.operators.state_definition import KEYS_TABLE, UNKNOWN_COLUMNS, OperatorKind, StateDefinition
 from asterism.operators.state_store import StateStore, tables_from_bytes, tables_to_bytes
-from asterism.operators.stored_state import BROADCAST, STATE, TIMERS_TABLE, WAITING
+from asterism.operators.stored_state import BROADCAST, STATE, TIMERS_TABLE, WAITING, of_broadcast, of_keys
 from asterism.operators.stream_operator import Counter, Input, Output, StreamOperator
 
 BROADCAST_PAGE = MAX_PAGES
@@ -114,7 +116,24 @@ class MultipleInputOperator(KeyGroupOperator):
             self.states | self.broadcast_states,
             {name: _waiting_schema(self.declared[name]) for name in self._selectable()},
             {name: spec.prepared for name, spec in self.inputs.items()},
+            {
+                **{f'the event time of the input "{name}"': _time_of(wire) for name, wire in self.wires.items()},
+                **{
+                    f'the kind of the input "{name}"': "broadcast" if spec.broadcast else "keyed"
+                    for name, spec in self.inputs.items()
+                },
+                "pages": str(self.pages),
+            },
         )
+
+    def converted(self, old: StateDefinition, page: bytes) -> bytes:
+        return aligned_tables(page, of_keys(old.tables), of_keys(self.definition.tables))
+
+    def evolved(self, store: StateStore, header: GroupHeader, old: StateDefinition) -> None:
+        before = store.read_page(BROADCAST_PAGE)
+        if before is not None:
+            new = of_broadcast(self.definition.tables)
+            store.write_page(BROADCAST_PAGE, aligned_tables(before, of_broadcast(old.tables), new) if new else None)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_runtime": None}
@@ -388,7 +407,7 @@ def definition_of(operator: type[StreamOperator]) -> StateDefinition:
     inputs: dict[str, Input] = operator.declared(Input)
     selectable = [name for name, i in inputs.items() if not i.broadcast] if operator.selects() else []
     waiting = {name: _waiting_schema(inputs[name]) for name in selectable}
-    return _definition(operator, pa.schema([]), UNKNOWN_COLUMNS, states, waiting, {})
+    return _definition(operator, pa.schema([]), UNKNOWN_COLUMNS, states, waiting, {}, {})
 
 
 def _definition(
@@ -398,6 +417,7 @@ def _definition(
     states: Mapping[str, StateSpec],
     waiting: Mapping[str, pa.Schema],
     inputs: Mapping[str, pa.Schema],
+    fixed: Mapping[str, str],
 ) -> StateDefinition:
     keyed = {STATE + name: spec.schema for name, spec in states.items() if not spec.broadcast}
     waits = {WAITING + name: schema for name, schema in waiting.items()}
@@ -407,7 +427,11 @@ def _definition(
         keys,
         {KEYS_TABLE: stored_keys, **keyed, TIMERS_TABLE: TIMERS.schema, **waits, **broadcast},
         inputs,
-        {"operator": operator.__name__, "kinds": {name: spec.kind.value for name, spec in states.items()}},
+        {
+            "operator": operator.__name__,
+            "kinds": {name: spec.kind.value for name, spec in states.items()},
+            FIXED: dict(fixed),
+        },
     )
 
 
@@ -415,6 +439,10 @@ def _waiting_schema(declared: Input) -> pa.Schema:
     """The schema of the elements of an input that wait to be selected."""
     columns = [field.with_name("e:" + field.name) for field in declared.schema]
     return pa.schema([("key", pa.int64()), ("order", pa.int64()), ("time", pa.int64()), *columns])
+
+
+def _time_of(wire: Wire) -> str:
+    return " in ".join([wire.time, *_unit(wire)]) if wire.time is not None else "none"
 
 
 def _unit(wire: Wire) -> list[str]:

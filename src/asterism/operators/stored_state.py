@@ -33,13 +33,23 @@ def rule_keys(texts: pa.Array) -> pa.Array:
     return pa.array([key_values(text) for text in texts.to_pylist()], RULE_KEY)
 
 
+def of_keys(tables: Mapping[str, pa.Schema]) -> dict[str, pa.Schema]:
+    """The tables of a page of keys."""
+    return {name: schema for name, schema in tables.items() if not name.startswith(BROADCAST)}
+
+
+def of_broadcast(tables: Mapping[str, pa.Schema]) -> dict[str, pa.Schema]:
+    """The tables of the page of broadcast state."""
+    return {name: schema for name, schema in tables.items() if name.startswith(BROADCAST)}
+
+
 def tables_of_page(definition: StateDefinition, value: bytes) -> dict[str, pa.Table]:
-    schemas = {name: schema for name, schema in definition.tables.items() if not name.startswith(BROADCAST)}
+    schemas = of_keys(definition.tables)
     return dict(zip(schemas, tables_from_bytes(value, list(schemas.values())), strict=True))
 
 
 def broadcast_tables(definition: StateDefinition, value: bytes) -> dict[str, pa.Table]:
-    schemas = {name: schema for name, schema in definition.tables.items() if name.startswith(BROADCAST)}
+    schemas = of_broadcast(definition.tables)
     return dict(zip(schemas, tables_from_bytes(value, list(schemas.values())), strict=True))
 
 

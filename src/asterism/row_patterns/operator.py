@@ -25,6 +25,7 @@ from asterism.errors import ExpressionSyntaxError, StreamDefinitionError
 from asterism.expressions.names import columns_of, plain_column
 from asterism.expressions.types import is_temporal
 from asterism.matching.operator import EVENTS, OnLimit, event_times
+from asterism.operators.evolution import FIXED
 from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, complete
 from asterism.operators.late import late_table
 from asterism.operators.operator import InputSpec
@@ -168,7 +169,12 @@ class RowPatternOperator(KeyGroupOperator):
             pa.schema([field.with_name(text.strip("`")) for text, field in fields]),
             {KEYS_TABLE: self._page_schemas[0], ROWS: self.row_schema},
             {name: spec.prepared for name, spec in self.inputs.items()},
-            {"time": self.time.name, "unit": self.time.unit, "within": self.clause.within or 0},
+            {
+                "time": self.time.name,
+                "unit": self.time.unit,
+                "within": self.clause.within or 0,
+                FIXED: {"the clause, or a column that it reads,": "#" + self.fingerprint.hex()},
+            },
         )
 
     def prepare(self, name: str, events: pa.Table) -> pa.Table:

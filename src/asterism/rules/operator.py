@@ -36,6 +36,7 @@ from asterism.matching.matcher import Found, Step, enough_memory
 from asterism.matching.operator import PROCESSING_TIME, check_limit, event_times
 from asterism.matching.outputs import Described, events_of, times_of
 from asterism.matching.page import Page
+from asterism.operators.evolution import FIXED
 from asterism.operators.key_group import LATE as LATE_ELEMENTS
 from asterism.operators.key_group import Group, KeyGroupOperator
 from asterism.operators.late import late_table
@@ -209,6 +210,12 @@ class DynamicCepOperator(KeyGroupOperator):
                 "semantics": self.compiler.semantics.value,
                 "time": None if self.processing_time else self.time.name,
                 "unit": self.time.unit,
+                FIXED: {
+                    "the key of the stream": ", ".join(self.compiler.keys) or "none",
+                    "semantics": self.compiler.semantics.value,
+                    "the event time": repr(Described(self.time)),
+                    "a column of the events": "#" + self.fingerprint.hex(),
+                },
             },
         )
 

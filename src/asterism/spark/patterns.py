@@ -317,6 +317,7 @@ class PatternStream:
             name=name,
             spark=self.spark,
             key_groups=self.key_groups,
+            operator=operator,
         )
 
     # ------------------------------------------------------------------ plans

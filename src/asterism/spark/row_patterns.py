@@ -188,6 +188,7 @@ class RowPatternStream:
             name=name,
             spark=self.spark,
             key_groups=self.key_groups,
+            operator=self._operator(list(sinks), self.schema),
         )
 
     # ------------------------------------------------------------------ plans

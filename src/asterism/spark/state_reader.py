@@ -189,8 +189,11 @@ class StateReader:
             group, F.col("user_map_key.page").alias("page"), F.col("user_map_value.value").alias("value")
         )
         self._pages = stored.unionByName(inline)
-        definitions = self._pages.where(_is(DEFINITION_PAGE)).select("value").distinct().collect()
-        self._definition = StateDefinition.from_bytes(bytes(definitions[0].value)) if definitions else None
+        written = (
+            self._pages.where(_is(DEFINITION_PAGE)).groupBy("value").count().orderBy(F.desc("count"), "value").collect()
+        )
+        self.definitions = [StateDefinition.from_bytes(bytes(row.value)) for row in written]
+        self._definition = self.definitions[0] if written else None
         self._check(given)
         if self._definition is None and given is not None:
             self._definition = given.definition
