@@ -14,6 +14,7 @@ from asterism.columns.time import END_OF_TIME, MOMENT, micros, moments
 from asterism.errors import StateError
 from asterism.matching.page import Page
 from asterism.operators.state_definition import UNKNOWN_COLUMNS, StateDefinition, keys_as_structs
+from asterism.operators.stored_state import kept_column
 from asterism.patterns.automaton import Nfa, NfaStateKind
 
 ACCEPTED = "accepted"
@@ -113,7 +114,7 @@ def partial_matches(
         names_of = np.repeat(of_automata, counts).tolist()
         taken = [_name(stages[n], stage) for n, stage in zip(names_of, accepted_by.tolist(), strict=True)]
         rows = page.events.take(pa.array(events))
-        parts = [rows.column("e:" + field.name).combine_chunks() for field in event]
+        parts = [kept_column(rows, field) for field in event]
         found = pa.StructArray.from_arrays(parts, fields=list(event))
         fields = list(_accepted(event))
         pairs = pa.StructArray.from_arrays(

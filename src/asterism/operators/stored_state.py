@@ -121,14 +121,20 @@ def columns_of_events(prepared: pa.Schema) -> list[pa.Field]:
     return [field.with_name(field.name[2:]) for field in prepared if field.name.startswith("e:")]
 
 
+def kept_column(rows: pa.Table, field: pa.Field) -> pa.Array:
+    """A column of events; NULL if they were kept without it."""
+    name = "e:" + field.name
+    return rows.column(name).combine_chunks() if name in rows.column_names else pa.nulls(rows.num_rows, field.type)
+
+
 def waiting_schema(key: pa.DataType, prepared: pa.Schema) -> pa.Schema:
     """The columns of waiting events of an input; those of the stream that are kept are a struct."""
     fields = columns_of_events(prepared)
     return pa.schema([("key", key), ("time", MOMENT), ("event", pa.struct(fields) if fields else pa.string())])
 
 
-def waiting_events(definition: StateDefinition, name: str, value: bytes) -> pa.Table:
-    """The events of the input *name* in a buffer or chunk."""
+def waiting_events(definition: StateDefinition, name: str, value: bytes, schema: pa.Schema) -> pa.Table:
+    """The events of the input *name* in a buffer or chunk. *schema*: of :func:`waiting_schema`"""
     prepared = definition.inputs[name]
     rows = batch_from_bytes(value, prepared)
     of_key = [field.name for field in prepared if field.name.startswith("k:")]
@@ -138,20 +144,20 @@ def waiting_events(definition: StateDefinition, name: str, value: bytes) -> pa.T
         keys = keys_as_structs(rows.select(of_key), definition.keys.names)
     else:  # a broadcast input
         keys = pa.nulls(rows.num_rows, key_type(definition))
-    return _waiting(keys, rows, TIME, waiting_schema(key_type(definition), prepared))
+    return _waiting(keys, rows, TIME, schema)
 
 
-def unselected_events(definition: StateDefinition, name: str, rows: pa.Table, keys: pa.Array) -> pa.Table:
-    """The elements of the input *name* that wait to be selected."""
+def unselected_events(rows: pa.Table, keys: pa.Array, schema: pa.Schema) -> pa.Table:
+    """The elements of an input that wait to be selected, with the *keys* of their page."""
     mine = keys.take(pa.array(rows.column(KEY).to_numpy()))
-    return _waiting(mine, rows, "time", waiting_schema(key_type(definition), definition.inputs[name]))
+    return _waiting(mine, rows, "time", schema)
 
 
 def _waiting(keys: pa.Array, rows: pa.Table, time: str, schema: pa.Schema) -> pa.Table:
     event = schema.field("event").type
     columns: pa.Array = pa.nulls(rows.num_rows, event)
     if pa.types.is_struct(event):
-        parts = [rows.column("e:" + field.name).combine_chunks() for field in event]
+        parts = [kept_column(rows, field) for field in event]
         columns = pa.StructArray.from_arrays(parts, fields=list(event))
     return pa.table([keys, moments(rows.column(time).to_numpy()), columns], schema=schema)
 

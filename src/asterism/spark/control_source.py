@@ -21,6 +21,16 @@ NAME = "asterism_control"
 _NO_LIMIT = 2**31 - 1
 
 
+def check_key_groups_of(offset: dict[str, Any], key_groups: int) -> None:
+    """:raises StateError: the offset is of a query with another number of key groups"""
+    if offset["keyGroups"] != key_groups:
+        raise StateError(
+            f"the checkpoint was created with {offset['keyGroups']} key groups, but this query has {key_groups}",
+            "The number of key groups of a checkpoint cannot change.",
+            f"set key_groups={offset['keyGroups']}, or use a new checkpoint location",
+        )
+
+
 class ControlSource(DataSource):
     """A source with the options ``keyGroups``, ``definition`` (a fingerprint of the query), ``drain`` (whether to send the
     end of input), ``timers`` (whether there are timers in processing time), ``signals`` (the folder with the signal that a
@@ -102,19 +112,14 @@ class SourceReader(DataSourceStreamReader):
         """Check that the query can continue from the offset *start*. Returns it with the definition of this query, which begins a
         micro-batch if it is another one.
         """
-        if start["keyGroups"] != self.key_groups:
-            raise StateError(
-                f"the checkpoint was created with {start['keyGroups']} key groups, but this query has {self.key_groups}",
-                "The number of key groups of a checkpoint cannot change.",
-                f"set key_groups={start['keyGroups']}, or use a new checkpoint location",
-            )
+        check_key_groups_of(start, self.key_groups)
         if start["definition"] not in (self.definition, self.former):
             raise StateError(
                 "the checkpoint belongs to another query",
                 "These must be the same: the pattern, its columns, outputs and semantics;\n"
                 "or the operator's states, and the columns, keys and times of its inputs.",
-                "use a new checkpoint location, or run the query that created the checkpoint; a query that is started with run(...) "
-                "can be changed in some ways, see docs/state.md",
+                "use a new checkpoint location, or run the query that created the checkpoint; with run(...), a query can be "
+                "changed in some ways, see docs/state.md",
             )
         before = start.get("zone", self.zone)  # checkpoints of earlier releases do not have it
         if self.zone is not None and before != self.zone:

@@ -75,7 +75,7 @@ def run(
         return None
     check_checkpoint(checkpoint)
     follows = any(has_upstream(stream.df) for stream in streams)
-    former = None if operator is None else former_definition(spark, str(checkpoint), operator)
+    former = former_definition(spark, str(checkpoint), operator, key_groups)
     tasks = str(stateful_tasks(spark, key_groups))
 
     def start(ending: bool, observation: str | None = None, end: str | None = None, **how: Any) -> StreamingQuery:

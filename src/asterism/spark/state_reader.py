@@ -59,6 +59,8 @@ _OPERATORS = "transformWithState"
 """How Spark's names of the operators that can be ours begin."""
 _PARTIAL = (OperatorKind.PATTERN, OperatorKind.RULES, OperatorKind.ROW_PATTERN)
 _Batches = Iterator[pa.RecordBatch]
+_Decode = Callable[[StateDefinition | None, int, bytes], pa.Table]
+"""From the definition of a key group, the number of a page, and the page, to rows."""
 _GROUPS = pa.schema(
     [
         ("key_group", pa.int32()),
@@ -189,10 +191,17 @@ class StateReader:
             group, F.col("user_map_key.page").alias("page"), F.col("user_map_value.value").alias("value")
         )
         self._pages = stored.unionByName(inline)
-        written = (
-            self._pages.where(_is(DEFINITION_PAGE)).groupBy("value").count().orderBy(F.desc("count"), "value").collect()
+        by_value = (
+            self._pages.where(_is(DEFINITION_PAGE)).groupBy("value").agg(F.collect_list("key_group").alias("groups"))
         )
+        written = sorted(by_value.collect(), key=lambda row: (-len(row.groups), bytes(row.value)))
         self.definitions = [StateDefinition.from_bytes(bytes(row.value)) for row in written]
+        # Key groups that had nothing to do since the query was changed have the former definition.
+        self._others = {
+            group: definition
+            for row, definition in zip(written[1:], self.definitions[1:], strict=True)
+            for group in row.groups
+        }
         self._definition = self.definitions[0] if written else None
         self._check(given)
         if self._definition is None and given is not None:
@@ -242,16 +251,23 @@ class StateReader:
     # ------------------------------------------------------------------ what there is
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is no state at all, as after a drain."""
+        return self._headers.isEmpty()
+
+    @property
+    def _known(self) -> list[StateDefinition]:
+        return self.definitions or ([] if self._definition is None else [self._definition])
+
+    @property
     def states(self) -> dict[str, str]:
         """The keyed and broadcast states of a user-defined operator, by name: "value", "list" or "map"."""
-        return {} if self._definition is None else dict(self._definition.details.get("kinds", {}))
+        return {name: kind for one in self._known for name, kind in one.details.get("kinds", {}).items()}
 
     @property
     def keyed_states(self) -> list[str]:
         """Those that are keyed."""
-        return [
-            name for name in self.states if self._definition is not None and STATE + name in self._definition.tables
-        ]
+        return [name for name in self.states if any(STATE + name in one.tables for one in self._known)]
 
     @property
     def inputs(self) -> list[str]:
@@ -307,14 +323,13 @@ class StateReader:
         else:
             schema = matches_schema(key_type(definition), event)
 
-        def decode(page: int, value: bytes) -> pa.Table:
+        def decode(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
             if kind is OperatorKind.PATTERN:
-                return partial_matches_of(definition, value, event)
+                return partial_matches_of(own, value, event)
             if kind is OperatorKind.ROW_PATTERN:
-                assert definition is not None
-                return searches_of(definition, value, event)
+                return searches_of(_sure(own), value, event)
             read = searches_of_rules if page == CLAUSES_PAGE else matches_of_rules
-            return read(definition, processors, value, event)
+            return read(own, processors, value, event)
 
         return self._decoded(pages, schema, decode)
 
@@ -322,7 +337,8 @@ class StateReader:
         definition = self._defined("The events")
         if definition.kind is OperatorKind.RULES:
             return pa.struct(list(definition.tables[EVENTS]))
-        found = event_type(definition.tables[ROWS if definition.kind is OperatorKind.ROW_PATTERN else EVENTS])
+        table = ROWS if definition.kind is OperatorKind.ROW_PATTERN else EVENTS
+        found = event_type(max((one.tables[table] for one in self._known), key=len))
         if found is None:
             raise StateError("the query keeps no columns of events", hint="partial_matches() has their number")
         return found
@@ -336,7 +352,7 @@ class StateReader:
         self._needs("windows", OperatorKind.WINDOWS)
         definition = self._defined("Windows")
         schema = windows_schema(key_type(definition))
-        return self._decoded(_of_keys(), schema, lambda page, value: windows_of(definition, value))
+        return self._decoded(_of_keys(), schema, lambda own, page, value: windows_of(_sure(own), value))
 
     def state(self, name: str) -> DataFrame:
         """A keyed state of a user-defined operator: ``key``; of a list also ``position``, of a map ``map_key``; ``value``; and
@@ -347,9 +363,11 @@ class StateReader:
         definition, table, positions = self._state_of(name, STATE)
         schema = entries_schema(key_type(definition), definition.tables[table], positions=positions)
 
-        def decode(page: int, value: bytes) -> pa.Table:
-            tables = tables_of_page(definition, value)
-            return entries(tables[table], _keys(definition, tables), positions=positions)
+        def decode(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
+            tables = tables_of_page(_sure(own), value)
+            if table not in tables:  # the state is new
+                return schema.empty_table()
+            return entries(tables[table], _keys(_sure(own), tables), positions=positions)
 
         return self._decoded(_of_keys(), schema, decode)
 
@@ -362,16 +380,18 @@ class StateReader:
         definition, table, positions = self._state_of(name, BROADCAST)
         schema = entries_schema(None, definition.tables[table], positions=positions)
         one = _is(BROADCAST_PAGE) & (F.col("key_group") == label(0))
-        return self._decoded(
-            one,
-            schema,
-            lambda page, value: entries(broadcast_tables(definition, value)[table], None, positions=positions),
-        )
+
+        def decode(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
+            tables = broadcast_tables(_sure(own), value)
+            return entries(tables[table], None, positions=positions) if table in tables else schema.empty_table()
+
+        return self._decoded(one, schema, decode)
 
     def _state_of(self, name: str, prefix: str) -> tuple[StateDefinition, str, bool]:
         expect_string(StateError, name, "the name of a state must be a string", 'state("balance")')
         self._needs("states", OperatorKind.OPERATOR)
         definition = self._defined("States")
+        definition = next((one for one in self._known if prefix + name in one.tables), definition)
         if prefix + name not in definition.tables:
             names = [each.removeprefix(prefix) for each in definition.tables if each.startswith(prefix)]
             kind, other = ("keyed", BROADCAST) if prefix == STATE else ("broadcast", STATE)
@@ -395,9 +415,9 @@ class StateReader:
         self._needs("timers", OperatorKind.OPERATOR)
         definition = self._defined("Timers")
 
-        def decode(page: int, value: bytes) -> pa.Table:
-            tables = tables_of_page(definition, value)
-            return timers(tables, _keys(definition, tables))
+        def decode(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
+            tables = tables_of_page(_sure(own), value)
+            return timers(tables, _keys(_sure(own), tables))
 
         return self._decoded(_of_keys(), timers_schema(key_type(definition)), decode)
 
@@ -420,21 +440,25 @@ class StateReader:
                 what, f"Inputs: {', '.join(names) or 'unknown'}", None if name else f'"{names[0]}"' if names else None
             )
         wanted, number = name, list(definition.inputs).index(name)
-        schema = waiting_schema(key_type(definition), definition.inputs[name])
+        schema = waiting_schema(key_type(definition), max((one.inputs[name] for one in self._known), key=len))
         recent = self._headers.mapInArrow(_buffers_of(number), "key_group int, page int, value binary")
         places = self._headers.mapInArrow(_chunks_of(number), "key_group int, page int")
         chunks = self._pages.where(F.col("page") >= FIRST_CHUNK).join(places, ["key_group", "page"])
-        found = _decoded(
-            recent.unionByName(chunks), schema, lambda page, value: waiting_events(definition, wanted, value)
-        )
-        if WAITING + name not in definition.tables:
+
+        def decode(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
+            return waiting_events(_sure(own), wanted, value, schema)
+
+        found = _decoded(recent.unionByName(chunks), schema, decode, definition, self._others)
+        if all(WAITING + name not in one.tables for one in self._known):
             return found
 
-        def decode(page: int, value: bytes) -> pa.Table:
-            tables = tables_of_page(definition, value)
-            return unselected_events(definition, wanted, tables[WAITING + wanted], _keys(definition, tables))
+        def unselected(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
+            tables = tables_of_page(_sure(own), value)
+            if WAITING + wanted not in tables:
+                return schema.empty_table()
+            return unselected_events(tables[WAITING + wanted], _keys(_sure(own), tables), schema)
 
-        return found.unionByName(self._decoded(_of_keys(), schema, decode))
+        return found.unionByName(self._decoded(_of_keys(), schema, unselected))
 
     # ------------------------------------------------------------------ summaries
 
@@ -466,9 +490,9 @@ class StateReader:
         definition = self._defined("Keys")
         schema = pa.schema([("key", key_type(definition)), ("entries", pa.int64()), ("timers", pa.int64())])
 
-        def decode(page: int, value: bytes) -> pa.Table:
-            tables = tables_of_page(definition, value)
-            keys = _keys(definition, tables)
+        def decode(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
+            tables = tables_of_page(_sure(own), value)
+            keys = _keys(_sure(own), tables)
             return pa.table([keys, *map(pa.array, numbers_of_entries(tables, len(keys)))], schema=schema)
 
         return self._decoded(_of_keys(), schema, decode)
@@ -513,17 +537,32 @@ class StateReader:
             )
         return self._definition
 
-    def _decoded(self, pages: Column, schema: pa.Schema, decode: Callable[[int, bytes], pa.Table]) -> DataFrame:
-        return _decoded(self._pages.where(pages), schema, decode)
+    def _decoded(self, pages: Column, schema: pa.Schema, decode: _Decode) -> DataFrame:
+        return _decoded(self._pages.where(pages), schema, decode, self._definition, self._others)
 
 
-def _decoded(pages: DataFrame, schema: pa.Schema, decode: Callable[[int, bytes], pa.Table]) -> DataFrame:
+def _decoded(
+    pages: DataFrame,
+    schema: pa.Schema,
+    decode: _Decode,
+    definition: StateDefinition | None,
+    others: Mapping[int, StateDefinition],
+) -> DataFrame:
+    """:param others: the definitions of key groups that have another one"""
+
     def decoder(batches: _Batches) -> _Batches:
         for batch in batches:
-            for page, value in zip(batch.column("page").to_pylist(), batch.column("value"), strict=True):
-                yield from decode(page, value.as_py()).cast(schema).to_batches()
+            groups, numbers = (batch.column(name).to_pylist() for name in ("key_group", "page"))
+            for group, page, value in zip(groups, numbers, batch.column("value"), strict=True):
+                found = decode(others.get(group, definition), page, value.as_py())
+                yield from found.cast(schema).to_batches()
 
     return pages.mapInArrow(decoder, spark_schema(schema))
+
+
+def _sure(definition: StateDefinition | None) -> StateDefinition:
+    assert definition is not None
+    return definition
 
 
 def _buffers_of(number: int) -> Callable[[_Batches], _Batches]:
