@@ -95,7 +95,7 @@ def test_the_number_of_pages_changes_no_result(seed: int) -> None:
             kind = rng.choice("ab")
             for to in (one, many):
                 send(to, kind, users, second)
-            numbers.add(min(len(many.stores[0].pages), 5))
+            numbers.add(min(len(many.stores[0].pages) - 1, 5))
             if rng.random() < 0.2:
                 many = harness().restore(many.snapshot())
     assert sorted(map(str, many.rows("matches"))) == sorted(map(str, one.rows("matches")))

@@ -184,6 +184,7 @@ class CepOperator(KeyGroupOperator):
             "the event time": repr(Described(self.time)),
             "order_by": ", ".join(order_by) or "none",
             "pages": str(self.pages),
+            "the use of the output late": str(self.wants_late),
             "the use of MATCH_NUMBER() in measures": str(self.pattern.plan.counts_matches),
         }
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]

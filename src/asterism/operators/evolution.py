@@ -17,9 +17,7 @@ from asterism.operators.stored_state import BROADCAST, STATE, WAITING
 
 FIXED = "fixed"
 """In the details of a definition: what cannot change, as texts by name; a text that begins with ``#`` is a hash."""
-NEW_CHECKPOINT = (
-    "undo this change; or use a new checkpoint location, after the former query has been ended with drain=True"
-)
+NEW_CHECKPOINT = "undo this change; or end the former query with drain=True before, which empties its state"
 _KEPT = "e:"
 """The prefix of the columns of events that a query keeps, of which it can need more or fewer."""
 
@@ -36,6 +34,9 @@ def refusal(old: StateDefinition, new: StateDefinition) -> Refusal | None:
     """Why the state of *old* cannot be continued; None: it can."""
     if old.kind is not new.kind:
         return Refusal(f"it belongs to {_NAMES[old.kind]}, and this query is {_NAMES[new.kind]}", None, _OTHER)
+    if list(old.inputs) != list(new.inputs):
+        detail = f"Were: {', '.join(old.inputs)}\nAre:  {', '.join(new.inputs)}"
+        return Refusal("the inputs changed", detail, _OTHER)
     before: Mapping[str, str] = old.details.get(FIXED, {})
     for name, text in new.details.get(FIXED, {}).items():
         if before.get(name) != text:
@@ -66,9 +67,6 @@ _NAMES = {
 
 
 def _of_inputs(old: StateDefinition, new: StateDefinition) -> Refusal | None:
-    if list(old.inputs) != list(new.inputs):
-        detail = f"Were: {', '.join(old.inputs)}\nAre:  {', '.join(new.inputs)}"
-        return Refusal("the inputs changed", detail, NEW_CHECKPOINT)
     for name, schema in new.inputs.items():
         before = old.inputs[name]
         for field in schema:

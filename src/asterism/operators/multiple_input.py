@@ -122,6 +122,7 @@ class MultipleInputOperator(KeyGroupOperator):
                     f'the kind of the input "{name}"': "broadcast" if spec.broadcast else "keyed"
                     for name, spec in self.inputs.items()
                 },
+                "the use of processing time": str(self.processing_time),
                 "pages": str(self.pages),
             },
         )

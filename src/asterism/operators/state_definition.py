@@ -18,8 +18,8 @@ import pyarrow as pa
 from asterism.errors import StateError
 from asterism.operators.state_store import BODY, Record, layout_of, record_of
 
-DEFINITION_PAGE = 2**23
-"""The page with the definition, after all pages of keys."""
+DEFINITION_PAGE = 2**30
+"""The page with the definition, after all others."""
 
 
 KEYS_TABLE = "keys"

@@ -609,7 +609,7 @@ def _is(page: int) -> Column:
 
 def _of_keys() -> Column:
     """The pages of keys. A fixed number of them begins with 0; so do the special pages of some operators, from 256 on."""
-    return ((F.col("page") < BROADCAST_PAGE) | (F.col("page") > SETS_PAGE + 255)) & (F.col("page") < DEFINITION_PAGE)
+    return ((F.col("page") < BROADCAST_PAGE) | (F.col("page") > SETS_PAGE + 255)) & (F.col("page") < FIRST_CHUNK)
 
 
 def _moments(values: list[int]) -> pa.Array:

@@ -235,6 +235,7 @@ class WindowOperator(KeyGroupOperator):
             "the event time": repr(Described(self.time)),
             "in_order": str(self.in_order),
             "the key": ", ".join(self.keys) or "none",
+            "the use of processing time": str(self.processing_time),
             "pages": str(self.pages),
         }
 
