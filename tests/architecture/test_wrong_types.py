@@ -76,9 +76,12 @@ from asterism.testing import (
     Send,
     StreamOperatorHarness,
     Watermark,
+    WindowHarness,
+    assert_firings,
     assert_matches,
     check_independence,
     check_operator_independence,
+    check_window_independence,
     match,
     table_of,
 )
@@ -159,6 +162,10 @@ class Counts(StreamOperator):
     @clicks.process_element
     def click(self, click: Any, ctx: Any) -> None:
         self.names.collect(user=click.user)
+
+
+def window_harness() -> WindowHarness:
+    return WindowHarness(asterism.TumblingWindows.of(SECOND))
 
 
 def harness() -> PatternHarness:
@@ -523,6 +530,30 @@ CALLS: dict[str, Call] = {
     "Watermark": Call(Watermark, {"to": "1s", "input": "clicks"}, lambda step: operator_harness().play([step])),
     "ProcessingTime": Call(ProcessingTime, {"to": "1s"}, lambda step: operator_harness().play([step])),
     "End": Call(End, {"input": "clicks"}, lambda step: operator_harness().play([step])),
+    "WindowHarness": Call(
+        WindowHarness,
+        {
+            "windows": asterism.TumblingWindows.of(SECOND),
+            "trigger": asterism.CountTrigger.at_least(2),
+            "schema": asterism.testing.EVENTS,
+            "aggregate": ["count(*) AS n"],
+            "allowed_lateness": SECOND,
+            "evictor": asterism.Evictor.count(2),
+            "in_order": False,
+            "keys": ["key"],
+            "time": "ts",
+            "literals": Literals(),
+            "pages": 1,
+            "key_groups": 1,
+        },
+        lambda made: made.send("a1").end().firings,
+    ),
+    "WindowHarness.play": of_harness("play", window_harness, transcript="in a1"),
+    "assert_firings": Call(assert_firings, {"harness": window_harness(), "expected": []}),
+    "check_window_independence": Call(
+        check_window_independence,
+        {"windows": asterism.TumblingWindows.of(SECOND), "trigger": None, "events": "a1 a2", "cuts": 1, "seed": 0},
+    ),
     "check_operator_independence": Call(
         check_operator_independence,
         {**COUNTS, "steps": [Send("clicks", {"user": "ann", "at": "1s"})], "cuts": 1, "seed": 0, "spread": [(2, 1)]},
@@ -544,7 +575,7 @@ ELSEWHERE = {
         "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
         "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor",
     },
-    "what comes out": {"Backtest", "Finding", "Snapshot", "StateReader"},
+    "what comes out": {"Backtest", "Finding", "Snapshot", "StateReader", "WindowFiring"},
 }  # fmt: skip
 """What is public and not called here."""
 

@@ -1338,6 +1338,52 @@ contract(
 )  # fmt: skip
 
 
+class Announces(StreamOperator):
+    """What a function of a broadcast input emits and counts comes once; what it emits for keys comes for each of them."""
+
+    clicks = Input(ITEM)
+    notes = BroadcastInput("t TIMESTAMP, v BIGINT")
+    seen = ValueState("BIGINT")
+    out = Output("what STRING")
+    noted = Counter()
+
+    @clicks.process_element
+    def click(self, e: Any, ctx: Any) -> None:
+        self.seen.update(e.v)
+
+    @notes.process_element
+    def note(self, e: Any, ctx: Any) -> None:
+        self.out.collect(what=f"note {e.v}")
+        self.noted.inc()
+        ctx.apply_to_keyed_state(self.seen, lambda key, seen: self.out.collect(what=f"{e.v} for {key}"))
+
+    @notes.process_late
+    def late(self, e: Any, ctx: Any) -> None:
+        self.out.collect(what=f"late {e.v}")
+        self.noted.inc(10)
+
+
+contract(
+    "rows of broadcast elements come once",
+    Announces(),
+    {"clicks": TIMED, "notes": {"time": "t"}},
+    [
+        Send("clicks", items("a 1s 1", "b 1s 1", "c 3s 1")),
+        Send("notes", [{"t": "2s", "v": 7}, {"t": "4s", "v": 8}]),
+        Watermark("5s"),
+        Send("notes", {"t": "1s", "v": 9}),
+    ],
+    {"out": [(what,) for what in ("note 7", "7 for a", "7 for b", "note 8", "8 for a", "8 for b", "8 for c", "late 9")]},
+    counts={"noted": 12},
+    batch={
+        "out": [
+            (what,)
+            for what in ("note 9", "note 7", "7 for a", "7 for b", "note 8", "8 for a", "8 for b", "8 for c")
+        ]
+    },
+)  # fmt: skip
+
+
 class Idle(Saying):
     a = Input(ITEM)
     b = Input(ITEM)

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from asterism.errors import MalformedPatternError
+from asterism.errors import ExpressionError, MalformedPatternError
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.sequence import AfterMatchSkipStrategy
 from asterism.testing import PatternHarness, check_independence, match
@@ -479,6 +481,68 @@ def test_matches_are_numbered_by_key_in_order_of_emission() -> None:
     assert harness.is_empty
 
 
+PREVIOUS_SELECT = [
+    "LAST(b.value) AS b",
+    "PREV(b.value) AS before_b",
+    "PREV(FIRST(value), 3) AS before_match",
+    "SUM(b.value - PREV(b.value)) AS change",
+    "PREV(LAST(b.kind), 2) AS kind",
+]
+
+
+def test_measures_of_previous_events() -> None:
+    pattern = on(a(PAST).followed_by, "b").one_or_more().longest()
+    assert match(pattern, "x1 x7 x8 a2 x3 b9 b4 x5", select=PREVIOUS_SELECT).selected == [
+        {"key": None, "b": 4, "before_b": 9, "before_match": 1, "change": 1, "kind": "x"}
+    ]
+    assert match(a(), "a1", select=["PREV(a.value) AS p", "PREV(FIRST(a.kind), 100) AS k"]).selected == [
+        {"key": None, "p": None, "k": None}
+    ]
+
+
+@settings(max_examples=max(1, settings().max_examples // 3))
+@given(st.lists(st.tuples(st.sampled_from("kj"), st.sampled_from("abx"), st.integers(0, 9)), max_size=25))
+def test_previous_events_are_those_of_the_key(events: list[tuple[str, str, int]]) -> None:
+    """Compare with the lists of the events of each key, which are searched for every pair of an a and the next b."""
+    text = " ".join(f"{key}.{kind}{value}" for key, kind, value in events)
+    pattern = on(a().followed_by, "b")
+    select = ["PREV(FIRST(a.value), 2) AS a", "PREV(b.value) AS b", "PREV(b.kind) AS kind"]
+    expected = []
+    for key in "kj":
+        mine = [(kind, value) for own, kind, value in events if own == key]
+        for first, (kind, _) in enumerate(mine):
+            last = next((at for at in range(first + 1, len(mine)) if mine[at][0] == "b"), None)
+            if kind == "a" and last is not None:
+                before = mine[first - 2][1] if first > 1 else None
+                expected.append((key, before, mine[last - 1][1], mine[last - 1][0]))
+    harness = check_independence(pattern, text, cuts=1, select=select)
+    assert sorted(map(str, (tuple(row.values()) for row in harness.selected))) == sorted(map(str, expected))
+    assert harness.is_empty
+
+
+@pytest.mark.parametrize(
+    ("measure", "problem"),
+    [
+        (
+            "PREV(value) AS x",
+            r"PREV\(value\) reads the event before one of the match.*\n.*\n.*\n.*PREV\(LAST\(value\)\)",
+        ),
+        ("PREV(a.value * 2) AS x", "PREV takes a column, or FIRST or LAST of a column"),
+        ("PREV(SUM(a.value)) AS x", "PREV takes a column, or FIRST or LAST of a column"),
+        ("PREV(CLASSIFIER()) AS x", "PREV takes a column, or FIRST or LAST of a column"),
+        ("PREV(a.*) AS x", "PREV takes a column, or FIRST or LAST of a column"),
+        ("PREV() AS x", "PREV takes a column, or FIRST or LAST of a column"),
+        ("PREV(a.value, 101) AS x", "the offset of PREV must be 1 to 100"),
+        ("PREV(a.value, n) AS x", "the second argument of PREV must be an integer literal"),
+        ("PREV(a.nope) AS x", "unknown column 'nope'"),
+        ("PREV(z.value) AS x", "unknown stage 'z'"),
+    ],
+)
+def test_refused_measures_of_previous_events(measure: str, problem: str) -> None:
+    with pytest.raises(ExpressionError, match=problem):
+        match(a(), "a1", select=[measure])
+
+
 # --- state ---
 
 
@@ -490,8 +554,9 @@ def test_matches_are_numbered_by_key_in_order_of_emission() -> None:
         (on(a(ONLY).next, "b"), None),
         (on(BEFORE.followed_by, "a"), None),
         (a(), ["MATCH_NUMBER() AS number"]),
+        (a(), ["PREV(a.value, 2) AS x"]),
     ],
-    ids=["PREV", "starts_with_first_event", "first_match_only", "begin_without", "MATCH_NUMBER"],
+    ids=["PREV", "starts_with_first_event", "first_match_only", "begin_without", "MATCH_NUMBER", "PREV in a measure"],
 )
 def test_keys_are_remembered_until_the_end_of_input(pattern: Pattern, select: list[str] | None) -> None:
     harness = PatternHarness(pattern, select=select, pages=2, key_groups=2).send("k.x1 k.a2 k.b3 j.a4 j.b5 |")

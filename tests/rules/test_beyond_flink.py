@@ -137,6 +137,14 @@ def test_measures_of_the_whole_match() -> None:
         ]
 
 
+def test_previous_events_in_measures_are_refused() -> None:
+    """Before a query knows the columns, when it is bound to them, and for a subset of the stages."""
+    for measure in ("PREV(a.x) AS x", "PREV(both.x) AS x"):
+        one = rule(MEASURED, select=[measure])
+        for schema in (None, SCHEMA):
+            assert list(problems_of(one, schema).values()) == ["select: the measures of a rule do not support PREV"]
+
+
 def rule(pattern: Pattern, **more: Any) -> dict[str, Any]:
     return {"id": "r", "version": 1, "pattern": pattern.to_json(), **more}
 

@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from asterism.errors import ColumnNotFoundError, ExpressionSyntaxError
 from asterism.expressions.functions import NOT_PURE
-from asterism.expressions.parsing import AGGREGATES, not_pure
+from asterism.expressions.parsing import AGGREGATES, Previous, not_pure
 from asterism.expressions.translation import position_of
 
 MAX_OFFSET = 10_000
@@ -28,6 +28,21 @@ EVERY_STAGE, PREVIOUS = ":match", ":previous"
 """In place of the stage of an aggregate: all events of the match, and the events of the key before the current one. (Names of
 stages have no colon.)
 """
+
+
+class PreviousColumn(NamedTuple):
+    """A column of the event that is *before* places before an event of the same key: ``PREV(name, before)`` in a measure."""
+
+    name: str
+    before: int
+
+    def __str__(self) -> str:
+        return f"PREV({self.name})" if self.before == 1 else f"PREV({self.name}, {self.before})"
+
+    @property
+    def column(self) -> str:
+        """The column of an event with this value. (A colon, so that it is not a name of the events.)"""
+        return f":previous:{self.before}:{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +152,40 @@ class Scope:
         made = exp.Last if kind == "PREV" else type(node)
         return made(this=holder.this, **({"expression": exp.Literal.number(offset)} if offset else {}))
 
+    def without_previous(self, tree: exp.Expr, text: str) -> tuple[exp.Expr, set[PreviousColumn]]:
+        """Replace each ``PREV`` in a measure by a column of its event, or by a call of such a column. Returns these columns, too.
+
+        :param tree: a measure in which calls of PREV, FIRST and LAST are ``Anonymous`` nodes
+        """
+        found: set[PreviousColumn] = set()
+        holder = exp.Paren(this=tree)
+        for node in list(holder.find_all(exp.Anonymous)):
+            if node.name.upper() != "PREV":
+                continue
+            position, arguments = position_of(node), node.expressions
+            given = arguments[0] if arguments else None
+            call = given if isinstance(given, exp.Anonymous) and given.name.upper() in ("FIRST", "LAST") else None
+            column = given if call is None else call.expressions[0] if len(call.expressions) == 1 else None
+            if len(arguments) > 2 or not isinstance(column, exp.Column) or not _names_column(column):
+                hint = "PREV(a.price) * 2 instead of PREV(a.price * 2)"
+                problem = "PREV takes a column, or FIRST or LAST of a column, and the number of events before"
+                raise ExpressionSyntaxError.at(problem, text, position, hint)
+            offset = arguments[1].copy() if len(arguments) > 1 else None
+            before = _offset(Previous(this=column.copy(), expression=offset), "PREV", text)
+            stage, names = self._split(column)
+            previous = PreviousColumn(self.column(exp.Column(this=names[0].copy()), text), before)
+            found.add(previous)
+            first = exp.to_identifier(previous.column, quoted=True)
+            first.meta.update(names[0].meta)
+            parts = [*([exp.to_identifier(stage, quoted=True)] if stage else []), first, *names[1:]]
+            column.replace(exp.Column(**dict(zip(("this", "table", "db", "catalog"), reversed(parts), strict=False))))
+            made = node.expressions[0]
+            if call is not None:
+                made.meta.update({name: node.meta[name] for name in ("start", "call_end")})
+            node.replace(made)
+        whole: exp.Expr = holder.this
+        return whole, found
+
     def stage_of(self, parts: Sequence[exp.Expr], function: str, text: str, position: int | None) -> str:
         """The stage whose events an aggregate ranges over, which all columns in its *parts* must name; EVERY_STAGE if they name
         none.
@@ -157,6 +206,11 @@ class Scope:
                 f"in: {text:.1000}\nStages: {', '.join(self.all_names) or '(none)'}",
                 "stage names are case-sensitive",
             )
+
+
+def _names_column(column: exp.Column) -> bool:
+    """Whether it is a column of the events, not ``*`` and not what stands for a function."""
+    return not isinstance(column.this, exp.Star) and not column.name.startswith(":")
 
 
 def _shallow(node: exp.Expr) -> exp.Expr:

@@ -99,6 +99,9 @@ class BoundPattern:
             *(n for n in schema.names if n in read and n not in plan.kept_columns),
         ]
         fields = {"e:" + name: schema.field(name).with_name("e:" + name) for name in self._kept_columns}
+        for previous in plan.previous:
+            name = "e:" + previous.column
+            fields[name] = schema.field(previous.name).with_name(name).with_nullable(True)
         for slot in self.programs.slots:
             name = self.slot_column(slot)
             fields.setdefault(name, pa.field(name, self.vectorized.types[slot]))
@@ -223,8 +226,8 @@ class BoundPattern:
 
     @cached_property
     def remembers_events(self) -> int:
-        """The number of events before the current one that conditions read (PREV)."""
-        return self.programs.reads_previous
+        """The number of events before the current one that conditions and measures read (PREV)."""
+        return max([self.programs.reads_previous, *(previous.before for previous in self.plan.previous)])
 
     @property
     def has_memory(self) -> bool:
@@ -284,8 +287,11 @@ class BoundPattern:
             pa.chunked_array([pa.array(word).cast(f.type)]) for word, f in zip(words, self.bit_fields, strict=True)
         ]
         computed = {self.slot_column(slot): slot for slot in self.programs.slots}
+        later = {"e:" + previous.column for previous in self.plan.previous}  # known once the events are in order
         for field in self.event_schema:
-            if field.name.startswith("e:"):
+            if field.name in later:
+                columns.append(pa.chunked_array([pa.nulls(events.num_rows, field.type)]))
+            elif field.name.startswith("e:"):
                 columns.append(events.column(field.name[2:]))
             else:
                 columns.append(values[computed[field.name]].cast(field.type))

@@ -1,6 +1,6 @@
 """What a pattern remembers of the earlier events of a key, beside the partial matches.
 
-* ``PREV(x)`` reads the events of the key before the current one.
+* ``PREV(x)`` reads the events of the key before the current one, in a condition, or before an event of the match, in a measure.
 * ``begin_without(stage)`` asks when the last event of the stage was.
 * ``starts_with_first_event()`` asks whether there was an event before.
 * ``MATCH_NUMBER()`` asks how many matches there were before.
@@ -100,7 +100,7 @@ class KeyMemory:
             column = 2 * number
             values[:, column + 1] = 1
             if isinstance(slot, PreviousValue):
-                source = self._before(slot.before)
+                source = self.before(slot.before)
                 found = source >= 0
                 of_source = values[source, 2 * slot.slot : 2 * slot.slot + 2]
                 values[new, column] = np.where(found, of_source[:, 0], 0)
@@ -113,7 +113,7 @@ class KeyMemory:
                 values[new, column] = self._times[new] - self._times[source]
                 values[new, column + 1] = source < 0
 
-    def _before(self, before: int) -> Ints:
+    def before(self, before: int) -> Ints:
         """For each new event the event of its key that is *before* places earlier, or -1."""
         stored = np.maximum(before - 1 - self._place, 0)
         stored = np.where(stored < self._events.shape[1], stored, 0)

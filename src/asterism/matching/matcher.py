@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from asterism.columns.arrays import Ints, Mask
+from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.groups import group_codes, offsets_of, positions_among_equals
 from asterism.columns.time import END_OF_TIME, TIME
 from asterism.errors import AsterismError, LimitExceededError
+from asterism.expressions.names import PreviousColumn
 from asterism.matching.binding import LIMIT_HINT, BoundPattern
 from asterism.matching.key_memory import KeyMemory
 from asterism.matching.linking import Linked, with_address
@@ -260,6 +261,7 @@ class Matcher:
         if self._has_memory:
             memory = KeyMemory(self.patterns, events.pattern, events.horizon == END_OF_TIME, rows, begins, times, bits)
             rows = memory.rows
+            pool = pool.with_previous(self.patterns[0].plan.previous, n_stored, memory)
         tables, values = self.linked.values(pool.events, pool.rows, memory)
         calls: dict[int, PythonCalls] = {}
         pointers = []  # must stay referenced while the kernel runs
@@ -346,6 +348,20 @@ class _Pool:
     times: Ints
     rows: Ints
     positions: Ints
+
+    def with_previous(self, columns: Sequence[PreviousColumn], n_stored: int, memory: KeyMemory) -> _Pool:
+        """Set the *columns* of the new events, each of which has a row of its own, from the events before them."""
+        events = self.events
+        place = np.empty(len(self.rows) - n_stored, np.int64)
+        place[self.rows[n_stored:] - n_stored] = np.arange(len(place))
+        for column in columns:
+            source = memory.before(column.before)[place]
+            stored, kept = "e:" + column.column, one_chunk(events.column("e:" + column.name))
+            new = kept.take(pa.array(np.where(source >= 0, self.rows[source], 0), mask=source < 0))
+            number = events.schema.get_field_index(stored)
+            chunks = [*events.column(number).slice(0, n_stored).chunks, new]
+            events = events.set_column(number, events.schema.field(number), pa.chunked_array(chunks, new.type))
+        return replace(self, events=events.combine_chunks() if columns else events)
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,8 @@ class CepOperator(KeyGroupOperator):
             if spec.kind is not OutputKind.LATE
         }
         kept_columns = {column for output in self.match_outputs.values() for column in output.kept_columns}
+        previous = sorted({column for output in self.match_outputs.values() for column in output.previous})
+        kept_columns |= {column.name for column in previous}
         if self.wants_late:
             kept_columns = set(schema.names)
         self.pattern = BoundPattern.of_pattern(
@@ -139,6 +141,7 @@ class CepOperator(KeyGroupOperator):
             limits=Limits(max_partial_matches, drop=on_limit == "drop"),
             counts_matches=any(output.counts_matches for output in self.match_outputs.values()),
             kept_columns=tuple(name for name in schema.names if name in kept_columns),
+            previous=tuple(previous),
             zone=self.time.type.tz if pa.types.is_timestamp(self.time.type) else "UTC",
         )
         self.matcher = Matcher([self.pattern])
@@ -185,6 +188,7 @@ class CepOperator(KeyGroupOperator):
             "order_by": ", ".join(order_by) or "none",
             "pages": str(self.pages),
             "the use of the output late": str(self.wants_late),
+            "the number of earlier events that PREV() reads": str(self.pattern.remembers_events),
             "the use of MATCH_NUMBER() in measures": str(self.pattern.plan.counts_matches),
         }
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]

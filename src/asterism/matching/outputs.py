@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,10 @@ from asterism.arguments import described, expect, expect_string
 from asterism.columns.arrays import Ints, one_chunk
 from asterism.columns.groups import offsets_of
 from asterism.columns.time import MILLISECONDS, TimeColumn
-from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
+from asterism.errors import ColumnNotFoundError, ExpressionSyntaxError, InvalidEventError, StreamDefinitionError
 from asterism.expressions.aggregates import OF_MATCH, Call, Calls, Measures, parse_measure
 from asterism.expressions.evaluation import Vectorized
-from asterism.expressions.names import EVERY_STAGE, Scope
+from asterism.expressions.names import EVERY_STAGE, PreviousColumn, Scope
 from asterism.expressions.translation import position_of
 from asterism.matching.match_ids import match_ids, seed_of
 from asterism.matching.matcher import Found, Step
@@ -115,6 +115,8 @@ class MatchOutput:
             else _MatchMeasures(spec.measures, schema, self.base_schema, self.stages, subsets)
         )
         self.counts_matches = self.measures is not None and self.measures.counts_matches
+        self.previous = frozenset() if self.measures is None else self.measures.previous
+        """what the measures read of earlier events"""
         if self.counts_matches and spec.kind is OutputKind.TIMED_OUT:
             raise StreamDefinitionError("MATCH_NUMBER() is not defined for timed-out partial matches")
         if self.measures is not None:
@@ -213,13 +215,24 @@ class _MatchMeasures:
         stages: Sequence[str],
         subsets: Sequence[tuple[str, tuple[str, ...]]],
     ) -> None:
-        whole = schema.append(pa.field(_CLASSIFIER, pa.string()))
-        self._scope, self._base = Scope(whole, tuple(stages), tuple(subsets)), base.append(_NUMBER_FIELD)
+        scope = Scope(schema.append(pa.field(_CLASSIFIER, pa.string())), tuple(stages), tuple(subsets))
+        self.previous: frozenset[PreviousColumn] = frozenset()
+        for text in texts:
+            with ExpressionSyntaxError.if_too_deep(text):
+                self.previous |= scope.without_previous(parse_measure(text), text)[1]
+        whole = scope.schema
+        for previous in sorted(self.previous):
+            whole = whole.append(schema.field(previous.name).with_name(previous.column).with_nullable(True))
+        self._scope, self._base = replace(scope, schema=whole), base.append(_NUMBER_FIELD)
         self._calls: dict[str, Calls] = {}
         """by stage"""
         metadata = schema.metadata
         self._measures = Measures(
-            texts, self._base.with_metadata(metadata), self._add, self._outside, read=parse_measure
+            texts,
+            self._base.with_metadata(metadata),
+            self._add,
+            self._outside,
+            read=lambda text: self._scope.without_previous(parse_measure(text), text)[0],
         )
         self.fields = self._measures.fields
         self.read_id = MATCH_ID in self._measures.base_read
@@ -249,6 +262,11 @@ class _MatchMeasures:
         if not column.table and name not in self._scope.schema.names:
             raise ColumnNotFoundError.from_missing_and_available(name, self._base.names[:-1], f"in: {text}")
         if not isinstance(self._scope.resolve(column, text), exp.Last):
+            previous = next((one for one in self.previous if one.column == column.parts[0].name), None)
+            if previous is not None:
+                problem = f"{previous} reads the event before one of the match, and a match has several events"
+                hint = f"PREV({self._scope.stages[-1]}.{previous.name}), or PREV(LAST({previous.name}))"
+                raise ExpressionSyntaxError.at(problem, text, position_of(column), hint)
             raise ColumnNotFoundError(
                 f"{name!r} is a column of the events, and a match has several events",
                 f"in: {text}",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from asterism.errors import LimitExceededError
+from asterism.expressions.names import PreviousColumn
 from asterism.patterns.automaton import Nfa
 from asterism.patterns.compiler import compile_pattern, identity_of
 from asterism.patterns.conditions import (
@@ -77,6 +78,7 @@ class MatchPlan:
     :param conditions_of: for each stage the numbers of its conditions, from which error messages determine the stage
     :param skip: the skip strategy
     :param kept_columns: the event columns that matches need, which are kept with the partial matches
+    :param previous: the columns of earlier events of the key that matches need; *kept_columns* contains their names
     :param counts_matches: whether matches are numbered, for MATCH_NUMBER()
     :param zone: the time zone of the times that per-event conditions get; None: the times have no time zone
     """
@@ -87,6 +89,7 @@ class MatchPlan:
     semantics: Semantics = Semantics.DEFAULT
     limits: Limits = Limits()
     kept_columns: tuple[str, ...] = ()
+    previous: tuple[PreviousColumn, ...] = ()
     counts_matches: bool = False
     zone: str | None = "UTC"
 

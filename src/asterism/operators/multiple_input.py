@@ -211,11 +211,13 @@ class MultipleInputOperator(KeyGroupOperator):
 
     def late(self, group: Group, name: str, events: pa.Table) -> None:
         declared, runtime = self.declared[name], self.runtime
+        if declared.broadcast and group.number:  # every key group has the same late elements
+            return
         if "process_late" not in declared.functions:
             group.metrics[LATE] += events.num_rows
             return
         runtime.begin({}, StateTable(TIMERS, TIMERS.schema.empty_table()), self.key_schema.empty_table(), before=group.watermark,
-                      now=group.processing_time, ended=lambda name: False)  # fmt: skip
+                      now=group.processing_time, ended=lambda name: False, is_first=True)  # fmt: skip
         arrived = self._arrived(name, events, np.zeros(0, np.int64))
         for element, time in zip(arrived.elements(), arrived.times.tolist(), strict=True):
             runtime.late(declared, element, None if time == NO_TIME else time)
@@ -279,6 +281,7 @@ class MultipleInputOperator(KeyGroupOperator):
             before=group.before,
             now=group.processing_time,
             ended=group.ended.__contains__,
+            is_first=not group.number,
         )
         if not self.event_time:
             horizon = runtime.processing_time

@@ -65,6 +65,8 @@ class Runtime:
         self.input_name: str | None = None
         self.timer_name: str | None = None
         self.writes_broadcast = False
+        self.is_first = True
+        """Whether this is the key group that emits what all key groups compute."""
         self.knows_keys: str | None = None
         """The call that gave the function of a broadcast input data that differs between key groups."""
         self.failed_at: tuple[Exception, int | None] | None = None
@@ -89,6 +91,7 @@ class Runtime:
         before: int,
         now: int,
         ended: Callable[[str], bool],
+        is_first: bool,
     ) -> None:
         for output in self.outputs.values():
             output.rows, output.tables = [], []
@@ -98,7 +101,7 @@ class Runtime:
             state.attach(tables.get(name))
         self.running, self.key_number, self.writes_broadcast, self.knows_keys = True, None, False, None
         self.tables, self.timer_table, self.key_table = tables, timers, keys
-        self.now, self.ended = now, ended
+        self.now, self.ended, self.is_first = now, ended, is_first
         self.left: dict[str, int] = {}
         self.waiting: Waiting | None = None
         self.time = before if self.event_time else self.processing_time
@@ -153,6 +156,13 @@ class Runtime:
                 "Its result differs between key groups, but broadcast state must not.",
                 "change it before",
             )
+
+    @property
+    def repeats(self) -> bool:
+        """Whether another key group emits the same rows: this is the function of a broadcast input, has not yet read anything
+        that belongs to a key group, and is not in the first one.
+        """
+        return self.writes_broadcast and self.knows_keys is None and not self.is_first
 
     def see_keys(self, keys: Ints, how: str) -> None:
         """Record that a function reads data of *keys*, which are specific to this key group."""

@@ -132,6 +132,9 @@ class RunningOperator(Protocol):
     operator: StreamOperator
     running: bool
 
+    @property
+    def repeats(self) -> bool: ...
+
 
 class _Declared:
     """Base of outputs and counters. In a running operator, the attribute is the object of the current call."""
@@ -161,6 +164,10 @@ class _Declared:
             )
 
     @property
+    def _repeats(self) -> bool:
+        return self.runtime is not None and self.runtime.repeats
+
+    @property
     def _operator_name(self) -> str:
         return "" if self.runtime is None else type(self.runtime.operator).__name__
 
@@ -175,6 +182,9 @@ class _Declared:
 
 class Output(_Declared):
     """An output: ``self.alerts.collect(user="ann", amount=7.0)``.
+
+    What a function of a broadcast input emits is emitted once, and not by every key group that runs the function. After
+    ``ctx.apply_to_keyed_state`` or another call that depends on the keys, every key group emits its own rows.
 
     :param columns: its columns, as Spark SQL or an Arrow schema
     """
@@ -205,6 +215,8 @@ class Output(_Declared):
                 if whole
                 else None,
             )
+        if self._repeats:
+            return
         # A list or a dict may be changed by the caller before the rows are taken.
         self.rows.append({name: copy.deepcopy(v) if isinstance(v, list | dict) else v for name, v in row.items()})
 
@@ -216,11 +228,13 @@ class Output(_Declared):
         self._check_running()
         self._rows_to_table()
         try:
-            self.tables.append(rows.select(self.schema.names).cast(self.schema))
+            table = rows.select(self.schema.names).cast(self.schema)
         except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise OperatorError(
                 f'the rows do not fit the output "{self.name}"', f"{error}\nColumns: {self._columns}"
             ) from None
+        if not self._repeats:
+            self.tables.append(table)
 
     def take(self) -> pa.Table | None:
         """The rows that were collected since the last call."""
@@ -262,7 +276,9 @@ def _check_function(function: Callable[..., Any]) -> None:
 
 
 class Counter(_Declared):
-    """A counter in the query's progress: ``self.rejected.inc()``."""
+    """A counter in the query's progress: ``self.rejected.inc()``. In functions of broadcast inputs it counts once, as an
+    :class:`Output` emits once.
+    """
 
     use = "inc()"
 
@@ -276,7 +292,9 @@ class Counter(_Declared):
         :raises TypeError: *by* is not an integer
         """
         self._check_declared()
-        self.count += op.index(by)
+        by = op.index(by)
+        if not self._repeats:
+            self.count += by
 
 
 class StreamOperator:

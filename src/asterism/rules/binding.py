@@ -18,6 +18,7 @@ from sqlglot import exp
 from asterism.columns.keys import KEY
 from asterism.columns.time import TimeColumn
 from asterism.errors import ExpressionError, PatternProcessorError
+from asterism.expressions.aggregates import check_measure, parse_measure
 from asterism.expressions.evaluation import TRIAL, Vectorized, tried_before
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
@@ -220,6 +221,10 @@ class ProcessorCompiler:
             )
             for kind in kinds
         }
+        if any(output.previous for output in outputs.values()):
+            # An event of several rules is stored once, but the event before it depends on the key of the rule.
+            for text in processor.select:
+                check_measure(parse_measure(text), (*stages, *dict(processor.pattern.subsets)), text)
         pattern = BoundPattern.of_pattern(
             with_registered(processor.pattern, self.conditions),
             self.schema,

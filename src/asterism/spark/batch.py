@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -92,12 +93,13 @@ def run_groups(
                 for begin, end in pairwise(cuts):
                     if groups[begin] != group:
                         if group is not None:
-                            yield from answered(operator.slices(store, [], ENDED))
-                        store, group = MemoryStore(), groups[begin]
+                            yield from answered(operator.slices(store, [], replace(ENDED, key_group=group)))
+                        store, group = MemoryStore(), int(groups[begin])
+                        now = replace(now, key_group=group)
                         yield from answered(operator.slices(store, first, now))
                     yield from answered(operator.slices(store, sent(rows.slice(begin, end - begin)), now))
             if group is not None:
-                yield from answered(operator.slices(store, [], ENDED))
+                yield from answered(operator.slices(store, [], replace(ENDED, key_group=group)))
         finally:
             operator.close()
 

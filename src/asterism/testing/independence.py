@@ -6,6 +6,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -22,8 +23,11 @@ from asterism.testing.literals import Events, Part, table_of
 from asterism.testing.operator_harness import OperatorHarness
 from asterism.testing.pattern_harness import PatternHarness, in_order
 from asterism.testing.stream_harness import Send, Step, StreamOperatorHarness
+from asterism.testing.window_harness import WindowHarness
+from asterism.windows.assigners import Windows
+from asterism.windows.triggers import Trigger
 
-H = TypeVar("H", StreamOperatorHarness, PatternHarness)
+H = TypeVar("H", StreamOperatorHarness, PatternHarness, WindowHarness)
 Spread: TypeAlias = Sequence[tuple[int, int]]
 SPREAD: Spread = ((3, 1), (1, 4), (2, 3))
 """Numbers of key groups, and of pages per key group."""
@@ -89,20 +93,7 @@ def check_operator_independence(
     ]
     whole.play(tabled).end()
     for name, harness in _ways(whole, tabled, StreamOperatorHarness.play, cuts, seed, spread):
-        for output in whole.outputs:
-            wanted, found = _counted(whole, output), _counted(harness, output)
-            if wanted != found:
-                lines = [f"{output} depends on how the elements arrive"]
-                for title, rows in ((f"whole, not {name}", wanted - found), (f"{name}, not whole", found - wanted)):
-                    texts = sorted(rows.elements())
-                    lines += [f"  {title}:", *(f"    {text}" for text in texts[:MAX_SHOWN])]
-                    lines += [f"    and {len(texts) - MAX_SHOWN} more"] * (len(texts) > MAX_SHOWN)
-                raise AssertionError("\n".join(lines))
-        if whole.metrics != harness.metrics:
-            raise AssertionError(
-                f"the counts depend on how the elements arrive\n  whole: {dict(whole.metrics)}\n"
-                f"  {name}: {dict(harness.metrics)}"
-            )
+        _compare(whole, harness, name, {output: partial(_counted, output=output) for output in whole.outputs})
     return whole
 
 
@@ -165,6 +156,79 @@ def check_independence(
             difference = Difference.of(wanted, found, in_any_order=True)
             raise AssertionError(difference.text(title, literals, titles=("whole", name)))
     return whole
+
+
+def check_window_independence(
+    windows: Windows, trigger: Trigger | None, events: Events, *, cuts: int = 5, seed: int = 0, **options: Any
+) -> WindowHarness:
+    """Assert that the firings depend only on the elements and on time, not on how the elements are divided into batches.
+
+    The elements are sent in the ways of :func:`check_independence`. This detects window functions, triggers and evictors of your
+    own that keep data outside of their state, and those that mix up different windows or keys.
+
+    :param events: the elements, with the times between them (``"a1@3s a2@4s |10s"``)
+    :param cuts: the number of random divisions, generated with *seed*
+    :param options: those of :class:`WindowHarness`
+    :return: the harness to which the elements were sent as one batch, at its end
+    :raises AssertionError: firings, late elements or counts differ
+
+    >>> from datetime import timedelta
+    >>> from asterism import TumblingWindows
+    >>> seen = []
+    >>> def number(rows, window):
+    ...     seen.append(rows.num_rows)  # not a state
+    ...     return {"number": len(seen)}
+    >>> minutes = TumblingWindows.of(timedelta(minutes=1))
+    >>> check_window_independence(minutes, None, "ann.a1 bob.a2", process=number, columns="number INT", cuts=0)
+    Traceback (most recent call last):
+    ...
+    AssertionError: a firing depends on how the elements arrive
+      whole, not one by one:
+        ann [0s,60s) #1 on_time!: number=1
+        bob [0s,60s) #1 on_time!: number=2
+      one by one, not whole:
+        ann [0s,60s) #1 on_time!: number=3
+        bob [0s,60s) #1 on_time!: number=4
+    """
+    __tracebackhide__ = True
+    _check_ways(cuts, seed)
+    whole = WindowHarness(windows, trigger, **options)
+    parts = whole.parts(events)
+    whole.deliver(parts).end()
+    for name, harness in _ways(whole, parts, WindowHarness.deliver, cuts, seed, SPREAD):
+        _compare(whole, harness, name, {"a firing": _firings_of, "a late element": _late_of})
+    return whole
+
+
+def _firings_of(harness: WindowHarness) -> Counter[str]:
+    return Counter(harness.firings)
+
+
+def _late_of(harness: WindowHarness) -> Counter[str]:
+    return Counter(harness.late)
+
+
+def _compare(whole: H, harness: H, name: str, outputs: Mapping[str, Callable[[H], Counter[str]]]) -> None:
+    """
+    :param harness: did the same as *whole* in the way *name*
+    :param outputs: by name, how to get the texts of an output
+    :raises AssertionError: texts or counts differ
+    """
+    __tracebackhide__ = True
+    for output, texts_of in outputs.items():
+        wanted, found = texts_of(whole), texts_of(harness)
+        if wanted != found:
+            lines = [f"{output} depends on how the elements arrive"]
+            for title, rows in ((f"whole, not {name}", wanted - found), (f"{name}, not whole", found - wanted)):
+                listed: list[str] = sorted(rows.elements())
+                lines += [f"  {title}:", *(f"    {text}" for text in listed[:MAX_SHOWN])]
+                lines += [f"    and {len(listed) - MAX_SHOWN} more"] * (len(listed) > MAX_SHOWN)
+            raise AssertionError("\n".join(lines))
+    if whole.metrics != harness.metrics:
+        raise AssertionError(
+            f"the counts depend on how the elements arrive\n  whole: {dict(whole.metrics)}\n"
+            f"  {name}: {dict(harness.metrics)}"
+        )
 
 
 def _check_ways(cuts: Any, seed: Any) -> None:

@@ -157,7 +157,7 @@ class OperatorHarness:
         if not self._open:
             self.operator.open()
             self._open = True
-        result: Result = self.operator.process(self.stores[group], arrivals, self.now)
+        result: Result = self.operator.process(self.stores[group], arrivals, replace(self.now, key_group=group))
         self.next_times[group] = (
             result.next_event_time if result.next_event_time is not None else result.next_processing_time
         )

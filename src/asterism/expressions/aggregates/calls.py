@@ -150,6 +150,10 @@ def check_measure(tree: exp.Expr, stages: Sequence[str], text: str) -> None:
         aggregates
     :raises ExpressionError: a stage is unknown, or an aggregate is not allowed at its position
     """
+    previous = next((node for node in tree.find_all(exp.Anonymous) if node.name.lower() == PREV), None)
+    if previous is not None:
+        hint = 'write the rule as SQL ("sql": "MEASURES ... PATTERN ... DEFINE ..."), whose measures support PREV'
+        raise ExpressionSyntaxError.at("the measures of a rule do not support PREV", text, position_of(previous), hint)
     for node, call in _found(tree, text):
         columns = [column.parts for column in node.find_all(exp.Column)]
         # The first of several names must be a stage only in an aggregate; elsewhere it may be a struct column.
@@ -163,14 +167,16 @@ def check_measure(tree: exp.Expr, stages: Sequence[str], text: str) -> None:
 
 OF_MATCH = {"classifier": ":classifier", "match_number": ":match_number"}
 """Functions of a match without arguments, and the columns in their place."""
+PREV = "prev"
 
 
 def parse_measure(text: str) -> exp.Expr:
-    """Parse a measure of matches, with columns in place of the functions in :data:`OF_MATCH`.
+    """Parse a measure of matches, with columns in place of the functions in :data:`OF_MATCH`. Calls of PREV are ``Anonymous``
+    nodes.
 
     :raises ExpressionSyntaxError: it cannot be parsed
     """
-    holder = exp.Paren(this=parse(text, (*FUNCTIONS, *OF_MATCH)))
+    holder = exp.Paren(this=parse(text, (*FUNCTIONS, *OF_MATCH, PREV)))
     for node in list(holder.find_all(exp.Anonymous)):
         name = node.name.lower()
         if name in OF_MATCH:

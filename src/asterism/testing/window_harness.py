@@ -1,0 +1,376 @@
+"""Runs windows without Spark, and compares their firings with expected ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Self
+
+import pyarrow as pa
+
+from asterism.arguments import expect, expect_strings, shown
+from asterism.columns.time import TimeColumn
+from asterism.errors import InvalidEventError, StreamDefinitionError
+from asterism.testing.event_harness import EventHarness
+from asterism.testing.literals import EVENTS, WORDS, Literals, Row
+from asterism.testing.operator_harness import python_rows
+from asterism.windows.assigners import Windows
+from asterism.windows.evictors import Evictor
+from asterism.windows.operator import (
+    FIRING,
+    IS_LAST,
+    KIND,
+    LATE_ELEMENTS,
+    OWN_COLUMNS,
+    WINDOW_END,
+    WINDOW_START,
+    WindowOperator,
+)
+from asterism.windows.plan import FIRINGS, WindowFunction
+from asterism.windows.triggers import Trigger
+
+_ELEMENTS = "elements"
+"""The column with the contents of a window, if no result is defined."""
+_EXPECTED = re.compile(
+    r"(?:(?P<key>[^\s\[]\S*) )?(?P<window>\[[^\s,]+,[^\s,]+\)|global)(?: #(?P<number>\d+))?(?: (?P<kind>early|on_time|late))?"
+    r"(?P<last>!)?(?P<contents>:.*)?"
+)
+_FIRING = "[0s,10s) early: a1 b2, ann [0s,10s) #2 on_time!: total=3"
+_STEPS = "in a1@3s b2@4s, watermark 10s, processing_time 12s, end, fires [0s,10s): a1 b2, late a7@1s"
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFiring:
+    """A firing of a window.
+
+    :ivar key: the values of the key columns
+    :ivar start: the start of the window in microseconds since the epoch, None for a global window; *end* likewise
+    :ivar number: the number of the firing within its window, from 1
+    :ivar kind: "early", "on_time" or "late"
+    :ivar is_last: whether the window ends with this firing
+    :ivar contents: the elements as literals, or the computed columns: ``a1 b2``, ``total=3 n=2``
+    """
+
+    key: tuple[Any, ...]
+    start: int | None
+    end: int | None
+    number: int
+    kind: str
+    is_last: bool
+    contents: str
+
+    def text(self, literals: Literals = WORDS) -> str:
+        """The firing as a string: ``ann [0s,10s) #1 on_time!: a1 b2``. The mark ``!`` means that it is the last one."""
+        window = "global"
+        if self.start is not None and self.end is not None:
+            window = f"[{literals.time_text(self.start)},{literals.time_text(self.end)})"
+        last = "!" if self.is_last else ""
+        return f"{self._key_text}{window} #{self.number} {self.kind}{last}: {self.contents}".rstrip()
+
+    @property
+    def _key_text(self) -> str:
+        return "".join(
+            f"{value} " for value in [".".join(str(value) for value in self.key if value is not None)] if value
+        )
+
+    def fits(self, expected: str, literals: Literals = WORDS) -> bool:
+        """Whether the firing is the *expected* one. What the string omits is not compared: the key, the number, the kind, the
+        mark ``!`` of the last firing, or the contents.
+
+        :raises StreamDefinitionError: *expected* is not the text of a firing
+        """
+        found = _read(expected)
+        if found["window"] == "global":
+            fits = self.start is None
+        else:
+            fits = [literals.micros(time) for time in found["window"][1:-1].split(",")] == [self.start, self.end]
+        return (
+            fits
+            and (found["key"] is None or found["key"] == self._key_text.rstrip())
+            and (found["number"] is None or int(found["number"]) == self.number)
+            and found["kind"] in (None, self.kind)
+            and (found["last"] is None or self.is_last)
+            and (found["contents"] is None or found["contents"][1:].split() == self.contents.split())
+        )
+
+
+def _read(expected: str) -> re.Match[str]:
+    found = _EXPECTED.fullmatch(expected.strip()) if isinstance(expected, str) else None
+    if found is None:
+        raise StreamDefinitionError(f"not a firing: {shown(expected)}", hint=_FIRING)
+    return found
+
+
+class WindowHarness(EventHarness):
+    """Runs windows and their trigger step by step, with their state and time.
+
+    :param windows: the window assigner
+    :param trigger: and *allowed_lateness*, *evictor*, *in_order*: as for :func:`asterism.window`
+    :param schema: the columns of the elements. Default: :data:`EVENTS`, the columns of event literals.
+    :param aggregate: the measures of a firing, in Spark SQL. Default: without *aggregate*, *process* and *reduce*, the contents
+        of a firing are the elements of its window, as literals.
+    :param process: a window function, with the *columns* that it returns, as for ``WindowedStream.process``
+    :param reduce: a function that combines two elements, as dicts
+    :param keys: the key columns. Default: the key column of *literals*, if the schema has it.
+    :param time: the event-time column. None: processing time, which starts in 1970 and is advanced by the test.
+    :param literals: the format of event literals
+    :param pages: a fixed number of pages of state per key group; *key_groups*: as on Spark. Results must not depend on them.
+    :raises StreamDefinitionError: an argument is invalid, or the arguments are incompatible
+    :raises ExpressionError: an expression does not fit the columns
+
+    >>> from asterism import CountTrigger, EventTimeTrigger, TumblingWindows
+    >>> trigger = EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(2))
+    >>> harness = WindowHarness(TumblingWindows.of(timedelta(seconds=10)), trigger)
+    >>> harness.send("a1@1s a2@3s a4@12s a8@4s |10s").firings
+    ['[0s,10s) #1 early: a1 a2', '[0s,10s) #2 on_time!: a1 a2 a8']
+    >>> harness.end().firings[2:]
+    ['[10s,20s) #1 on_time!: a4']
+    """
+
+    def __init__(
+        self,
+        windows: Windows,
+        trigger: Trigger | None = None,
+        schema: pa.Schema = EVENTS,
+        *,
+        aggregate: Sequence[str] | str | None = None,
+        process: WindowFunction | None = None,
+        columns: str | pa.Schema | None = None,
+        reduce: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]] | None = None,
+        allowed_lateness: timedelta = timedelta(0),
+        evictor: Evictor | None = None,
+        in_order: bool | None = None,
+        keys: Sequence[str] | None = None,
+        time: str | None = "ts",
+        literals: Literals = WORDS,
+        pages: int | None = None,
+        key_groups: int = 1,
+    ) -> None:
+        expect(StreamDefinitionError, literals, Literals, "literals must be Literals")
+        expect(StreamDefinitionError, schema, pa.Schema, "the schema of the elements must be a pyarrow.Schema")
+        expect(StreamDefinitionError, time, str | None, "time must be the name of a column or None", 'time="ts"')
+        expect(StreamDefinitionError, in_order, bool | None, "in_order must be True, False or None")
+        if keys is None:
+            keys = [literals.key] if literals.key in schema.names else []
+        expect_strings(StreamDefinitionError, keys, "keys must be a list of columns", 'keys=["user"]')
+        if len(keys) == 1:
+            literals = replace(literals, key=keys[0])
+        if time is not None:
+            literals = replace(literals, time=time)
+        options: dict[str, Any] = {
+            "measures": [aggregate] if isinstance(aggregate, str) else aggregate, "function": process, "output": columns,
+            "reduce": reduce,
+        }  # fmt: skip
+        self._shows_elements = all(value is None for value in options.values())
+        if self._shows_elements:
+            options["function"], options["output"] = _elements_of(literals), f"{_ELEMENTS} ARRAY<STRING>"
+
+        def operator(in_order: bool) -> WindowOperator:
+            return WindowOperator(
+                windows, schema, keys=keys, time=time, trigger=trigger, lateness=allowed_lateness, evictor=evictor,
+                late_output=True, in_order=in_order, pages=pages, **options,
+            )  # fmt: skip
+
+        self.window_operator = operator(bool(in_order))
+        if in_order is None and time is not None and not self.window_operator.processing_time:
+            self.window_operator = operator(True)
+        super().__init__(
+            self.window_operator, schema, literals, keys=keys, key_groups=key_groups, event_time=time is not None
+        )
+        self._options: dict[str, Any] = {
+            "windows": windows, "trigger": trigger, "schema": schema, "aggregate": aggregate, "process": process,
+            "columns": columns, "reduce": reduce, "allowed_lateness": allowed_lateness, "evictor": evictor,
+            "in_order": in_order, "keys": keys, "time": time, "literals": literals, "pages": pages,
+            "key_groups": key_groups,
+        }  # fmt: skip
+
+    def again(self, **changes: Any) -> WindowHarness:
+        """A new harness for the same windows, with the same options except for *changes*."""
+        return WindowHarness(**self._options | changes)
+
+    # ------------------------------------------------------------------ results
+
+    @property
+    def firings(self) -> list[str]:
+        """The firings so far as strings (see :meth:`WindowFiring.text`), in the order of their output."""
+        return [firing.text(self.literals) for firing in self.found()]
+
+    @property
+    def results(self) -> list[Row]:
+        """The rows of the firings so far."""
+        return self.rows(FIRINGS)
+
+    @property
+    def late(self) -> list[str]:
+        """The late elements as literals, in arrival order."""
+        return [self.literals.text(row) for row in self.rows(LATE_ELEMENTS)]
+
+    def found(self) -> list[WindowFiring]:
+        """The firings so far, in the order of their output."""
+        table = self.output(FIRINGS)
+        bounds = []
+        for name in (WINDOW_START, WINDOW_END):
+            column = TimeColumn(name, table.schema.field(name).type)
+            bounds.append(column.to_micros(table.column(name), lenient=True).to_pylist())
+        computed = [name for name in table.column_names if name not in (*OWN_COLUMNS, *self.keys)]
+        found = []
+        for row, start, end in zip(python_rows(table), *bounds, strict=True):
+            if self._shows_elements:
+                contents = " ".join(row[_ELEMENTS])
+            else:
+                contents = " ".join(f"{name}={'null' if row[name] is None else row[name]}" for name in computed)
+            key = tuple(row[name] for name in self.keys)
+            found.append(WindowFiring(key, start, end, row[FIRING], row[KIND], row[IS_LAST], contents))
+        return found
+
+    # ------------------------------------------------------------------ transcripts
+
+    def play(self, transcript: str) -> Self:
+        """Execute the steps of a transcript, and compare what each of them emits. One step or result per line:
+
+        ==========================  ====================================================================================
+        line                        meaning
+        ==========================  ====================================================================================
+        ``in a1@3s b2@4s``          elements, as literals; one batch
+        ``watermark 10s``           the watermark advances to this time
+        ``processing_time 12s``     processing time advances to this time
+        ``end``                     the input ends
+        ``fires [0s,10s): a1 b2``   a firing that the step before emits (see :meth:`WindowFiring.fits`)
+        ``late a7``                 a late element that the step before emits
+        ==========================  ====================================================================================
+
+        The results of a step are complete, in any order. A comment begins with ``--``.
+
+        :raises AssertionError: a step emits something else; the message has the step and the differences
+        :raises InvalidEventError: a line is not understood
+
+        >>> from asterism import TumblingWindows
+        >>> WindowHarness(TumblingWindows.of(timedelta(seconds=10))).play('''
+        ...     in a1@1s b2@12s
+        ...     watermark 10s
+        ...     fires [0s,10s) on_time: a1
+        ...     in a3@2s            -- too late
+        ...     late a3
+        ...     end
+        ...     fires [10s,20s): b2 b5
+        ... ''')
+        Traceback (most recent call last):
+        ...
+        AssertionError: step 4, "end": 1 missing, 1 unexpected
+          - [10s,20s): b2 b5
+          + [10s,20s) #1 on_time!: b2
+        """
+        __tracebackhide__ = True
+        for number, (step, fires, late) in enumerate(_steps_of(transcript), 1):
+            before, late_before = len(self.found()), len(self.late)
+            self._step(step)
+            difference = _difference(fires, self.found()[before:], self.literals)
+            difference += _difference_of_texts(late, self.late[late_before:])
+            if any(mark != " " for mark, _ in difference):
+                raise AssertionError(_message(f'step {number}, "{step}"', difference))
+        return self
+
+    def _step(self, step: str) -> None:
+        word, _, rest = step.partition(" ")
+        if word == "in":
+            self.send(rest.strip())
+        elif word == "end":
+            self.end()
+        elif word == "watermark":
+            self.advance_watermark(rest.strip())
+        else:
+            self.advance_processing_time(rest.strip())
+
+
+def assert_firings(harness: WindowHarness, expected: Sequence[str]) -> None:
+    """Assert that the firings of *harness* so far are the *expected* ones, in any order.
+
+    :param expected: firings as strings; what they omit is not compared (see :meth:`WindowFiring.fits`)
+    :raises AssertionError: they differ; the message has the differences
+
+    >>> from asterism import TumblingWindows
+    >>> harness = WindowHarness(TumblingWindows.of(timedelta(seconds=10)), aggregate="sum(value) AS total")
+    >>> harness = harness.send("ann.a1@1s ann.a2@2s bob.a4@3s ann.a8@11s").end()
+    >>> assert_firings(harness, ["ann [0s,10s): total=3", "bob [0s,10s) on_time: total=4", "ann [10s,20s) #1!"])
+    >>> assert_firings(harness, ["ann [0s,10s): total=4", "bob [0s,10s)"])
+    Traceback (most recent call last):
+    ...
+    AssertionError: firings: 1 missing, 2 unexpected
+      - ann [0s,10s): total=4
+        bob [0s,10s) #1 on_time!: total=4
+      + ann [0s,10s) #1 on_time!: total=3
+      + ann [10s,20s) #1 on_time!: total=8
+    """
+    __tracebackhide__ = True
+    expect(StreamDefinitionError, harness, WindowHarness, "expected a WindowHarness")
+    expect_strings(StreamDefinitionError, expected, "the expected firings must be a list of strings", f'["{_FIRING}"]')
+    difference = _difference(expected, harness.found(), harness.literals)
+    if any(mark != " " for mark, _ in difference):
+        raise AssertionError(_message("firings", difference))
+
+
+def _elements_of(literals: Literals) -> WindowFunction:
+    def elements(rows: pa.Table, window: Any) -> dict[str, Any]:
+        of_key = rows.drop_columns([literals.key]) if literals.key in rows.column_names else rows
+        return {_ELEMENTS: [literals.text(row) for row in python_rows(of_key)]}
+
+    return elements
+
+
+def _steps_of(transcript: str) -> list[tuple[str, list[str], list[str]]]:
+    """Each step with the firings and the late elements that it must emit."""
+    expect(InvalidEventError, transcript, str, "a transcript must be a string", _STEPS)
+    steps: list[tuple[str, list[str], list[str]]] = []
+    for number, line in enumerate(transcript.splitlines(), 1):
+        line = line.partition("--")[0].strip()
+        word, _, rest = line.partition(" ")
+        if word in ("in", "watermark", "processing_time") or line == "end":
+            steps.append((line, [], []))
+        elif word == "fires" and steps:
+            _read(rest)
+            steps[-1][1].append(rest.strip())
+        elif word == "late" and steps:
+            steps[-1][2].extend(rest.split())
+        elif line:
+            raise InvalidEventError(f"line {number} of the transcript is not a step: {shown(line)}", hint=_STEPS)
+    return steps
+
+
+Difference = list[tuple[str, str]]
+"""Lines with a mark: - missing, + unexpected."""
+
+
+def _difference(expected: Sequence[str], found: Sequence[WindowFiring], literals: Literals) -> Difference:
+    left = list(found)
+    lines: list[tuple[str, str] | None] = [None] * len(expected)
+    # Those that say most come first, so that they do not lose their firing to one that fits several.
+    for place in sorted(
+        range(len(expected)), key=lambda at: -sum(part is not None for part in _read(expected[at]).groups())
+    ):
+        fitting = next((firing for firing in left if firing.fits(expected[place], literals)), None)
+        if fitting is not None:
+            left.remove(fitting)
+        lines[place] = ("-", expected[place]) if fitting is None else (" ", fitting.text(literals))
+    return [line for line in lines if line is not None] + [("+", firing.text(literals)) for firing in left]
+
+
+def _difference_of_texts(expected: Sequence[str], found: Sequence[str]) -> Difference:
+    left, lines = list(found), []
+    for one in expected:
+        lines.append((" " if one in left else "-", f"late {one}"))
+        if one in left:
+            left.remove(one)
+    return lines + [("+", f"late {one}") for one in left]
+
+
+def _message(title: str, difference: Difference) -> str:
+    names = {"-": "missing", "+": "unexpected"}
+    counts = [f"{sum(mark == own for own, _ in difference)} {name}" for mark, name in names.items()]
+    return "\n".join(
+        [
+            f"{title}: {', '.join(count for count in counts if not count.startswith('0 '))}",
+            *(f"  {mark} {text}" for mark, text in difference),
+        ]
+    )
