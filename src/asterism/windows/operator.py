@@ -231,6 +231,9 @@ class WindowOperator(KeyGroupOperator):
             # Counts, delays, intervals and thresholds can change.
             "the trigger": re.sub(r"\d+(\.\d+)?", "…", repr(self.trigger)),
             "what the trigger compares": ", ".join(self.table.distances) or "nothing",
+            "what the evictor compares": repr(getattr(self.evictor, "distance", None))
+            if self._evicts_by is not None
+            else "nothing",
             "what the state contains": contents,
             "the event time": repr(Described(self.time)),
             "in_order": str(self.in_order),
