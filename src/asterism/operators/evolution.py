@@ -22,7 +22,7 @@ _KEPT = "e:"
 """The prefix of the columns of events that a query keeps, of which it can need more or fewer."""
 
 
-class Refusal(NamedTuple):
+class Incompatibility(NamedTuple):
     """What has changed and cannot, and what to do."""
 
     what: str
@@ -30,20 +30,22 @@ class Refusal(NamedTuple):
     hint: str
 
 
-def refusal(old: StateDefinition, new: StateDefinition) -> Refusal | None:
+def incompatibility(old: StateDefinition, new: StateDefinition) -> Incompatibility | None:
     """Why the state of *old* cannot be continued; None: it can."""
     if old.kind is not new.kind:
-        return Refusal(f"it belongs to {_NAMES[old.kind]}, and this query is {_NAMES[new.kind]}", None, _OTHER)
+        return Incompatibility(f"it belongs to {_NAMES[old.kind]}, and this query is {_NAMES[new.kind]}", None, _OTHER)
     if list(old.inputs) != list(new.inputs):
         detail = f"Were: {', '.join(old.inputs)}\nAre:  {', '.join(new.inputs)}"
-        return Refusal("the inputs changed", detail, _OTHER)
+        return Incompatibility("the inputs changed", detail, _OTHER)
     before: Mapping[str, str] = old.details.get(FIXED, {})
     for name, text in new.details.get(FIXED, {}).items():
         if before.get(name) != text:
             shown = not text.startswith("#") and name in before
-            return Refusal(f"{name} changed", f"Was: {before[name]}\nIs:  {text}" if shown else None, NEW_CHECKPOINT)
+            return Incompatibility(
+                f"{name} changed", f"Was: {before[name]}\nIs:  {text}" if shown else None, NEW_CHECKPOINT
+            )
     if old.keys.types != new.keys.types:
-        return Refusal(
+        return Incompatibility(
             "the types of the key changed", f"Was: {_shown(old.keys)}\nIs:  {_shown(new.keys)}", NEW_CHECKPOINT
         )
     return _of_inputs(old, new) or (_of_states(old, new) if new.kind is OperatorKind.OPERATOR else None)
@@ -51,7 +53,7 @@ def refusal(old: StateDefinition, new: StateDefinition) -> Refusal | None:
 
 def check_evolution(old: StateDefinition, new: StateDefinition) -> None:
     """:raises StateError: the state of *old* cannot be continued"""
-    found = refusal(old, new)
+    found = incompatibility(old, new)
     if found is not None:
         raise StateError(f"the checkpoint cannot be continued: {found.what}", found.detail, found.hint)
 
@@ -66,7 +68,7 @@ _NAMES = {
 }
 
 
-def _of_inputs(old: StateDefinition, new: StateDefinition) -> Refusal | None:
+def _of_inputs(old: StateDefinition, new: StateDefinition) -> Incompatibility | None:
     for name, schema in new.inputs.items():
         before = old.inputs[name]
         for field in schema:
@@ -76,13 +78,13 @@ def _of_inputs(old: StateDefinition, new: StateDefinition) -> Refusal | None:
                 what = (
                     f'the column "{field.name[2:]}" of the input "{name}" changed its type from {was} to {field.type}'
                 )
-                return Refusal(what, None, f"CAST it to {was} before; or use a new checkpoint location")
+                return Incompatibility(what, None, f"CAST it to {was} before; or use a new checkpoint location")
             if not known and not field.name.startswith(_KEPT):
-                return Refusal(f'the input "{name}" has other keys or conditions', None, NEW_CHECKPOINT)
+                return Incompatibility(f'the input "{name}" has other keys or conditions', None, NEW_CHECKPOINT)
     return None
 
 
-def _of_states(old: StateDefinition, new: StateDefinition) -> Refusal | None:
+def _of_states(old: StateDefinition, new: StateDefinition) -> Incompatibility | None:
     operator, kinds, now = new.details["operator"], old.details["kinds"], new.details["kinds"]
     for table, schema in old.tables.items():
         name = table.partition(":")[2]
@@ -93,16 +95,16 @@ def _of_states(old: StateDefinition, new: StateDefinition) -> Refusal | None:
                 )
                 what = "became a keyed state" if BROADCAST in table and STATE + name in new.tables else what
                 hint = f"declare it as before, a {kinds[name]} of {schema.field('value').type}; or use a new checkpoint location"
-                return Refusal(f'the state "{name}" of {operator} {what}', None, hint)
+                return Incompatibility(f'the state "{name}" of {operator} {what}', None, hint)
             if kinds[name] != now[name]:
                 what = f"was a {kinds[name]} and is a {now[name]}"
-                return Refusal(f'the state "{name}" of {operator} {what}', None, _rename(name))
+                return Incompatibility(f'the state "{name}" of {operator} {what}', None, _rename(name))
             if not schema.equals(new.tables[table]):
                 types = f"Was: {_shown(schema)}\nIs:  {_shown(new.tables[table])}"
-                return Refusal(f'the state "{name}" of {operator} changed its type', types, _rename(name))
+                return Incompatibility(f'the state "{name}" of {operator} changed its type', types, _rename(name))
         elif table.startswith(WAITING) and table not in new.tables:
             what = f"{operator} does not select its inputs any more, and elements may still wait"
-            return Refusal(what, None, NEW_CHECKPOINT)
+            return Incompatibility(what, None, NEW_CHECKPOINT)
     return None
 
 
