@@ -70,7 +70,8 @@ class Together:
         def named(values: Mapping[str, Any]) -> dict[str, Any]:
             return {f"{self.current}{SEPARATOR}{name}": value for name, value in values.items()}
 
-        for result in self.operators[self.current].slices(store, arrivals, now):
+        own = replace(now, key_group=None if now.key_group is None else now.key_group % self.key_groups)
+        for result in self.operators[self.current].slices(store, arrivals, own):
             yield replace(result, outputs=named(result.outputs), metrics=named(result.metrics))
 
     def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -118,6 +118,9 @@ class StateTable:
         self.touched[key] = mine
         return mine
 
+    def begin_change(self) -> None:
+        """Called before the entries of a broadcast state change."""
+
     def replace(self, key: int, entries: Any) -> None:
         self.touched[key] = entries
 
@@ -332,6 +335,7 @@ class State:
         table = self._here
         if self.broadcast:
             self._running.check_broadcast(table.spec)
+            table.begin_change()
         return self._key()
 
     @property

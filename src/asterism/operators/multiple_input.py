@@ -1,7 +1,7 @@
 """A user-defined :class:`asterism.operators.stream_operator.StreamOperator`, connected to inputs, as an operator over key groups.
 
 A page of state contains the keys, a table per keyed state, the timers, and per input the elements that wait to be selected.
-Broadcast state has a separate page, which is written only when it changes.
+Broadcast state is stored separately: see :mod:`asterism.operators.broadcast_state`.
 
 Source: FLIP-92.
 """
@@ -23,6 +23,7 @@ from asterism.columns.arrays import Ints
 from asterism.columns.groups import group_codes
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MILLISECONDS, NO_TIME, TIME, TimeColumn
 from asterism.errors import ColumnNotFoundError, InvalidEventError, OperatorError, StreamDefinitionError
+from asterism.operators.broadcast_state import BroadcastState
 from asterism.operators.evolution import FIXED, aligned_tables
 from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import LATE, MAX_PAGES, ONE_KEY, Group, KeyGroupOperator
@@ -32,7 +33,7 @@ from asterism.operators.ordering import run
 from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.operators.runtime import TIMERS, Arrived, Runtime, Waiting
 from asterism.operators.state_definition import KEYS_TABLE, UNKNOWN_COLUMNS, OperatorKind, StateDefinition
-from asterism.operators.state_store import StateStore, tables_from_bytes, tables_to_bytes
+from asterism.operators.state_store import Record, StateStore, kind_of, tables_from_bytes, tables_to_bytes
 from asterism.operators.stored_state import BROADCAST, STATE, TIMERS_TABLE, WAITING, of_broadcast, of_keys
 from asterism.operators.stream_operator import Counter, Input, Output, StreamOperator
 
@@ -132,9 +133,9 @@ class MultipleInputOperator(KeyGroupOperator):
 
     def evolved(self, store: StateStore, header: GroupHeader, old: StateDefinition) -> None:
         before = store.read_page(BROADCAST_PAGE)
-        if before is not None:
-            new = of_broadcast(self.definition.tables)
-            store.write_page(BROADCAST_PAGE, aligned_tables(before, of_broadcast(old.tables), new) if new else None)
+        if before is not None and kind_of(before) == Record.TABLES:  # state of 0.1.0; later ones find states by name
+            new = aligned_tables(before, of_broadcast(old.tables), of_broadcast(self.definition.tables))
+            store.write_page(BROADCAST_PAGE, new)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_runtime": None}
@@ -270,12 +271,12 @@ class MultipleInputOperator(KeyGroupOperator):
             for n, (name, spec) in enumerate(self.states.items())
         }
         timers = StateTable(TIMERS, _renumbered([page[1 + len(tables)] for page in pages], starts, TIMERS.schema))
-        broadcast, old_broadcast = self._read_broadcast(group)
+        broadcast = BroadcastState(group.store, BROADCAST_PAGE, self.broadcast_states)
         waiting = self._waiting([page[2 + len(tables) :] for page in pages], starts)
 
         runtime = self.runtime
         runtime.begin(
-            tables | broadcast,
+            tables | broadcast.tables,
             timers,
             keys,
             before=group.before,
@@ -303,7 +304,7 @@ class MultipleInputOperator(KeyGroupOperator):
         remaining = np.flatnonzero(alive & (not group.over))
         encoded = partial(self._page, all_keys, first, remaining, left, horizon)
         loaded.rewrite(lambda: all_keys.take(pa.array(first[remaining])), page_of[remaining], encoded)
-        self._write_broadcast(group, broadcast, old_broadcast)
+        broadcast.write(over=group.over)
         runtime.finish()
 
     def _reselects_inputs(self, group: Group) -> bool:
@@ -314,21 +315,6 @@ class MultipleInputOperator(KeyGroupOperator):
         return self._reselects_inputs(group) or any(
             {"process_watermark", "end_input"} & self.declared[name].functions.keys() for name in group.moved
         )
-
-    def _read_broadcast(self, group: Group) -> tuple[dict[str, StateTable], bytes | None]:
-        if not self.broadcast_states:
-            return {}, None
-        stored = group.store.read_page(BROADCAST_PAGE)
-        schemas = [spec.schema for spec in self.broadcast_states.values()]
-        found = [schema.empty_table() for schema in schemas] if stored is None else tables_from_bytes(stored, schemas)
-        tables = zip(self.broadcast_states.items(), found, strict=True)
-        return {name: StateTable(spec, rows) for (name, spec), rows in tables}, stored
-
-    def _write_broadcast(self, group: Group, tables: Mapping[str, StateTable], old: bytes | None) -> None:
-        rows = [table.settle(0) for table in tables.values()]
-        new = tables_to_bytes(rows) if any(r.num_rows for r in rows) and not group.over else None
-        if new != old:
-            group.store.write_page(BROADCAST_PAGE, new)
 
     def _waiting(self, pages: Sequence[Sequence[pa.Table]], starts: Ints) -> Waiting | None:
         names = self._selectable()

@@ -32,6 +32,7 @@ class Record(enum.IntEnum):
     HEADER = 2
     TABLES = 3
     DEFINITION = 4
+    BROADCAST = 5
 
 
 class StateStore(Protocol):
@@ -78,10 +79,10 @@ def record_of(kind: Record, *body: bytes) -> bytes:
     return _PREFIX.pack(_MAGIC, LAYOUT, kind) + b"".join(body)
 
 
-def is_record(value: bytes, kind: Record | None = None) -> bool:
-    """Whether a value is a record, of this *kind* if one is given."""
+def kind_of(value: bytes) -> int:
+    """The kind of a record; 0 if it is none."""
     magic, _, found = _PREFIX.unpack_from(value) if len(value) >= _PREFIX.size else (b"", 0, 0)
-    return bool(magic == _MAGIC and kind in (None, found))
+    return int(found) if magic == _MAGIC else 0
 
 
 def layout_of(value: bytes, kind: Record) -> int:

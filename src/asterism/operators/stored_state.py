@@ -74,15 +74,16 @@ def entries_schema(key: pa.DataType | None, table: pa.Schema, *, positions: bool
     return pa.schema(found)
 
 
-def entries(rows: pa.Table, keys: pa.Array | None, *, positions: bool) -> pa.Table:
+def entries(rows: pa.Table, keys: pa.Array | None, *, positions: bool, first: int = 0) -> pa.Table:
     """The entries of one state.
 
     :param keys: the keys of the page; None: broadcast state
+    :param first: the position of the first entry
     """
     of_rows = rows.column(KEY).to_numpy()
     columns = [] if keys is None else [keys.take(pa.array(of_rows))]
     if positions:
-        columns.append(pa.array(_positions(of_rows)))
+        columns.append(pa.array(_positions(of_rows) + first))
     columns += [rows.column(name) for name in (NAME, VALUE) if name in rows.column_names]
     if EXPIRES in rows.column_names:
         times = rows.column(EXPIRES).to_numpy()

@@ -19,12 +19,13 @@ from asterism.arguments import expect, expect_string, shown
 from asterism.columns.time import BEFORE_TIME, MOMENT, moments
 from asterism.errors import StateError
 from asterism.matching.stored_matches import event_type, matches_schema, partial_matches_of
+from asterism.operators.broadcast_state import FIRST_PART, PART, parts_in
 from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.operators.keyed_state import StateKind
 from asterism.operators.multiple_input import BROADCAST_PAGE, definition_of
 from asterism.operators.state_definition import DEFINITION_PAGE, OperatorKind, StateDefinition, keys_as_structs
-from asterism.operators.state_store import Record, is_record
+from asterism.operators.state_store import Record, batch_from_bytes, kind_of
 from asterism.operators.stored_state import (
     BROADCAST,
     RULE_KEY,
@@ -242,10 +243,10 @@ class StateReader:
         if self._definition is not None:
             return self._definition.kind
         # State of an earlier release: pages of patterns can be told from others.
-        if any(not is_record(bytes(row.value)) for row in self._pages.where(_is(SETS_PAGE)).limit(1).collect()):
+        if any(kind_of(bytes(row.value)) == 0 for row in self._pages.where(_is(SETS_PAGE)).limit(1).collect()):
             return OperatorKind.RULES
         some = self._pages.where(_of_keys()).first()
-        is_pattern = some is not None and is_record(bytes(some.value), Record.PAGE)
+        is_pattern = some is not None and kind_of(bytes(some.value)) == Record.PAGE
         return OperatorKind.PATTERN if is_pattern else None
 
     # ------------------------------------------------------------------ what there is
@@ -379,13 +380,22 @@ class StateReader:
         """
         definition, table, positions = self._state_of(name, BROADCAST)
         schema = entries_schema(None, definition.tables[table], positions=positions)
-        one = _is(BROADCAST_PAGE) & (F.col("key_group") == label(0))
+        one = F.col("key_group") == label(0)
+        index = self._pages.where(_is(BROADCAST_PAGE) & one).first()
+        if index is None or kind_of(bytes(index.value)) == Record.TABLES:
+
+            def of_all(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
+                tables = broadcast_tables(_sure(own), value)
+                return entries(tables[table], None, positions=positions) if table in tables else schema.empty_table()
+
+            return self._decoded(_is(BROADCAST_PAGE) & one, schema, of_all)
+        pages = parts_in(bytes(index.value), name)
 
         def decode(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
-            tables = broadcast_tables(_sure(own), value)
-            return entries(tables[table], None, positions=positions) if table in tables else schema.empty_table()
+            rows = batch_from_bytes(value, definition.tables[table])
+            return entries(rows, None, positions=positions, first=PART * pages.index(page))
 
-        return self._decoded(one, schema, decode)
+        return self._decoded(F.col("page").isin(pages) & one, schema, decode)
 
     def _state_of(self, name: str, prefix: str) -> tuple[StateDefinition, str, bool]:
         expect_string(StateError, name, "the name of a state must be a string", 'state("balance")')
@@ -609,7 +619,7 @@ def _is(page: int) -> Column:
 
 def _of_keys() -> Column:
     """The pages of keys. A fixed number of them begins with 0; so do the special pages of some operators, from 256 on."""
-    return ((F.col("page") < BROADCAST_PAGE) | (F.col("page") > SETS_PAGE + 255)) & (F.col("page") < FIRST_CHUNK)
+    return ((F.col("page") < BROADCAST_PAGE) | (F.col("page") > SETS_PAGE + 255)) & (F.col("page") < FIRST_PART)
 
 
 def _moments(values: list[int]) -> pa.Array:

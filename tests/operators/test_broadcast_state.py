@@ -1,0 +1,215 @@
+"""Broadcast state in parts: what a call reads and writes, and that a process may or may not know a version."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from asterism.operators import broadcast_state
+from asterism.operators.broadcast_state import FIRST_PART, PART, BroadcastState
+from asterism.operators.keyed_state import (
+    FOREVER,
+    BroadcastListState,
+    BroadcastMapState,
+    BroadcastValueState,
+    StateKind,
+    StateSpec,
+)
+from asterism.operators.state_store import MemoryStore, tables_to_bytes
+from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
+from asterism.testing import StreamOperatorHarness
+
+PAGE = 256
+MANY = 100 * PART
+SPECS = {
+    "prices": StateSpec("prices", StateKind.MAP, pa.float64(), pa.string(), None, broadcast=True),
+    "names": StateSpec("names", StateKind.LIST, pa.string(), None, None, broadcast=True),
+    "last": StateSpec("last", StateKind.VALUE, pa.string(), None, None, broadcast=True),
+}
+
+
+class CountingStore(MemoryStore):
+    """Counts the bytes and the pages that are read and written."""
+
+    __slots__ = ("counts",)
+
+    def __init__(self, pages: dict[int, bytes] | None = None) -> None:
+        super().__init__(pages=dict(pages or {}))
+        self.counts: Counter[str] = Counter()
+
+    def read_page(self, number: int) -> bytes | None:
+        value = super().read_page(number)
+        self.counts.update({"reads": 1, "read": len(value or b"")})
+        return value
+
+    def write_page(self, number: int, value: bytes | None) -> None:
+        self.counts.update({"writes": 1, "written": len(value or b"")})
+        super().write_page(number, value)
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    broadcast_state._known.clear()
+    yield
+    broadcast_state._known.clear()
+
+
+def change(store: MemoryStore, **entries: Any) -> None:
+    """One call that changes states: a list, a value, or entries of the map (None removes one)."""
+    state = BroadcastState(store, PAGE, SPECS)
+    for name, new in entries.items():
+        table = state.tables[name]
+        table.begin_change()
+        if name == "prices":
+            for key, value in new.items():
+                if value is None:
+                    table.entries(0).pop(key, None)
+                else:
+                    table.entries(0)[key] = (value, FOREVER)
+        else:
+            table.replace(0, [(one, FOREVER) for one in new] if name == "names" else (new, FOREVER))
+    state.write(over=False)
+
+
+def contents(store: MemoryStore) -> tuple[list[tuple[str, float]], list[str], str | None]:
+    tables = BroadcastState(store, PAGE, SPECS).tables
+    prices, names, last = (tables[name].entries(0) for name in SPECS)
+    return [(key, value) for key, (value, _) in prices.items()], [name for name, _ in names], last and last[0]
+
+
+def loaded() -> CountingStore:
+    store = CountingStore()
+    change(store, prices={f"item {n}": n / 2 for n in range(MANY)}, names=["a"] * (3 * PART + 1), last="x")
+    return store
+
+
+@pytest.mark.parametrize("forget", [False, True], ids=["known", "not known"])
+def test_a_change_writes_its_part(forget: bool) -> None:
+    store = loaded()
+    assert 60 < len([page for page in store.pages if page >= FIRST_PART]) < 200
+    wanted = contents(store)
+    for new, writes in [
+        ({"item 700": -1.0}, 2),  # the part and the index
+        ({"new": 0.0}, 3),  # the last part; or two, if the new entry ends it
+        ({"item 50000": None}, 3),  # two parts may become one
+    ]:
+        if forget:
+            broadcast_state._known.clear()
+        store.counts.clear()
+        change(store, prices=new)
+        assert store.counts["writes"] <= writes + 1
+        assert store.counts["written"] < 200_000
+        wanted = (
+            [(key, new.get(key, value)) for key, value in wanted[0] if new.get(key, value) is not None]
+            + [(key, value) for key, value in new.items() if value is not None and key not in dict(wanted[0])],
+            *wanted[1:],
+        )
+        broadcast_state._known.clear()
+        assert contents(store) == wanted
+    change(store, prices=dict.fromkeys(dict(wanted[0])), names=[], last=None)
+    assert contents(store) == ([], [], None)
+
+
+def test_a_version_is_decoded_and_encoded_once_in_a_process() -> None:
+    stores = [CountingStore(loaded().pages) for _ in range(3)]
+    broadcast_state._known.clear()
+    for store in stores:
+        contents(store)
+    assert [store.counts["reads"] for store in stores[1:]] == [1, 1]  # the index
+    encoded = []
+    parts_of = broadcast_state._parts_of
+
+    def counted(*arguments: Any) -> list[bytes]:
+        encoded.append(1)
+        return parts_of(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(broadcast_state, "_parts_of", counted)
+        for store in stores:
+            change(store, prices={"item 5": 7.5})
+    assert len(encoded) == 1
+    assert stores[0].pages == stores[1].pages == stores[2].pages
+
+
+def test_an_unused_state_is_not_read() -> None:
+    store = loaded()
+    broadcast_state._known.clear()
+    store.counts.clear()
+    assert BroadcastState(store, PAGE, SPECS).tables["last"].entries(0) == ("x", FOREVER)
+    assert store.counts["reads"] == 2
+
+
+def test_zeros_of_both_signs_are_different_values() -> None:
+    one, other = CountingStore(), CountingStore()
+    change(one, prices={"a": 0.0})
+    change(other, prices={"a": -0.0})
+    assert [str(contents(store)[0]) for store in (one, other)] == ["[('a', 0.0)]", "[('a', -0.0)]"]
+
+
+def test_a_call_without_a_change_writes_nothing_and_the_end_deletes_everything() -> None:
+    store = loaded()
+    store.counts.clear()
+    BroadcastState(store, PAGE, SPECS).write(over=False)
+    assert store.counts["writes"] == 0
+    BroadcastState(store, PAGE, SPECS).write(over=True)
+    assert store.pages == {}
+
+
+def test_the_state_of_an_earlier_release() -> None:
+    """It was one page with a table for each state."""
+    rows = [
+        pa.table({"key": [0, 0], "name": ["b", "a"], "value": [2.0, 1.0]}, SPECS["prices"].schema),
+        pa.table({"key": [0], "value": ["n"]}, SPECS["names"].schema),
+        SPECS["last"].schema.empty_table(),
+    ]
+    store = CountingStore({PAGE: tables_to_bytes(rows)})
+    assert contents(store) == ([("b", 2.0), ("a", 1.0)], ["n"], None)
+    BroadcastState(store, PAGE, SPECS).write(over=False)
+    assert store.pages[PAGE] != tables_to_bytes(rows)
+    assert contents(store) == ([("b", 2.0), ("a", 1.0)], ["n"], None)
+    BroadcastState(store, PAGE, SPECS).write(over=True)
+    assert store.pages == {}
+
+
+class Prices(StreamOperator):
+    changes = BroadcastInput("item STRING, price DOUBLE")
+    sales = Input("item STRING")
+    prices = BroadcastMapState("STRING", "DOUBLE")
+    known = BroadcastListState("STRING")
+    last = BroadcastValueState("STRING")
+    sold = Output("item STRING, price DOUBLE, known BIGINT, last STRING")
+
+    @changes.process_element
+    def change(self, e: Any, ctx: Any) -> None:
+        self.prices.put(e.item, e.price)
+        self.known.add(e.item)
+        self.last.update(e.item)
+
+    @sales.process_element
+    def sell(self, e: Any, ctx: Any) -> None:
+        self.sold.collect(
+            item=e.item, price=self.prices.get(e.item), known=len(self.known.get()), last=self.last.value()
+        )
+
+
+@pytest.mark.parametrize("forget", [False, True], ids=["known", "not known"])
+def test_key_groups_and_restarts(forget: bool) -> None:
+    harness = StreamOperatorHarness(Prices(), {"changes": {}, "sales": {"key": "item"}}, key_groups=4)
+    for number in range(6):
+        harness.send("changes", [{"item": item, "price": number + 0.5} for item in "abcdefgh"[: number + 2]])
+        harness.send("sales", [{"item": item} for item in "abcdefgh"])
+        if forget:
+            broadcast_state._known.clear()
+            harness = harness.again(key_groups=4).restore(harness.snapshot())
+    rows = harness.rows("sold")
+    assert len(rows) == 48
+    for at, row in enumerate(rows):
+        number = at // 8
+        price = number + 0.5 if row["item"] in "abcdefgh"[: number + 2] else None
+        items = sum(step + 2 for step in range(number + 1))
+        assert (row["price"], row["known"], row["last"]) == (price, items, "abcdefgh"[number + 1])
+    assert harness.end().is_empty
