@@ -46,6 +46,7 @@ from asterism.row_patterns import checking, reading
 from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.operator import RowPatternOperator
 from asterism.rules.binding import BoundPatternProcessor
+from asterism.rules.lookup_tables import LookupVersion
 from asterism.rules.operator import PROCESSORS, DynamicCepOperator, prepared_set
 from asterism.rules.sets import ProcessorSet
 from asterism.rules.shares import Shares
@@ -138,6 +139,9 @@ class OneSet:
 
     def retained(self) -> Sequence[ProcessorSet]:
         return [ProcessorSet.from_bytes(self.stored)]
+
+    def read_lookup(self, version: LookupVersion) -> bytes:
+        raise AssertionError("there are no lookups")
 
     def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
         raise AssertionError("no rule is replaced")

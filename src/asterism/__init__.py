@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         ProcessorRegistry,
         RefusedProcessor,
     )
+    from asterism.rules.lookups import Lookup
     from asterism.rules.processor import PatternProcessor
     from asterism.rules.registered_conditions import RegisteredCondition
     from asterism.spark.backtest import Backtest
@@ -110,6 +111,7 @@ __all__ = [
     "IterativeCondition",
     "KeyedStream",
     "ListState",
+    "Lookup",
     "MapState",
     "MatchRecognize",
     "NamedCondition",
@@ -178,6 +180,7 @@ _LATE = {
         "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
         "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor",
     ],
+    "rules.lookups": ["Lookup"],
     "rules.processor": ["PatternProcessor"],
     "rules.registered_conditions": ["RegisteredCondition"],
     "spark.backtest": ["Backtest"],

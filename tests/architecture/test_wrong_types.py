@@ -41,6 +41,7 @@ from asterism import (
     InputSelection,
     IterativeCondition,
     ListState,
+    Lookup,
     MapState,
     MatchRecognize,
     NamedCondition,
@@ -62,10 +63,12 @@ from asterism import (
     ValueState,
 )
 from asterism import Any as AnyTrigger
-from asterism.discovery import create_pattern_processor_table
+from asterism.discovery import FileLookupSource, SqlLookupSource, create_pattern_processor_table
+from asterism.discovery.lookup_sources import source_of
 from asterism.errors import AsterismError, StateError
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.conditions import NotCondition, SqlCondition
+from asterism.rules.lookups import defined_lookups
 from asterism.testing import (
     End,
     Literals,
@@ -341,6 +344,20 @@ CALLS: dict[str, Call] = {
     "FilePatternProcessorDiscovererFactory": Call(
         FilePatternProcessorDiscovererFactory, {"path": "rules.json", "interval": SECOND}
     ),
+    "Lookup": Call(
+        Lookup,
+        {
+            "source": pa.table({"id": ["a"], "max": [1.0]}),
+            "key": "id",
+            "on": "x",
+            "schema": "id STRING, max DOUBLE",
+            "table": None,
+            "interval": SECOND,
+        },
+        lambda lookup: defined_lookups({"limits": lookup}, pa.schema([("x", pa.string())]), source_of),
+    ),
+    "FileLookupSource": Call(FileLookupSource, {"path": "limits.csv"}, repr),
+    "SqlLookupSource": Call(SqlLookupSource, {"url": "sqlite:///a.db", "table": "limits", "connect_args": {}}, repr),
     "UrlPatternProcessorDiscovererFactory": Call(
         UrlPatternProcessorDiscovererFactory, {"url": "http://127.0.0.1:9/rules", "interval": SECOND}
     ),
@@ -573,7 +590,7 @@ ELSEWHERE = {
     },
     "to be derived from": {
         "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
-        "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor",
+        "LookupSource", "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor",
     },
     "what comes out": {"Backtest", "Finding", "Snapshot", "StateReader", "WindowFiring"},
 }  # fmt: skip

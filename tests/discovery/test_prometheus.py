@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from asterism.discovery import prometheus
-from asterism.rules.discovery_status import RuleState, Status
+from asterism.rules.discovery_status import LookupState, RuleState, Status
 
 
 def samples(status: Status) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -31,7 +31,13 @@ def test_states_and_counts() -> None:
         RuleState("b", 2, "shadow", shadow=True, shadow_matches=9),
         RuleState("c", None, "refused"),
     ]
-    found = samples(Status("valid", 9, last_poll="1970-01-01T00:00:01.5+00:00", rules=rules))
+    lookups = {"limits": LookupState(3, 1000, "1970-01-01T00:00:02+00:00"), "new": LookupState(error="gone")}
+    found = samples(Status("valid", 9, last_poll="1970-01-01T00:00:01.5+00:00", rules=rules, lookups=lookups))
+    assert {key: value for key, value in found.items() if key[0].startswith("lookup")} == {
+        ("lookup_rows", (("lookup", "limits"),)): 1000,
+        ("lookup_rows", (("lookup", "new"),)): 0,
+        ("lookup_last_read_timestamp_seconds", (("lookup", "limits"),)): 2,
+    }
     assert found["discovery", (("state", "valid"),)] == 1
     assert found["discovery", (("state", "stale"),)] == 0
     assert (found["rule_set", ()], found["last_poll_timestamp_seconds", ()]) == (9, 1.5)

@@ -15,6 +15,7 @@ from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.state_store import MemoryStore
+from asterism.rules.lookup_tables import LookupColumn, LookupVersion, checked_rows, digest_of_rows, rows_to_bytes
 from asterism.rules.operator import EVENTS, MATCHES, PROCESSORS, DynamicCepOperator, prepared_set
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.rule_counts import FAMILY, RuleCounts
@@ -65,6 +66,20 @@ class Sets:
         self.replaced: list[tuple[int, list[tuple[str, int]]]] = []
         """What key groups have said, each once."""
         self.expired_at: list[int] = []
+        self.lookups: tuple[LookupVersion, ...] = ()
+        """Those of the next sets."""
+        self.surplus_lookups: tuple[LookupVersion, ...] = ()
+        self.rows_of_lookups: dict[LookupVersion, bytes] = {}
+
+    def look_up(self, lookup: LookupColumn, rows: pa.Table) -> None:
+        """The next sets have these rows."""
+        value = rows_to_bytes(checked_rows(lookup, rows))
+        version = LookupVersion(lookup.name, len(self.all) + 1, digest_of_rows(value), rows.num_rows)
+        self.lookups = (*(one for one in self.lookups if one.name != lookup.name), version)
+        self.rows_of_lookups[version] = value
+
+    def read_lookup(self, version: LookupVersion) -> bytes:
+        return self.rows_of_lookups[version]
 
     def expired(self, time: int) -> None:
         self.expired_at.append(time)
@@ -74,11 +89,11 @@ class Sets:
             self.replaced.append((version, list(processors)))
 
     def put(self, processors: Sequence[PatternProcessor], killed: Sequence[str] = ()) -> ProcessorSet:
-        self.all.append(ProcessorSet(len(self.all) + 1, tuple(processors), tuple(killed)))
+        self.all.append(ProcessorSet(len(self.all) + 1, tuple(processors), tuple(killed), self.lookups))
         return self.all[-1]
 
     def retained(self) -> list[ProcessorSet]:
-        return [*self.all, ProcessorSet(10**6, tuple(self.surplus))]
+        return [*self.all, ProcessorSet(10**6, tuple(self.surplus), lookups=self.surplus_lookups)]
 
 
 class Driver:

@@ -19,6 +19,7 @@ from asterism.operators.operator import Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
+from asterism.rules.lookup_tables import LookupVersion
 from asterism.rules.operator import PROCESSORS, DynamicCepOperator, prepared_set
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.sets import ProcessorSet
@@ -39,6 +40,9 @@ class Sets:
 
     def expired(self, time: int) -> None:
         """Do nothing, since there is no log."""
+
+    def read_lookup(self, version: LookupVersion) -> bytes:
+        raise AssertionError("there are no lookups")
 
     def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
         raise AssertionError("nothing is")

@@ -20,6 +20,7 @@ from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.errors import InvalidEventError
 from asterism.operators.operator import Arrival, Now, Result
 from asterism.operators.state_store import MemoryStore
+from asterism.rules.lookup_tables import LookupVersion
 from asterism.rules.operator import (
     EVENTS,
     LATE,
@@ -55,6 +56,9 @@ class Attempts:
 
     def expired(self, time: int) -> None:
         """Do nothing, since there is no log."""
+
+    def read_lookup(self, version: LookupVersion) -> bytes:
+        raise AssertionError("there are no lookups")
 
     def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
         """Nothing is forgotten but by the attempts."""

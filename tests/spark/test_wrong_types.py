@@ -86,14 +86,35 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
         lambda spark, **wrong: CEP.pattern_processors(
             **{"stream": keyed(spark), "factory": FilePatternProcessorDiscovererFactory("rules.json")} | wrong
         ),
-        ["stream", "factory", "store", "functions", "conditions", "on_error", "semantics", "key_groups", "drain"],
+        [
+            "stream",
+            "factory",
+            "store",
+            "functions",
+            "conditions",
+            "lookups",
+            "on_error",
+            "semantics",
+            "key_groups",
+            "drain",
+        ],
     ),
     "CEP.backtest": (
         lambda spark, **wrong: CEP.backtest(
             **{"stream": KeyedStream(spark.readStream.format("rate").load()), "rules": []}
             | wrong  # a stream is refused last
         ),
-        ["rules", "against", "functions", "conditions", "semantics", "key_groups", "max_partial_matches", "examples"],
+        [
+            "rules",
+            "against",
+            "functions",
+            "conditions",
+            "lookups",
+            "semantics",
+            "key_groups",
+            "max_partial_matches",
+            "examples",
+        ],
     ),
     "select": (
         lambda spark, measure="COUNT(a.*) AS n", **wrong: found(spark).select(measure, **wrong),
@@ -185,6 +206,7 @@ def test_a_column_is_no_option(spark: SparkSession) -> None:
         lambda: CEP.pattern_processors(keyed(spark), discovered, on_error=column),
         lambda: CEP.pattern_processors(keyed(spark), discovered, functions=column),
         lambda: CEP.pattern_processors(keyed(spark), discovered, conditions=column),
+        lambda: CEP.pattern_processors(keyed(spark), discovered, lookups=column),
         lambda: match_recognize(frame(spark), RISE, on_limit=column),
         lambda: side(spark, how=column),
     ]

@@ -19,6 +19,8 @@ from asterism.text.printable import one_line
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from asterism.rules.lookups import Lookup
+
 _MAX_NAMES = 20
 """The maximum number of rules that a message names."""
 
@@ -35,6 +37,15 @@ _MAX_NAMES = 20
 )
 @click.option("--key", "keys", multiple=True, help="Key column of the stream; can be repeated.")
 @time_option
+@click.option(
+    "--lookup",
+    "lookups",
+    nargs=3,
+    multiple=True,
+    metavar="NAME SOURCE KEY",
+    help="A lookup: its name; a file, a folder or URL#TABLE; and its key column, or COLUMN=EXPRESSION with the SQL expression"
+    " over an event that gives the key; can be repeated.",
+)
 @click.option("--against", help="The rules to compare with: a SOURCE like the other one, or the URL of a web server.")
 @table_option
 @click.option(
@@ -59,6 +70,7 @@ def backtest(
     inputs: Sequence[Path],
     keys: Sequence[str],
     time: str | None,
+    lookups: Sequence[tuple[str, str, str]],
     against: str | None,
     table: str,
     conditions: Sequence[str],
@@ -77,8 +89,11 @@ def backtest(
 
     \b
     asterism rules backtest rules.yaml --input events.parquet --time ts --against sqlite:///rules.db \\
-      --fail-if "removed > 0" --fail-if "matches > 2 * old_matches"
+      --fail-if "removed > 0" --fail-if "matches > 2 * old_matches" --lookup limits limits.csv customer=user
     """
+    names = [name for name, _, _ in lookups]
+    if len(set(names)) < len(names):
+        raise click.UsageError(f"--lookup names {max(names, key=names.count)!r} twice.")
     with errors_explained():
         from asterism.discovery.sources import factory_of
         from asterism.rules.backtest import check_where
@@ -96,6 +111,7 @@ def backtest(
                 KeyedStream(history_frame(spark, files, time), key=keys, time=time),
                 rules,
                 others,
+                lookups={name: _lookup(place, key) for name, place, key in lookups},
                 semantics=Semantics(semantics),
                 examples=examples,
             )
@@ -110,6 +126,14 @@ def backtest(
             click.echo(f"failed: {one_line(what, 200)}: {', '.join(one_line(id, 60) for id in ids[:_MAX_NAMES])}{more}")
     if failed:
         sys.exit(1)
+
+
+def _lookup(place: str, key: str) -> Lookup:
+    from asterism.rules.lookups import Lookup
+
+    column, _, expression = key.partition("=")
+    url, _, table = place.partition("#") if "://" in place else (place, "", "")
+    return Lookup(url, key=column, on=expression or column, table=table or None)
 
 
 def history_frame(spark: SparkSession, files: Sequence[Files], time: str | None) -> DataFrame:

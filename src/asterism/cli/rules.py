@@ -435,6 +435,12 @@ def _show_status(found: Status) -> None:
         table.add_row(*(Text(one_line(cell, 200), style) for cell, style in zip_longest(cells, styles, fillvalue="")))
     if found.rules:
         stdout().print(table)
+    for name, lookup in found.lookups.items():
+        click.echo(
+            f"lookup {name}: {lookup.rows:,} rows since set {lookup.version}, last read: {lookup.read_at or '-'}"
+        )
+        if lookup.error is not None:
+            click.echo(f"lookup {name}: the new rows cannot be used: {one_line(lookup.error, 1000)}")
     if found.missed:
         click.echo(f"the counts do not include {found.missed} micro-batches")
     for rule in found.rules:

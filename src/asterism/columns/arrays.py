@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -12,3 +15,26 @@ Mask = npt.NDArray[np.bool_]
 
 def one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def python_values(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column as Python objects; a MAP is a dict. The same as ``to_pylist``, which takes 3.5 microseconds for a
+    time: this takes less than one.
+
+    >>> python_values(pa.chunked_array([pa.array([0, None], pa.timestamp("us"))]))
+    [datetime.datetime(1970, 1, 1, 0, 0), None]
+    """
+    if not pa.types.is_timestamp(column.type) or column.type.unit == "ns" or column.null_count == len(column):
+        values: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
+        return values
+    micros = column.to_numpy().astype("datetime64[us]")
+    ends = np.array(["0001-01-02", "9999-12-31"], "datetime64[us]")  # any zone is less than a day away
+    if bool(((micros < ends[0]) | (micros >= ends[1])).any()):  # to_pylist fails, and NumPy returns numbers
+        return column.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+    times: list[Any] = micros.tolist()
+    if column.type.tz is None:
+        return times
+    zone = column.drop_null()[0].as_py().tzinfo
+    if column.type.tz == "UTC":
+        return [None if time is None else time.replace(tzinfo=zone) for time in times]
+    return [None if time is None else time.replace(tzinfo=UTC).astimezone(zone) for time in times]

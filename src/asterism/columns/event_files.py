@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -66,6 +67,45 @@ def read_table(source: Path | BinaryIO, kind: str) -> pa.Table:
             return json.read_json(source)
         case _:
             return parquet.read_table(source)
+
+
+def read_bounded(source: Any, kind: str, columns: pa.Schema | None, limit: Callable[[int, int], None]) -> pa.Table:
+    """The rows of one file, in parts, so that a file that is too large need not fit into memory.
+
+    :param source: an open file
+    :param columns: the columns to read, with their types; None: all, with the types of Arrow. A Parquet file has its own types.
+    :param limit: called with the numbers of rows and bytes read so far; it raises an error if they are too many
+    :raises pyarrow.ArrowException: it cannot be read
+    """
+    rows = size = 0
+    found: list[pa.RecordBatch] = []
+    schema, batches = _batches(source, kind, columns)
+    for batch in batches:
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        limit(rows, size)
+        found.append(batch)
+    return pa.Table.from_batches(found, schema)
+
+
+def _batches(source: Any, kind: str, columns: pa.Schema | None) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    if kind == "csv":
+        given = {} if columns is None else {field.name: field.type for field in columns}
+        options = csv.ConvertOptions(
+            null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False, column_types=given,
+            include_columns=list(given),
+        )  # fmt: skip
+        reader = csv.open_csv(source, convert_options=options, parse_options=csv.ParseOptions(newlines_in_values=True))
+        return reader.schema, reader
+    if kind == "json":
+        explicit = (
+            None if columns is None else json.ParseOptions(explicit_schema=columns, unexpected_field_behavior="ignore")
+        )
+        read = json.open_json(source, parse_options=explicit)
+        return read.schema, read
+    file = parquet.ParquetFile(source)
+    names = [name for name in file.schema_arrow.names if columns is None or name in columns.names]
+    schema = pa.schema([file.schema_arrow.field(name) for name in names])
+    return schema, file.iter_batches(columns=names)
 
 
 def as_in_spark(events: pa.Table, time: str | None = None) -> pa.Table:

@@ -80,6 +80,22 @@ class _Metrics(Collector):
             if rule.last_match:
                 last.add_metric(_labels(rule), _seconds(rule.last_match))
         yield last
+        if status.lookups:
+            yield from self._of_lookups()
+
+    def _of_lookups(self) -> Iterator[Metric]:
+        rows = GaugeMetricFamily("asterism_lookup_rows", "The rows of the table in force.", labels=["lookup"])
+        read = GaugeMetricFamily(
+            "asterism_lookup_last_read_timestamp_seconds",
+            "When the table could last be read and used.",
+            labels=["lookup"],
+        )
+        for name, lookup in self.status.lookups.items():
+            rows.add_metric([name], lookup.rows)
+            if lookup.read_at:
+                read.add_metric([name], _seconds(lookup.read_at))
+        yield rows
+        yield read
 
 
 def _summed(

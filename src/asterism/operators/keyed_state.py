@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, python_values
 from asterism.columns.schemas import type_of
 from asterism.errors import OperatorError, StreamDefinitionError
 
@@ -33,6 +33,8 @@ class StateScope(Protocol):
     """The interface of states to the current call."""
 
     time: int
+    key_number: int | None
+    """the index of the current key, if there is one"""
 
     def key_for(self, what: str) -> int:
         """The index of the current key; an error if there is none."""
@@ -100,7 +102,7 @@ class StateTable:
         if key in self.touched:
             return self.touched[key]
         if self._values is None:
-            self._values = self.rows.column(VALUE).to_pylist(maps_as_pydicts="lossy")
+            self._values = python_values(self.rows.column(VALUE))
             self._names = self.rows.column(NAME).to_pylist() if self.spec.key_type is not None else []
             has = self.spec.ttl is not None
             self._expires = self.rows.column(EXPIRES).to_pylist() if has else [FOREVER] * len(self._values)
@@ -310,17 +312,18 @@ class State:
 
     @property
     def _here(self) -> StateTable:
+        table = self._table
+        if table is not None:
+            return table
         if not self.name:
             raise OperatorError(
                 "a state cannot be created in a function",
                 hint="declare it in the class, next to the inputs",
             )
-        if self._runtime is None or self._table is None:
-            raise OperatorError(
-                f'the state "{self.name}" cannot be used here',
-                hint="use it in functions that process elements, watermarks or timers; late elements have no access to state",
-            )
-        return self._table
+        raise OperatorError(
+            f'the state "{self.name}" cannot be used here',
+            hint="use it in functions that process elements, watermarks or timers; late elements have no access to state",
+        )
 
     @property
     def _running(self) -> StateScope:
@@ -328,12 +331,14 @@ class State:
         return self._runtime
 
     def _key(self) -> int:
-        table = self._here
-        return 0 if self.broadcast else self._running.key_for(f'the state "{table.spec.name}"')
+        if self.broadcast:
+            return 0
+        key = self._running.key_number
+        return self._running.key_for(f'the state "{self.name}"') if key is None else key
 
     def _to_change(self) -> int:
-        table = self._here
         if self.broadcast:
+            table = self._here
             self._running.check_broadcast(table.spec)
             table.begin_change()
         return self._key()
@@ -346,7 +351,7 @@ class State:
         return self._here.value(value), FOREVER if self.ttl is None else min(self._now + self.ttl, FOREVER)
 
     def _alive(self, entry: Entry) -> bool:
-        return entry[1] > self._now
+        return self.ttl is None or entry[1] > self._now
 
     def _shown(self, value: Any) -> Any:
         """A value that the caller can change without changing the state."""

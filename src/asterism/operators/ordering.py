@@ -62,7 +62,8 @@ def _one_by_one(
     while at < len(steps):
         number, row = steps[at]
         part, time = arrived[number], times[number][row]
-        runtime.fire_before(time)
+        if runtime.heap:
+            runtime.fire_before(time)
         stamp = None if time == BEFORE_TIME else time
         if part.spec.broadcast:
             at += _broadcast(runtime, part, _alike(part, number, order, at), elements[number], stamp)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import described
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, python_values
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, to_datetime
 from asterism.errors import OperatorError
 from asterism.operators.context import EVENT, ON_TIMER, PROCESSING, Context, Element, Timer
@@ -44,8 +44,8 @@ class Arrived:
 
     def elements(self) -> list[Element]:
         names = self.rows.column_names
-        columns = [column.to_pylist(maps_as_pydicts="lossy") for column in self.rows.columns]
-        return [Element(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+        columns = [python_values(column) for column in self.rows.columns]
+        return [Element(zip(names, values)) for values in zip(*columns, strict=True)]  # noqa: B905 - for speed
 
 
 class Runtime:

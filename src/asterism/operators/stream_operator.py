@@ -194,6 +194,8 @@ class Output(_Declared):
     def __init__(self, columns: str | pa.Schema) -> None:
         super().__init__()
         self.schema = schema_of(columns)
+        self._names = frozenset(self.schema.names)
+        self._nested = any(pa.types.is_nested(kind) for kind in self.schema.types)
         self.rows: list[Mapping[str, Any]] = []
         self.tables: list[pa.Table] = []
 
@@ -206,8 +208,8 @@ class Output(_Declared):
         self._check_running()
         whole = row is not None
         row = {**row, **columns} if row is not None else columns
-        unknown = row.keys() - set(self.schema.names)
-        if unknown:
+        if not row.keys() <= self._names:
+            unknown = row.keys() - self._names
             raise OperatorError(
                 f'the output "{self.name}" has no column {sorted(unknown)[0]!r}',
                 f"Columns: {', '.join(self.schema.names)}",
@@ -218,7 +220,7 @@ class Output(_Declared):
         if self._repeats:
             return
         # A list or a dict may be changed by the caller before the rows are taken.
-        self.rows.append({name: copy.deepcopy(v) if isinstance(v, list | dict) else v for name, v in row.items()})
+        self.rows.append(copy.deepcopy(row) if self._nested else row)
 
     def collect_batch(self, rows: pa.Table) -> None:
         """Emit many rows; the columns may be in any order.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,7 +21,7 @@ from asterism.columns.time import TimeColumn
 from asterism.errors import ExpressionError, PatternProcessorError
 from asterism.expressions.aggregates import check_measure, parse_measure
 from asterism.expressions.evaluation import TRIAL, Vectorized, tried_before
-from asterism.expressions.names import Scope
+from asterism.expressions.names import Scope, columns_of
 from asterism.expressions.parsing import parse
 from asterism.expressions.ranges import Ranges
 from asterism.matching.binding import BoundPattern, python_mask
@@ -32,6 +33,7 @@ from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.clause import RowsPerMatch
 from asterism.row_patterns.reading import read
 from asterism.rules.clauses import ClauseOfRule
+from asterism.rules.lookup_tables import LookupColumn, LookupVersion, table_of, with_lookups
 from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor
 from asterism.rules.registered_conditions import RegisteredCall, RegisteredCondition, names_in, with_registered
 from asterism.rules.sets import rarely_collected
@@ -87,6 +89,8 @@ class BoundProcessor:
         have the same number
     :param ranges: for each of them its ranges, if it consists of ranges of columns
     :param needs_all: whether the processor must see events that satisfy none of its conditions
+    :param lookups: for each condition the lookups that it reads, sorted by name
+    :param kept_lookups: the lookups that are read after the exchange: by other conditions, measures and clauses
     """
 
     processor: PatternProcessor
@@ -96,6 +100,8 @@ class BoundProcessor:
     conditions: tuple[int, ...]
     ranges: tuple[Ranges | None, ...]
     needs_all: bool
+    lookups: tuple[tuple[str, ...], ...]
+    kept_lookups: frozenset[str]
 
     @property
     def name(self) -> str:
@@ -144,6 +150,7 @@ class ProcessorCompiler:
     :param conditions: the conditions that processors may name
     :param max_partial_matches: the maximum number of partial matches of a processor per key, for which a processor may set a
         lower value; None: unlimited
+    :param lookups: the lookups that processors may read, each a struct column after those of the events
     :param ids_by_events: whether the match ids depend only on the key and the events of a match, so that those of different
         processors can be compared; the events of clauses are the first and the last row
     """
@@ -158,16 +165,23 @@ class ProcessorCompiler:
         max_partial_matches: int | None = None,
         conditions: Mapping[str, RegisteredCondition] | None = None,
         *,
+        lookups: Sequence[LookupColumn] = (),
         ids_by_events: bool = False,
     ) -> None:
-        self.schema, self.keys, self.time = schema, list(keys), time
+        self.events, self.keys, self.time = schema, list(keys), time
+        self.lookups = {one.name: one for one in lookups}
+        self.schema = with_lookups(schema, lookups)
+        """The columns of the events, and the lookups."""
         self.semantics, self.functions = semantics, dict(functions)
         self.conditions = dict(conditions or {})
         self.max_partial_matches = max_partial_matches
         self.ids_by_events = ids_by_events
         self._selectors: dict[tuple[str, ...], tuple[Vectorized, list[int]]] = {}
+        self._on: dict[str, tuple[Vectorized, list[int]]] = {}
         columns = schema.to_string(show_schema_metadata=True)
         self.definition = repr((semantics, self.keys, time, columns, max_partial_matches, ids_by_events))
+        if self.lookups:
+            self.definition += repr(lookups)
         if self.conditions:
             self.definition += repr(sorted((name, id(one.function), one) for name, one in self.conditions.items()))
 
@@ -211,7 +225,7 @@ class ProcessorCompiler:
         outputs = {
             kind.value: MatchOutput(
                 OutputSpec(kind, measures=measures),
-                self.schema,
+                self.events if measures is None else self.schema,
                 (),
                 self.time,
                 stages,
@@ -240,6 +254,13 @@ class ProcessorCompiler:
         ranges = tuple(
             pattern.vectorized.ranges[source] if isinstance(source, int) else None for source in pattern.bit_sources
         )
+        vectorized = pattern.vectorized
+        lookups = tuple(
+            self._lookups_in([vectorized.texts[source]]) if isinstance(source, int) else ()
+            for source in pattern.bit_sources
+        )
+        kept = {name for output in outputs.values() if output.measures for name in output.kept_columns}
+        kept |= {*self._lookups_in(vectorized.texts[slot] for slot in pattern.programs.slots)}
         return BoundPatternProcessor(
             processor,
             self.schema,
@@ -248,9 +269,18 @@ class ProcessorCompiler:
             conditions,
             ranges,
             not pattern.relevant_only,
+            lookups,
+            frozenset(kept & self.lookups.keys()),
             pattern,
             outputs,
         )
+
+    def _lookups_in(self, texts: Iterable[str]) -> tuple[str, ...]:
+        """The sorted names of the lookups that translated expressions read."""
+        if not self.lookups:
+            return ()
+        names = {self.schema.names[number] for text in texts for number in columns_of(text)}
+        return tuple(sorted(names & self.lookups.keys()))
 
     def knows(self, processor: PatternProcessor) -> bool:
         """Whether all functions and conditions that a processor names are known."""
@@ -282,8 +312,19 @@ class ProcessorCompiler:
         clause = ClauseOfRule(written, self.schema, self.time, self._limit(processor), *self._id_names(processor))
         starts = () if clause.starts is None else (clause.starts,)
         conditions = tuple(number_of("starts", repr(one)) for one in starts)
+        words = {word.lower() for word in re.findall(r"\w+", processor.sql)}
+        kept = frozenset(name for name in self.lookups if name.lower() in words)
         return BoundClauseProcessor(
-            processor, self.schema, selector, number_of(*selector), conditions, starts, True, clause
+            processor,
+            self.schema,
+            selector,
+            number_of(*selector),
+            conditions,
+            starts,
+            True,
+            ((),) * len(starts),
+            kept,
+            clause,
         )
 
     def try_out(self, processor: PatternProcessor) -> BoundProcessor:
@@ -301,7 +342,7 @@ class ProcessorCompiler:
                     expressions += output.measures.expressions
             for source in bound.pattern.bit_sources:
                 if not isinstance(source, int):
-                    python_mask(source, self.schema.empty_table())
+                    python_mask(source, self.events.empty_table())
         elif isinstance(bound, BoundClauseProcessor):
             expressions += bound.clause.expressions
         left = TRIAL
@@ -312,10 +353,28 @@ class ProcessorCompiler:
     def key_expressions(self, selector: tuple[str, ...]) -> tuple[Vectorized, list[int]]:
         """Return the distinct expressions of a selector, and for each of its expressions the index among them."""
         if selector not in self._selectors:
-            expressions, scope = Vectorized(self.schema), Scope(self.schema)
+            expressions, scope = Vectorized(self.events), Scope(self.events)
             numbers = [expressions.add(scope.resolve(parse(text), text), text) for text in selector]
             self._selectors[selector] = expressions, numbers
         return self._selectors[selector]
+
+    def looked_up(
+        self, events: pa.Table, versions: Iterable[LookupVersion], read: Callable[[LookupVersion], bytes]
+    ) -> dict[str, pa.Array]:
+        """The columns of lookups for events.
+
+        :param versions: of the tables; a lookup without one is left out
+        :param read: see :func:`~asterism.rules.lookup_tables.table_of`
+        """
+        found: dict[str, pa.Array] = {}
+        for version in versions:
+            lookup = self.lookups.get(version.name)
+            if lookup is not None:
+                if lookup.name not in self._on:
+                    self._on[lookup.name] = lookup.key_expressions(self.events)
+                keys = lookup.keys_of(events, self._on[lookup.name])
+                found[lookup.name] = table_of(lookup, version, read).of_keys(keys)
+        return found
 
 
 _BOUND: dict[tuple[str, int], BoundProcessor] = {}

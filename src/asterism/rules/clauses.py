@@ -259,8 +259,9 @@ class ClauseOfRule:
         """With ALL ROWS PER MATCH the event of each row with its variable, otherwise NULL."""
         if self.one_row:
             return pa.nulls(found.num_rows, type_)
-        columns = [one_chunk(found.column(name)) for name in self.schema.names]
-        events = pa.StructArray.from_arrays(columns, fields=list(self.schema))
+        fields = list(type_.value_type.field("event").type)  # without lookups
+        columns = [one_chunk(found.column(field.name)) for field in fields]
+        events = pa.StructArray.from_arrays(columns, fields=fields)
         pairs = pa.StructArray.from_arrays([one_chunk(found.column(self._label)), events], names=["stage", "event"])
         offsets = pa.array(np.arange(found.num_rows + 1, dtype=np.int32))
         return pa.ListArray.from_arrays(offsets, pairs).cast(type_)

@@ -38,7 +38,7 @@ from asterism.rules.discovery_status import (
     now_text,
 )
 from asterism.rules.durable_files import NotWrittenError
-from asterism.rules.history import ADMITTED, MAX_TEXT, HistoryEntry, changes
+from asterism.rules.history import ADMITTED, LOOKED_UP, MAX_TEXT, HistoryEntry, changes
 from asterism.rules.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
@@ -49,12 +49,16 @@ from asterism.rules.interfaces import (
     slots_of,
 )
 from asterism.rules.kill_list import WITHOUT, KillList, is_named, names_of
+from asterism.rules.lookups import DefinedLookup, LookupWatch
 from asterism.rules.processor import PatternProcessor, Slot, found_at
 from asterism.rules.set_store import FolderStore
 from asterism.rules.sets import Entry, ProcessorSet, stored, updated, without
+from asterism.text.printable import one_line
 
 MAX_REASON = 2000
 """Maximum number of characters of a reported error."""
+LOOKUP_TICK = 0.5
+"""Seconds between two checks whether the table of a lookup is due."""
 KILL_LIST_INTERVAL = 2.0
 """Seconds between two reads of the kill list, and between two attempts to write what could not be written."""
 RESTART, MAX_RESTART = 1.0, 60.0
@@ -72,9 +76,16 @@ class Coordinator(PatternProcessorManager):
     """The manager of FLIP-200. Its set contains what was discovered last, without what was refused.
 
     :param without: names of processors (``id`` or ``id@version``) that this run leaves out and does not check
+    :param lookups: those of the *compiler*, with the sources of their tables
     """
 
-    def __init__(self, compiler: ProcessorCompiler, store: FolderStore, without: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        compiler: ProcessorCompiler,
+        store: FolderStore,
+        without: Iterable[str] = (),
+        lookups: Sequence[DefinedLookup] = (),
+    ) -> None:
         self.compiler, self.store = compiler, store
         self._without = dict.fromkeys(without, WITHOUT)
         self._lock = threading.RLock()
@@ -92,6 +103,9 @@ class Coordinator(PatternProcessorManager):
         """When the current poll began, by the monotonic clock; None also after it was reported as too long."""
         retained = store.retained()
         self._set = retained[-1] if retained else ProcessorSet(0, ())
+        self._lookups = LookupWatch(lookups, self._set.lookups)
+        self._looked_up_in = 0
+        """The number of the last set of this run with a new version of a lookup."""
         self._used, self._knows_used = store.used_versions()
         self._killed = store.killed()
         self._published_with: KillList | None = None
@@ -127,6 +141,7 @@ class Coordinator(PatternProcessorManager):
             killed=self._reasons(),
             since=now_text(),
             heartbeat=HEARTBEAT,
+            lookups=self._lookups.states(),
         )
         self._tell_states()
         # The first poll may never return, or end this process, so the status of an earlier run must be replaced before it.
@@ -166,6 +181,8 @@ class Coordinator(PatternProcessorManager):
         )
         self._watcher.start()
         threading.Thread(target=self._tend, name="status of pattern processors", daemon=True).start()
+        if self._lookups:
+            threading.Thread(target=self._watch_lookups, args=[polled], name="lookups", daemon=True).start()
         # The poll may never return. Processing its result may take as long as necessary.
         error = taken.exception() if polled.wait(MAX_POLL_SECONDS) else _too_long()
         if error is not None:
@@ -186,6 +203,7 @@ class Coordinator(PatternProcessorManager):
         """Poll for the first time, and then watch. *polled* is set when the first poll has returned."""
         try:
             try:
+                self.read_lookups()
                 found = self._first_poll()
             finally:
                 polled.set()
@@ -252,6 +270,40 @@ class Coordinator(PatternProcessorManager):
                 self._write_history()
                 if self._problems or time.monotonic() - self._written >= HEARTBEAT:
                     self._write_status()
+
+    # ------------------------------------------------------------------ lookups
+
+    def read_lookups(self) -> None:
+        """Read the tables for the first time.
+
+        :raises PatternProcessorError: one cannot be read, and no earlier run has read it
+        """
+        self.poll_lookups()
+        self._lookups.check_all_are_known()
+
+    def poll_lookups(self) -> None:
+        """Read the tables that are due. Rows that cannot be used are refused, and the version in force stays."""
+        for name, error in self._lookups.poll():
+            if error is not None:
+                self._tell(logging.WARNING, printable(f"refused: lookup {name}: {one_line(error, MAX_REASON)}"))
+        with self._lock:
+            self.status.lookups = self._lookups.states()
+
+    def _watch_lookups(self, begun: threading.Event) -> None:
+        begun.wait()
+        while not self._closed.wait(LOOKUP_TICK):
+            with self._tried("read the tables of lookups", Exception):
+                self.poll_lookups()
+                self.publish_lookups()
+
+    def publish_lookups(self) -> None:
+        """Publish a set with the tables that were read, unless the last such set has not been used yet: so only few versions of a
+        table can be in use in a micro-batch.
+        """
+        with self._lock:
+            if self._lookups.has_news and self._set.version and self._looked_up_in <= self._planned:
+                self._publish(self._set.processors, None, self._killed)
+                self._write_status()
 
     def close(self) -> None:
         self._closed.set()
@@ -364,9 +416,12 @@ class Coordinator(PatternProcessorManager):
             self._record_refused(refused)
         out = self._named_by(killed, after)
         changed = [p.slot for p in after] != list(before) or not all(_are_equal(before[p.slot], p) for p in after)
-        if not self._set.version or changed or out != self._set.killed:
+        news = self._lookups.has_news and self._looked_up_in <= self._planned
+        if not self._set.version or changed or out != self._set.killed or news:
             self._check_owner()
-            new = ProcessorSet(self._set.version + 1, tuple(map(stored, after)), out)
+            number = self._set.version + 1
+            lookups = self._lookups.store_versions(number, self.store) if news else self._set.lookups
+            new = ProcessorSet(number, tuple(map(stored, after)), out, lookups)
             used = self._used.with_(after)
             if used is not self._used or not self._knows_used:
                 self.store.write_used_versions(used)
@@ -379,6 +434,15 @@ class Coordinator(PatternProcessorManager):
                 for name in sorted({*out} ^ {*self._set.killed})
             ]
             self._set, self._used = new, used
+            if news:
+                self._looked_up_in = number
+                self._lookups.published(lookups)
+                self.status.lookups = self._lookups.states()
+                entries += [
+                    HistoryEntry(now_text(), number, LOOKED_UP, one.name, reason=f"{one.rows:,} rows")
+                    for one in lookups
+                    if one.version == number
+                ]
             self._record([*entries, *changes(new.version, before, {p.slot: p for p in after})])
         if refused is not None:
             self._refused = list(refused)

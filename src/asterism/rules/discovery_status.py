@@ -110,6 +110,33 @@ class RuleState:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class LookupState:
+    """The table of a lookup.
+
+    :param version: the number of the set that its rows came with
+    :param rows: their number
+    :param read_at: when the table was last found to be usable, or unchanged
+    :param error: why it cannot be used now; the version stays in force
+    """
+
+    version: int = 0
+    rows: int = 0
+    read_at: str = ""
+    error: str | None = None
+
+    @classmethod
+    def from_dict(cls, found: Any) -> LookupState:
+        """:raises ValueError: the value was not written as a dict of this class"""
+        if not isinstance(found, dict):
+            raise ValueError("a lookup is not an object")
+        state = cls(**{each.name: found[each.name] for each in fields(cls) if each.name in found})
+        numbers = type(state.version) is int and type(state.rows) is int
+        if not numbers or not isinstance(state.read_at, str) or not isinstance(state.error, str | None):
+            raise ValueError(f"a lookup has an invalid value: {found!r:.100}")
+        return state
+
+
 _REQUIRED = {"id", "version", "state"}
 _KINDS: dict[str, type | tuple[type, ...]] = {
     **{each.name: type(each.default) for each in fields(RuleState)},
@@ -140,6 +167,7 @@ class Status:
     :param rules: the versions of processors that the query uses, will use or has refused, in the order of the set
     :param missed: the number of micro-batches that their counts do not include
     :param shadows: maps ids to the versions of their shadows, which are not among *processors*
+    :param lookups: the tables of lookups, by name
     """
 
     state: str = INITIALIZING
@@ -156,6 +184,7 @@ class Status:
     rules: list[RuleState] = field(default_factory=list)
     missed: int = 0
     shadows: dict[str, int] = field(default_factory=dict)
+    lookups: dict[str, LookupState] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         found = asdict(replace(self, rules=[]))
@@ -180,6 +209,7 @@ class Status:
                 raise ValueError(f"{each.name} has the invalid value {given!r:.60}")
             setattr(status, each.name, given)
         status.rules = list(map(RuleState.from_dict, status.rules))
+        status.lookups = {str(name): LookupState.from_dict(one) for name, one in status.lookups.items()}
         if status.alive and datetime.fromisoformat(status.alive).tzinfo is None:
             raise ValueError(f"alive is {status.alive!r:.60}, without a zone")
         return status

@@ -22,6 +22,8 @@ CHANGED = "changed"
 """The labels or *expires* of a version."""
 ADMITTED = "admitted"
 """Removed from the kill list."""
+LOOKED_UP = "lookup"
+"""New rows of a lookup."""
 MAX_FILE = 256_000
 """The size in bytes at which another file is begun, because a file is rewritten for each change."""
 MAX_FILES = 200
@@ -37,8 +39,8 @@ class HistoryEntry:
 
     :param time: when the query did it (ISO 8601, UTC)
     :param set: the number of the newest set of the query at that time
-    :param what: added, replaced, promoted, removed, changed, refused, killed, admitted or expired
-    :param id: the id of the processor; of a kill list, the name: ``id`` or ``id@version``
+    :param what: added, replaced, promoted, removed, changed, refused, killed, admitted or expired; lookup: a lookup has new rows
+    :param id: the id of the processor; of a kill list, the name: ``id`` or ``id@version``; or the name of the lookup
     :param version: its version afterwards, or the refused one
     :param before: its version before
     :param by: who made the change, if the source tells
@@ -80,6 +82,8 @@ class HistoryEntry:
             return f"{self.id} killed: {self.reason}"
         if self.what == ADMITTED:
             return f"{self.id} no longer killed"
+        if self.what == LOOKED_UP:
+            return f"lookup {self.id}: {self.reason}"
         version = "" if self.version is None else f" version {self.version}"
         return f"{subject}{version} has {self.what}" if self.what == EXPIRED else f"{subject}{version} {self.what}"
 

@@ -50,6 +50,7 @@ from asterism.rules.clause_events import ClauseEvents
 from asterism.rules.clauses import ClauseOutcome
 from asterism.rules.function_rows import FunctionRows
 from asterism.rules.kill_list import is_named
+from asterism.rules.lookup_tables import LookupColumn, LookupVersion, keep_versions
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.registered_conditions import RegisteredCondition
 from asterism.rules.replication import (
@@ -64,7 +65,18 @@ from asterism.rules.replication import (
     flattened,
 )
 from asterism.rules.rule_counts import metric
-from asterism.rules.sets import MAX_SETS, Entry, ProcessorSet, ProcessorSource, has_expired, passed, updated, without
+from asterism.rules.sets import (
+    MAX_SETS,
+    Entry,
+    ProcessorSet,
+    ProcessorSource,
+    has_expired,
+    lookups_from_json,
+    lookups_to_json,
+    passed,
+    updated,
+    without,
+)
 from asterism.rules.shares import ENTRY, KEYS, RuleFailure, Shares, Span
 from asterism.rules.suppression import Attempt, Suppressions
 
@@ -117,7 +129,7 @@ class DynamicCepOperator(KeyGroupOperator):
     :param max_partial_matches: the maximum number of partial matches of a processor per key after each of its events, None:
         unlimited; it also limits the cost of a single event, see docs/limits.md
     :param disable_on_limit: a processor that exceeds a limit is disabled in the same way
-    :param ids_by_events: see :class:`~asterism.rules.binding.ProcessorCompiler`
+    :param lookups, ids_by_events: see :class:`~asterism.rules.binding.ProcessorCompiler`
     :param left_out: names of processors (``id`` or ``id@version``) that are disabled in every key group and for which nothing
         is compiled or evaluated; each with the number of the last set to which this applies
     """
@@ -137,6 +149,7 @@ class DynamicCepOperator(KeyGroupOperator):
         wants_shadow: bool = True,
         max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
         disable_on_limit: bool = True,
+        lookups: Sequence[LookupColumn] = (),
         ids_by_events: bool = False,
         left_out: Mapping[str, int] | None = None,
     ) -> None:
@@ -157,11 +170,12 @@ class DynamicCepOperator(KeyGroupOperator):
             functions or {},
             max_partial_matches,
             conditions,
+            lookups=lookups,
             ids_by_events=ids_by_events,
         )
         self.pages = 1
         self.metrics = (MATCHES, TIMED_OUT, SHADOW, ERRORS, SUPPRESSED, LATE_ELEMENTS, f"{rule_counts.FAMILY}/*")
-        prepared = copies_schema(schema)
+        prepared = copies_schema(self.compiler.schema)
         self.inputs = {
             PROCESSORS: InputSpec(pa.schema([]), _SETS, broadcast=True, timed=False),
             EVENTS: InputSpec(schema, prepared, timed=time is not None),
@@ -191,8 +205,8 @@ class DynamicCepOperator(KeyGroupOperator):
         }
         definition = repr((semantics, list(keys), Described(self.time), str(prepared)))
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
-        # For the current key group, during a call: the number of the newest set and the entries, now and before the call.
-        self._version, self._entries = self._before = entries_of_page(None)
+        # For the current key group, during a call: the newest set and the entries, now and before the call.
+        self._version, self._entries, self._lookups = self._before = entries_of_page(None)
         self._expired = NO_TIME
         """The last time at which a processor was found to have expired, during a call."""
         self._reached = NO_TIME
@@ -203,7 +217,7 @@ class DynamicCepOperator(KeyGroupOperator):
         return StateDefinition(
             OperatorKind.RULES,
             pa.schema([(KEY, pa.string())]),
-            {EVENTS: self.schema},
+            {EVENTS: self.compiler.schema},
             {name: spec.prepared for name, spec in self.inputs.items()},
             {
                 "keys": self.compiler.keys,
@@ -220,8 +234,9 @@ class DynamicCepOperator(KeyGroupOperator):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        version, entries = before = entries_of_page(None)
-        return self.__dict__ | {"_version": version, "_entries": entries, "_before": before}
+        version, entries, lookups = before = entries_of_page(None)
+        own = {"_version": version, "_entries": entries, "_lookups": lookups, "_before": before}
+        return self.__dict__ | own
 
     # ------------------------------------------------------------------ before the exchange
 
@@ -241,7 +256,8 @@ class DynamicCepOperator(KeyGroupOperator):
         processors: dict[int, PatternProcessor] = {}
         # Events from the time on at which a processor expires do not matter to it.
         first = NO_TIME if self.processing_time or times.null_count else pc.min(times).as_py()
-        for found in self.source.retained():
+        retained = self.source.retained()
+        for found in retained:
             killed = {*found.killed, *self._left_out(found.version)}
             processors |= {
                 id(p): p
@@ -249,7 +265,10 @@ class DynamicCepOperator(KeyGroupOperator):
                 if not is_named(p, killed) and (first is None or p.effective_until is None or p.effective_until > first)
             }
         bound = self.compiler.bind_all(processors.values())
-        return copies_of(full, times, bound, self.compiler)
+        versions = [{one.name: one for one in found.lookups} for found in retained]
+        for lookup in self.compiler.lookups.values():
+            keep_versions(lookup, {known[lookup.name].digest for known in versions if lookup.name in known})
+        return copies_of(full, times, bound, self.compiler, versions, self.source.read_lookup)
 
     def _left_out(self, version: int) -> set[str]:
         """The names of processors that are left out while the set *version* is the newest."""
@@ -259,7 +278,7 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
         stored = store.read_page(SETS_PAGE)
-        self._before = self._version, self._entries = entries_of_page(stored)
+        self._before = self._version, self._entries, self._lookups = entries_of_page(stored)
         self._expired = NO_TIME
         results = super().slices(store, arrivals, now)
         result = next(results)
@@ -278,8 +297,8 @@ class DynamicCepOperator(KeyGroupOperator):
             # A later run begins without this state.
             ended = [entry.name for entry in self._entries if entry.disabled and not entry.killed]
             result = _with_metrics(result, dict.fromkeys((metric(rule_counts.ENABLED, name) for name in ended), 1))
-        elif (self._version, self._entries) != self._before:
-            store.write_page(SETS_PAGE, _entries_to(self._version, tuple(self._entries)))
+        elif (self._version, self._entries, self._lookups) != self._before:
+            store.write_page(SETS_PAGE, _entries_to(self._version, tuple(self._entries), self._lookups))
         scheduled = any(one.begins is not None or one.processor.expires is not None for one in self._entries)
         if scheduled and BEFORE_TIME < self._reached < END_OF_TIME:
             result = _with_metrics(result, {rule_counts.WATERMARK: self._reached})
@@ -305,24 +324,51 @@ class DynamicCepOperator(KeyGroupOperator):
         newest = max(sets, key=lambda found: found.version, default=None)
         self._pass(time)
         if newest is not None and newest.version > self._version:
-            self._version = newest.version
+            self._version, self._lookups = newest.version, newest.lookups
             if any(p.effective_until is not None and p.effective_until <= time for p in newest.processors):
                 self._expired = time
             self._entries = without(updated(self._entries, newest, time), newest.killed)
         self._entries = without(self._entries, self._left_out(self._version))
         copy_filter = CopyFilter.of(
-            self.compiler.bind_all(entry.processor for entry in self._entries if not entry.killed)
+            self.compiler.bind_all(entry.processor for entry in self._entries if not entry.killed),
+            {one.name: one for one in self._lookups},
         )
         known = NO_TIME if self.processing_time else time
         return [
-            replace(arrival, events=None if copies is None else copy_filter.of_arrivals(copies, self._version, known))
+            replace(
+                arrival,
+                events=None
+                if copies is None
+                else self._with_lookups(copy_filter.of_arrivals(copies, self._version, known), copy_filter),
+            )
             for arrival, copies in ((arrival, arrival.events) for arrival in arrivals if arrival.input == EVENTS)
         ]
+
+    def _with_lookups(self, copies: pa.Table, copy_filter: CopyFilter) -> pa.Table:
+        """The copies with the lookups that are read after the exchange, also in messages about events that failed."""
+        if not self._lookups or not copies.num_rows:
+            return copies
+        failed = pc.list_value_length(copies.column(FAILED)).to_numpy() > 0
+        selectors = copies.column(SELECTOR).to_numpy()
+        for version in self._lookups:
+            needed = failed | np.isin(selectors, copy_filter.kept_lookups.get(version.name, ()))
+            if version.name not in self.compiler.lookups or not needed.any():
+                continue
+            rows = np.flatnonzero(needed)
+            own = copies.take(pa.array(rows))
+            events = pa.table([own.column(f"e:{name}") for name in self.schema.names], schema=self.schema)
+            column = self.compiler.looked_up(events, [version], self.source.read_lookup)[version.name]
+            place = np.full(copies.num_rows, -1, np.int64)
+            place[rows] = np.arange(len(rows))
+            number = copies.column_names.index(f"e:{version.name}")
+            column = column.take(pa.array(place, mask=~needed))
+            copies = copies.set_column(number, copies.schema.field(number), column)
+        return copies
 
     def must_advance(self, group: Group) -> bool:
         self._reached = group.processing_time if self.processing_time else group.watermark
         # The state of removed processors must be deleted.
-        return (self._version, self._entries) != self._before
+        return (self._version, self._entries, self._lookups) != self._before
 
     def late(self, group: Group, name: str, events: pa.Table) -> None:
         group.metrics[LATE_ELEMENTS] += events.num_rows
@@ -618,8 +664,9 @@ class DynamicCepOperator(KeyGroupOperator):
             if mine.any():
                 rows, numbers = failed_rows[mine], failed[mine]
                 first = int(np.argmin(times[rows]))
-                event = copies.slice(int(rows[first]), 1).select(["e:" + name for name in self.schema.names])
-                event = pa.table(event.columns, schema=self.schema)
+                schema = self.compiler.schema
+                event = copies.slice(int(rows[first]), 1).select(["e:" + name for name in schema.names])
+                event = pa.table(event.columns, schema=schema)
                 error = failure_of(one, int(numbers[first]), event, self.compiler)
                 found.append(RuleFailure(entry, int(times[rows[first]]), error))
         return found
@@ -963,22 +1010,25 @@ def _set_from(value: bytes) -> ProcessorSet:
 
 
 @lru_cache(maxsize=256)
-def _decoded(value: bytes) -> tuple[int, tuple[Entry, ...]]:
+def _decoded(value: bytes) -> tuple[int, tuple[Entry, ...], tuple[LookupVersion, ...]]:
     found = json.loads(zlib.decompress(value))
-    return found["version"], tuple(Entry.from_dict(entry) for entry in found["entries"])
+    entries = tuple(Entry.from_dict(entry) for entry in found["entries"])
+    return found["version"], entries, lookups_from_json(found.get("lookups", {}))
 
 
-def entries_of_page(value: bytes | None) -> tuple[int, list[Entry]]:
-    """The number of the newest set, and the entries, in the page SETS_PAGE."""
+def entries_of_page(value: bytes | None) -> tuple[int, list[Entry], tuple[LookupVersion, ...]]:
+    """The number of the newest set, the entries, and the lookups of that set."""
     if value is None:
-        return 0, []
-    version, entries = _decoded(value)
-    return version, list(entries)
+        return 0, [], ()
+    version, entries, lookups = _decoded(value)
+    return version, list(entries), lookups
 
 
 @lru_cache(maxsize=8)
-def _entries_to(version: int, entries: tuple[Entry, ...]) -> bytes:
-    found = {"version": version, "entries": [entry.to_dict() for entry in entries]}
+def _entries_to(version: int, entries: tuple[Entry, ...], lookups: tuple[LookupVersion, ...]) -> bytes:
+    found: dict[str, Any] = {"version": version, "entries": [entry.to_dict() for entry in entries]}
+    if lookups:
+        found["lookups"] = lookups_to_json(lookups)
     return zlib.compress(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
 
 

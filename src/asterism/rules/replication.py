@@ -3,12 +3,16 @@ to it.
 
 A copy belongs to a *selector*, the list of key expressions, and contains the numbers of the conditions that it satisfies. So
 each distinct condition is evaluated once, for many events at a time, no matter how many processors and key groups there are.
+
+A condition that reads a lookup is evaluated with each version of the table that may be in force, and has a number for each of
+them. After the exchange, the version is known: the other numbers are dropped, and this one becomes the number of the condition.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -25,8 +29,9 @@ from asterism.errors import InvalidEventError
 from asterism.expressions.evaluation import Vectorized
 from asterism.matching.binding import python_mask
 from asterism.patterns.conditions import PythonCondition
-from asterism.rules.binding import NO_KEY, BoundPatternProcessor, BoundProcessor, ProcessorCompiler
+from asterism.rules.binding import NO_KEY, BoundPatternProcessor, BoundProcessor, ProcessorCompiler, number_of
 from asterism.rules.condition_index import ConditionIndex
+from asterism.rules.lookup_tables import LookupVersion, nulls_of
 from asterism.rules.sets import keep
 from asterism.text.printable import event_text
 
@@ -41,6 +46,8 @@ MAX_FAILURES = 16
 of memory). The remaining ones also count as failed.
 """
 _NUMBERS = pa.list_(pa.int64())
+LookupVersions = Mapping[str, LookupVersion]
+"""The versions of lookups, by name; one that is missing has no rows."""
 
 
 def copies_schema(events: pa.Schema) -> pa.Schema:
@@ -61,22 +68,28 @@ def copies_of(
     times: pa.Array | pa.ChunkedArray,
     processors: Sequence[BoundProcessor],
     compiler: ProcessorCompiler,
+    versions: Sequence[LookupVersions] = ({},),
+    read: Callable[[LookupVersion], bytes] | None = None,
 ) -> pa.Table:
-    """The copies of *events*, with KEY_HASH."""
-    schema = copies_schema(events.schema)
+    """The copies of *events*, with KEY_HASH. Their columns of lookups are NULL.
+
+    :param versions: of the lookups, in each set that may be in force
+    :param read: see :func:`~asterism.rules.lookup_tables.table_of`
+    """
+    schema = copies_schema(compiler.schema)
     timeless = times.to_numpy() == NO_TIME
     parts = [schema.empty_table().append_column(KEY_HASH, pa.array([], pa.int64()))]
     if timeless.any():
-        parts.append(_timeless(events.filter(pa.array(timeless)), schema))
+        parts.append(_timeless(events.filter(pa.array(timeless)), schema, compiler))
         timed = pa.array(~timeless)
         events, times = events.filter(timed), times.filter(timed)
-    met, failed = _evaluated(events, processors)
+    met, failed, written = _evaluated(events, processors, compiler, versions, read)
     all_met, all_failed = _listed(met, events.num_rows), _listed(failed, events.num_rows)
     seen = np.zeros(events.num_rows, np.bool_)
     for selector in sorted({one.selector for one in processors}):
         mine = [one for one in processors if one.selector == selector]
         conditions = RuleConditions.of(mine)
-        numbers = conditions.evaluated.tolist()
+        numbers = [each for number in conditions.evaluated.tolist() for each in written.get(number, (number,))]
         own_met = _listed({n: met[n] for n in numbers}, events.num_rows)
         failures = {n: failed[n] for n in numbers if n in failed}
         if conditions.needs_all:
@@ -106,19 +119,21 @@ def copies_of(
             _taken(own_met, all_met, rows, first),
             _taken(own_failed, every_failed, rows, first),
             *kept.columns,
+            *(nulls_of(lookup, kept.num_rows) for lookup in compiler.lookups.values()),
         ]
         hashes = (hash_strings(keys) ^ np.uint64(number & (2**64 - 1))).view(np.int64)
         parts.append(pa.table(columns, schema=schema).append_column(KEY_HASH, pa.array(hashes)))
     return pa.concat_tables(parts)
 
 
-def _timeless(events: pa.Table, schema: pa.Schema) -> pa.Table:
+def _timeless(events: pa.Table, schema: pa.Schema, compiler: ProcessorCompiler) -> pa.Table:
     """Events without a time are treated as late, with one copy each, no matter which processors require them."""
     rows = events.num_rows
     none = _lists(np.zeros(rows + 1, np.int64), np.empty(0, np.int64))
     zeros = pa.array(np.zeros(rows, np.int64))
     times, first = pa.array(np.full(rows, NO_TIME)), pa.array(np.ones(rows, np.bool_))
-    columns = [zeros, pa.array([NO_KEY] * rows), times, zeros, first, none, none, *events.columns]
+    lookups = (nulls_of(lookup, rows) for lookup in compiler.lookups.values())
+    columns = [zeros, pa.array([NO_KEY] * rows), times, zeros, first, none, none, *events.columns, *lookups]
     return pa.table(columns, schema=schema).append_column(KEY_HASH, zeros)
 
 
@@ -156,12 +171,26 @@ class CopyFilter:
     """Filters copies after the exchange by the requirements of processors.
 
     Before the exchange, the processors of a micro-batch are not known exactly: events are copied for more processors than
-    these, and for different ones when a micro-batch is repeated. The remaining copies depend only on the events and the
-    processors.
+    these, and for different ones when a micro-batch is repeated. The remaining copies depend only on the events, the
+    processors, and the versions of the lookups.
     """
 
-    def __init__(self, processors: Sequence[BoundProcessor]) -> None:
+    def __init__(self, processors: Sequence[BoundProcessor], versions: LookupVersions) -> None:
         self.processors = list(processors)
+        reading = {
+            _written(number, lookups, versions): number
+            for one in processors
+            for number, lookups in zip(one.conditions, one.lookups, strict=True)
+            if lookups
+        }
+        self._written = np.array(sorted(reading), np.int64)
+        self._number_of_written = np.array([reading[each] for each in self._written.tolist()], np.int64)
+        kept = {name for one in processors for name in one.kept_lookups}
+        self.kept_lookups = {
+            name: np.array(sorted({one.number for one in processors if name in one.kept_lookups}), np.int64)
+            for name in sorted(kept)
+        }
+        """For each lookup that is read after the exchange, the selectors of the processors that read it."""
         numbers = dict.fromkeys(one.number for one in processors)
         self._of = {
             number: RuleConditions.of([one for one in processors if one.number == number]) for number in numbers
@@ -170,16 +199,17 @@ class CopyFilter:
         self._if_late = RuleConditions.of([one for one in processors if not one.processor.shadow])
 
     @classmethod
-    def of(cls, processors: Sequence[BoundProcessor]) -> CopyFilter:
+    def of(cls, processors: Sequence[BoundProcessor], versions: LookupVersions) -> CopyFilter:
         """The requirements of these processors. The most recent ones are cached for the lifetime of the process."""
-        key = tuple(map(id, processors))
-        return _FILTERS.get(key) or keep(_FILTERS, MAX_FILTERS, key, cls(processors))
+        key: tuple[int | LookupVersion, ...] = (*map(id, processors), *versions.values())
+        return _FILTERS.get(key) or keep(_FILTERS, MAX_FILTERS, key, cls(processors, versions))
 
     def of_arrivals(self, copies: pa.Table, version: int, time: int) -> pa.Table:
         """The copies that a processor requires, with the set *version* as SINCE. Of late events, which are at or before
         *time*, one copy each remains if a processor that is not a shadow requires them. MET and FAILED contain what the
         processors of the selector use, and FIRST is whether the event is late.
         """
+        copies = self._with_numbers(copies)
         times, selectors = copies.column(TIME).to_numpy(), copies.column(SELECTOR).to_numpy()
         late = times <= time
         met_rows, met = flattened(copies.column(MET))
@@ -205,6 +235,18 @@ class CopyFilter:
         for name, column in columns.items():
             copies = copies.set_column(copies.column_names.index(name), copies.schema.field(name), column)
         return copies if wanted.all() else copies.filter(pa.array(wanted))
+
+    def _with_numbers(self, copies: pa.Table) -> pa.Table:
+        """The copies with the numbers of conditions that read lookups in place of those for the versions in force."""
+        if not len(self._written):
+            return copies
+        for name in (MET, FAILED):
+            rows, numbers = flattened(copies.column(name))
+            at = np.minimum(np.searchsorted(self._written, numbers), len(self._written) - 1)
+            numbers = np.where(self._written[at] == numbers, self._number_of_written[at], numbers)
+            number = copies.column_names.index(name)
+            copies = copies.set_column(number, copies.schema.field(name), _counted(rows, numbers, copies.num_rows))
+        return copies
 
 
 class RuleConditions:
@@ -274,34 +316,77 @@ def _counted(rows: Ints, numbers: Ints, count: int) -> pa.ListArray:
 # ---------------------------------------------------------------------------------------------------- conditions, keys
 
 
-def _evaluated(events: pa.Table, processors: Sequence[BoundProcessor]) -> tuple[dict[int, Mask], dict[int, Mask]]:
+def _evaluated(
+    events: pa.Table,
+    processors: Sequence[BoundProcessor],
+    compiler: ProcessorCompiler,
+    versions: Sequence[LookupVersions],
+    read: Callable[[LookupVersion], bytes] | None,
+) -> tuple[dict[int, Mask], dict[int, Mask], dict[int, list[int]]]:
     """For each condition that is not in an index, by its number, the events that satisfy it; for each condition that fails, the
-    events for which it does.
+    events for which it does; for each condition that reads lookups, its numbers with their *versions*.
     """
-    union = Vectorized(events.schema)
-    numbers: dict[int, int] = {}
-    met, failed = dict[int, Mask](), dict[int, Mask]()
+    unions: dict[tuple[LookupVersion, ...], _ConditionUnion] = {}
+    met, failed, written = dict[int, Mask](), dict[int, Mask](), dict[int, list[int]]()
     for one in processors:
         if not isinstance(one, BoundPatternProcessor):
             continue
-        for number, source, ranges in zip(one.conditions, one.pattern.bit_sources, one.ranges, strict=True):
+        sources = zip(one.conditions, one.pattern.bit_sources, one.ranges, one.lookups, strict=True)
+        for number, source, ranges, lookups in sources:
             if not isinstance(source, int):
                 if number not in met:
                     met[number], bad = _called(source, events)
                     if bad.any():
                         failed[number] = bad
-            elif ranges is None and number not in numbers:
-                numbers[number] = union.adopt(one.pattern.vectorized, source)
+            elif ranges is None and number not in written:
+                found = {_written(number, lookups, each): each for each in versions} if lookups else {number: {}}
+                written[number] = list(found)
+                for each, known in found.items():
+                    of = tuple(known[name] for name in lookups if name in known)
+                    union = unions.get(of)
+                    if union is None:
+                        union = unions[of] = _ConditionUnion(Vectorized(compiler.schema))
+                    union.numbers[each] = union.vectorized.adopt(one.pattern.vectorized, source)
+    for of, union in unions.items():
+        enriched = events
+        if compiler.lookups:
+            columns = compiler.looked_up(events, of, read) if read is not None else {}
+            for name, lookup in compiler.lookups.items():
+                column = columns.get(name)
+                enriched = enriched.append_column(
+                    lookup.field, nulls_of(lookup, events.num_rows) if column is None else column
+                )
+        _evaluate(union, enriched, met, failed)
+    return met, failed, written
+
+
+@dataclass(frozen=True, slots=True)
+class _ConditionUnion:
+    """Conditions that are evaluated together, with the places of their expressions by the numbers of the conditions."""
+
+    vectorized: Vectorized
+    numbers: dict[int, int] = field(default_factory=dict)
+
+
+def _evaluate(union: _ConditionUnion, events: pa.Table, met: dict[int, Mask], failed: dict[int, Mask]) -> None:
+    """Add the events that satisfy the conditions to *met*, and those for which they fail to *failed*."""
+    vectorized = union.vectorized
     try:
-        values = [mask_of(column) for column in union.evaluate(events)] if numbers else []
-        return met | {number: values[at] for number, at in numbers.items()}, failed
+        values = [mask_of(column) for column in vectorized.evaluate(events)]
+        met |= {number: values[at] for number, at in union.numbers.items()}
+        return
     except InvalidEventError:
         pass
-    for number, at in numbers.items():
-        met[number], bad = _tolerant(union.alone(at), _HOLDS, events)
+    for number, at in union.numbers.items():
+        met[number], bad = _tolerant(vectorized.alone(at), _HOLDS, events)
         if bad.any():
             failed[number] = bad
-    return met, failed
+
+
+def _written(number: int, lookups: Sequence[str], versions: LookupVersions) -> int:
+    """The number of a condition that reads *lookups*, with their versions."""
+    found = (versions.get(name) for name in lookups)
+    return number_of("lookups", str(number), *("" if one is None else f"{one.version} {one.digest}" for one in found))
 
 
 def _tolerant(expression: Vectorized, template: str, events: pa.Table) -> tuple[Mask, Mask]:
@@ -324,6 +409,10 @@ def _tolerant(expression: Vectorized, template: str, events: pa.Table) -> tuple[
 def _called(condition: PythonCondition, events: pa.Table) -> tuple[Mask, Mask]:
     """As :func:`_tolerant`, for a function."""
     return _in_parts(lambda part: (python_mask(condition, part), np.zeros(part.num_rows, np.bool_)), events)
+
+
+def _mask_of_call(condition: PythonCondition, names: Sequence[str], events: pa.Table) -> Mask:
+    return python_mask(condition, events.select(names))
 
 
 def _in_parts(evaluate: Callable[[pa.Table], tuple[Mask, Mask]], events: pa.Table) -> tuple[Mask, Mask]:
@@ -403,7 +492,8 @@ def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: Proc
         if isinstance(source, int):
             evaluate = one.pattern.vectorized.alone(source).evaluate
         else:
-            evaluate = partial(python_mask, source)
+            # Functions see the columns of the events alone.
+            evaluate = partial(_mask_of_call, source, compiler.events.names)
     shown = event_text(event.to_pylist()[0])
     try:
         evaluate(event)
@@ -417,4 +507,4 @@ def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: Proc
 
 MAX_FILTERS, MAX_CONDITIONS = 8, 64
 _CONDITIONS: dict[tuple[int, ...], RuleConditions] = {}
-_FILTERS: dict[tuple[int, ...], CopyFilter] = {}
+_FILTERS: dict[tuple[int | LookupVersion, ...], CopyFilter] = {}

@@ -23,6 +23,7 @@ from asterism.rules.durable_files import NotWrittenError, make_folder, replace_f
 from asterism.rules.file_systems import opened
 from asterism.rules.history import History, HistoryEntry
 from asterism.rules.kill_list import KillList, is_named
+from asterism.rules.lookup_tables import LookupVersion, digest_of_rows
 from asterism.rules.processor import PatternProcessor, Slot
 from asterism.rules.rule_counts import RuleCounts
 from asterism.rules.sets import ProcessorSet, digest_of
@@ -34,7 +35,7 @@ many of its own logs.
 """
 STORE = "pattern_processors"
 """The name of the store's folder in the checkpoint."""
-_HISTORY = "history"
+_HISTORY, _LOOKUPS = "history", "lookups"
 WAIT = timedelta(minutes=1)
 """How long to wait for a version by default."""
 _BETWEEN = 0.1
@@ -56,6 +57,7 @@ class FolderStore:
     * ``status.json``: the status of discovery
     * ``counts.json``: the counts of processors
     * ``history/<number>.jsonl``: what has changed
+    * ``lookups/<name>/<number>.parquet``: the rows of a lookup, from the set with this number on
 
     One coordinator writes these files, the last that has claimed the folder, which is named in ``owner``; but the tasks write
     ``replaced.json``, the program that started the query writes ``counts.json``, and people change ``killed.json``. Files are
@@ -206,6 +208,32 @@ class FolderStore:
             with suppress(OSError):
                 self._open().delete_file(f"{self._folder}/sets/{old}.json")
 
+    def put_lookup(self, version: LookupVersion, value: bytes) -> None:
+        """Store the rows of a version, before the set that has it. Versions that no stored set has are removed."""
+        folder = f"{_LOOKUPS}/{version.name}"
+        stored = self._numbered(folder, "parquet")
+        self._write(f"{folder}/{version.version}.parquet", value)
+        needed = {
+            max((one for one in stored if one <= number), default=0)
+            for number in [*self._numbers_of_sets(), *self.numbers()]
+        }
+        for old in stored:
+            if old not in needed and old != version.version:
+                with suppress(OSError):
+                    self._open().delete_file(f"{self._folder}/{folder}/{old}.parquet")
+
+    def read_lookup(self, version: LookupVersion) -> bytes:
+        """The rows of a version.
+
+        :raises StateError: they are missing, or others
+        """
+        name = f"{_LOOKUPS}/{version.name}/{version.version}.parquet"
+        value = self._read(name)
+        if value is None or digest_of_rows(value) != version.digest:
+            problem = "is missing" if value is None else "has other rows than those that were announced"
+            raise StateError(f"{self.location}/{name} {problem}", hint=_RESTORE)
+        return value
+
     def committed(self, number: int) -> None:
         """No micro-batch will announce this set or an earlier one any more, so earlier sets are removed, unless they have
         processors that are in force until the time of their successor.
@@ -346,6 +374,7 @@ class SingleSetStore(FolderStore):
     def __init__(self) -> None:
         super().__init__("")
         self._value: bytes | None = None
+        self._lookups: dict[str, bytes] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_cache": {}}
@@ -364,6 +393,12 @@ class SingleSetStore(FolderStore):
             found = ProcessorSet.from_bytes(self._value)
             self._cache[found.version] = found
         return list(self._cache.values())
+
+    def put_lookup(self, version: LookupVersion, value: bytes) -> None:
+        self._lookups[version.name] = value
+
+    def read_lookup(self, version: LookupVersion) -> bytes:
+        return self._lookups[version.name]
 
     def used_versions(self) -> tuple[UsedVersions, bool]:
         return UsedVersions(), True

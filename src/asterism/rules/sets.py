@@ -10,13 +10,14 @@ import gc
 import hashlib
 import json
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.rules.kill_list import is_named
+from asterism.rules.lookup_tables import LookupVersion
 from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor, found_at, from_text
 
 MAX_SETS = 64
@@ -29,17 +30,19 @@ _V = TypeVar("_V")
 @dataclass(frozen=True, slots=True)
 class ProcessorSet:
     """All processors from one point on. *version* counts the sets, from 1; *killed* has the names of the processors that a
-    person has excluded.
+    person has excluded; *lookups* has the versions of the tables that they read, by the names of the lookups.
     """
 
     version: int
     processors: tuple[PatternProcessor, ...]
     killed: tuple[str, ...] = ()
+    lookups: tuple[LookupVersion, ...] = ()
 
     def to_bytes(self) -> bytes:
         found = {"version": self.version, "processors": [processor.text for processor in self.processors]}
         killed = {"killed": self.killed} if self.killed else {}
-        return json.dumps(found | killed, ensure_ascii=False).encode()
+        lookups = {"lookups": lookups_to_json(self.lookups)} if self.lookups else {}
+        return json.dumps(found | killed | lookups, ensure_ascii=False).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes) -> ProcessorSet:
@@ -57,7 +60,17 @@ class ProcessorSet:
         found = json.loads(value)
         with rarely_collected():
             processors = tuple(processor_of(text) for text in found["processors"])
-        return cls(found["version"], processors, tuple(found.get("killed", ())))
+        return cls(
+            found["version"], processors, tuple(found.get("killed", ())), lookups_from_json(found.get("lookups", {}))
+        )
+
+
+def lookups_to_json(lookups: Iterable[LookupVersion]) -> dict[str, Any]:
+    return {one.name: one.to_dict() for one in lookups}
+
+
+def lookups_from_json(found: Mapping[str, Any]) -> tuple[LookupVersion, ...]:
+    return tuple(LookupVersion.from_dict(name, one) for name, one in found.items())
 
 
 def digest_of(value: bytes) -> bytes:
@@ -116,6 +129,9 @@ class ProcessorSource(Protocol):
         """The sets that may be in force in the current micro-batch: the newest, and those that it may replace. Additional
         sets do no harm.
         """
+
+    def read_lookup(self, version: LookupVersion) -> bytes:
+        """The stored rows of a version of a lookup."""
 
     def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
         """Report from after the exchange, where event time is known: of the processors that were replaced up to the set

@@ -37,6 +37,7 @@ from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.coordinator import Coordinator
 from asterism.rules.discovery_status import REFUSED
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
+from asterism.rules.lookups import DefinedLookup, fixed_versions
 from asterism.rules.operator import ERRORS, LATE, MATCHES, TIMED_OUT, DynamicCepOperator
 from asterism.rules.processor import MAX_ID, PatternProcessor
 from asterism.rules.registered_conditions import RegisteredCondition
@@ -149,6 +150,7 @@ def backtest(
     *,
     functions: Mapping[str, Callable[[pa.Table], pa.Table]],
     conditions: Mapping[str, RegisteredCondition],
+    lookups: Sequence[DefinedLookup],
     semantics: Semantics,
     key_groups: int,
     max_partial_matches: int | None,
@@ -170,6 +172,7 @@ def backtest(
         disable_on_error=True,
         wants_late=True,
         max_partial_matches=max_partial_matches,
+        lookups=[one.column for one in lookups],
         ids_by_events=True,
     )
     if stream.df.isStreaming:
@@ -179,7 +182,7 @@ def backtest(
     new = _UsableRules.of(factories[0], operator.compiler, shadows=True)
     old = None if against is None else _UsableRules.of(factories[1], operator.compiler, shadows=False)
     runs = _Runs.of(new, old)
-    store.put(ProcessorSet(1, tuple(runs.processors)))
+    store.put(ProcessorSet(1, tuple(runs.processors), lookups=fixed_versions(lookups, store)))
     # The results are read several times, and more partitions than key groups would be empty.
     results = bounded_results(stream, operator, store, key_groups, partitions=key_groups)
     table = spark.createDataFrame(list(runs.rows), _RUNS)

@@ -23,6 +23,7 @@ from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.warnings import warn
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
+from asterism.rules.lookups import Lookup
 from asterism.rules.operator import MAX_PARTIAL_MATCHES as MAX_OF_A_PROCESSOR
 from asterism.rules.registered_conditions import RegisteredCondition, checked_conditions
 from asterism.spark import RESULTS
@@ -32,7 +33,7 @@ from asterism.spark.execution import Sink, check_run, run
 from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import arrow_schema, function_schema, zone_if_used
-from asterism.spark.rules import PatternProcessorStream
+from asterism.spark.rules import PatternProcessorStream, lookups_of
 from asterism.spark.stateful import (
     DEFAULT_KEY_GROUPS,
     Use,
@@ -115,6 +116,7 @@ class CEP:
         store: str | None = None,
         functions: Mapping[str, Callable[[pa.Table], pa.Table]] | None = None,
         conditions: Mapping[str, Callable[[pa.Table], Any] | RegisteredCondition] | None = None,
+        lookups: Mapping[str, Lookup] | None = None,
         on_error: str = "fail",
         semantics: Semantics = Semantics.DEFAULT,
         key_groups: int = DEFAULT_KEY_GROUPS,
@@ -132,6 +134,8 @@ class CEP:
             table with the same number of rows; or with any number, and the column ``match_id``.
         :param conditions: the conditions that processors can refer to, by name: a function from a table of events to a Boolean
             array or, with arguments, a :class:`~asterism.RegisteredCondition`
+        :param lookups: the tables that processors can read by a key of the event, by the name of the column that they are:
+            ``amount > limits.max``
         :param on_error: the behavior if a processor fails. "fail" fails the query; "disable" disables the processor until its
             next version, in the key group where it failed, and adds a row to the output ``errors``. A shadow is always disabled,
             also at the limit below.
@@ -151,7 +155,7 @@ class CEP:
         return PatternProcessorStream(
             stream, factory, store, semantics, {} if functions is None else functions,
             checked_conditions({} if conditions is None else conditions), key_groups, on_error == "disable", drain,
-            max_partial_matches, on_limit == "disable",
+            max_partial_matches, on_limit == "disable", lookups_of(lookups, stream),
         )  # fmt: skip
 
     @staticmethod
@@ -162,6 +166,7 @@ class CEP:
         *,
         functions: Mapping[str, Callable[[pa.Table], pa.Table]] | None = None,
         conditions: Mapping[str, Callable[[pa.Table], Any] | RegisteredCondition] | None = None,
+        lookups: Mapping[str, Lookup] | None = None,
         semantics: Semantics = Semantics.DEFAULT,
         key_groups: int = DEFAULT_KEY_GROUPS,
         max_partial_matches: int | None = MAX_OF_A_PROCESSOR,
@@ -176,7 +181,7 @@ class CEP:
         :param rules: the rules: a path, the URL of a database or a web server, a discoverer factory, or a list of
             :class:`~asterism.PatternProcessor`
         :param against: the rules to compare with, for example those in force, without their shadows. Rules are compared by id.
-        :param functions, conditions, semantics, key_groups, max_partial_matches: as for :meth:`pattern_processors`
+        :param functions, conditions, lookups, semantics, key_groups, max_partial_matches: as for :meth:`pattern_processors`
         :param examples: the number of matches that are shown of each rule, up to 1000: of those that were added, and of those
             that were removed
         :raises PatternProcessorError: the rules cannot be read
@@ -188,8 +193,8 @@ class CEP:
         expect(StreamDefinitionError, stream, KeyedStream, "the stream must be a KeyedStream", _STREAM)
         return backtest(
             stream, rules, against, functions={} if functions is None else functions,
-            conditions=checked_conditions({} if conditions is None else conditions), semantics=semantics,
-            key_groups=key_groups, max_partial_matches=max_partial_matches, examples=examples,
+            conditions=checked_conditions({} if conditions is None else conditions), lookups=lookups_of(lookups, stream),
+            semantics=semantics, key_groups=key_groups, max_partial_matches=max_partial_matches, examples=examples,
         )  # fmt: skip
 
 

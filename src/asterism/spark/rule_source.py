@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from asterism.rules.binding import ProcessorCompiler
     from asterism.rules.coordinator import Coordinator
     from asterism.rules.interfaces import PatternProcessorDiscovererFactory
+    from asterism.rules.lookups import DefinedLookup
     from asterism.rules.set_store import FolderStore
 
 
@@ -46,6 +47,7 @@ class Payload:
     compiler: ProcessorCompiler
     store: FolderStore
     without: frozenset[str] = frozenset()
+    lookups: tuple[DefinedLookup, ...] = ()
 
     def source(self) -> type[RuleSource]:
         """A source with this payload.
@@ -104,7 +106,7 @@ class _Announces(SourceReader):
             _log_updates()
             self._stop_on_signal()
             payload = Payload.from_bytes(self.payload)
-            coordinator = Coordinator(payload.compiler, payload.store, payload.without)
+            coordinator = Coordinator(payload.compiler, payload.store, payload.without, payload.lookups)
             coordinator.start(payload.factory)
             self._coordinator = coordinator
         return self._coordinator

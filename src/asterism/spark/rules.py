@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from pyspark.sql.utils import is_remote
 
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import TIME
+from asterism.discovery.lookup_sources import source_of
 from asterism.errors import StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE
 from asterism.operators.operator import Arrival
@@ -28,6 +29,8 @@ from asterism.rules.discovery_status import INITIALIZING, Status
 from asterism.rules.file_systems import is_path
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.kill_list import ALWAYS, checked_names
+from asterism.rules.lookup_tables import MAX_ROWS
+from asterism.rules.lookups import DefinedLookup, Lookup, LookupSource, defined_lookups
 from asterism.rules.operator import EVENTS, LATE, PROCESSORS, SHADOW, DynamicCepOperator, prepared_set
 from asterism.rules.processor import PatternProcessor, found_at
 from asterism.rules.registered_conditions import RegisteredCondition
@@ -66,6 +69,7 @@ class PatternProcessorStream:
     drain: bool
     max_partial_matches: int | None
     disable_on_limit: bool
+    lookups: tuple[DefinedLookup, ...] = ()
 
     def __post_init__(self) -> None:
         self._check_options()
@@ -235,7 +239,8 @@ class PatternProcessorStream:
     def _found(self, without: frozenset[str]) -> SingleSetStore:
         """The rules that the discoverer finds now, for a batch run."""
         store = SingleSetStore()
-        coordinator = Coordinator(self._operator(store).compiler, store, without)
+        coordinator = Coordinator(self._operator(store).compiler, store, without, self.lookups)
+        coordinator.read_lookups()
         discoverer = self.factory.create_pattern_processor_discoverer()
         try:
             coordinator.on_pattern_processors_updated(discoverer.initial_pattern_processors())
@@ -263,6 +268,7 @@ class PatternProcessorStream:
             wants_shadow=SHADOW in taken,
             max_partial_matches=self.max_partial_matches,
             disable_on_limit=self.disable_on_limit,
+            lookups=[one.column for one in self.lookups],
             left_out=dict.fromkeys(killed, last) | dict.fromkeys(without, ALWAYS),
         )
 
@@ -281,7 +287,7 @@ class PatternProcessorStream:
             key_groups=self.key_groups,
             time_mode=PROCESSING_TIME if operator.processing_time else NO_TIME,
             zone=operator.schema.metadata[TIME_ZONE].decode(),  # later rules may depend on it
-            source=Payload(self.factory, operator.compiler, store, without).source(),
+            source=Payload(self.factory, operator.compiler, store, without, self.lookups).source(),
         )
 
 
@@ -297,6 +303,23 @@ def check_functions(functions: Any) -> None:
                 f"functions must map names to functions, not {name!r:.60} to {function!r:.60}",
                 hint="functions={name: function}",
             )
+
+
+def lookups_of(given: Any, stream: KeyedStream) -> tuple[DefinedLookup, ...]:
+    """The lookups of a query over a stream; a DataFrame is read now.
+
+    :raises StreamDefinitionError, PatternProcessorError: see :func:`asterism.rules.lookups.defined_lookups`
+    """
+
+    def source(lookup: Lookup) -> LookupSource:
+        if isinstance(lookup.source, DataFrame):
+            lookup = replace(lookup, source=lookup.source.limit(MAX_ROWS + 1).toArrow())
+        return source_of(lookup)
+
+    if given is None:
+        return ()
+    events = arrow_schema(stream.df.sparkSession, stream.df.schema, stream.time_unit)
+    return defined_lookups(given, events, source)
 
 
 def bounded_results(

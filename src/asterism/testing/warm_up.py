@@ -5,7 +5,7 @@ The compiled code is cached, so that a container image or a machine that was pre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from asterism.row_patterns.reading import read
 from asterism.rules.operator import EVENTS as RULE_EVENTS
 from asterism.rules.operator import PROCESSORS, DynamicCepOperator, prepared_set
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.set_store import SingleSetStore
 from asterism.rules.sets import ProcessorSet
 from asterism.testing.literals import EVENTS
 from asterism.testing.operator_harness import OperatorHarness
@@ -90,27 +91,12 @@ def _patterns() -> None:
     _run(CepOperator(_PATTERN, EVENTS, keys=["key"], time="ts", outputs=measured))
 
 
-class _OneSet:
-    """A source of pattern processors."""
-
-    def __init__(self) -> None:
-        self.set = ProcessorSet(1, (_RULE,))
-
-    def retained(self) -> Sequence[ProcessorSet]:
-        return [self.set]
-
-    def expired(self, time: int) -> None:
-        """Do nothing, since there is no log."""
-
-    def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
-        """Nothing is replaced."""
-
-
 def _rules() -> None:
-    source = _OneSet()
+    source, rules = SingleSetStore(), ProcessorSet(1, (_RULE,))
+    source.put(rules)
     operator = DynamicCepOperator(EVENTS, keys=["key"], time="ts", source=source)
     store = MemoryStore()
-    sets = Arrival(PROCESSORS, prepared_set(source.set.to_bytes()))
+    sets = Arrival(PROCESSORS, prepared_set(rules.to_bytes()))
     for arrivals in ([sets], [Arrival(RULE_EVENTS, operator.prepare(RULE_EVENTS, _EVENTS))]):
         operator.process(store, arrivals, Now())
     operator.process(store, [], Now(10**17, 10**17))
