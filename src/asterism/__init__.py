@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from asterism.spark.patterns import CEP, PatternStream
     from asterism.spark.row_patterns import RowPatternStream, match_recognize
     from asterism.spark.rules import PatternProcessorStream
+    from asterism.spark.state_reader import StateReader, read_state
     from asterism.spark.statements import sql
     from asterism.spark.windows import WindowedStream, window
     from asterism.windows.assigners import GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
@@ -139,6 +140,7 @@ __all__ = [
     "SlidingWindows",
     "SqlCondition",
     "SqlPatternProcessorDiscovererFactory",
+    "StateReader",
     "StreamOperator",
     "TimeSpan",
     "Timer",
@@ -157,6 +159,7 @@ __all__ = [
     "multi_broadcast_join",
     "never",
     "pattern_json_schema",
+    "read_state",
     "sql",
     "window",
 ]
@@ -186,6 +189,7 @@ _LATE = {
     "spark.joins": ["Side", "multi_broadcast_join"],
     "spark.patterns": ["CEP", "PatternStream"],
     "spark.row_patterns": ["RowPatternStream", "match_recognize"],
+    "spark.state_reader": ["StateReader", "read_state"],
     "spark.statements": ["sql"],
     "spark.keyed_stream": ["BroadcastStream", "KeyedStream"],
     "spark.windows": ["WindowedStream", "window"],

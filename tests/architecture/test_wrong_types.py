@@ -585,13 +585,14 @@ ELSEWHERE = {
     },
     "on Spark: tests/spark/test_wrong_types.py": {
         "BroadcastStream", "CEP", "KeyedStream", "OperatorStream", "PatternProcessorStream", "PatternStream",
-        "RowPatternStream", "Side", "WindowedStream", "connect", "match_recognize", "multi_broadcast_join", "sql", "window",
+        "RowPatternStream", "Side", "WindowedStream", "connect", "match_recognize", "multi_broadcast_join", "read_state", "sql",
+        "window",
     },
     "to be derived from": {
         "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
         "LookupSource", "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor",
     },
-    "what comes out": {"Backtest", "Finding", "Snapshot", "WindowFiring"},
+    "what comes out": {"Backtest", "Finding", "Snapshot", "StateReader", "WindowFiring"},
 }  # fmt: skip
 """What is public and not called here."""
 

@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import tests.contracts.ledger
+from asterism.errors import StateError
 from asterism.operators.keyed_state import BroadcastValueState, ListState, ValueState
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
@@ -238,7 +239,7 @@ def test_mistakes_are_named_and_do_no_harm(spark: SparkSession, tmp_path: Path) 
 
     run(drain=False)
     write(moves[100:], MOVES, tmp_path / "moves", 1, first=1)
-    with pytest.raises(StreamingQueryException, match="the checkpoint belongs to another query"):
+    with pytest.raises(StateError, match='the state "balance" of OfOtherState changed its type'):
         run(OfOtherState(), drain=False)
     account = next(move["account"] for move in moves if move["id"] == 150)
     with pytest.raises(StreamingQueryException) as caught:

@@ -11,7 +11,8 @@ import pytest
 
 from asterism import AfterMatchSkipStrategy, Pattern
 from asterism.errors import PatternProcessorError
-from asterism.rules.operator import ERRORS, LATE, MATCHES, TIMED_OUT
+from asterism.operators.state_definition import DEFINITION_PAGE
+from asterism.rules.operator import ERRORS, LATE, MATCHES, SETS_PAGE, TIMED_OUT
 from asterism.rules.processor import PatternProcessor
 from tests.rules.driver import Driver, Event, at, chain, cuts, processor
 
@@ -24,7 +25,7 @@ def e(second: int, kind: str, user: str = "ann", item: int = 7, x: float = 0.0) 
 
 def test_no_processor_nothing_is_kept() -> None:
     driver = Driver().batch([e(1, "a")], watermark=1)
-    assert driver.stores[0].pages == {}
+    assert driver.stores[0].pages.keys() == {DEFINITION_PAGE}
     driver.batch(sets=[AB]).batch([e(2, "b")], watermark=2).end()
     assert driver.found == []
     assert driver.stores[0].is_empty
@@ -55,9 +56,9 @@ def test_the_same_version_keeps_its_partial_matches_and_another_drops_them() -> 
 
 def test_what_is_removed_goes_with_its_partial_matches() -> None:
     driver = Driver().batch([e(1, "a")], sets=[AB], watermark=1)
-    assert len(driver.stores[0].pages) == 2
+    assert driver.stores[0].pages.keys() == {0, SETS_PAGE, DEFINITION_PAGE}
     driver.batch(sets=[])
-    assert len(driver.stores[0].pages) == 1  # the set itself, which is empty
+    assert driver.stores[0].pages.keys() == {SETS_PAGE, DEFINITION_PAGE}  # the set itself, which is empty
     driver.batch([e(2, "b")], sets=[AB], watermark=2).end()
     assert driver.found == []
 

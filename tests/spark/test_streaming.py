@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from asterism import CEP, KeyedStream, Pattern, Semantics
-from asterism.errors import StreamDefinitionError
+from asterism.errors import StateError, StreamDefinitionError
 from asterism.spark import signals
 from asterism.spark.execution import Sink
 from tests.kit import until
@@ -201,9 +201,9 @@ def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, tmp_path:
         )
 
     run(FUNNEL)
-    with pytest.raises(StreamingQueryException, match="created with 32 key groups, but this query has 64"):
+    with pytest.raises(StateError, match="created with 32 key groups, but this query has 64"):
         run(FUNNEL, key_groups=64)
-    with pytest.raises(StreamingQueryException, match="the checkpoint belongs to another query"):
+    with pytest.raises(StateError, match="the checkpoint cannot be continued: the pattern changed"):
         run(ABSENCE)
     run(FUNNEL)
 

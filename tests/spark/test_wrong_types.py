@@ -28,6 +28,7 @@ from asterism import (
     connect,
     match_recognize,
     multi_broadcast_join,
+    read_state,
     sql,
     window,
 )
@@ -165,6 +166,10 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
     "connect.run": (
         lambda spark, **wrong: connected(spark).run(**{"sinks": {}} | wrong),
         ["sinks", "checkpoint", "drain", "trigger", "name"],
+    ),
+    "read_state": (
+        lambda spark, **wrong: read_state(**{"spark": spark, "checkpoint": "there/is/none"} | wrong),
+        ["checkpoint", "operator", "operator_id", "batch_id"],
     ),
     "Side": (side, ["df", "on", "how", "select", "prefix"]),
     "multi_broadcast_join": (

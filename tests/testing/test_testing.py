@@ -372,7 +372,7 @@ def test_a_new_harness_goes_on_from_a_snapshot() -> None:
 
 def test_a_snapshot_belongs_to_its_pattern() -> None:
     harness = PatternHarness(AB).send("a1 |")
-    with pytest.raises(StateError, match="belongs to another query"):
+    with pytest.raises(StateError, match="the checkpoint cannot be continued: the pattern changed"):
         PatternHarness(stages("a", "c")).restore(harness.snapshot()).send("c2")
 
 

@@ -1,5 +1,5 @@
 """The command ``asterism``: runs the conformance corpus, matches patterns in files, runs statements with
-MATCH_RECOGNIZE, validates and explains patterns.
+MATCH_RECOGNIZE, validates and explains patterns, shows the state of queries.
 
 Exit status: 0 for success; 1 if a case fails or a pattern is invalid; 2 if the command cannot be executed, with the reason on
 stderr.
@@ -16,6 +16,7 @@ from asterism.cli.explain import explain
 from asterism.cli.match import match
 from asterism.cli.rule_changes import apply, diff, rollback, wait
 from asterism.cli.rules import rules
+from asterism.cli.state import state
 from asterism.cli.statement import sql
 from asterism.cli.trace import trace
 from asterism.cli.validate import validate
@@ -27,7 +28,7 @@ def main() -> None:
     """Complex event processing on Apache Spark."""
 
 
-for command in (match, sql, validate, explain, trace, rules, conformance, compile_, doctor):
+for command in (match, sql, validate, explain, trace, rules, state, conformance, compile_, doctor):
     main.add_command(command)
 for command in (diff, apply, rollback, wait):
     rules.add_command(command)

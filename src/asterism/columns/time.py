@@ -52,6 +52,9 @@ TIME_UNIT = b"time_unit"
 """Key in the metadata of a schema: the unit of the event time."""
 FAR = 2**62
 """Maximum distance of an event time from 1970, in microseconds, so that time plus duration fits into 64 bits."""
+MOMENT = pa.timestamp("us", "UTC")
+FIRST_TIMESTAMP = -62_135_596_800_000_000
+"""0001-01-01 in microseconds: the first time that a datetime can have."""
 LAST_TIMESTAMP = 253_402_300_799_999_999
 """9999-12-31T23:59:59.999999 in microseconds: the end of time in a timestamp column."""
 
@@ -144,6 +147,17 @@ class TimeColumn:
             last = END_OF_TIME // 1000
             found = np.clip(values, -last, last) * 1000
         return pa.array(np.where(values == END_OF_TIME, END_OF_TIME, found))
+
+
+def moments(values: npt.NDArray[np.int64], known: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """Microseconds as TIMESTAMP; a time beyond its range becomes the first or the last one.
+
+    :param known: which of them are known; the others, and the time before and after all times, become NULL
+    """
+    unknown = (values <= BEFORE_TIME) | (values == END_OF_TIME)
+    if known is not None:
+        unknown |= ~known
+    return pa.array(np.clip(values, FIRST_TIMESTAMP, LAST_TIMESTAMP), MOMENT, mask=unknown)
 
 
 def micros(duration: timedelta | None) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, Literal, get_args
 
@@ -32,6 +32,8 @@ from asterism.matching.matcher import KeyedEvents, Matcher, Step, enough_memory
 from asterism.matching.outputs import Described, MatchOutput, OutputKind, OutputSpec, check_outputs
 from asterism.matching.page import Page
 from asterism.matching.plan import Limits
+from asterism.matching.stored_matches import described_automaton
+from asterism.operators.evolution import FIXED, aligned
 from asterism.operators.key_group import (
     LATE,
     ONE_KEY,
@@ -43,6 +45,7 @@ from asterism.operators.key_group import (
 from asterism.operators.late import late_table
 from asterism.operators.operator import InputSpec, Now
 from asterism.operators.pages import PAGE, fixed_pages_of
+from asterism.operators.state_definition import OperatorKind, StateDefinition
 from asterism.patterns.compiler import check_pattern
 from asterism.patterns.conditions import IterativeCondition, PythonCondition, name_of
 from asterism.patterns.identity import pattern_identity
@@ -176,7 +179,34 @@ class CepOperator(KeyGroupOperator):
             *(["MATCH_NUMBER"] if self.pattern.plan.counts_matches else []),
         )
         definition = f"({', '.join([pattern_identity(pattern), *described])})"
+        identity = f"{pattern_identity(pattern)}, {functions!r}"
+        self._fixed = {
+            "the pattern": "#" + hashlib.sha256(identity.encode()).hexdigest()[:16],
+            "semantics": semantics.value,
+            "the key": ", ".join(keys) or "none",
+            "the event time": repr(Described(self.time)),
+            "order_by": ", ".join(order_by) or "none",
+            "pages": str(self.pages),
+            "the use of the output late": str(self.wants_late),
+            "the number of earlier events that PREV() reads": str(self.pattern.remembers_events),
+            "the use of MATCH_NUMBER() in measures": str(self.pattern.plan.counts_matches),
+        }
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
+
+    @property
+    def definition(self) -> StateDefinition:
+        return StateDefinition(
+            OperatorKind.PATTERN,
+            pa.schema([self.schema.field(name) for name in self.keys]),
+            {"keys": self.key_schema, EVENTS: self.pattern.event_schema},
+            {name: spec.prepared for name, spec in self.inputs.items()},
+            {**described_automaton(self.pattern.nfa), FIXED: self._fixed},
+        )
+
+    def converted(self, old: StateDefinition, page: bytes) -> bytes:
+        keys, events = old.tables.values()
+        found = Page.from_bytes(page, keys, events)
+        return replace(found, events=aligned(found.events, self.pattern.event_schema)).to_bytes()
 
     @property
     def wants_late(self) -> bool:

@@ -69,6 +69,11 @@ class _Version:
         return cls({name: [(page, bytes.fromhex(digest)) for page, digest in index.get(name, ())] for name in names})
 
 
+def parts_in(index: bytes, name: str) -> list[int]:
+    """The pages of the parts of a state, in order. Those of a list have PART entries each, but for the last one."""
+    return [page for page, _ in _Version.from_bytes(index, [name]).index[name]]
+
+
 _known: dict[tuple[tuple[StateSpec, ...], bytes], _Version] = {}
 """The last versions of this process, by the states and the stored index."""
 

@@ -21,6 +21,15 @@ UNKNOWN = -1
 """The number of bytes in headers of earlier layouts."""
 
 
+def other_query() -> StateError:
+    return StateError(
+        "the checkpoint belongs to another query",
+        "These must be the same: the pattern, its columns, outputs and semantics;\n"
+        "or the operator's states, and the columns, keys and times of its inputs.",
+        "use a new checkpoint location, or run the query that created the checkpoint",
+    )
+
+
 @dataclass(slots=True)
 class GroupHeader:
     """Times are microseconds; inputs are in the operator's order.
@@ -44,6 +53,8 @@ class GroupHeader:
     undivided: int = 0
     """The number of calls until the state may be divided into more pages."""
     chunks: list[list[tuple[int, int]]] = field(default_factory=list)
+    defined: bool = False
+    """Whether the state has a definition, see :mod:`asterism.operators.state_definition`."""
 
     def __post_init__(self) -> None:
         self.chunks = self.chunks or [[] for _ in self.buffers]
@@ -94,7 +105,10 @@ class GroupHeader:
         return head + b"".join(self.buffers)
 
     @classmethod
-    def from_bytes(cls, value: bytes, fingerprint: bytes) -> GroupHeader:
+    def from_bytes(cls, value: bytes, fingerprint: bytes | None = None) -> GroupHeader:
+        """:param fingerprint: of the operator; None: the state may be that of any operator
+        :raises StateError: the state belongs to another operator
+        """
         at = BODY
         size, undivided = UNKNOWN, 0
         layout = layout_of(value, Record.HEADER)
@@ -105,13 +119,8 @@ class GroupHeader:
             length, pages, inputs, watermark = _SIZES_UNTIL_LAYOUT_2.unpack_from(value, at)
             at += _SIZES_UNTIL_LAYOUT_2.size
         found = value[at : at + length]
-        if found != fingerprint:
-            raise StateError(
-                "the checkpoint belongs to another query",
-                "These must be the same: the pattern, its columns, outputs and semantics;\n"
-                "or the operator's states, and the columns, keys and times of its inputs.",
-                "use a new checkpoint location, or run the query that created the checkpoint",
-            )
+        if fingerprint is not None and found != fingerprint:
+            raise other_query()
         at += length
         arrays = np.frombuffer(value, np.int64, 2 * pages + 3 * inputs, at).copy()
         at += arrays.nbytes
@@ -140,4 +149,5 @@ class GroupHeader:
             size,
             undivided,
             chunks,
+            layout > 3,
         )

@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,11 @@ from asterism.arguments import expect_number
 from asterism.columns.arrays import Mask
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME
 from asterism.errors import StreamDefinitionError
-from asterism.operators.group_header import GroupHeader
+from asterism.operators.evolution import aligned_batch, check_evolution
+from asterism.operators.group_header import GroupHeader, other_query
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
-from asterism.operators.pages import Pages
+from asterism.operators.pages import Pages, page_id
+from asterism.operators.state_definition import DEFINITION_PAGE, StateDefinition
 from asterism.operators.state_store import MemoryStore, StateStore
 from asterism.operators.waiting_events import WaitingEvents
 
@@ -135,6 +138,15 @@ class KeyGroupOperator(ABC):
     def close(self) -> None:  # noqa: B027 - most have nothing to do
         """Called at the end."""
 
+    @property
+    @abstractmethod
+    def definition(self) -> StateDefinition:
+        """What its state consists of."""
+
+    @cached_property
+    def _definition(self) -> bytes:
+        return self.definition.to_bytes()
+
     @abstractmethod
     def prepare(self, name: str, events: pa.Table) -> pa.Table: ...
 
@@ -177,7 +189,9 @@ class KeyGroupOperator(ABC):
         if stored is None:
             header = GroupHeader.new(self.fingerprint, self.pages, len(self.inputs), now.processing_time)
         else:
-            header = GroupHeader.from_bytes(stored, self.fingerprint)
+            header = GroupHeader.from_bytes(stored)
+            if header.fingerprint != self.fingerprint:
+                self._evolve(store, header)
         before = header.watermark if now.watermark == END_OF_TIME else max(header.watermark, now.watermark)
         arrivals = self.arrived(store, arrivals, before if self.event_time else now.processing_time - 1)
         numbers = {name: number for number, name in enumerate(self.inputs)}
@@ -226,6 +240,8 @@ class KeyGroupOperator(ABC):
         new = header.to_bytes() if keep else None
         if new != stored:
             store.write_header(new)
+        if keep != header.defined:
+            store.write_page(DEFINITION_PAGE, self._definition if keep else None)
         next_event_time = min(int(header.next_event_times[pages].min(initial=END_OF_TIME)), self._first_waiting(group))
         next_processing_time = min(
             int(header.next_processing_times[pages].min(initial=END_OF_TIME)), self._first_idle(header, now, watermark)
@@ -238,6 +254,42 @@ class KeyGroupOperator(ABC):
             None if next_processing_time == END_OF_TIME else next_processing_time,
             dict(group.metrics),
         )
+
+    def _evolve(self, store: StateStore, header: GroupHeader) -> None:
+        """Convert state of a former definition.
+
+        :raises StateError: that is impossible
+        """
+        written = store.read_page(DEFINITION_PAGE)
+        if written is None:
+            raise other_query()
+        old, new = StateDefinition.from_bytes(written), self.definition
+        check_evolution(old, new)
+        count = len(header.exists)
+        for number in np.flatnonzero(header.exists).tolist():
+            place = page_id(number, count, fixed=self.fixed_pages)
+            before = store.read_page(place)
+            assert before is not None
+            after = self.converted(old, before)
+            store.write_page(place, after)
+            header.size += len(after) - len(before)
+        for number, (name, spec) in enumerate(self.inputs.items()):
+            if header.buffers[number]:
+                header.buffers[number] = aligned_batch(header.buffers[number], old.inputs[name], spec.prepared)
+            for place, _ in header.chunks[number]:
+                before = store.read_page(place)
+                assert before is not None
+                store.write_page(place, aligned_batch(before, old.inputs[name], spec.prepared))
+        self.evolved(store, header, old)
+        store.write_page(DEFINITION_PAGE, self._definition)
+        header.fingerprint, header.defined = self.fingerprint, True
+
+    def converted(self, old: StateDefinition, page: bytes) -> bytes:
+        """A page of keys of the former definition *old*."""
+        return page
+
+    def evolved(self, store: StateStore, header: GroupHeader, old: StateDefinition) -> None:  # noqa: B027
+        """Called when the pages and the waiting events have been converted."""
 
     def _least(self, header: GroupHeader, processing_time: int) -> int:
         """The minimum watermark of the inputs that are neither idle nor ended; the end of time if all have ended.

@@ -24,13 +24,17 @@ from asterism.columns.groups import group_codes
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MILLISECONDS, NO_TIME, TIME, TimeColumn
 from asterism.errors import ColumnNotFoundError, InvalidEventError, OperatorError, StreamDefinitionError
 from asterism.operators.broadcast_state import BroadcastState
+from asterism.operators.evolution import FIXED, aligned_tables
+from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import LATE, MAX_PAGES, ONE_KEY, Group, KeyGroupOperator
 from asterism.operators.keyed_state import State, StateSpec, StateTable
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
 from asterism.operators.ordering import run
 from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.operators.runtime import TIMERS, Arrived, Runtime, Waiting
-from asterism.operators.state_store import StateStore, tables_from_bytes, tables_to_bytes
+from asterism.operators.state_definition import KEYS_TABLE, UNKNOWN_COLUMNS, OperatorKind, StateDefinition
+from asterism.operators.state_store import Record, StateStore, kind_of, tables_from_bytes, tables_to_bytes
+from asterism.operators.stored_state import BROADCAST, STATE, TIMERS_TABLE, WAITING, of_broadcast, of_keys
 from asterism.operators.stream_operator import Counter, Input, Output, StreamOperator
 
 BROADCAST_PAGE = MAX_PAGES
@@ -87,7 +91,7 @@ class MultipleInputOperator(KeyGroupOperator):
             pa.schema([field.with_name("k:" + field.name) for field in self.key_schema]),
             *(spec.schema for spec in self.states.values()),
             TIMERS.schema,
-            *(self._waiting_schema(name) for name in self._selectable()),
+            *(_waiting_schema(self.declared[name]) for name in self._selectable()),
         ]
         definition = repr(
             (
@@ -104,16 +108,41 @@ class MultipleInputOperator(KeyGroupOperator):
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
         self._runtime: Runtime | None = None
 
+    @property
+    def definition(self) -> StateDefinition:
+        return _definition(
+            type(self.operator),
+            pa.schema([] if self.key_schema.names == [ONE_KEY] else self.key_schema),
+            self._page_schemas[0],
+            self.states | self.broadcast_states,
+            {name: _waiting_schema(self.declared[name]) for name in self._selectable()},
+            {name: spec.prepared for name, spec in self.inputs.items()},
+            {
+                **{f'the event time of the input "{name}"': _time_of(wire) for name, wire in self.wires.items()},
+                **{
+                    f'the kind of the input "{name}"': "broadcast" if spec.broadcast else "keyed"
+                    for name, spec in self.inputs.items()
+                },
+                "the use of processing time": str(self.processing_time),
+                "pages": str(self.pages),
+            },
+        )
+
+    def converted(self, old: StateDefinition, page: bytes) -> bytes:
+        return aligned_tables(page, of_keys(old.tables), of_keys(self.definition.tables))
+
+    def evolved(self, store: StateStore, header: GroupHeader, old: StateDefinition) -> None:
+        before = store.read_page(BROADCAST_PAGE)
+        if before is not None and kind_of(before) == Record.TABLES:  # state of 0.1.0; later ones find states by name
+            new = aligned_tables(before, of_broadcast(old.tables), of_broadcast(self.definition.tables))
+            store.write_page(BROADCAST_PAGE, new)
+
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_runtime": None}
 
     def _selectable(self) -> list[str]:
         """The inputs whose elements may have to wait to be selected."""
         return [name for name, i in self.declared.items() if not i.broadcast] if self.operator.selects() else []
-
-    def _waiting_schema(self, name: str) -> pa.Schema:
-        columns = [field.with_name("e:" + field.name) for field in self.declared[name].schema]
-        return pa.schema([("key", pa.int64()), ("order", pa.int64()), ("time", pa.int64()), *columns])
 
     def _input(self, name: str, wire: Wire) -> InputSpec:
         declared = self.declared[name]
@@ -310,7 +339,7 @@ class MultipleInputOperator(KeyGroupOperator):
             for order, (spec, time, element) in enumerate(items)
             if spec.name == name
         ]
-        return pa.Table.from_pylist(rows, self._waiting_schema(name))
+        return pa.Table.from_pylist(rows, _waiting_schema(self.declared[name]))
 
     def _page(
         self,
@@ -360,6 +389,50 @@ class MultipleInputOperator(KeyGroupOperator):
             if counter.count:
                 group.metrics[name] += counter.count
                 counter.count = 0
+
+
+def definition_of(operator: type[StreamOperator]) -> StateDefinition:
+    """What the class alone tells of the state of an operator. The keys are unknown."""
+    states: dict[str, StateSpec] = {name: state.spec for name, state in operator.declared(State).items()}
+    inputs: dict[str, Input] = operator.declared(Input)
+    selectable = [name for name, i in inputs.items() if not i.broadcast] if operator.selects() else []
+    waiting = {name: _waiting_schema(inputs[name]) for name in selectable}
+    return _definition(operator, pa.schema([]), UNKNOWN_COLUMNS, states, waiting, {}, {})
+
+
+def _definition(
+    operator: type[StreamOperator],
+    keys: pa.Schema,
+    stored_keys: pa.Schema,
+    states: Mapping[str, StateSpec],
+    waiting: Mapping[str, pa.Schema],
+    inputs: Mapping[str, pa.Schema],
+    fixed: Mapping[str, str],
+) -> StateDefinition:
+    keyed = {STATE + name: spec.schema for name, spec in states.items() if not spec.broadcast}
+    waits = {WAITING + name: schema for name, schema in waiting.items()}
+    broadcast = {BROADCAST + name: spec.schema for name, spec in states.items() if spec.broadcast}
+    return StateDefinition(
+        OperatorKind.OPERATOR,
+        keys,
+        {KEYS_TABLE: stored_keys, **keyed, TIMERS_TABLE: TIMERS.schema, **waits, **broadcast},
+        inputs,
+        {
+            "operator": operator.__name__,
+            "kinds": {name: spec.kind.value for name, spec in states.items()},
+            FIXED: dict(fixed),
+        },
+    )
+
+
+def _waiting_schema(declared: Input) -> pa.Schema:
+    """The schema of the elements of an input that wait to be selected."""
+    columns = [field.with_name("e:" + field.name) for field in declared.schema]
+    return pa.schema([("key", pa.int64()), ("order", pa.int64()), ("time", pa.int64()), *columns])
+
+
+def _time_of(wire: Wire) -> str:
+    return " in ".join([wire.time, *_unit(wire)]) if wire.time is not None else "none"
 
 
 def _unit(wire: Wire) -> list[str]:

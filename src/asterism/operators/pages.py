@@ -91,7 +91,7 @@ class Pages:
         return min(found, count) if header.undivided else found
 
     def _id(self, number: int, count: int) -> int:
-        return number if self._fixed or count == 1 else _FIRST + count + number
+        return page_id(number, count, fixed=self._fixed)
 
     def rewrite(
         self, keys: Callable[[], pa.Table], page: Ints, encode: Callable[[Ints], tuple[bytes, int, int]]
@@ -131,6 +131,11 @@ class Pages:
             self._store.write_page(self._id(number, self._count), new)
         header.size += (0 if new is None else len(new)) - (0 if old is None else len(old))
         header.next_event_times[number], header.next_processing_times[number] = event_time, processing_time
+
+
+def page_id(number: int, count: int, *, fixed: bool) -> int:
+    """The number under which a page is stored. *fixed*: whether their *count* is."""
+    return number if fixed or count == 1 else _FIRST + count + number
 
 
 def wanted_pages(pages: int, size: int, keys: int) -> int:

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from asterism.errors import StateError
 
-LAYOUT = 3
-"""2: pages of patterns contain the positions of events. 3: the header has the size of the state."""
+LAYOUT = 4
+"""2: pages of patterns contain the positions of events. 3: the header has the size of the state. 4: there is a definition."""
 _MAGIC = b"ASTR"
 _PREFIX = struct.Struct("<4sHH")  # magic, layout version, kind of record
 BODY = _PREFIX.size
@@ -31,6 +31,7 @@ class Record(enum.IntEnum):
     PAGE = 1
     HEADER = 2
     TABLES = 3
+    DEFINITION = 4
     BROADCAST = 5
 
 
@@ -80,8 +81,8 @@ def record_of(kind: Record, *body: bytes) -> bytes:
 
 def kind_of(value: bytes) -> int:
     """The kind of a record; 0 if it is none."""
-    found: int = _PREFIX.unpack_from(value)[2] if len(value) >= _PREFIX.size else 0
-    return found
+    magic, _, found = _PREFIX.unpack_from(value) if len(value) >= _PREFIX.size else (b"", 0, 0)
+    return int(found) if magic == _MAGIC else 0
 
 
 def layout_of(value: bytes, kind: Record) -> int:

@@ -25,10 +25,12 @@ from asterism.errors import ExpressionSyntaxError, StreamDefinitionError
 from asterism.expressions.names import columns_of, plain_column
 from asterism.expressions.types import is_temporal
 from asterism.matching.operator import EVENTS, OnLimit, event_times
+from asterism.operators.evolution import FIXED
 from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, complete
 from asterism.operators.late import late_table
 from asterism.operators.operator import InputSpec
 from asterism.operators.pages import PAGE, fixed_pages_of
+from asterism.operators.state_definition import KEYS_TABLE, OperatorKind, StateDefinition
 from asterism.operators.state_store import tables_from_bytes, tables_to_bytes
 from asterism.row_patterns.automaton import AT_START, compiled_pattern
 from asterism.row_patterns.batch import (
@@ -46,6 +48,7 @@ from asterism.row_patterns.clause import RowsPerMatch
 from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.match_conditions import ClauseConditions
 from asterism.row_patterns.resolution import MatchNumber
+from asterism.row_patterns.stored_searches import ROWS
 
 MATCHES, LATE_ROWS = "matches", "late"
 """The outputs."""
@@ -156,6 +159,23 @@ class RowPatternOperator(KeyGroupOperator):
         schemas = {MATCHES: clause.output, LATE_ROWS: schema}
         self.output_schemas = {name: schemas[name] for name in outputs}
         self.fingerprint = hashlib.sha256(repr((*_described(clause), self.pages, str(prepared))).encode()).digest()[:16]
+
+    @property
+    def definition(self) -> StateDefinition:
+        texts = [key.expression.text for key in self.clause.clause.partition_by]
+        fields = zip(texts, self.key_schema, strict=False)  # without keys, there is a single one
+        return StateDefinition(
+            OperatorKind.ROW_PATTERN,
+            pa.schema([field.with_name(text.strip("`")) for text, field in fields]),
+            {KEYS_TABLE: self._page_schemas[0], ROWS: self.row_schema},
+            {name: spec.prepared for name, spec in self.inputs.items()},
+            {
+                "time": self.time.name,
+                "unit": self.time.unit,
+                "within": self.clause.within or 0,
+                FIXED: {"the clause, or a column that it reads,": "#" + self.fingerprint.hex()},
+            },
+        )
 
     def prepare(self, name: str, events: pa.Table) -> pa.Table:
         """The values of PARTITION BY, the event time, what the rows tell of themselves, and the columns that are read later."""

@@ -36,10 +36,12 @@ from asterism.matching.matcher import Found, Step, enough_memory
 from asterism.matching.operator import PROCESSING_TIME, check_limit, event_times
 from asterism.matching.outputs import Described, events_of, times_of
 from asterism.matching.page import Page
+from asterism.operators.evolution import FIXED
 from asterism.operators.key_group import LATE as LATE_ELEMENTS
 from asterism.operators.key_group import Group, KeyGroupOperator
 from asterism.operators.late import late_table
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
+from asterism.operators.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state_store import StateStore
 from asterism.patterns.semantics import Semantics
 from asterism.rules import rule_counts
@@ -101,7 +103,8 @@ query, because Spark cannot store more than twice that.
 _SETS = pa.schema([(TIME, pa.int64()), ("set", pa.binary())])
 _STRINGS = pa.map_(pa.string(), pa.string())
 _LENGTH = struct.Struct("<I")
-_Name = tuple[str, int, int]
+RuleName = tuple[str, int, int]
+"""Id, version, and the set that added it."""
 _Made = tuple[str, pa.Table | None, dict[int, tuple[int, int]]]
 """The name of an output, its rows (None: they are only counted), and the number of rows of each processor (by its place) with the
 latest of their times.
@@ -203,14 +206,35 @@ class DynamicCepOperator(KeyGroupOperator):
         definition = repr((semantics, list(keys), Described(self.time), str(prepared)))
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
         # For the current key group, during a call: the newest set and the entries, now and before the call.
-        self._version, self._entries, self._lookups = self._before = _entries_from(None)
+        self._version, self._entries, self._lookups = self._before = entries_of_page(None)
         self._expired = NO_TIME
         """The last time at which a processor was found to have expired, during a call."""
         self._reached = NO_TIME
         """The time that the current key group has reached."""
 
+    @property
+    def definition(self) -> StateDefinition:
+        return StateDefinition(
+            OperatorKind.RULES,
+            pa.schema([(KEY, pa.string())]),
+            {EVENTS: self.compiler.schema},
+            {name: spec.prepared for name, spec in self.inputs.items()},
+            {
+                "keys": self.compiler.keys,
+                "semantics": self.compiler.semantics.value,
+                "time": None if self.processing_time else self.time.name,
+                "unit": self.time.unit,
+                FIXED: {
+                    "the key of the stream": ", ".join(self.compiler.keys) or "none",
+                    "semantics": self.compiler.semantics.value,
+                    "the event time": repr(Described(self.time)),
+                    "a column of the events": "#" + self.fingerprint.hex(),
+                },
+            },
+        )
+
     def __getstate__(self) -> dict[str, Any]:
-        version, entries, lookups = before = _entries_from(None)
+        version, entries, lookups = before = entries_of_page(None)
         own = {"_version": version, "_entries": entries, "_lookups": lookups, "_before": before}
         return self.__dict__ | own
 
@@ -254,7 +278,7 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
         stored = store.read_page(SETS_PAGE)
-        self._before = self._version, self._entries, self._lookups = _entries_from(stored)
+        self._before = self._version, self._entries, self._lookups = entries_of_page(stored)
         self._expired = NO_TIME
         results = super().slices(store, arrivals, now)
         result = next(results)
@@ -358,7 +382,7 @@ class DynamicCepOperator(KeyGroupOperator):
         with_pattern = [entry for entry in entries if entry.processor.sql is None]
         with_clause = [entry for entry in entries if entry.processor.sql is not None]
         value, deadline = None, END_OF_TIME
-        failed: set[_Name] = set()
+        failed: set[RuleName] = set()
         suppressed_some = any(entry.processor.suppress is not None for entry in self._before[1])
         stored_suppressions = group.store.read_page(SUPPRESSIONS_PAGE) if suppressed_some else None
         suppressions = Suppressions(stored_suppressions)
@@ -402,7 +426,7 @@ class DynamicCepOperator(KeyGroupOperator):
                 name: span for name, entry in entries.items() if (span := entry.processor.suppress_micros) is not None
             }
 
-            def undecided(name: _Name, entries: Mapping[_Name, Entry] = entries) -> set[str]:
+            def undecided(name: RuleName, entries: Mapping[RuleName, Entry] = entries) -> set[str]:
                 """The keys of a processor with a clause for which later matches may have earlier times."""
                 if name not in page_of:
                     return set()
@@ -428,7 +452,7 @@ class DynamicCepOperator(KeyGroupOperator):
         copies: pa.Table,
         suppressions: Suppressions,
         horizon: int,
-    ) -> Generator[None, None, tuple[bytes | None, int, set[_Name]]]:
+    ) -> Generator[None, None, tuple[bytes | None, int, set[RuleName]]]:
         """Match *copies* against the processors, which have a pattern.
 
         :returns: the new page, when it has something to do without events, and the names of the processors that failed
@@ -494,7 +518,7 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def _match_clauses(
         self, group: Group, entries: Sequence[Entry], copies: pa.Table, suppressions: Suppressions, horizon: int
-    ) -> Generator[None, None, tuple[list[_ClauseState], set[_Name]]]:
+    ) -> Generator[None, None, tuple[list[_ClauseState], set[RuleName]]]:
         """Match *copies* against the processors, which have a clause, and write their page.
 
         :returns: what remains of them, and the names of the processors that failed
@@ -502,7 +526,7 @@ class DynamicCepOperator(KeyGroupOperator):
         had_some = any(entry.processor.sql is not None for entry in self._before[1])
         before = _clauses_from(group.store.read_page(CLAUSES_PAGE) if had_some else None)
         states: list[_ClauseState] = []
-        failures: dict[_Name, RuleFailure] = {}
+        failures: dict[RuleName, RuleFailure] = {}
         bound = {entry.name: _with_clause(self.compiler.bind(entry.processor)) for entry in entries}
         events = ClauseEvents(copies, [*bound.values()])
         searched = np.zeros(len(entries), np.int64)
@@ -840,7 +864,7 @@ class _ClauseState:
     :param waiting: the number of rows of undecided matches; 0 in the state of an earlier release, which did not count them
     """
 
-    name: _Name
+    name: RuleName
     value: bytes
     deadline: int
     waiting: int = 0
@@ -1012,7 +1036,7 @@ def _decoded(value: bytes) -> tuple[int, tuple[Entry, ...], tuple[LookupVersion,
     return found["version"], entries, lookups_from_json(found.get("lookups", {}))
 
 
-def _entries_from(value: bytes | None) -> tuple[int, list[Entry], tuple[LookupVersion, ...]]:
+def entries_of_page(value: bytes | None) -> tuple[int, list[Entry], tuple[LookupVersion, ...]]:
     """The number of the newest set, the entries, and the lookups of that set."""
     if value is None:
         return 0, [], ()
@@ -1038,19 +1062,28 @@ def _page_from(value: bytes | None, entries: Sequence[Entry], event_schema: pa.S
     """Read the result of :func:`_page_to`, with indexes into *entries* and without the keys of removed processors."""
     if value is None:
         return Page.empty(KEYS, event_schema)
-    (length,) = _LENGTH.unpack_from(value)
-    begin = _LENGTH.size + length
-    if begin == len(value):
+    names, content = names_of_page(value)
+    if not content:
         return Page.empty(KEYS, event_schema)
-    page = Page.from_bytes(value[begin:], KEYS, event_schema)
+    page = Page.from_bytes(content, KEYS, event_schema)
     numbers = {entry.name: number for number, entry in enumerate(entries)}
-    known = [
-        numbers.get((name, version, since), -1) for name, version, since in json.loads(value[_LENGTH.size : begin])
-    ]
+    known = [numbers.get(name, -1) for name in names]
     entry_of_key = np.array(known, np.int32)[page.keys.column(ENTRY).to_numpy()]
     live = entry_of_key >= 0
     keys = page.keys.set_column(0, ENTRY, pa.array(entry_of_key)).filter(pa.array(live))
     return replace(page, keys=keys, **page.rows.of(np.flatnonzero(live))._asdict())
+
+
+def names_of_page(value: bytes) -> tuple[list[RuleName], bytes]:
+    """The processors to which the indexes in the keys of a page refer, and the page; no bytes if it has no keys."""
+    (length,) = _LENGTH.unpack_from(value)
+    begin = _LENGTH.size + length
+    return [(name, version, since) for name, version, since in json.loads(value[_LENGTH.size : begin])], value[begin:]
+
+
+def clauses_of_page(value: bytes) -> list[tuple[RuleName, bytes]]:
+    """The processors with a clause in the page CLAUSES_PAGE, each with its own page."""
+    return [(state.name, state.value) for state in _clauses_from(value).values()]
 
 
 def _clauses_to(states: Sequence[_ClauseState]) -> bytes:
@@ -1060,9 +1093,9 @@ def _clauses_to(states: Sequence[_ClauseState]) -> bytes:
     return b"".join([_LENGTH.pack(len(head)), head, *(state.value for state in states)])
 
 
-def _clauses_from(value: bytes | None) -> dict[_Name, _ClauseState]:
+def _clauses_from(value: bytes | None) -> dict[RuleName, _ClauseState]:
     """Read the result of :func:`_clauses_to`."""
-    found: dict[_Name, _ClauseState] = {}
+    found: dict[RuleName, _ClauseState] = {}
     if value is None:
         return found
     (length,) = _LENGTH.unpack_from(value)

@@ -21,11 +21,22 @@ NAME = "asterism_control"
 _NO_LIMIT = 2**31 - 1
 
 
+def check_key_groups_of(offset: dict[str, Any], key_groups: int) -> None:
+    """:raises StateError: the offset is of a query with another number of key groups"""
+    if offset["keyGroups"] != key_groups:
+        raise StateError(
+            f"the checkpoint was created with {offset['keyGroups']} key groups, but this query has {key_groups}",
+            "The number of key groups of a checkpoint cannot change.",
+            f"set key_groups={offset['keyGroups']}, or use a new checkpoint location",
+        )
+
+
 class ControlSource(DataSource):
     """A source with the options ``keyGroups``, ``definition`` (a fingerprint of the query), ``drain`` (whether to send the
     end of input), ``timers`` (whether there are timers in processing time), ``signals`` (the folder with the signal that a
     query ends the input of all its operators), ``run`` (the folder of the run that ends the input when the other sources are
-    exhausted) and ``zone`` (the session's time zone, if an expression depends on it).
+    exhausted), ``former`` (another definition, whose state the query can continue) and ``zone`` (the session's time zone, if
+    an expression depends on it).
     """
 
     @classmethod
@@ -56,6 +67,7 @@ class SourceReader(DataSourceStreamReader):
     def __init__(self, options: Mapping[str, str]) -> None:
         self.key_groups, self.definition = int(options["keyGroups"]), options["definition"]
         self.folder, self.zone, self.run = options.get("signals"), options.get("zone"), options.get("run")
+        self.former = options.get("former")
         self.started: int | None = None
         """The last micro-batch that the source has started."""
         if self.folder is not None:
@@ -96,19 +108,18 @@ class SourceReader(DataSourceStreamReader):
         zone = {} if self.zone is None else {"zone": self.zone}
         return {"messages": 0, "keyGroups": self.key_groups, "definition": self.definition, **zone}
 
-    def check(self, start: dict[str, Any]) -> None:
-        if start["keyGroups"] != self.key_groups:
-            raise StateError(
-                f"the checkpoint was created with {start['keyGroups']} key groups, but this query has {self.key_groups}",
-                "The number of key groups of a checkpoint cannot change.",
-                f"set key_groups={start['keyGroups']}, or use a new checkpoint location",
-            )
-        if start["definition"] != self.definition:
+    def check(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Check that the query can continue from the offset *start*. Returns it with the definition of this query, which begins a
+        micro-batch if it is another one.
+        """
+        check_key_groups_of(start, self.key_groups)
+        if start["definition"] not in (self.definition, self.former):
             raise StateError(
                 "the checkpoint belongs to another query",
                 "These must be the same: the pattern, its columns, outputs and semantics;\n"
                 "or the operator's states, and the columns, keys and times of its inputs.",
-                "use a new checkpoint location, or run the query that created the checkpoint",
+                "use a new checkpoint location, or run the query that created the checkpoint; with run(...), a query can be "
+                "changed in some ways, see docs/state.md",
             )
         before = start.get("zone", self.zone)  # checkpoints of earlier releases do not have it
         if self.zone is not None and before != self.zone:
@@ -117,6 +128,7 @@ class SourceReader(DataSourceStreamReader):
                 "An expression depends on it, such as hour(ts) or a time that is written without a zone.",
                 f'spark.conf.set("spark.sql.session.timeZone", "{before}"), or use a new checkpoint location',
             )
+        return start | {"definition": self.definition}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return [InputPartition(None)] if end["messages"] > start["messages"] else []
@@ -142,7 +154,7 @@ class ControlReader(SourceReader, SupportsTriggerAvailableNow):
         pass
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-        self.check(start)
+        start = self.check(start)
         if self.last is not None:
             return self.last
         if self.is_ending(limit):
@@ -160,5 +172,5 @@ class DrainReader(SourceReader):
     """
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-        self.check(start)
+        start = self.check(start)
         return self.ended(start) if self.last is None else self.last

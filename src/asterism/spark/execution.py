@@ -18,7 +18,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect
 from asterism.errors import StateError, StreamDefinitionError
+from asterism.operators.key_group import KeyGroupOperator
 from asterism.spark import signals
+from asterism.spark.evolution import former_definition
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.settings import EMPTY_BATCHES, PARTITIONS, arrow_batches, settings, stateful_tasks
 from asterism.spark.stateful import OBSERVATION, Use, unique_observation, unpacked
@@ -47,11 +49,13 @@ def run(
     name: str | None,
     spark: SparkSession,
     key_groups: int,
+    operator: KeyGroupOperator | None = None,
     started: Callable[[StreamingQuery, str], object] | None = None,
 ) -> StreamingQuery | None:
     """Write the outputs of *results* to their *sinks*. They are computed only once.
 
     :param streams: the streams that the inputs are connected to
+    :param operator: the operator, whose definition may differ from that of the checkpoint; None: it must be the same
     :param ends_by_itself: whether the trigger *available now* ends the query
     :param started: called with each query that was started, and the name of its observation
     """
@@ -71,12 +75,13 @@ def run(
         return None
     check_checkpoint(checkpoint)
     follows = any(has_upstream(stream.df) for stream in streams)
+    former = former_definition(spark, str(checkpoint), operator, key_groups)
     tasks = str(stateful_tasks(spark, key_groups))
 
     def start(ending: bool, observation: str | None = None, end: str | None = None, **how: Any) -> StreamingQuery:
         unique = observation or (unique_observation() if follows else OBSERVATION)
         try:
-            rows = results(Use(ending, observation=unique, run=end))
+            rows = results(Use(ending, observation=unique, run=end, former=former))
             writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
             with settings(spark, {PARTITIONS: tasks, **arrow_batches(spark)}):
                 query = (writer if name is None else writer.queryName(name)).trigger(**how).start()

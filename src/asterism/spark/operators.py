@@ -177,6 +177,7 @@ class OperatorStream:
             name=name,
             spark=self.spark,
             key_groups=self.key_groups,
+            operator=self.operator,
         )
 
     def _check_outputs(self, names: Any) -> None:

@@ -228,6 +228,11 @@ class PatternStream:
         # Validate the pattern now, not when a result is requested.
         self._operator({OutputKind.MATCHES.value: OutputSpec(OutputKind.MATCHES)})
 
+    @property
+    def operator(self) -> CepOperator:
+        """The operator of all matches with all columns."""
+        return self._operator({OutputKind.MATCHES.value: OutputSpec(OutputKind.MATCHES)})
+
     # ------------------------------------------------------------------ results
 
     @property
@@ -317,6 +322,7 @@ class PatternStream:
             name=name,
             spark=self.spark,
             key_groups=self.key_groups,
+            operator=operator,
         )
 
     # ------------------------------------------------------------------ plans

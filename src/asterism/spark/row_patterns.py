@@ -139,6 +139,11 @@ class RowPatternStream:
             idle_after=idle_after if df.isStreaming else None,
         )
 
+    @property
+    def operator(self) -> RowPatternOperator:
+        """The operator of its matches."""
+        return self._operator([MATCHES], self.schema)
+
     # ------------------------------------------------------------------ results
 
     @property
@@ -183,6 +188,7 @@ class RowPatternStream:
             name=name,
             spark=self.spark,
             key_groups=self.key_groups,
+            operator=self._operator(list(sinks), self.schema),
         )
 
     # ------------------------------------------------------------------ plans

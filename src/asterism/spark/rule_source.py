@@ -114,8 +114,8 @@ class _Announces(SourceReader):
     def initialOffset(self) -> dict[str, Any]:
         return {**super().initialOffset(), "set": 0}
 
-    def check(self, start: dict[str, Any]) -> None:
-        super().check(start)
+    def check(self, start: dict[str, Any]) -> dict[str, Any]:
+        start = super().check(start)
         if start["set"] > self.coordinator.version:
             store = self.coordinator.store.location
             raise StateError(
@@ -123,6 +123,7 @@ class _Announces(SourceReader):
                 f"It is {store}.",
                 "restore the folder that belongs to the checkpoint, or use a new checkpoint location",
             )
+        return start
 
     def announced(self, offset: dict[str, Any]) -> dict[str, Any]:
         self.coordinator.keep_watching()
@@ -183,7 +184,7 @@ class ProcessorReader(_Announces, SupportsTriggerAvailableNow):
         self.pinned = self.announced({"set": 0, "messages": 0})
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-        self.check(start)
+        start = self.check(start)
         if self.last is not None:
             return self.last
         if self.is_ending(limit):
@@ -198,7 +199,7 @@ class ProcessorDrainReader(_Announces):
     """Publishes the newest set and the end of input, once; see :class:`asterism.spark.control_source.DrainReader`."""
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-        self.check(start)
+        start = self.check(start)
         return self.ended(self.announced(start)) if self.last is None else self.last
 
 

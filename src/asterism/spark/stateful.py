@@ -56,12 +56,14 @@ class Use:
     :param final: whether its results go to sinks, and not into a DataFrame, which may be the input of another operator
     :param observation: the name of the observation with its counts
     :param run: the folder of the run that ends the input after the last data, see :class:`asterism.spark.signals.Drain`
+    :param former: the definition in the checkpoint, if it differs and its state can be continued
     """
 
     drain: bool
     final: bool = True
     observation: str = OBSERVATION
     run: str | None = None
+    former: str | None = None
 
     @classmethod
     def as_dataframe(cls, drain: bool) -> Use:
@@ -251,7 +253,7 @@ def stateful(
         .option("timers", str(time_mode == PROCESSING_TIME).lower())
         .option("signals", signals.folder())
     )
-    for name, value in (("zone", zone), ("run", use.run)):
+    for name, value in (("zone", zone), ("run", use.run), ("former", use.former)):
         if value is not None:
             reader = reader.option(name, value)
     control = reader.load()

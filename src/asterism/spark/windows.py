@@ -251,6 +251,7 @@ class WindowedStream:
             name=name,
             spark=self.spark,
             key_groups=self.key_groups,
+            operator=operator,
         )
 
     # ------------------------------------------------------------------ plans

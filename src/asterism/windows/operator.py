@@ -19,6 +19,7 @@ Source: FLIP-9; Flink's ``WindowOperator`` and ``EvictingWindowOperator``.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -30,7 +31,7 @@ import pyarrow.compute as pc
 
 from asterism.arguments import expect, expect_strings
 from asterism.columns.schemas import schema_of
-from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, TimeColumn, micros
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, TimeColumn, micros
 from asterism.errors import (
     ExpressionSyntaxError,
     ExpressionTypeError,
@@ -43,16 +44,21 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, columns_of
 from asterism.expressions.parsing import parse
 from asterism.matching.outputs import Described
+from asterism.operators.evolution import FIXED, aligned
+from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, complete
 from asterism.operators.late import late_table
 from asterism.operators.operator import Arrival, InputSpec
 from asterism.operators.pages import PAGE, fixed_pages_of
+from asterism.operators.state_definition import OperatorKind, StateDefinition
+from asterism.operators.state_store import StateStore, tables_from_bytes, tables_to_bytes
 from asterism.windows.arguments import duration
 from asterism.windows.assigners import GlobalWindows, SessionWindows, Windows
 from asterism.windows.evictors import Evictor
 from asterism.windows.firing import WindowCall
 from asterism.windows.panes import DISTANCE, TIMES, Partials, Reduction
 from asterism.windows.plan import COUNTED, DISTANCES, EVENTS, FIRINGS, GAP, WindowFunction, WindowPlan
+from asterism.windows.stored_windows import PANES
 from asterism.windows.trigger_table import CallPhase, trigger_table_of
 from asterism.windows.triggers import (
     BuiltIn,
@@ -196,6 +202,61 @@ class WindowOperator(KeyGroupOperator):
             )
         )  # fmt: skip
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
+
+    @property
+    def definition(self) -> StateDefinition:
+        tables = dict(zip(("seen", PANES, "rows"), self.plan.page_schemas, strict=False))
+        return StateDefinition(
+            OperatorKind.WINDOWS,
+            pa.schema([self.schema.field(name) for name in self.keys]),
+            tables,
+            {name: spec.prepared for name, spec in self.inputs.items()},
+            {"lateness": self.lateness, "partials": self._partial_names, FIXED: self._fixed},
+        )
+
+    @property
+    def _partial_names(self) -> list[str]:
+        """What each partial of a pane is, wherever it stands."""
+        return [] if self.partials is None else self.partials.computation.partial_names
+
+    @property
+    def _fixed(self) -> dict[str, str]:
+        contents = "aggregates"
+        if self.partials is None:
+            contents = "the elements of each window"
+        elif isinstance(self.computation, Reduction):
+            contents = "one element of each window"
+        return {
+            "the windows": repr(self.windows),
+            # Counts, delays, intervals and thresholds can change.
+            "the trigger": re.sub(r"\d+(\.\d+)?", "…", repr(self.trigger)),
+            "what the trigger compares": ", ".join(self.table.distances) or "nothing",
+            "what the evictor compares": repr(getattr(self.evictor, "distance", None))
+            if self._evicts_by is not None
+            else "nothing",
+            "what the state contains": contents,
+            "the event time": repr(Described(self.time)),
+            "in_order": str(self.in_order),
+            "the key": ", ".join(self.keys) or "none",
+            "the use of processing time": str(self.processing_time),
+            "pages": str(self.pages),
+        }
+
+    def converted(self, old: StateDefinition, page: bytes) -> bytes:
+        found = dict(zip(old.tables, tables_from_bytes(page, list(old.tables.values())), strict=True))
+        panes = found[PANES]
+        found[PANES] = panes.drop_columns([name for name in panes.column_names if name.startswith("p:")])
+        new = {
+            name: aligned(rows, schema)
+            for (name, schema), rows in zip(self.definition.tables.items(), found.values(), strict=True)
+        }
+        if self.partials is not None:
+            new[PANES] = self.partials.continued(panes, old.details["partials"], new[PANES])
+        return tables_to_bytes(list(new.values()))
+
+    def evolved(self, store: StateStore, header: GroupHeader, old: StateDefinition) -> None:
+        # The trigger or the lateness may have changed, so that windows are due at other times.
+        header.next_event_times[header.exists] = BEFORE_TIME
 
     # ------------------------------------------------------------------ definition
 

@@ -41,6 +41,9 @@ class Computation(Protocol):
     @property
     def read(self) -> list[str]: ...
 
+    @property
+    def partial_names(self) -> list[str]: ...
+
     def fold(self, segments: Ints, count: int, elements: pa.Table, into: pa.Table | None = None) -> pa.Table: ...
 
     def merge(self, partials: pa.Table, groups: Ints, count: int) -> pa.Table: ...
@@ -63,6 +66,10 @@ class Reduction:
 
     @property
     def read(self) -> list[str]:
+        return list(self.partial_schema.names)
+
+    @property
+    def partial_names(self) -> list[str]:
         return list(self.partial_schema.names)
 
     def fold(self, segments: Ints, count: int, elements: pa.Table, into: pa.Table | None = None) -> pa.Table:
@@ -128,6 +135,19 @@ class Partials:
     def __init__(self, computation: Computation) -> None:
         self.computation = computation
         self.kept = pa.schema([field.with_name(f"p:{n}") for n, field in enumerate(computation.partial_schema)])
+
+    def continued(self, panes: pa.Table, names: Sequence[str], aligned: pa.Table) -> pa.Table:
+        """The *panes* of a former computation with partials of these *names*. What is new counts from now on.
+
+        :param aligned: the panes with the columns of the new schema
+        """
+        do = self.computation
+        empty = do.merge(do.partial_schema.empty_table(), np.empty(0, np.int64), panes.num_rows)
+        known = {name: panes.column(f"p:{number}") for number, name in enumerate(names)}
+        for number, (name, field) in enumerate(zip(do.partial_names, self.kept, strict=True)):
+            column = known[name] if name in known else empty.column(number)
+            aligned = aligned.set_column(aligned.column_names.index(field.name), field, column.cast(field.type))
+        return aligned
 
     def run(self, recorded: RecordedFirings, before: pa.Table) -> tuple[pa.Table, pa.Table]:
         """

@@ -23,12 +23,13 @@ from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSynt
 from asterism.expressions.aggregates.accumulators import Cell, Count, distinct_places, filled
 from asterism.expressions.aggregates.functions import FUNCTIONS, Site, folded
 from asterism.expressions.evaluation import Vectorized
-from asterism.expressions.names import Scope, columns_of, plain_column
+from asterism.expressions.names import COLUMN, Scope, columns_of, plain_column
 from asterism.expressions.operators import choose
 from asterism.expressions.parsing import parse
 from asterism.expressions.translation import position_of
 from asterism.expressions.types import BOOLEAN, FLOATS, NULL, TIME_ZONE, given_type, is_nested, name_of
 from asterism.expressions.values import Sql, UnsupportedError, cast
+from asterism.text.printable import quoted_name
 
 MAX_CALLS = 100  # in a measure
 
@@ -514,6 +515,24 @@ class Aggregates(Calls):
         self.kept_columns = self._kept_arguments.columns
         if not self.kept_columns and any(isinstance(call, _OfRows) for call in self._calls):
             self.kept_columns = schema.names[:1]  # provides the number of rows
+
+    @property
+    def partial_names(self) -> list[str]:
+        """For each column of partials what it is, in terms of the columns of the elements and independent of other measures."""
+
+        def text(number: int) -> str:
+            names = self.arguments.schema.names
+            return COLUMN.sub(
+                lambda found: found[0] if found[1] is None else quoted_name(names[int(found[1])]),
+                self.arguments.texts[number],
+            )
+
+        found = []
+        for slot in self._slots:
+            where = "" if slot.where is None else f" where {text(slot.where)}"
+            of = f"{slot.cell!r} of ({', '.join(map(text, slot.arguments))}){where}"
+            found += [f"{of}, {number}" for number in range(len(slot.cell.kept))]
+        return found
 
     def fold(self, segments: Ints, count: int, elements: pa.Table, into: pa.Table | None = None) -> pa.Table:
         """One partial per group, for *elements* in arrival order.

@@ -1,0 +1,147 @@
+"""The partial matches in the pages of a pattern, as rows for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.columns.arrays import Ints
+from asterism.columns.groups import offsets_of
+from asterism.columns.time import END_OF_TIME, MOMENT, micros, moments
+from asterism.errors import StateError
+from asterism.matching.page import Page
+from asterism.operators.state_definition import UNKNOWN_COLUMNS, StateDefinition, keys_as_structs
+from asterism.operators.stored_state import kept_column
+from asterism.patterns.automaton import Nfa, NfaStateKind
+
+ACCEPTED = "accepted"
+"""The column with the events."""
+
+
+def described_automaton(nfa: Nfa) -> dict[str, Any]:
+    """What :func:`partial_matches` needs of an automaton, as JSON: its stages; of each state the stage that it waits for, its
+    kind and its gap; its window. Times are microseconds.
+    """
+    states = [[state.stage or state.name, int(state.kind), micros(state.gap)] for state in nfa.states]
+    return {"stages": list(nfa.stages), "states": states, "window": micros(nfa.window)}
+
+
+def matches_schema(key: pa.DataType, event: pa.DataType | None = None) -> pa.Schema:
+    """The columns of :func:`partial_matches`; *event*: the type of events, if the column ACCEPTED is wanted."""
+    names = [("rule", pa.string()), ("version", pa.int64()), ("stage", pa.string()), ("waits_for", pa.string())]
+    accepted = [] if event is None else [(ACCEPTED, pa.list_(_accepted(event)))]
+    times = [("since", MOMENT), ("deadline", MOMENT), ("events", pa.int64())]
+    return pa.schema([("key", key), *names, *times, *accepted])
+
+
+def _accepted(event: pa.DataType) -> pa.StructType:
+    return pa.struct([("stage", pa.string()), ("time", MOMENT), ("event", event)])
+
+
+def event_type(schema: pa.Schema | None) -> pa.StructType | None:
+    """The kept columns of events as a struct; None if there are none."""
+    fields = [field.with_name(field.name[2:]) for field in schema or () if field.name.startswith("e:")]
+    return pa.struct(fields) if fields else None
+
+
+def partial_matches_of(definition: StateDefinition | None, value: bytes, event: pa.DataType | None) -> pa.Table:
+    """The partial matches in a page of a pattern. Without a definition, stages are numbers, and keys and deadlines unknown."""
+    if definition is None:
+        page = Page.from_bytes(value, UNKNOWN_COLUMNS, UNKNOWN_COLUMNS)
+        keys, automaton = pa.nulls(page.keys.num_rows, pa.string()), None
+    else:
+        page = Page.from_bytes(value, *definition.tables.values())
+        keys, automaton = keys_as_structs(page.keys, definition.keys.names), definition.details
+    return partial_matches(page, keys, [automaton], np.zeros(len(keys), np.int64), event=event)
+
+
+def partial_matches(
+    page: Page,
+    keys: pa.Array,
+    automata: Sequence[Mapping[str, Any] | None],
+    of_keys: Ints,
+    rules: Sequence[tuple[str, int]] | None = None,
+    event: pa.DataType | None = None,
+) -> pa.Table:
+    """
+    :param keys: the keys of *page*
+    :param automata: described by :func:`described_automaton`; None: unknown
+    :param of_keys: for each key the index of its automaton
+    :param rules: for each automaton the id and version of its rule
+    :raises StateError: the page belongs to another automaton
+    """
+    of_runs = np.repeat(np.arange(len(keys)), np.diff(page.run_at))
+    begun = (page.run_rows[:, 1] >= 0) & (page.run_rows[:, 2] >= 0)
+    of_runs, (first, node, state) = of_runs[begun], page.run_rows[begun].T
+    of_automata = of_keys[of_runs]
+    counts, events, accepted_by = _chains(page.nodes, node)
+    stages = [None if one is None else one["stages"] for one in automata]
+    since, last = page.times[first], page.times[page.nodes[node, 0]]
+    deadlines = np.full(len(node), END_OF_TIME, np.int64)
+    reached: list[str] = [""] * len(node)
+    waits: list[str | None] = [None] * len(node)
+    for number in np.unique(of_automata).tolist():
+        mine, one = np.flatnonzero(of_automata == number), automata[number]
+        for at, stage in zip(mine.tolist(), page.nodes[node[mine], 1].tolist(), strict=True):
+            reached[at] = _name(stages[number], stage)
+        if one is None:
+            continue
+        if state[mine].max() >= len(one["states"]):
+            raise StateError("the state of the checkpoint belongs to another pattern")
+        names, kinds, gaps = zip(*one["states"], strict=True)
+        for at, each in zip(mine.tolist(), state[mine].tolist(), strict=True):
+            waits[at] = names[each]
+        ends = np.array(kinds)[state[mine]] == NfaStateKind.LAST
+        gap, window = np.array(gaps, np.int64)[state[mine]], int(one["window"])
+        by_gap = np.where(gap > 0, last[mine] + gap, END_OF_TIME)
+        by_window = since[mine] + window if window else np.full(len(mine), END_OF_TIME)
+        deadlines[mine] = np.where(ends, END_OF_TIME, np.minimum(by_gap, by_window))
+    ids = [(None, None)] * len(automata) if rules is None else rules
+    columns = [
+        keys.take(pa.array(of_runs)),
+        pa.array([ids[number][0] for number in of_automata.tolist()], pa.string()),
+        pa.array([ids[number][1] for number in of_automata.tolist()], pa.int64()),
+        pa.array(reached, pa.string()),
+        pa.array(waits, pa.string()),
+        moments(since),
+        moments(deadlines),
+        pa.array(counts),
+    ]
+    if event is not None:
+        names_of = np.repeat(of_automata, counts).tolist()
+        taken = [_name(stages[n], stage) for n, stage in zip(names_of, accepted_by.tolist(), strict=True)]
+        rows = page.events.take(pa.array(events))
+        parts = [kept_column(rows, field) for field in event]
+        found = pa.StructArray.from_arrays(parts, fields=list(event))
+        fields = list(_accepted(event))
+        pairs = pa.StructArray.from_arrays(
+            [pa.array(taken, pa.string()), moments(page.times[events]), found], fields=fields
+        )
+        columns.append(pa.ListArray.from_arrays(pa.array(offsets_of(counts).astype(np.int32)), pairs))
+    return pa.table(columns, schema=matches_schema(keys.type, event))
+
+
+def _name(stages: Sequence[str] | None, number: int) -> str:
+    return str(number) if stages is None else stages[number]
+
+
+def _chains(nodes: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
+    """For each chain of nodes that ends with one of *ends* the number of its nodes; the events and stages of all chains, each
+    from its first node on.
+    """
+    counts = np.zeros(len(ends), np.int64)
+    levels: list[tuple[Ints, Ints]] = []
+    which, at = np.arange(len(ends)), ends
+    while len(at):
+        counts[which] += 1
+        levels.append((which, at))
+        parents = nodes[at, 2]
+        which, at = which[parents >= 0], parents[parents >= 0]
+    begins = offsets_of(counts)
+    chain = np.empty(int(begins[-1]), np.int64)
+    for depth, (which, at) in enumerate(levels):
+        chain[begins[which + 1] - 1 - depth] = at
+    return counts, nodes[chain, 0], nodes[chain, 1]

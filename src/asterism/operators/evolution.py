@@ -1,0 +1,145 @@
+"""Whether a changed operator can continue with the state of its former definition, and that state in the form of the new one.
+
+Tables of state are found by name: those that are new are empty. Columns that the query did not keep before are NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from asterism.errors import StateError
+from asterism.operators.state_definition import OperatorKind, StateDefinition
+from asterism.operators.state_store import batch_from_bytes, batch_to_bytes, tables_from_bytes, tables_to_bytes
+from asterism.operators.stored_state import BROADCAST, STATE, WAITING
+
+FIXED = "fixed"
+"""In the details of a definition: what cannot change, as texts by name; a text that begins with ``#`` is a hash."""
+NEW_CHECKPOINT = "undo this change; or end the former query with drain=True before, which empties its state"
+_KEPT = "e:"
+"""The prefix of the columns of events that a query keeps, of which it can need more or fewer."""
+
+
+class Incompatibility(NamedTuple):
+    """What has changed and cannot, and what to do."""
+
+    what: str
+    detail: str | None
+    hint: str
+
+
+def incompatibility(old: StateDefinition, new: StateDefinition) -> Incompatibility | None:
+    """Why the state of *old* cannot be continued; None: it can."""
+    if old.kind is not new.kind:
+        return Incompatibility(f"it belongs to {_NAMES[old.kind]}, and this query is {_NAMES[new.kind]}", None, _OTHER)
+    if list(old.inputs) != list(new.inputs):
+        detail = f"Were: {', '.join(old.inputs)}\nAre:  {', '.join(new.inputs)}"
+        return Incompatibility("the inputs changed", detail, _OTHER)
+    before: Mapping[str, str] = old.details.get(FIXED, {})
+    for name, text in new.details.get(FIXED, {}).items():
+        if before.get(name) != text:
+            shown = not text.startswith("#") and name in before
+            return Incompatibility(
+                f"{name} changed", f"Was: {before[name]}\nIs:  {text}" if shown else None, NEW_CHECKPOINT
+            )
+    if old.keys.types != new.keys.types:
+        return Incompatibility(
+            "the types of the key changed", f"Was: {_shown(old.keys)}\nIs:  {_shown(new.keys)}", NEW_CHECKPOINT
+        )
+    return _of_inputs(old, new) or (_of_states(old, new) if new.kind is OperatorKind.OPERATOR else None)
+
+
+def check_evolution(old: StateDefinition, new: StateDefinition) -> None:
+    """:raises StateError: the state of *old* cannot be continued"""
+    found = incompatibility(old, new)
+    if found is not None:
+        raise StateError(f"the checkpoint cannot be continued: {found.what}", found.detail, found.hint)
+
+
+_OTHER = "use a new checkpoint location, or run the query that created the checkpoint"
+_NAMES = {
+    OperatorKind.PATTERN: "a pattern",
+    OperatorKind.RULES: "a stream of rules",
+    OperatorKind.ROW_PATTERN: "a MATCH_RECOGNIZE clause",
+    OperatorKind.WINDOWS: "windows",
+    OperatorKind.OPERATOR: "a StreamOperator",
+}
+
+
+def _of_inputs(old: StateDefinition, new: StateDefinition) -> Incompatibility | None:
+    for name, schema in new.inputs.items():
+        before = old.inputs[name]
+        for field in schema:
+            known = field.name in before.names
+            if known and before.field(field.name).type != field.type:
+                was = before.field(field.name).type
+                what = (
+                    f'the column "{field.name[2:]}" of the input "{name}" changed its type from {was} to {field.type}'
+                )
+                return Incompatibility(what, None, f"CAST it to {was} before; or use a new checkpoint location")
+            if not known and not field.name.startswith(_KEPT):
+                return Incompatibility(f'the input "{name}" has other keys or conditions', None, NEW_CHECKPOINT)
+    return None
+
+
+def _of_states(old: StateDefinition, new: StateDefinition) -> Incompatibility | None:
+    operator, kinds, now = new.details["operator"], old.details["kinds"], new.details["kinds"]
+    for table, schema in old.tables.items():
+        name = table.partition(":")[2]
+        if table.startswith((STATE, BROADCAST)):
+            if table not in new.tables:
+                what = (
+                    "became a broadcast state" if STATE in table and BROADCAST + name in new.tables else "was removed"
+                )
+                what = "became a keyed state" if BROADCAST in table and STATE + name in new.tables else what
+                hint = f"declare it as before, a {kinds[name]} of {schema.field('value').type}; or use a new checkpoint location"
+                return Incompatibility(f'the state "{name}" of {operator} {what}', None, hint)
+            if kinds[name] != now[name]:
+                what = f"was a {kinds[name]} and is a {now[name]}"
+                return Incompatibility(f'the state "{name}" of {operator} {what}', None, _rename(name))
+            if not schema.equals(new.tables[table]):
+                types = f"Was: {_shown(schema)}\nIs:  {_shown(new.tables[table])}"
+                return Incompatibility(f'the state "{name}" of {operator} changed its type', types, _rename(name))
+        elif table.startswith(WAITING) and table not in new.tables:
+            what = f"{operator} does not select its inputs any more, and elements may still wait"
+            return Incompatibility(what, None, NEW_CHECKPOINT)
+    return None
+
+
+def _rename(name: str) -> str:
+    return f"keep it, and declare a new state with another name ({name}_2); or use a new checkpoint location"
+
+
+def _shown(schema: pa.Schema) -> str:
+    names = {"name": "map key", "expires": "time to live"}
+    return (
+        ", ".join(f"{names.get(field.name, field.name)} {field.type}" for field in schema if field.name != "key")
+        or "none"
+    )
+
+
+# ---------------------------------------------------------------------- conversion
+
+
+def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of *schema*; those that are new are NULL."""
+    columns: list[Any] = [
+        rows.column(field.name) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def aligned_batch(value: bytes, old: pa.Schema, new: pa.Schema) -> bytes:
+    """:func:`aligned` for stored rows."""
+    return value if old.equals(new) else batch_to_bytes(aligned(batch_from_bytes(value, old), new))
+
+
+def aligned_tables(value: bytes, old: Mapping[str, pa.Schema], new: Mapping[str, pa.Schema]) -> bytes:
+    """A page with the tables *new*, by name; those that are new are empty."""
+    found = dict(zip(old, tables_from_bytes(value, list(old.values())), strict=True))
+    return tables_to_bytes(
+        [aligned(found[name], schema) if name in found else schema.empty_table() for name, schema in new.items()]
+    )
