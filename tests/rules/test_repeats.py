@@ -28,7 +28,7 @@ from asterism.rules.operator import (
     PROCESSORS,
     SETS_PAGE,
     DynamicCepOperator,
-    _entries_from,
+    entries_of_page,
     prepared_set,
 )
 from asterism.rules.processor import PatternProcessor
@@ -70,7 +70,7 @@ class Attempts:
         watermark: int | None,
         surplus: Sequence[Sequence[PatternProcessor]],
     ) -> None:
-        needed = [entry.processor for store in self.stores for entry in _entries_from(store.read_page(SETS_PAGE))[1]]
+        needed = [entry.processor for store in self.stores for entry in entries_of_page(store.read_page(SETS_PAGE))[1]]
         announced = None
         if new is not None:
             self.number += 1
