@@ -42,8 +42,24 @@ Locate = Callable[[str], tuple[int, int]]
 """Maps a JSON pointer, relative to a rule, to a line and column."""
 
 
+class _InSlot:
+    """Something that is known by the id and the JSON form of a rule."""
+
+    __slots__ = ()
+    id: Any
+    item: Any
+
+    @property
+    def shadow(self) -> bool:
+        return is_shadow(self.item) is True
+
+    @property
+    def slot(self) -> Slot:
+        return self.id, self.shadow
+
+
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(_InSlot):
     """One stored rule.
 
     :param where: the file or the table
@@ -66,21 +82,13 @@ class Rule:
     template: Mapping[str, Any] | None = None
 
     @property
-    def shadow(self) -> bool:
-        return is_shadow(self.item) is True
-
-    @property
-    def slot(self) -> Slot:
-        return self.id, self.shadow
-
-    @property
     def stored_slot(self) -> Slot:
         """The slot of the item in its place: of a rule of a template, that of the template, which cannot be a shadow."""
         return self.slot if self.template is None else (str(self.template.get("id")), False)
 
 
 @dataclass(frozen=True, slots=True)
-class Addition:
+class Addition(_InSlot):
     """A checked rule, or template, that is to be added. A rule with the version of its shadow replaces both.
 
     :param processor: None for a template
@@ -101,14 +109,6 @@ class Addition:
         if self.processor is None:
             return f"template {self.id}"
         return _named(self.id, self.processor.version, shadow=self.shadow)
-
-    @property
-    def shadow(self) -> bool:
-        return is_shadow(self.item) is True
-
-    @property
-    def slot(self) -> Slot:
-        return self.id, self.shadow
 
     def as_shadow(self) -> Addition:
         """:raises PatternProcessorError: it is a template"""

@@ -216,23 +216,26 @@ class _MatchMeasures:
         subsets: Sequence[tuple[str, tuple[str, ...]]],
     ) -> None:
         scope = Scope(schema.append(pa.field(_CLASSIFIER, pa.string())), tuple(stages), tuple(subsets))
+        trees: list[exp.Expr] = []
         self.previous: frozenset[PreviousColumn] = frozenset()
         for text in texts:
             with ExpressionSyntaxError.if_too_deep(text):
-                self.previous |= scope.without_previous(parse_measure(text), text)[1]
+                tree, previous_columns = scope.without_previous(parse_measure(text), text)
+            trees.append(tree)
+            self.previous |= previous_columns
         whole = scope.schema
         for previous in sorted(self.previous):
             whole = whole.append(schema.field(previous.name).with_name(previous.column).with_nullable(True))
         self._scope, self._base = replace(scope, schema=whole), base.append(_NUMBER_FIELD)
         self._calls: dict[str, Calls] = {}
         """by stage"""
-        metadata = schema.metadata
+        metadata, parsed = schema.metadata, iter(trees)
         self._measures = Measures(
             texts,
             self._base.with_metadata(metadata),
             self._add,
             self._outside,
-            read=lambda text: self._scope.without_previous(parse_measure(text), text)[0],
+            read=lambda text: next(parsed),
         )
         self.fields = self._measures.fields
         self.read_id = MATCH_ID in self._measures.base_read

@@ -14,7 +14,7 @@ from asterism.columns.time import END_OF_TIME, MOMENT, micros, moments
 from asterism.errors import StateError
 from asterism.matching.page import Page
 from asterism.operators.state_definition import UNKNOWN_COLUMNS, StateDefinition, keys_as_structs
-from asterism.operators.stored_state import kept_column
+from asterism.operators.stored_state import columns_of_events, kept_column
 from asterism.patterns.automaton import Nfa, NfaStateKind
 
 ACCEPTED = "accepted"
@@ -41,9 +41,16 @@ def _accepted(event: pa.DataType) -> pa.StructType:
     return pa.struct([("stage", pa.string()), ("time", MOMENT), ("event", event)])
 
 
+def accepted_events(stages: pa.Array, times: Ints, rows: pa.Table, counts: Ints, event: pa.DataType) -> pa.ListArray:
+    """The column ACCEPTED: for each partial match as many of the events *rows*, in order, as *counts* says."""
+    found = pa.StructArray.from_arrays([kept_column(rows, field) for field in event], fields=list(event))
+    accepted = pa.StructArray.from_arrays([stages, moments(times), found], fields=list(_accepted(event)))
+    return pa.ListArray.from_arrays(pa.array(offsets_of(counts).astype(np.int32)), accepted)
+
+
 def event_type(schema: pa.Schema | None) -> pa.StructType | None:
     """The kept columns of events as a struct; None if there are none."""
-    fields = [field.with_name(field.name[2:]) for field in schema or () if field.name.startswith("e:")]
+    fields = columns_of_events(schema or ())
     return pa.struct(fields) if fields else None
 
 
@@ -114,13 +121,7 @@ def partial_matches(
         names_of = np.repeat(of_automata, counts).tolist()
         taken = [_name(stages[n], stage) for n, stage in zip(names_of, accepted_by.tolist(), strict=True)]
         rows = page.events.take(pa.array(events))
-        parts = [kept_column(rows, field) for field in event]
-        found = pa.StructArray.from_arrays(parts, fields=list(event))
-        fields = list(_accepted(event))
-        pairs = pa.StructArray.from_arrays(
-            [pa.array(taken, pa.string()), moments(page.times[events]), found], fields=fields
-        )
-        columns.append(pa.ListArray.from_arrays(pa.array(offsets_of(counts).astype(np.int32)), pairs))
+        columns.append(accepted_events(pa.array(taken, pa.string()), page.times[events], rows, counts, event))
     return pa.table(columns, schema=matches_schema(keys.type, event))
 
 

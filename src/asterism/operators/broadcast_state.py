@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, python_values
 from asterism.operators.keyed_state import FOREVER, NAME, VALUE, StateKind, StateSpec, StateTable
 from asterism.operators.state_store import (
     BODY,
@@ -56,6 +56,11 @@ class _Version:
     index: dict[str, list[tuple[int, bytes]]]
     entries: dict[str, Any] = field(default_factory=dict)
     parts: dict[bytes, bytes] = field(default_factory=dict)
+
+    @property
+    def pages(self) -> dict[int, bytes]:
+        """The pages of all parts, with their digests."""
+        return dict(part for parts in self.index.values() for part in parts)
 
     def to_bytes(self) -> bytes:
         index = {name: [[page, digest.hex()] for page, digest in parts] for name, parts in self.index.items()}
@@ -148,7 +153,8 @@ class BroadcastState:
         if same is not None:
             return same
         old = self._version
-        free = (number for number in itertools.count(FIRST_PART) if number not in self._pages(old))
+        taken = old.pages
+        free = (number for number in itertools.count(FIRST_PART) if number not in taken)
         version = _Version({}, old.entries | entries)
         for name, spec in self._specs.items():
             if name not in entries:
@@ -166,16 +172,11 @@ class BroadcastState:
     def _versions(self) -> list[_Version]:
         return [version for (key, _), version in _known.items() if key == self._key]
 
-    @staticmethod
-    def _pages(version: _Version) -> set[int]:
-        return {page for parts in version.index.values() for page, _ in parts}
-
     def _replace(self, version: _Version | None) -> None:
         index = None if version is None else version.to_bytes()
         if index == self._stored:
             return
-        before = {page: digest for parts in self._version.index.values() for page, digest in parts}
-        after = {} if version is None else {page: digest for parts in version.index.values() for page, digest in parts}
+        before, after = self._version.pages, {} if version is None else version.pages
         for page in before.keys() - after.keys():
             self._store.write_page(page, None)
         for page, digest in after.items():
@@ -220,7 +221,7 @@ def _alike(some: Iterable[Any], others: Iterable[Any]) -> bool:
 
 def _entries_of(spec: StateSpec, parts: Sequence[pa.Table]) -> Any:
     rows = pa.concat_tables([spec.schema.empty_table(), *parts])
-    values = [(value, FOREVER) for value in rows.column(VALUE).to_pylist(maps_as_pydicts="lossy")]
+    values = [(value, FOREVER) for value in python_values(rows.column(VALUE))]
     match spec.kind:
         case StateKind.VALUE:
             return values[0] if values else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -118,7 +118,8 @@ def timers(tables: Mapping[str, pa.Table], keys: pa.Array) -> pa.Table:
 # ---------------------------------------------------------------------- waiting events
 
 
-def columns_of_events(prepared: pa.Schema) -> list[pa.Field]:
+def columns_of_events(prepared: Iterable[pa.Field]) -> list[pa.Field]:
+    """The columns of the stream that are kept, under their own names."""
     return [field.with_name(field.name[2:]) for field in prepared if field.name.startswith("e:")]
 
 

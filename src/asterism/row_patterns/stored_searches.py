@@ -8,7 +8,7 @@ import pyarrow as pa
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import offsets_of
 from asterism.columns.time import END_OF_TIME, TimeColumn, moments
-from asterism.matching.stored_matches import ACCEPTED, matches_schema
+from asterism.matching.stored_matches import accepted_events, matches_schema
 from asterism.operators.state_definition import StateDefinition, keys_as_structs
 from asterism.operators.stored_state import rule_keys, tables_of_page
 
@@ -46,7 +46,9 @@ def searches_of(
     ]
     schema = matches_schema(named.type, event)
     if event is not None:
-        columns.append(_accepted(rows, times, begins, counts, schema.field(ACCEPTED).type))
+        at = np.repeat(begins - offsets_of(counts)[:-1], counts) + np.arange(int(counts.sum()))
+        stages = pa.nulls(len(at), pa.string())
+        columns.append(accepted_events(stages, times[at], rows.take(pa.array(at)), counts, event))
     return pa.table([column.cast(field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
 
 
@@ -55,14 +57,3 @@ def _times(definition: StateDefinition, rows: pa.Table) -> Ints:
     column = TimeColumn(name, rows.schema.field(name).type, definition.details["unit"])
     found: Ints = column.to_micros(rows.column(name)).to_numpy()
     return found
-
-
-def _accepted(rows: pa.Table, times: Ints, begins: Ints, counts: Ints, type_: pa.ListType) -> pa.Array:
-    at = np.repeat(begins - offsets_of(counts)[:-1], counts) + np.arange(int(counts.sum()))
-    event = type_.value_type.field("event").type
-    chosen = rows.take(pa.array(at))
-    parts = [chosen.column("e:" + field.name).combine_chunks() for field in event]
-    events = pa.StructArray.from_arrays(parts, fields=list(event))
-    columns = [pa.nulls(len(at), pa.string()), moments(times[at]), events]
-    pairs = pa.StructArray.from_arrays(columns, fields=list(type_.value_type))
-    return pa.ListArray.from_arrays(pa.array(offsets_of(counts).astype(np.int32)), pairs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -263,13 +264,13 @@ class WindowHarness(EventHarness):
           + [10s,20s) #1 on_time!: b2
         """
         __tracebackhide__ = True
+        fired, came_late = len(self.found()), len(self.late)
         for number, (step, fires, late) in enumerate(_steps_of(transcript), 1):
-            before, late_before = len(self.found()), len(self.late)
             self._step(step)
-            difference = _difference(fires, self.found()[before:], self.literals)
-            difference += _difference_of_texts(late, self.late[late_before:])
-            if any(mark != " " for mark, _ in difference):
-                raise AssertionError(_message(f'step {number}, "{step}"', difference))
+            found, found_late = self.found(), self.late
+            lines = _compared(fires, found[fired:], self.literals) + _compared_late(late, found_late[came_late:])
+            _check(f'step {number}, "{step}"', lines)
+            fired, came_late = len(found), len(found_late)
         return self
 
     def _step(self, step: str) -> None:
@@ -306,9 +307,7 @@ def assert_firings(harness: WindowHarness, expected: Sequence[str]) -> None:
     __tracebackhide__ = True
     expect(StreamDefinitionError, harness, WindowHarness, "expected a WindowHarness")
     expect_strings(StreamDefinitionError, expected, "the expected firings must be a list of strings", f'["{_FIRING}"]')
-    difference = _difference(expected, harness.found(), harness.literals)
-    if any(mark != " " for mark, _ in difference):
-        raise AssertionError(_message("firings", difference))
+    _check("firings", _compared(expected, harness.found(), harness.literals))
 
 
 def _elements_of(literals: Literals) -> WindowFunction:
@@ -338,11 +337,11 @@ def _steps_of(transcript: str) -> list[tuple[str, list[str], list[str]]]:
     return steps
 
 
-Difference = list[tuple[str, str]]
-"""Lines with a mark: - missing, + unexpected."""
+_Lines = list[tuple[str, str]]
+"""Each with a mark: - missing, + unexpected."""
 
 
-def _difference(expected: Sequence[str], found: Sequence[WindowFiring], literals: Literals) -> Difference:
+def _compared(expected: Sequence[str], found: Sequence[WindowFiring], literals: Literals) -> _Lines:
     left = list(found)
     lines: list[tuple[str, str] | None] = [None] * len(expected)
     # Those that say most come first, so that they do not lose their firing to one that fits several.
@@ -356,7 +355,7 @@ def _difference(expected: Sequence[str], found: Sequence[WindowFiring], literals
     return [line for line in lines if line is not None] + [("+", firing.text(literals)) for firing in left]
 
 
-def _difference_of_texts(expected: Sequence[str], found: Sequence[str]) -> Difference:
+def _compared_late(expected: Sequence[str], found: Sequence[str]) -> _Lines:
     left, lines = list(found), []
     for one in expected:
         lines.append((" " if one in left else "-", f"late {one}"))
@@ -365,12 +364,11 @@ def _difference_of_texts(expected: Sequence[str], found: Sequence[str]) -> Diffe
     return lines + [("+", f"late {one}") for one in left]
 
 
-def _message(title: str, difference: Difference) -> str:
-    names = {"-": "missing", "+": "unexpected"}
-    counts = [f"{sum(mark == own for own, _ in difference)} {name}" for mark, name in names.items()]
-    return "\n".join(
-        [
-            f"{title}: {', '.join(count for count in counts if not count.startswith('0 '))}",
-            *(f"  {mark} {text}" for mark, text in difference),
-        ]
-    )
+def _check(title: str, lines: _Lines) -> None:
+    """:raises AssertionError: something is missing or unexpected"""
+    __tracebackhide__ = True
+    marks = Counter(mark for mark, _ in lines)
+    kinds = {"-": "missing", "+": "unexpected"}
+    counts = ", ".join(f"{marks[mark]} {kind}" for mark, kind in kinds.items() if marks[mark])
+    if counts:
+        raise AssertionError("\n".join([f"{title}: {counts}", *(f"  {mark} {text}" for mark, text in lines)]))
