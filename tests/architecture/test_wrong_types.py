@@ -252,6 +252,11 @@ def waited(place: Any, versions: Any, timeout: Any) -> str:
     return ""
 
 
+MATCHES = pa.table(
+    {"user": ["ann"], "start_time": [datetime(2026, 1, 1)], "end_time": [datetime(2026, 1, 2)]},
+)
+
+
 CALLS: dict[str, Call] = {
     "Pattern": Call(Pattern, {"stages": Pattern.begin("a").stages, "skip": AfterMatchSkipStrategy()}, use_pattern),
     "Pattern.begin": Call(Pattern.begin, {"stage": "a", "skip": AfterMatchSkipStrategy()}, use_pattern),
@@ -493,6 +498,10 @@ CALLS: dict[str, Call] = {
         check_independence, {"pattern": Pattern.begin("a"), "events": "a1 a2", "cuts": 1, "seed": 0}
     ),
     "pattern_json_schema": Call(asterism.pattern_json_schema),
+    "timeline": Call(
+        asterism.timeline,
+        {"matches": MATCHES, "key": "user", "start": "start_time", "end": "end_time"},
+    ),
     "draw": Call(
         asterism.draw,
         {
