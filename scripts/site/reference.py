@@ -1,4 +1,4 @@
-"""What Sphinx does not know by itself: references to public names, the texts of errors, the help of commands, links to the repository."""
+"""What Sphinx does not know: public names in docstrings, the texts of errors, the help of commands, links to the repository."""
 
 from __future__ import annotations
 
@@ -40,9 +40,13 @@ def resolve_public_name(
     found = [public for public in domain.objects if public.startswith("asterism.") and public.endswith("." + name)]
     if not found and len(parts) > first + 1:  # a method of a base class, documented with the class that has it
         last = parts[-1]
-        found = [public for public in domain.objects if public.endswith("." + last) and public.startswith("asterism.Pattern.")]
+        found = [
+            public
+            for public in domain.objects
+            if public.endswith("." + last) and public.startswith("asterism.Pattern.")
+        ]
     if not found:
-        return None
+        return content if _in_signature(node) else None
     exact = min(found, key=len)
     target = domain.objects[exact]
     uri = app.builder.get_relative_uri(node.get("refdoc", ""), target.docname) + "#" + target.node_id
@@ -51,8 +55,16 @@ def resolve_public_name(
     return reference
 
 
-def link_to_copies(app: Sphinx, name: str, source: list[str]) -> None:
-    """Links to Markdown outside docs/ lead to a copy in the site. Sphinx itself copies files of other types."""
+def _in_signature(node: nodes.Element) -> bool:
+    """Types of other projects, and of our own that are not public, are no links."""
+    parent = node.parent
+    while parent is not None and not isinstance(parent, addnodes.desc_signature):
+        parent = parent.parent
+    return parent is not None
+
+
+def prepare_page(app: Sphinx, name: str, source: list[str]) -> None:
+    """Let links to Markdown outside docs/ lead to a copy in the site. Sphinx itself copies files of other types."""
 
     def replaced(link: re.Match[str]) -> str:
         path = (DOCS / posixpath.dirname(name) / link["path"]).resolve()
@@ -66,7 +78,15 @@ def link_to_copies(app: Sphinx, name: str, source: list[str]) -> None:
         address = "../" * name.count("/") + copy.as_posix()
         return f'<a href="{address}">{html.escape(link["text"])}</a>'
 
+    source[0] = source[0].replace("  # fmt: skip\n", "\n")  # says nothing to a reader
     source[0] = re.sub(r"\[(?P<text>[^]]+)\]\((?P<path>(?:\.\./)+[^)#]+\.md)(?:#[^)]*)?\)", replaced, source[0])
+
+
+def hide_constructor(
+    app: Sphinx, what: str, name: str, obj: object, options: object, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None] | None:
+    """A pattern is begun by its class methods; nobody calls the constructor."""
+    return ("", None) if name == "asterism.Pattern" else None
 
 
 def name_each_parameter(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
@@ -153,7 +173,8 @@ class Commands(Directive):
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("error-texts", ErrorTexts)
     app.add_directive("commands", Commands)
+    app.connect("autodoc-process-signature", hide_constructor)
     app.connect("autodoc-process-docstring", name_each_parameter)
-    app.connect("source-read", link_to_copies)
+    app.connect("source-read", prepare_page)
     app.connect("missing-reference", resolve_public_name)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import warnings
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
 
 from asterism import AfterMatchSkipStrategy, Pattern
 from asterism.errors import PatternWarning
@@ -35,6 +39,8 @@ from asterism.text.svg import (
 from asterism.trace import Why, trace
 from asterism.trace.steps import Taken, What
 
+Place = Callable[[float], float]
+"""The x of a time in seconds."""
 FOLDER = Path(__file__).parents[2] / "docs" / "images" / "streams"
 STEP, ROW, CHIP, HIGH = 50.0, 30.0, 34.0, 20.0  # distance of events and of lines; width and height of an event
 DISCARDED = "discarded after the match"
@@ -75,17 +81,23 @@ class _Line:
     color: str
     pale: str
     text: str = ""
-    crossed_at: float | None = None
+    crossed: int | None = None
+    """The event that ended it."""
     decided_at: float | None = None
     stages: dict[int, str] = field(default_factory=dict)
 
 
+def _events(text: str) -> tuple[list[dict[str, Any]], list[str], list[float]]:
+    """The events, their names and their times in seconds."""
+    [table] = Literals().parse(text, EVENTS)
+    assert isinstance(table, pa.Table)
+    events = table.to_pylist()
+    return events, [Literals().text(event) for event in events], [event["ts"].timestamp() for event in events]
+
+
 def picture(spec: Picture) -> str:
     """The picture as SVG."""
-    [table] = Literals().parse(spec.events, EVENTS)
-    events = table.to_pylist()
-    names = [Literals().text(event) for event in events]
-    seconds = [event["ts"].timestamp() for event in events]
+    events, names, seconds = _events(spec.events)
     left = PAD + max(text_width(row.label, 12, 0.62) for row in spec.rows) + 24
 
     def x_at(second: float) -> float:
@@ -94,8 +106,8 @@ def picture(spec: Picture) -> str:
         return left + CHIP / 2 + seconds.index(second) * STEP
 
     xs = [x_at(second) for second in seconds]
-    lines = [(row, _lines(row, events, names, seconds, x_at if spec.scale is not None else None)) for row in spec.rows]
-    ends = [x for _, found in lines for line in found for x in (line.crossed_at, line.decided_at) if x is not None]
+    lines = [(row, _lines(row, events, names, x_at if spec.scale is not None else None)) for row in spec.rows]
+    ends = [line.decided_at for _, found in lines for line in found if line.decided_at is not None]
     notes = max([*xs, *ends]) + CHIP / 2 + 22
     texts = [line.text for _, found in lines for line in found]
     width = notes + max([text_width(text, 12) * 0.92 for text in texts if text], default=0.0) + PAD
@@ -123,21 +135,21 @@ def picture(spec: Picture) -> str:
         for number, line in enumerate(found):
             _draw(canvas, line, y + 7 + number * ROW, xs, names, notes)
         y += ROW * max(1, len(found)) + 8
-    told = "; ".join(
-        f"{row.label}: " + (", ".join(" ".join(names[i] for i in line.events) for line in found if line.color == BLUE) or "no match")
-        for row, found in lines
-    )  # fmt: skip
+    told = "; ".join(f"{row.label}: {_told(found, names)}" for row, found in lines)
     return canvas.written(width, height, f"stream {' '.join(names)}. Matches of {told}")
 
 
-def _lines(
-    row: Row, events: list[dict[str, object]], names: list[str], seconds: list[float], x_at: object
-) -> list[_Line]:
+def _told(found: list[_Line], names: list[str]) -> str:
+    matches = [" ".join(names[event] for event in line.events) for line in found if line.color == BLUE]
+    return ", ".join(matches) or "no match"
+
+
+def _lines(row: Row, events: list[dict[str, Any]], names: list[str], place: Place | None) -> list[_Line]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PatternWarning)
         found = trace(row.pattern, events, time="ts")
-    assert not found.stopped and not found.omitted
-    place = x_at if callable(x_at) else None
+    assert not found.stopped
+    assert not found.omitted
     matches = [_taken(step.took) for step in found.steps if step.what is What.MATCHED]
     shown: list[_Line] = []
     seen: list[list[int]] = []
@@ -163,27 +175,24 @@ def _lines(
 
 def _ended(
     why: Why, event: int | None, time: object, reason: str, taken: list[int],
-    stages: dict[int, str], names: list[str], place: object,
+    stages: dict[int, str], names: list[str], place: Place | None,
 ) -> _Line:  # fmt: skip
     line = _Line(taken, RED, PALE_RED, stages=stages)
-    at = None if event is None else float(event - 1)
     if why is Why.WINDOW and isinstance(time, datetime):
         line.color, line.pale = PURPLE, PALE_PURPLE
-        line.decided_at = place(time.timestamp()) if callable(place) else None
+        line.decided_at = None if place is None else place(time.timestamp())
         line.text = f"timed out at {time.timestamp():g} s"
     elif why is Why.END:
         line.text = "no match: the input ends"
-    elif at is not None:
-        name = names[int(at)]
-        line.crossed_at = at
+    elif event is not None:
+        name = names[event - 1]
+        line.crossed = None if why is Why.SKIPPED else event - 1
         line.text = {
             Why.STRICT: f"no match: {name} instead of {reason.partition('had to be ')[2].partition(':')[0]}",
             Why.FORBIDDEN: f"no match: {name} is forbidden",
             Why.SKIPPED: DISCARDED,
             Why.UNTIL: f"{name} ends the loop",
         }.get(why, why.value)
-        if why is Why.SKIPPED:
-            line.crossed_at = None
     return line
 
 
@@ -201,9 +210,9 @@ def _draw(canvas: Canvas, line: _Line, y: float, xs: list[float], names: list[st
         dashes = None if two == one + 1 else "4 4"
         canvas.line([(xs[one] + CHIP / 2, y), (xs[two] - CHIP / 2, y)], line.color, dashes)
     last = xs[line.events[-1]] + CHIP / 2
-    if line.crossed_at is not None:
-        x = xs[int(line.crossed_at)]
-        dashes = None if line.crossed_at == line.events[-1] + 1 else "4 4"
+    if line.crossed is not None:
+        x = xs[line.crossed]
+        dashes = None if line.crossed == line.events[-1] + 1 else "4 4"
         if x > last:
             canvas.line([(last, y), (x - 7, y)], line.color, dashes)
         _cross(canvas, x, y, line.color)
@@ -235,10 +244,7 @@ def watermarks(events: str, lateness: timedelta, pattern: Pattern) -> str:
 
     Each event is a micro-batch of its own.
     """
-    [table] = Literals().parse(events, EVENTS)
-    rows = table.to_pylist()
-    names = [Literals().text(row) for row in rows]
-    seconds = [row["ts"].timestamp() for row in rows]
+    rows, names, seconds = _events(events)
     harness = PatternHarness(pattern)
     left, scale, step = 152.0, 34.0, 36.0
     lowest = min(seconds) - 4
@@ -252,18 +258,18 @@ def watermarks(events: str, lateness: timedelta, pattern: Pattern) -> str:
 
     canvas.text(PAD, 26, "arrival", 12, fill=FAINT)
     canvas.text(left, 26, "event time, in seconds", 12, fill=FAINT)
-    for second in range(int(lowest), int(latest) + 1):
-        canvas.line([(x_at(second), 44), (x_at(second), height - 16)], LINES, width=1)
-        if second >= 0:
-            canvas.text(x_at(second), 42, str(second), 10, fill=FAINT, text_anchor="middle")
-    y, mark = 62.0, None
-    top: float | None = None
+    for tick in range(int(lowest), int(latest) + 1):
+        canvas.line([(x_at(tick), 44), (x_at(tick), height - 16)], LINES, width=1)
+        if tick >= 0:
+            canvas.text(x_at(tick), 42, str(tick), 10, fill=FAINT, text_anchor="middle")
+    y, top = 62.0, min(seconds)
+    mark: float | None = None
     path: list[tuple[float, float]] = []
     for row, name, second in zip(rows, names, seconds, strict=True):
         late, matched = len(harness.late), len(harness.matches)
         before = mark
         harness.send([row])
-        top = second if top is None else max(top, second)
+        top = max(top, second)
         mark = top - lateness.total_seconds() - 0.001
         harness.advance_watermark(datetime.fromtimestamp(mark, UTC))
         if before is not None:
