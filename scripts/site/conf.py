@@ -42,6 +42,7 @@ html_title = "Asterism"
 html_static_path = [str(HERE / "static")]
 html_css_files = ["site.css"]
 html_favicon = str(ROOT / "src" / "asterism" / "console" / "page" / "icon.svg")
+html_show_search_summary = False  # it fetches pages, which browsers refuse for files
 html_show_sphinx = False
 html_copy_source = False
 html_show_sourcelink = False

@@ -23,7 +23,7 @@ PROGRAM = "ssh_attacks.py"
 def demo(out: Path) -> None:
     """Find the attacks in a real SSH log, with two patterns over a stream.
 
-    The log is read file by file, as if it were just arriving. It takes a minute or less.
+    The log is read file by file, as if it were just arriving. It takes some minutes on a slow machine.
     """
     program = find_program()
     if program is None:
