@@ -108,7 +108,7 @@ SUBJECTS = {
     "patterns": "Patterns and their JSON form", "expressions": "Conditions and measures", "matching": "Matching",
     "row_patterns": "MATCH_RECOGNIZE", "rules": "Rules", "discovery": "Discovery of rules", "console": "The console",
     "operators": "User-defined operators", "windows": "Windows and triggers", "spark": "Queries", "trace": "Traces",
-    "testing": "The test kit", "cli": "Commands",
+    "testing": "The test kit", "cli": "Commands", "sinks": "Sinks",
 }  # fmt: skip
 
 

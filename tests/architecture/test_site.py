@@ -10,6 +10,7 @@ import pytest
 
 import asterism
 import asterism.discovery
+import asterism.sinks
 import asterism.testing
 import asterism.trace
 from scripts.site.streams import FOLDER, pictures
@@ -67,7 +68,9 @@ def test_every_public_name_is_in_the_reference() -> None:
     written = "".join(text_of(page, code=True) for page in (DOCS / "reference").glob("*.md"))
     named = set(re.findall(r"\.\. auto\w+:: (\w+)", written))
     public = {
-        name for module in (asterism, asterism.testing, asterism.trace, asterism.discovery) for name in module.__all__
+        name
+        for module in (asterism, asterism.testing, asterism.trace, asterism.discovery, asterism.sinks)
+        for name in module.__all__
     }
     public |= {name for name in vars(asterism.errors) if name.endswith(("Error", "Warning"))}
     assert sorted(public - named - {"RecursionError"}) == [], "add them to a page in docs/reference"
