@@ -23,7 +23,9 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "reference"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["**/README.md"]
 nitpicky = True
-nitpick_ignore_regex = [("py:.*", r"(json|pyspark|pyarrow|sqlalchemy)\..*")]  # other projects, to which there are no links
+nitpick_ignore_regex = [
+    ("py:.*", r"(json|pyspark|pyarrow|sqlalchemy)\..*")
+]  # other projects, to which there are no links
 
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]

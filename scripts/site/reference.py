@@ -117,6 +117,8 @@ def error_texts() -> dict[str, dict[str, list[str]]]:
     found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for path in sorted(ROOT.glob("tests/*/golden/*/*.txt")):
         name, _, text = path.read_text(encoding="utf-8").strip().partition("\n")
+        if path.parts[-2] == "warning":
+            name, text = "PatternWarning", f"{name}\n{text}"
         if re.fullmatch(r"\w+(Error|Warning)", name) and text:
             found[name][SUBJECTS[path.parts[-4]]].add(text.replace(str(ROOT), "..."))
     return {
@@ -161,7 +163,7 @@ class Commands(Directive):
             whole = f"{name} {sub}"
             section = nodes.section(ids=[nodes.make_id(whole)], names=[whole])
             section += nodes.title(whole, whole)
-            context = click.Context(each, info_name=whole, max_content_width=100, terminal_width=100)
+            context = click.Context(each, info_name=whole, max_content_width=88, terminal_width=88)
             text = each.get_help(context)
             block = nodes.literal_block(text, text)
             block["language"] = "text"
