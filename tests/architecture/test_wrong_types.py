@@ -20,6 +20,7 @@ import pytest
 
 import asterism
 import asterism.discovery
+import asterism.sinks
 import asterism.testing
 from asterism import (
     AfterMatchSkipStrategy,
@@ -258,6 +259,7 @@ MATCHES = pa.table(
 
 
 CALLS: dict[str, Call] = {
+    "SqlSink": Call(asterism.sinks.SqlSink, {"url": "sqlite:///alarms.db", "table": "alarms", "key": "match_id"}, repr),
     "Pattern": Call(Pattern, {"stages": Pattern.begin("a").stages, "skip": AfterMatchSkipStrategy()}, use_pattern),
     "Pattern.begin": Call(Pattern.begin, {"stage": "a", "skip": AfterMatchSkipStrategy()}, use_pattern),
     **{
@@ -610,7 +612,7 @@ def test_all_that_is_public_is_called() -> None:
     elsewhere = set().union(*ELSEWHERE.values())
     called = {name.partition(" ")[0] for name in CALLS}
     missing = []
-    for module in (asterism, asterism.testing, asterism.discovery):
+    for module in (asterism, asterism.testing, asterism.discovery, asterism.sinks):
         for name in module.__all__:
             thing = getattr(module, name)
             if name in elsewhere or not callable(thing) or (isinstance(thing, type) and issubclass(thing, Enum)):
