@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from asterism.spark.backtest import Backtest
     from asterism.spark.joins import Side, multi_broadcast_join
     from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
+    from asterism.spark.metrics import export_metrics
+    from asterism.spark.monitor import monitor
     from asterism.spark.operators import OperatorStream, connect
     from asterism.spark.patterns import CEP, PatternStream
     from asterism.spark.row_patterns import RowPatternStream, match_recognize
@@ -156,7 +158,9 @@ __all__ = [
     "WithinType",
     "connect",
     "draw",
+    "export_metrics",
     "match_recognize",
+    "monitor",
     "multi_broadcast_join",
     "never",
     "pattern_json_schema",
@@ -186,6 +190,8 @@ _LATE = {
     "rules.processor": ["PatternProcessor"],
     "rules.registered_conditions": ["RegisteredCondition"],
     "spark.backtest": ["Backtest"],
+    "spark.metrics": ["export_metrics"],
+    "spark.monitor": ["monitor"],
     "spark.operators": ["OperatorStream", "connect"],
     "spark.rules": ["PatternProcessorStream"],
     "spark.joins": ["Side", "multi_broadcast_join"],

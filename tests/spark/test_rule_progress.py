@@ -25,7 +25,7 @@ def test_a_session_has_one_listener_while_it_has_queries() -> None:
     [listener] = session.listeners
     for query, one in zip(queries, counted, strict=True):
         assert not one.ended.is_set()
-        listener.onQueryTerminated(SimpleNamespace(runId=query.runId))
+        listener.onQueryTerminated(SimpleNamespace(runId=query.runId, exception=None))
         one.wait()
         assert one.ended.is_set()
     until(lambda: not session.listeners)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -102,10 +102,20 @@ class _Metrics(Collector):
 def _summed(
     family: CounterMetricFamily | GaugeMetricFamily, rules: list[RuleState], value: Callable[[RuleState], int]
 ) -> Metric:
-    for rule in rules[:MAX_VERSIONS]:
-        family.add_metric(_labels(rule), value(rule))
-    if len(rules) > MAX_VERSIONS:
-        family.add_metric(OTHERS, sum(map(value, rules[MAX_VERSIONS:])))
+    return add_versions(family, [(_labels(rule), value(rule)) for rule in rules], OTHERS, MAX_VERSIONS)
+
+
+def add_versions(
+    family: CounterMetricFamily | GaugeMetricFamily,
+    values: Sequence[tuple[tuple[str, ...], int]],
+    others: tuple[str, ...],
+    limit: int,
+) -> Metric:
+    """Add the values of versions, given with their labels. Those beyond the *limit* are summed, with the labels *others*."""
+    for labels, value in values[:limit]:
+        family.add_metric(labels, value)
+    if len(values) > limit:
+        family.add_metric(others, sum(value for _, value in values[limit:]))
     return family
 
 

@@ -1,4 +1,4 @@
-"""Adds up the counts of pattern processors from the progress of a query, in the process that started the query."""
+"""Listens to the progress of queries, and adds up the counts of pattern processors, in the process that started the query."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import logging
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from copy import deepcopy
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
@@ -31,7 +33,9 @@ _log = logging.getLogger("asterism.spark")
 
 def groups_of(row: Any) -> list[Mapping[str, int]]:
     """The counts of processors in an observation, one object for each key group."""
-    groups: list[Mapping[str, int]] = json.loads(row[FAMILY]) if FAMILY in row else []
+    if FAMILY not in row or not isinstance(row[FAMILY], str):  # a counter of a user may have this name
+        return []
+    groups: list[Mapping[str, int]] = json.loads(row[FAMILY])
     return groups
 
 
@@ -40,6 +44,19 @@ def counts_of(progress: StreamingQueryProgress) -> RuleCounts:
     counts = RuleCounts()
     counts.add("", progress.batchId, [group for row in observed(progress) for group in groups_of(row)])
     return counts
+
+
+class Observer(Protocol):
+    """What a listener passes the progress of queries to. Calls come from one thread, in order."""
+
+    def add(self, progress: StreamingQueryProgress) -> None:
+        """A query has completed a micro-batch."""
+
+    def idle(self, run: str, time: str) -> None:
+        """A query has found no data."""
+
+    def end(self, run: str, error: str | None) -> None:
+        """A query has ended."""
 
 
 class CountedQuery:
@@ -59,6 +76,18 @@ class CountedQuery:
         """Wait for the last progress of a query that has ended."""
         self.ended.wait(SECONDS_TO_END)
 
+    def idle(self, run: str, time: str) -> None:
+        """Nothing to do."""
+
+    def end(self, run: str, error: str | None) -> None:
+        if run == self.run:
+            self.ended.set()
+
+    def counts_of(self, query: str) -> RuleCounts | None:
+        """The counts of all runs of a query, given its id; None: it is another one."""
+        with self.lock:
+            return deepcopy(self._counts) if self._counts is not None and self._counts.query == query else None
+
     def add(self, progress: StreamingQueryProgress) -> None:
         row = progress.observedMetrics.get(self.observation)
         if row is None or self.run not in (None, str(progress.runId)):
@@ -77,32 +106,32 @@ class CountedQuery:
             self._has_failed = True
 
 
-class CountsListener(StreamingQueryListener):
-    """Passes the progress of queries to those that are counted.
+class ProgressListener(StreamingQueryListener):
+    """Passes the progress of queries to observers.
 
     There is one for each session, because Spark converts the progress of every query once for every listener.
     """
 
     def __init__(self) -> None:
-        self.queries: list[CountedQuery] = []
+        self.observers: list[Observer] = []
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Nothing to do."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        for query in list(self.queries):
-            query.add(event.progress)
+        for observer in list(self.observers):
+            observer.add(event.progress)
 
-    def onQueryIdle(self, event: Any) -> None:
-        """Nothing to do."""
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        for observer in list(self.observers):
+            observer.idle(str(event.runId), event.timestamp)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        for query in list(self.queries):
-            if query.run == str(event.runId):
-                query.ended.set()
+        for observer in list(self.observers):
+            observer.end(str(event.runId), event.exception)
 
 
-_listeners: WeakKeyDictionary[SparkSession, CountsListener] = WeakKeyDictionary()
+_listeners: WeakKeyDictionary[SparkSession, ProgressListener] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
@@ -113,11 +142,7 @@ def count(spark: SparkSession, query: StreamingQuery | None, observation: str, s
     """
     counted = CountedQuery(None if query is None else str(query.runId), observation, store)
     with counted.lock:
-        with _lock:
-            if spark not in _listeners:
-                _listeners[spark] = CountsListener()
-                spark.streams.addListener(_listeners[spark])
-            _listeners[spark].queries.append(counted)
+        observe(spark, counted)
         if query is None:
             return counted
         # A query may end, or complete a micro-batch, before it is counted.
@@ -132,9 +157,34 @@ def count(spark: SparkSession, query: StreamingQuery | None, observation: str, s
 
 def _remove(spark: SparkSession, counted: CountedQuery) -> None:
     counted.ended.wait()
+    forget(spark, counted)
+
+
+def observe(spark: SparkSession, observer: Observer) -> None:
+    """Pass the progress of all queries of a session to *observer*."""
     with _lock:
-        _listeners[spark].queries.remove(counted)
-        if not _listeners[spark].queries:
+        if spark not in _listeners:
+            listener = ProgressListener()
+            spark.streams.addListener(listener)
+            _listeners[spark] = listener
+        _listeners[spark].observers.append(observer)
+
+
+def forget(spark: SparkSession, observer: Observer) -> None:
+    """The opposite of :func:`observe`. Not to be called by the observer itself."""
+    with _lock:
+        if spark not in _listeners or observer not in _listeners[spark].observers:
+            return
+        _listeners[spark].observers.remove(observer)
+        if not _listeners[spark].observers:
             listener = _listeners.pop(spark)
             with suppress(Exception):  # the session may have ended
                 spark.streams.removeListener(listener)
+
+
+def counts_of_query(query: str) -> RuleCounts | None:
+    """The counts of the rules of a query in all of its runs, given its id; None: this process does not count them."""
+    with _lock:
+        observers = [observer for listener in _listeners.values() for observer in listener.observers]
+    found = [counts for one in observers if isinstance(one, CountedQuery) and (counts := one.counts_of(query))]
+    return max(found, key=lambda counts: counts.batch, default=None)

@@ -78,7 +78,16 @@ def unique_observation() -> str:
 
 def observed(progress: StreamingQueryProgress) -> list[Any]:
     """The counts of all operators of a query, as rows."""
-    return [row for name, row in progress.observedMetrics.items() if re.fullmatch(rf"{OBSERVATION}(_\d+)?", name)]
+    return [row for name, row in progress.observedMetrics.items() if _is_observation(name)]
+
+
+def operator_observations(progress: StreamingQueryProgress) -> dict[str, dict[str, Any]]:
+    """The counts of all operators of a query, by the name of the observation."""
+    return {name: row.asDict() for name, row in progress.observedMetrics.items() if _is_observation(name)}
+
+
+def _is_observation(name: str) -> bool:
+    return re.fullmatch(rf"{OBSERVATION}(_\d+)?", name) is not None
 
 
 def check_key_groups(key_groups: int) -> None:

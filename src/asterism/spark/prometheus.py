@@ -1,0 +1,128 @@
+"""The metrics of queries in the text format of Prometheus, and their HTTP server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from asterism.discovery import prometheus
+from asterism.discovery.prometheus import OTHERS, add_versions
+from asterism.errors import StreamDefinitionError
+from asterism.rules.discovery_status import VALID
+from asterism.rules.rule_counts import VersionCounts
+from asterism.spark.progress import (
+    discovery_of,
+    has_rules,
+    input_rate,
+    processed_rate,
+    query_name,
+    seconds_of,
+    state_bytes,
+    state_rows,
+    watermark_of,
+)
+from asterism.spark.rule_progress import counts_of_query
+
+if TYPE_CHECKING:
+    from asterism.spark.metrics import MetricsExporter, QueryTotals
+
+_LABELS = ("query", "rule", "version")
+
+
+def text_of(exporter: MetricsExporter) -> str:
+    return bytes(generate_latest(_registry(exporter))).decode()
+
+
+def serve(exporter: MetricsExporter, port: int, host: str) -> tuple[WSGIServer, threading.Thread]:
+    """:raises StreamDefinitionError: the address cannot be used"""
+    try:
+        return start_http_server(port, host, _registry(exporter))
+    except (OSError, UnicodeError) as error:
+        raise StreamDefinitionError(f"metrics cannot be served on {host}:{port}: {error}", hint="port=0") from None
+
+
+def _registry(exporter: MetricsExporter) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(_QueryMetrics(exporter))
+    return registry
+
+
+class _QueryMetrics(Collector):
+    def __init__(self, exporter: MetricsExporter) -> None:
+        self.exporter = exporter
+
+    def collect(self) -> Iterator[Metric]:
+        queries = self.exporter.queries()
+        gauges: list[tuple[str, str, Callable[[QueryTotals], float | None]]] = [
+            ("input_rows_per_second", "Rows that arrived per second.", lambda one: input_rate(one.last)),
+            ("processed_rows_per_second", "Rows per second of a micro-batch.", lambda one: processed_rate(one.last)),
+            ("micro_batch_seconds", "The duration of the last micro-batch.", lambda one: seconds_of(one.last)),
+            ("last_trigger_timestamp_seconds", "When it last looked for data.", lambda one: one.triggered.timestamp()),
+            ("watermark_timestamp_seconds", "The watermark.", lambda one: _seconds(watermark_of(one.last))),
+            ("state_rows", "The rows of the state store.", lambda one: state_rows(one.last)),
+            ("state_bytes", "The memory of the state store.", lambda one: state_bytes(one.last)),
+            ("rules_valid", "1 if its rules are up to date.", _rules_valid),
+        ]
+        for name, text, value in gauges:
+            gauge = GaugeMetricFamily(f"asterism_query_{name}", text, labels=["query"])
+            for one in queries:
+                number = value(one)
+                if number is not None:
+                    gauge.add_metric([query_name(one.last)], number)
+            yield gauge
+        batches = CounterMetricFamily("asterism_query_micro_batches", "Micro-batches.", labels=["query"])
+        rows = CounterMetricFamily("asterism_query_input_rows", "Rows that arrived.", labels=["query"])
+        counts = CounterMetricFamily(
+            "asterism_operator_counts", "What an operator counts.", labels=["query", "operator", "count"]
+        )
+        for one in queries:
+            batches.add_metric([query_name(one.last)], one.batches)
+            rows.add_metric([query_name(one.last)], one.rows)
+            for operator, of in one.counts.items():
+                for name, total in of.items():
+                    counts.add_metric([query_name(one.last), operator, name], total)
+        ended = CounterMetricFamily("asterism_queries_ended", "Queries that have ended.", labels=["outcome"])
+        for outcome, number in self.exporter.ended().items():
+            ended.add_metric([outcome], number)
+        yield from (batches, rows, counts, ended, *_of_rules(queries))
+
+
+def _of_rules(queries: list[QueryTotals]) -> Iterator[Metric]:
+    """Of all queries together, as many versions have series of their own as at the endpoint for rules."""
+    found = [(query_name(one.last), counts_of_query(str(one.last.id))) for one in queries]
+    versions = [
+        (query, [((query, rule, str(version)), one) for (rule, version), one in counts.versions.items()])
+        for query, counts in found
+        if counts is not None
+    ]
+    values: list[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, Callable[[VersionCounts], int]]] = [
+        (CounterMetricFamily, "matches", "Matches, without those of shadows.", lambda one: one.matches),
+        (CounterMetricFamily, "timed_out", "Timed-out partial matches.", lambda one: one.timed_out),
+        (CounterMetricFamily, "errors", "Errors, at most one in each key group.", lambda one: one.errors),
+        (CounterMetricFamily, "events", "Events that were searched for the rule.", lambda one: one.events),
+        (GaugeMetricFamily, "partial_matches", "Partial matches.", lambda one: one.partial_matches),
+        (GaugeMetricFamily, "disabled_key_groups", "Key groups in which it is disabled.", lambda one: one.disabled),
+    ]
+    for kind, name, text, value in values:
+        family = kind(f"asterism_rule_{name}", text, labels=_LABELS)
+        limit = prometheus.MAX_VERSIONS
+        for query, rules in versions:
+            numbers = [(labels, value(one)) for labels, one in rules]
+            add_versions(family, numbers, (query, *OTHERS), limit)
+            limit = max(0, limit - len(rules))
+        yield family
+
+
+def _rules_valid(one: QueryTotals) -> float | None:
+    return float(discovery_of(one.last) == VALID) if has_rules(one.last) else None
+
+
+def _seconds(time: datetime | None) -> float | None:
+    return None if time is None else time.timestamp()

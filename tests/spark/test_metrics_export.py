@@ -1,0 +1,162 @@
+"""The metrics of queries, as the parser of Prometheus reads them."""
+
+from __future__ import annotations
+
+import urllib.request
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import SparkSession
+
+from asterism import CEP, export_metrics, monitor
+from asterism.discovery import prometheus
+from asterism.rules.rule_counts import MATCHES, metric
+from asterism.rules.set_store import FolderStore
+from asterism.spark import metrics
+from asterism.spark.rule_progress import count
+from tests.kit import until
+from tests.spark.progress import QUERY, RUN, of_rules, progress
+from tests.spark.streams import FUNNEL, Collect, events, stream_of, write_files
+
+OTHER = "00000000-0000-0000-0000-000000000001"
+
+
+class Session:
+    """With the listeners of its streams."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Any] = []
+        self.streams = SimpleNamespace(addListener=self.listeners.append, removeListener=self.listeners.remove)
+
+    def send(self, *batches: Any) -> None:
+        [listener] = self.listeners
+        for one in batches:
+            listener.onQueryProgress(SimpleNamespace(progress=one))
+
+    def end(self, run: str, error: str | None = None) -> None:
+        self.listeners[0].onQueryTerminated(SimpleNamespace(runId=run, exception=error))
+
+
+def samples(text: str) -> dict[str, float]:
+    """By name and labels, without what all names begin with."""
+    return {
+        " ".join(
+            [one.name.removeprefix("asterism_"), *(f"{key}={value}" for key, value in one.labels.items())]
+        ): one.value
+        for family in text_string_to_metric_families(text)
+        for one in family.samples
+    }
+
+
+def test_numbers_of_a_query() -> None:
+    session = Session()
+    exporter = export_metrics(session)
+    assert exporter.port is None
+    time = {"watermark": "1970-01-01T00:01:40.000Z"}
+    session.send(progress(0), progress(1, rows=20, event_time=time))
+    assert samples(exporter.text()) == {
+        "query_input_rows_per_second query=carts": 40,
+        "query_processed_rows_per_second query=carts": 50,
+        "query_micro_batch_seconds query=carts": 2,
+        "query_last_trigger_timestamp_seconds query=carts": 1_769_860_801,
+        "query_watermark_timestamp_seconds query=carts": 100,
+        "query_state_rows query=carts": 1234,
+        "query_state_bytes query=carts": 5_600_000,
+        "query_micro_batches_total query=carts": 2,
+        "query_input_rows_total query=carts": 120,
+        "operator_counts_total query=carts operator=asterism count=matches": 6,
+        "operator_counts_total query=carts operator=asterism count=timed_out": 2,
+        "operator_counts_total query=carts operator=asterism count=late_elements": 4,
+        "operator_counts_total query=carts operator=asterism count=partial_matches_dropped": 0,
+        "queries_ended_total outcome=failed": 0,
+        "queries_ended_total outcome=finished": 0,
+    }
+    session.listeners[0].onQueryIdle(SimpleNamespace(runId=RUN, timestamp="1970-01-01T00:03:20.000Z"))
+    assert samples(exporter.text())["query_last_trigger_timestamp_seconds query=carts"] == 200
+    exporter.close()
+    exporter.close()
+    assert session.listeners == []
+
+
+def test_queries_that_have_ended_are_dropped() -> None:
+    session = Session()
+    exporter = export_metrics(session)
+    session.send(progress(name='a "b"\n'), progress(name=None, query=OTHER, run=OTHER))
+    assert {key for key in samples(exporter.text()) if key.startswith("query_state_rows")} == {
+        'query_state_rows query=a "b"\n',
+        f"query_state_rows query={OTHER}",
+    }
+    session.end(RUN, "it failed")
+    session.end(OTHER)
+    assert samples(exporter.text()) == {
+        "queries_ended_total outcome=failed": 1,
+        "queries_ended_total outcome=finished": 1,
+    }
+    exporter.close()
+
+
+def test_the_number_of_queries_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MAX_QUERIES", 2)
+    session = Session()
+    exporter = export_metrics(session)
+    runs = [OTHER[:-1] + str(number) for number in range(3)]
+    session.send(*[progress(name=f"q{run[-1]}", query=run, run=run) for run in (*runs[:2], runs[0], runs[2])])
+    assert [one.last.name for one in exporter.queries()] == ["q0", "q2"]
+    # A run that replaces another one before Spark says that that has ended has its series.
+    session.send(progress(name="q2", rows=5, query=runs[2], run=RUN))
+    assert samples(exporter.text())["query_input_rows_total query=q2"] == 5
+    exporter.close()
+
+
+def test_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus, "MAX_VERSIONS", 1)
+    session: Any = Session()
+    exporter = export_metrics(session)
+    store = FolderStore(str(tmp_path))
+    store.create()
+    counted = count(session, SimpleNamespace(runId=RUN, recentProgress=[], isActive=True), "asterism", store)  # type: ignore[arg-type] # a query, as far as it is used
+    rules = {metric(MATCHES, (name, 1, 1)): matches for name, matches in (("a", 5), ("b", 2), ("c", 1))}
+    session.send(progress(observed=of_rules(rules), discovery="valid"))
+    found = samples(exporter.text())
+    assert {key: value for key, value in found.items() if key.startswith("rule_matches")} == {
+        "rule_matches_total query=carts rule=a version=1": 5,
+        "rule_matches_total query=carts rule=(others) version=": 3,
+    }
+    assert found["rule_partial_matches query=carts rule=a version=1"] == 0
+    assert found["query_rules_valid query=carts"] == 1
+    assert found["operator_counts_total query=carts operator=asterism count=matches"] == 7
+    session.end(RUN)
+    assert counted.ended.is_set()
+    assert QUERY not in exporter.text()
+    exporter.close()
+
+
+@pytest.mark.spark
+def test_a_query_is_shown_and_scraped(spark: SparkSession, tmp_path: Path) -> None:
+    write_files(events(200), tmp_path / "in", [100])
+    exporter = export_metrics(spark, port=0)
+    try:
+        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=2)
+        query = stream.run(
+            {"matches": Collect()}, checkpoint=str(tmp_path / "cp"), trigger={"processingTime": "0 s"}, name="funnel"
+        )
+        assert query is not None
+        try:
+            query.processAllAvailable()
+            until(lambda: "asterism_query_watermark_timestamp_seconds{" in exporter.text(), query)
+            with urllib.request.urlopen(f"http://127.0.0.1:{exporter.port}/metrics") as answer:
+                found = samples(answer.read().decode())
+            shown = str(monitor(query))
+        finally:
+            query.stop()
+        assert found["query_input_rows_total query=funnel"] == 200
+        matches = sum(progress.observedMetrics["asterism"].matches for progress in query.recentProgress)
+        assert found["operator_counts_total query=funnel operator=asterism count=matches"] == matches > 0
+        assert f"({matches:,}), timed_out" in shown
+        assert "behind the clock" in shown
+        until(lambda: "funnel" not in exporter.text())
+    finally:
+        exporter.close()
