@@ -91,6 +91,7 @@ from asterism.testing import (
 )
 from asterism.windows.trigger_table import trigger_table_of
 from asterism.windows.user_functions import failed
+from tests.spark.progress import WrittenQuery, WrittenSession, progress
 
 SECOND = timedelta(seconds=1)
 WRONG: list[Any] = [
@@ -259,6 +260,12 @@ MATCHES = pa.table(
 
 
 CALLS: dict[str, Call] = {
+    "monitor": Call(asterism.monitor, {"query": WrittenQuery([progress()])}),
+    "export_metrics": Call(
+        asterism.export_metrics,
+        {"spark": WrittenSession(), "port": 0, "host": "127.0.0.1"},
+        lambda exporter: exporter.close(),
+    ),
     "SqlSink": Call(asterism.sinks.SqlSink, {"url": "sqlite:///alarms.db", "table": "alarms", "key": "match_id"}, repr),
     "Pattern": Call(Pattern, {"stages": Pattern.begin("a").stages, "skip": AfterMatchSkipStrategy()}, use_pattern),
     "Pattern.begin": Call(Pattern.begin, {"stage": "a", "skip": AfterMatchSkipStrategy()}, use_pattern),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -72,12 +73,29 @@ def of_rules(*groups: Mapping[str, int]) -> dict[str, Any]:
 class WrittenQuery:
     """A query with this progress."""
 
-    recentProgress: Sequence[StreamingQueryProgress] = ()
+    recentProgress: Sequence[StreamingQueryProgress] = ()  # noqa: N815 - as in PySpark
     name: str | None = "carts"
     id: str = QUERY
-    isActive: bool = True
+    isActive: bool = True  # noqa: N815 - as in PySpark
     status: Mapping[str, Any] = field(default_factory=lambda: {"message": "Waiting for data to arrive"})
     error: Exception | None = None
 
     def exception(self) -> Exception | None:
         return self.error
+
+
+class WrittenSession:
+    """With the listeners of its streams."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Any] = []
+        self.streams = SimpleNamespace(addListener=self.listeners.append, removeListener=self.listeners.remove)
+
+    def send(self, *batches: StreamingQueryProgress) -> None:
+        [listener] = self.listeners
+        for one in batches:
+            listener.onQueryProgress(SimpleNamespace(progress=one))
+
+    def end(self, run: str, error: str | None = None) -> None:
+        [listener] = self.listeners
+        listener.onQueryTerminated(SimpleNamespace(runId=run, exception=error))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
@@ -15,29 +17,13 @@ from asterism import CEP, export_metrics, monitor
 from asterism.discovery import prometheus
 from asterism.rules.rule_counts import MATCHES, metric
 from asterism.rules.set_store import FolderStore
-from asterism.spark import metrics
+from asterism.spark import query_totals
 from asterism.spark.rule_progress import count
-from tests.kit import until
-from tests.spark.progress import QUERY, RUN, of_rules, progress
+from tests.kit import ROOT, until
+from tests.spark.progress import RUN, WrittenSession, of_rules, progress
 from tests.spark.streams import FUNNEL, Collect, events, stream_of, write_files
 
 OTHER = "00000000-0000-0000-0000-000000000001"
-
-
-class Session:
-    """With the listeners of its streams."""
-
-    def __init__(self) -> None:
-        self.listeners: list[Any] = []
-        self.streams = SimpleNamespace(addListener=self.listeners.append, removeListener=self.listeners.remove)
-
-    def send(self, *batches: Any) -> None:
-        [listener] = self.listeners
-        for one in batches:
-            listener.onQueryProgress(SimpleNamespace(progress=one))
-
-    def end(self, run: str, error: str | None = None) -> None:
-        self.listeners[0].onQueryTerminated(SimpleNamespace(runId=run, exception=error))
 
 
 def samples(text: str) -> dict[str, float]:
@@ -52,7 +38,7 @@ def samples(text: str) -> dict[str, float]:
 
 
 def test_numbers_of_a_query() -> None:
-    session = Session()
+    session = WrittenSession()
     exporter = export_metrics(session)
     assert exporter.port is None
     time = {"watermark": "1970-01-01T00:01:40.000Z"}
@@ -67,10 +53,10 @@ def test_numbers_of_a_query() -> None:
         "query_state_bytes query=carts": 5_600_000,
         "query_micro_batches_total query=carts": 2,
         "query_input_rows_total query=carts": 120,
-        "operator_counts_total query=carts operator=asterism count=matches": 6,
-        "operator_counts_total query=carts operator=asterism count=timed_out": 2,
-        "operator_counts_total query=carts operator=asterism count=late_elements": 4,
-        "operator_counts_total query=carts operator=asterism count=partial_matches_dropped": 0,
+        "operator_counts_total count=matches operator=asterism query=carts": 6,
+        "operator_counts_total count=timed_out operator=asterism query=carts": 2,
+        "operator_counts_total count=late_elements operator=asterism query=carts": 4,
+        "operator_counts_total count=partial_matches_dropped operator=asterism query=carts": 0,
         "queries_ended_total outcome=failed": 0,
         "queries_ended_total outcome=finished": 0,
     }
@@ -82,7 +68,7 @@ def test_numbers_of_a_query() -> None:
 
 
 def test_queries_that_have_ended_are_dropped() -> None:
-    session = Session()
+    session = WrittenSession()
     exporter = export_metrics(session)
     session.send(progress(name='a "b"\n'), progress(name=None, query=OTHER, run=OTHER))
     assert {key for key in samples(exporter.text()) if key.startswith("query_state_rows")} == {
@@ -99,12 +85,15 @@ def test_queries_that_have_ended_are_dropped() -> None:
 
 
 def test_the_number_of_queries_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "MAX_QUERIES", 2)
-    session = Session()
+    monkeypatch.setattr(query_totals, "MAX_QUERIES", 2)
+    session = WrittenSession()
     exporter = export_metrics(session)
     runs = [OTHER[:-1] + str(number) for number in range(3)]
     session.send(*[progress(name=f"q{run[-1]}", query=run, run=run) for run in (*runs[:2], runs[0], runs[2])])
-    assert [one.last.name for one in exporter.queries()] == ["q0", "q2"]
+    found = samples(exporter.text())
+    assert [key for key in found if key.startswith("query_state_rows")] == [
+        f"query_state_rows query=q{n}" for n in "02"
+    ]
     # A run that replaces another one before Spark says that that has ended has its series.
     session.send(progress(name="q2", rows=5, query=runs[2], run=RUN))
     assert samples(exporter.text())["query_input_rows_total query=q2"] == 5
@@ -113,13 +102,13 @@ def test_the_number_of_queries_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prometheus, "MAX_VERSIONS", 1)
-    session: Any = Session()
+    session: Any = WrittenSession()
     exporter = export_metrics(session)
     store = FolderStore(str(tmp_path))
-    store.create()
+    store.claim("owner")
     counted = count(session, SimpleNamespace(runId=RUN, recentProgress=[], isActive=True), "asterism", store)  # type: ignore[arg-type] # a query, as far as it is used
     rules = {metric(MATCHES, (name, 1, 1)): matches for name, matches in (("a", 5), ("b", 2), ("c", 1))}
-    session.send(progress(observed=of_rules(rules), discovery="valid"))
+    session.send(progress(query=OTHER, observed=of_rules(rules), discovery="valid"))
     found = samples(exporter.text())
     assert {key: value for key, value in found.items() if key.startswith("rule_matches")} == {
         "rule_matches_total query=carts rule=a version=1": 5,
@@ -127,11 +116,27 @@ def test_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     }
     assert found["rule_partial_matches query=carts rule=a version=1"] == 0
     assert found["query_rules_valid query=carts"] == 1
-    assert found["operator_counts_total query=carts operator=asterism count=matches"] == 7
+    assert found["operator_counts_total count=matches operator=asterism query=carts"] == 7
     session.end(RUN)
     assert counted.ended.is_set()
-    assert QUERY not in exporter.text()
+    assert "carts" not in exporter.text()
     exporter.close()
+
+
+def test_alerts_in_the_documentation_use_these_metrics() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```yaml\n(groups:.*?)```", page, re.DOTALL)
+    session = WrittenSession()
+    exporter = export_metrics(session)
+    session.send(progress(observed=of_rules()))
+    known = set(re.findall(r"^# TYPE (\w+)", exporter.text(), re.MULTILINE))
+    exporter.close()
+    rules = yaml.safe_load(block)["groups"][0]["rules"]
+    assert len({rule["alert"] for rule in rules}) == len(rules) >= 10
+    for rule in rules:
+        names = re.findall(r"asterism_\w+", rule["expr"])
+        assert names, rule["alert"]
+        assert set(names) <= known, rule["alert"]
 
 
 @pytest.mark.spark
@@ -141,7 +146,10 @@ def test_a_query_is_shown_and_scraped(spark: SparkSession, tmp_path: Path) -> No
     try:
         stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=2)
         query = stream.run(
-            {"matches": Collect()}, checkpoint=str(tmp_path / "cp"), trigger={"processingTime": "0 s"}, name="funnel"
+            {"matches": Collect()},
+            checkpoint=str(tmp_path / "cp"),
+            trigger={"processingTime": "0 seconds"},
+            name="funnel",
         )
         assert query is not None
         try:
@@ -154,7 +162,7 @@ def test_a_query_is_shown_and_scraped(spark: SparkSession, tmp_path: Path) -> No
             query.stop()
         assert found["query_input_rows_total query=funnel"] == 200
         matches = sum(progress.observedMetrics["asterism"].matches for progress in query.recentProgress)
-        assert found["operator_counts_total query=funnel operator=asterism count=matches"] == matches > 0
+        assert found["operator_counts_total count=matches operator=asterism query=funnel"] == matches > 0
         assert f"({matches:,}), timed_out" in shown
         assert "behind the clock" in shown
         until(lambda: "funnel" not in exporter.text())

@@ -15,7 +15,7 @@ from asterism.rules.rule_counts import MATCHES, PARTIAL_MATCHES, WATERMARK, erro
 from asterism.rules.set_store import FolderStore
 from asterism.spark.monitor import MAX_RULES, plain_error
 from asterism.spark.rule_progress import count
-from tests.spark.progress import RUN, WrittenQuery, of_rules, progress
+from tests.spark.progress import RUN, WrittenQuery, WrittenSession, of_rules, progress
 
 
 def test_numbers_of_a_query() -> None:
@@ -81,15 +81,14 @@ def test_states_of_rules() -> None:
 
 def test_counts_of_rules_in_all_runs(tmp_path: Path) -> None:
     """As the process that started the query knows them."""
-    session: Any = type("Session", (), {})()  # can be referred to weakly
-    session.streams = SimpleNamespace(addListener=lambda _: None, removeListener=lambda _: None)
+    session: Any = WrittenSession()
     store = FolderStore(str(tmp_path))
-    store.create()
+    store.claim("owner")
     query: Any = SimpleNamespace(runId=RUN, recentProgress=[], isActive=True)
     counted = count(session, query, "asterism", store)
     for batch in range(6):
-        counted.add(progress(batch, observed=RULES))
-    shown = str(monitor(WrittenQuery([progress(5, observed=RULES)]))).splitlines()
+        counted.add(progress(batch, query=RUN, observed=RULES))
+    shown = str(monitor(WrittenQuery([progress(5, query=RUN, observed=RULES)]))).splitlines()
     assert shown[-1] == "a <b>  2        36       0          24               0"
     counted.end(RUN, None)
 
@@ -138,8 +137,8 @@ def test_errors_in_plain_words() -> None:
 query        carts
 status       ended
 error        InvalidEventError: the event time "ts" of 5 events is null
-               An event without a time cannot be ordered.
-               Hint: filter such events out, or read them from the late output
+             An event without a time cannot be ordered.
+             Hint: filter such events out, or read them from the late output
 micro-batch  none has been completed"""
     )
     assert plain_error("\njava.io.IOException: no space\n\tat java.base") == "java.io.IOException: no space"

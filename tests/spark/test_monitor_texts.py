@@ -6,7 +6,6 @@ See ``tests/patterns/test_pattern_texts.py``.
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -14,14 +13,7 @@ import pytest
 
 from asterism import export_metrics, monitor
 from tests.kit import Golden, Provocation
-from tests.spark.progress import WrittenQuery
-
-
-class Session:
-    """A session without queries."""
-
-    def __init__(self) -> None:
-        self.streams = SimpleNamespace(addListener=lambda _: None, removeListener=lambda _: None)
+from tests.spark.progress import WrittenQuery, WrittenSession
 
 
 def without(*modules: str) -> Any:
@@ -35,13 +27,13 @@ def live_without_ipython() -> None:
 
 def export_without_prometheus() -> None:
     with without("prometheus_client"):
-        export_metrics(Session())
+        export_metrics(WrittenSession())
 
 
 def export_on_a_used_port() -> None:
     error = OSError(98, "Address already in use")
     with mock.patch("asterism.spark.prometheus.start_http_server", side_effect=error):
-        export_metrics(Session(), 9464)
+        export_metrics(WrittenSession(), 9464)
 
 
 TEXTS: dict[str, Provocation] = {
@@ -49,8 +41,8 @@ TEXTS: dict[str, Provocation] = {
     "live_for_no_time": lambda: monitor(WrittenQuery()).live(seconds=0),
     "live_without_ipython": live_without_ipython,
     "export_of_no_session": lambda: export_metrics("spark"),
-    "export_on_no_port": lambda: export_metrics(Session(), 70_000),
-    "export_on_no_host": lambda: export_metrics(Session(), 0, host=""),
+    "export_on_no_port": lambda: export_metrics(WrittenSession(), 70_000),
+    "export_on_no_host": lambda: export_metrics(WrittenSession(), 0, host=""),
     "export_on_a_used_port": export_on_a_used_port,
     "export_without_prometheus": export_without_prometheus,
 }

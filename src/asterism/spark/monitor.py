@@ -55,7 +55,7 @@ def monitor(query: Any) -> QueryMonitor:
     The numbers are those of the last micro-batch, the drawing has the last 60. Example:
     ``asterism.monitor(query).live(seconds=60)``.
     """
-    if isinstance(query, type) or not all(hasattr(query, name) for name in ("recentProgress", "status", "isActive")):
+    if not all(hasattr(type(query), name) for name in ("recentProgress", "exception")):
         hint = (
             "run(..., trigger={...}) returns the query; without a trigger, run returns None when all data is processed"
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
@@ -28,38 +27,36 @@ from asterism.spark.progress import (
     state_rows,
     watermark_of,
 )
+from asterism.spark.query_totals import QueryTotals, SessionTotals
 from asterism.spark.rule_progress import counts_of_query
-
-if TYPE_CHECKING:
-    from asterism.spark.metrics import MetricsExporter, QueryTotals
 
 _LABELS = ("query", "rule", "version")
 
 
-def text_of(exporter: MetricsExporter) -> str:
-    return bytes(generate_latest(_registry(exporter))).decode()
+def text_of(totals: SessionTotals) -> str:
+    return bytes(generate_latest(_registry(totals))).decode()
 
 
-def serve(exporter: MetricsExporter, port: int, host: str) -> tuple[WSGIServer, threading.Thread]:
+def serve(totals: SessionTotals, port: int, host: str) -> tuple[WSGIServer, threading.Thread]:
     """:raises StreamDefinitionError: the address cannot be used"""
     try:
-        return start_http_server(port, host, _registry(exporter))
+        return start_http_server(port, host, _registry(totals))
     except (OSError, UnicodeError) as error:
         raise StreamDefinitionError(f"metrics cannot be served on {host}:{port}: {error}", hint="port=0") from None
 
 
-def _registry(exporter: MetricsExporter) -> CollectorRegistry:
+def _registry(totals: SessionTotals) -> CollectorRegistry:
     registry = CollectorRegistry()
-    registry.register(_QueryMetrics(exporter))
+    registry.register(_QueryMetrics(totals))
     return registry
 
 
 class _QueryMetrics(Collector):
-    def __init__(self, exporter: MetricsExporter) -> None:
-        self.exporter = exporter
+    def __init__(self, totals: SessionTotals) -> None:
+        self.totals = totals
 
     def collect(self) -> Iterator[Metric]:
-        queries = self.exporter.queries()
+        queries = self.totals.queries()
         gauges: list[tuple[str, str, Callable[[QueryTotals], float | None]]] = [
             ("input_rows_per_second", "Rows that arrived per second.", lambda one: input_rate(one.last)),
             ("processed_rows_per_second", "Rows per second of a micro-batch.", lambda one: processed_rate(one.last)),
@@ -89,7 +86,7 @@ class _QueryMetrics(Collector):
                 for name, total in of.items():
                     counts.add_metric([query_name(one.last), operator, name], total)
         ended = CounterMetricFamily("asterism_queries_ended", "Queries that have ended.", labels=["outcome"])
-        for outcome, number in self.exporter.ended().items():
+        for outcome, number in self.totals.ended().items():
             ended.add_metric([outcome], number)
         yield from (batches, rows, counts, ended, *_of_rules(queries))
 

@@ -1,0 +1,81 @@
+"""The sums of what the queries of a session have done, while they run."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from asterism.spark.progress import add_counts, counts_of_operators, query_name, time_of
+
+MAX_QUERIES = 200
+"""The maximum number of queries with series: those whose last micro-batch is the newest."""
+
+
+@dataclass(slots=True)
+class QueryTotals:
+    """What is known of a query that runs.
+
+    :param last: its last micro-batch
+    :param triggered: when it last looked for data
+    :param batches: the number of its micro-batches
+    :param rows: the number of their rows
+    :param counts: the counts of its operators, by their observations
+    """
+
+    last: StreamingQueryProgress
+    triggered: datetime
+    batches: int = 0
+    rows: int = 0
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+class SessionTotals:
+    """Of all queries of a session, which it observes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queries: dict[str, QueryTotals] = {}  # by run, the newest last
+        self._ended = {"failed": 0, "finished": 0}
+
+    def queries(self) -> list[QueryTotals]:
+        """The queries that run."""
+        with self._lock:
+            found = [
+                replace(one, counts={name: dict(of) for name, of in one.counts.items()}) for one in self._by_name()
+            ]
+        return sorted(found, key=lambda one: query_name(one.last))
+
+    def ended(self) -> dict[str, int]:
+        """How many queries have ended, by outcome."""
+        with self._lock:
+            return dict(self._ended)
+
+    def add(self, progress: StreamingQueryProgress) -> None:
+        run = str(progress.runId)
+        with self._lock:
+            totals = self._queries.pop(run, None) or QueryTotals(progress, time_of(progress))
+            totals.last, totals.triggered = progress, time_of(progress)
+            totals.batches += 1
+            totals.rows += progress.numInputRows
+            for operator, counts in counts_of_operators(progress).items():
+                add_counts(totals.counts.setdefault(operator, {}), counts)
+            self._queries[run] = totals
+            if len(self._queries) > MAX_QUERIES:
+                del self._queries[next(iter(self._queries))]
+
+    def idle(self, run: str, time: str) -> None:
+        with self._lock:
+            if run in self._queries:
+                self._queries[run].triggered = datetime.fromisoformat(time)
+
+    def end(self, run: str, error: str | None) -> None:
+        with self._lock:
+            self._queries.pop(run, None)
+            self._ended["finished" if error is None else "failed"] += 1
+
+    def _by_name(self) -> list[QueryTotals]:
+        """A series must not occur twice, so that of two queries with one name the newer one counts."""
+        return list({query_name(one.last): one for one in self._queries.values()}.values())
