@@ -165,7 +165,7 @@ class WindowOperator(KeyGroupOperator):
         self.in_order = in_order
         self.time = PROCESSING_TIME if time is None else _time_column(schema, time)
         self._is_event_time = time is not None
-        _check_zone(windows, self.time)
+        check_zone(windows, self.time)
         for key in keys:
             _column(schema, key, "key")
         self.trigger = _checked_trigger(windows, trigger, self._is_event_time)
@@ -571,7 +571,8 @@ def _time_column(schema: pa.Schema, time: str) -> TimeColumn:
     return TimeColumn.of(time, schema)
 
 
-def _check_zone(windows: Windows, time: TimeColumn) -> None:
+def check_zone(windows: Windows, time: TimeColumn) -> None:
+    """:raises StreamDefinitionError: the windows follow a time zone, and the time has none"""
     zone = getattr(windows, "zone", None)
     if zone is not None and pa.types.is_timestamp(time.type) and time.type.tz is None:
         raise StreamDefinitionError(
