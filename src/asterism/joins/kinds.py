@@ -313,7 +313,8 @@ def _in_windows(windows: Windows, side: JoinRows, horizon: int) -> Ended:
 
 def _in_sessions(gap: int, left: JoinRows, right: JoinRows, horizon: int) -> tuple[Ended, Ended]:
     """Sessions have the rows of both sides. Sessions that touch are one, so a session ends after its last microsecond."""
-    times, keys = np.concatenate([left.times, right.times]), np.concatenate([left.keys, right.keys])
+    # A row of the right side whose key has a NULL joins nothing and extends no session.
+    times, keys = np.concatenate([left.times, right.times]), np.concatenate([left.keys, right.join_keys])
     order = np.lexsort((times, keys))
     sorted_times, sorted_keys = times[order], keys[order]
     begins = np.ones(len(order), np.bool_)
