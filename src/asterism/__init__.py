@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from asterism.spark.rules import PatternProcessorStream
     from asterism.spark.state_reader import StateReader, read_state
     from asterism.spark.statements import sql
+    from asterism.spark.stream_joins import JoinedStream, as_of_join, interval_join, window_join
     from asterism.spark.windows import WindowedStream, window
     from asterism.windows.assigners import GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
     from asterism.windows.drawing import draw
@@ -109,6 +110,7 @@ __all__ = [
     "Input",
     "InputSelection",
     "IterativeCondition",
+    "JoinedStream",
     "KeyedStream",
     "ListState",
     "Lookup",
@@ -153,8 +155,10 @@ __all__ = [
     "WindowOperator",
     "WindowedStream",
     "WithinType",
+    "as_of_join",
     "connect",
     "draw",
+    "interval_join",
     "match_recognize",
     "multi_broadcast_join",
     "never",
@@ -162,6 +166,7 @@ __all__ = [
     "read_state",
     "sql",
     "window",
+    "window_join",
 ]
 
 _LATE = {
@@ -191,6 +196,7 @@ _LATE = {
     "spark.row_patterns": ["RowPatternStream", "match_recognize"],
     "spark.state_reader": ["StateReader", "read_state"],
     "spark.statements": ["sql"],
+    "spark.stream_joins": ["JoinedStream", "as_of_join", "interval_join", "window_join"],
     "spark.keyed_stream": ["BroadcastStream", "KeyedStream"],
     "spark.windows": ["WindowedStream", "window"],
     "windows.triggers": [

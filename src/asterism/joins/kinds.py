@@ -18,7 +18,7 @@ from asterism.columns.time import BEFORE_TIME, END_OF_TIME, micros
 from asterism.errors import StreamDefinitionError
 from asterism.joins.matching import NO_KEY, Candidates, JoinRows, ranges
 from asterism.windows.arguments import code, duration
-from asterism.windows.assigners import MAX_KEPT, SessionWindows, TumblingWindows, Windows
+from asterism.windows.assigners import MAX_KEPT, SessionWindows, SlidingWindows, TumblingWindows, Windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +222,6 @@ class WindowJoin:
     windows: Windows
 
     name = "a window join"
-    outlives = 0
     remembers_matches = False
 
     def __post_init__(self) -> None:
@@ -246,6 +245,12 @@ class WindowJoin:
 
     def __repr__(self) -> str:
         return repr(self.windows)
+
+    @property
+    def outlives(self) -> int:
+        """Of sessions, which have no longest duration, only the end of the window is not behind."""
+        size = self.windows.size if isinstance(self.windows, TumblingWindows | SlidingWindows) else timedelta(0)
+        return micros(size * timedelta(days=31) if isinstance(size, int) else size)
 
     @property
     def gap(self) -> int | None:

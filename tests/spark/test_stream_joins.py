@@ -1,0 +1,100 @@
+"""Joins on Spark give what Spark's SQL gives over tables, and the same over streams in any micro-batches."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from asterism import (
+    JoinedStream,
+    KeyedStream,
+    SlidingWindows,
+    as_of_join,
+    interval_join,
+    read_state,
+    window_join,
+)
+from asterism.joins.operator import JOIN_TYPES
+from tests.spark.streams import Collect, random_cuts, write_file, write_files
+
+pytestmark = pytest.mark.spark
+SECOND = timedelta(seconds=1)
+START = 1_700_000_000_000_000
+TIME = pa.timestamp("us", "UTC")
+ORDERS = pa.schema([("id", pa.int64()), ("item", pa.string()), ("ts", TIME), ("amount", pa.int64())])
+PRICES = pa.schema([("item", pa.string()), ("at", TIME), ("price", pa.int64()), ("version", pa.int64())])
+
+
+def rows(schema: pa.Schema, count: int, seed: int) -> pa.Table:
+    """Rows of a minute, in order of arrival: up to five seconds late, some without a key."""
+    rng = random.Random(seed)
+    found = []
+    for number in range(count):
+        time = number * 60_000_000 // count
+        values = {
+            "id": number, "version": number, "item": rng.choice(["a", "b", "c", None]), "ts": START + time,
+            "at": START + time // 100_000 * 100_000, "amount": rng.randrange(10), "price": rng.randrange(10),
+        }  # fmt: skip
+        found.append((time + rng.randrange(5_000_000), number, {name: values[name] for name in schema.names}))
+    found.sort()
+    columns = {f.name: pa.array([row[f.name] for _, _, row in found], f.type) for f in schema}
+    return pa.table(columns, schema=schema)
+
+
+def keyed(df: DataFrame, **options: Any) -> KeyedStream:
+    return KeyedStream(df, key="item", time="ts" if "ts" in df.columns else "at", max_out_of_orderness=5 * SECOND, **options)
+
+
+def joins(orders: DataFrame, prices: DataFrame, how: str, **more: Any) -> dict[str, JoinedStream]:
+    options: dict[str, Any] = {"how": how, "on": "amount <= price", "key_groups": 4} | more
+    left, right = keyed(orders), keyed(prices)
+    return {
+        "interval": interval_join(left, right, (-2 * SECOND, 1 * SECOND), upper_exclusive=True, **options),
+        "as of": as_of_join(left, keyed(prices, order_by=["version"]), tolerance=SECOND, **options),
+        "window": window_join(left, right, SlidingWindows.of(4 * SECOND, 3 * SECOND), **options),
+    }
+
+
+IN_SQL = {
+    "interval": """
+        SELECT o.*, {price} FROM orders o {join} JOIN prices p ON o.item = p.item AND amount <= price
+        AND at >= ts - INTERVAL 2 SECONDS AND at < ts + INTERVAL 1 SECOND""",
+    "as of": """
+        SELECT o.*, {price} FROM orders o {join} JOIN (
+            SELECT o.id, max_by(struct(p.*), struct(at, version)) AS p FROM orders o JOIN prices p
+            ON o.item = p.item AND p.at <= o.ts GROUP BY o.id
+        ) AS last ON o.id = last.id AND last.p.at >= ts - INTERVAL 1 SECOND AND amount <= last.p.price""",
+    "window": """
+        WITH o AS (SELECT window(ts, '4 seconds', '3 seconds') AS w, * FROM orders),
+             p AS (SELECT window(at, '4 seconds', '3 seconds') AS w, * FROM prices)
+        SELECT o.w.start, o.w.end, o.* EXCEPT (w), {price} FROM o {join} JOIN p
+        ON o.item = p.item AND o.w = p.w AND amount <= price""",
+}
+
+
+def in_sql(spark: SparkSession, kind: str, how: str) -> list[tuple[Any, ...]]:
+    text = IN_SQL[kind]
+    price = {"as of": "p.at, p.price, p.version"}.get(kind, "at, price, version") if how in ("inner", "left") else ""
+    query = text.format(join=how.replace("_", " "), price=price)
+    return in_order(spark.sql(query.replace(",  FROM", " FROM")))
+
+
+def in_order(df: DataFrame) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in df.toArrow().to_pylist()), key=str)
+
+
+@pytest.mark.parametrize("how", JOIN_TYPES)
+def test_joins_of_tables_are_those_of_sql(spark: SparkSession, how: str) -> None:
+    orders, prices = (spark.createDataFrame(rows(*what)) for what in ((ORDERS, 120, 1), (PRICES, 90, 2)))
+    orders.createOrReplaceTempView("orders")
+    prices.createOrReplaceTempView("prices")
+    for kind, joined in joins(orders, prices, how).items():
+        expected = in_sql(spark, kind, how)
+        assert len(expected) > 10
+        assert in_order(joined.results) == expected, kind
