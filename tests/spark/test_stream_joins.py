@@ -15,13 +15,16 @@ from asterism import (
     JoinedStream,
     KeyedStream,
     SlidingWindows,
+    TumblingWindows,
+    WindowedStream,
     as_of_join,
     interval_join,
     read_state,
+    window,
     window_join,
 )
 from asterism.joins.operator import JOIN_TYPES
-from tests.spark.streams import Collect, random_cuts, write_file, write_files
+from tests.spark.streams import Collect, write_file, write_files
 
 pytestmark = pytest.mark.spark
 SECOND = timedelta(seconds=1)
@@ -52,7 +55,7 @@ def keyed(df: DataFrame, **options: Any) -> KeyedStream:
 
 
 def joins(orders: DataFrame, prices: DataFrame, how: str, **more: Any) -> dict[str, JoinedStream]:
-    options: dict[str, Any] = {"how": how, "on": "amount <= price", "key_groups": 4} | more
+    options: dict[str, Any] = {"how": how, "on": "amount <= price", "key_groups": 2} | more
     left, right = keyed(orders), keyed(prices)
     return {
         "interval": interval_join(left, right, (-2 * SECOND, 1 * SECOND), upper_exclusive=True, **options),
@@ -98,3 +101,58 @@ def test_joins_of_tables_are_those_of_sql(spark: SparkSession, how: str) -> None
         expected = in_sql(spark, kind, how)
         assert len(expected) > 10
         assert in_order(joined.results) == expected, kind
+
+
+def stream(spark: SparkSession, folder: Path, table: pa.Table) -> DataFrame:
+    schema = spark.createDataFrame(table.slice(0, 1)).schema
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+
+
+def test_streams_are_joined_as_tables_across_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+    orders, prices = rows(ORDERS, 120, 1), rows(PRICES, 90, 2)
+    expected = in_order(joins(spark.createDataFrame(orders), spark.createDataFrame(prices), "left")["interval"].results)
+    write_files(orders.slice(0, 80), tmp_path / "orders", [])
+    write_files(prices.slice(0, 60), tmp_path / "prices", [])
+    joined = joins(
+        stream(spark, tmp_path / "orders", orders), stream(spark, tmp_path / "prices", prices), "left"
+    )["interval"]
+
+    found, late, checkpoint = Collect(), {"late_left": Collect(), "late_right": Collect()}, str(tmp_path / "cp")
+    joined.run({"results": found, **late}, checkpoint=checkpoint, drain=False)
+    before = len(found.rows)
+    assert 0 < before < len(expected)
+    state = read_state(spark, checkpoint)
+    assert state.kind == "join"
+    assert state.inputs == ["left", "right"]
+    assert state.waiting_events("left").count() > 0
+    kept = state.kept_rows("left").collect()
+    assert kept
+    assert {row.key.item for row in kept} <= {"a", "b", "c", None}
+    assert all(row.event.item == row.key.item for row in kept)
+    assert state.heaviest_keys(1).collect()[0].rows > 0
+
+    # A row of each side comes too late.
+    write_file(pa.concat_tables([orders.slice(80), orders.slice(0, 1)]), tmp_path / "orders", 10)
+    write_file(pa.concat_tables([prices.slice(60), prices.slice(0, 1)]), tmp_path / "prices", 10)
+    joined.run({"results": found, **late}, checkpoint=checkpoint)
+    assert sorted((tuple(row.values()) for row in found.rows), key=str) == expected
+    assert [row["id"] for row in late["late_left"].rows] == orders.column("id").to_pylist()[:1]
+    assert [row["version"] for row in late["late_right"].rows] == prices.column("version").to_pylist()[:1]
+    assert read_state(spark, checkpoint).is_empty
+
+
+def test_a_stream_is_joined_with_versions_in_a_table_and_goes_into_windows(spark: SparkSession, tmp_path: Path) -> None:
+    orders, prices = rows(ORDERS, 120, 1), spark.createDataFrame(rows(PRICES, 90, 2))
+
+    def totals(df: DataFrame, **options: Any) -> WindowedStream:
+        priced = as_of_join(keyed(df), keyed(prices, order_by=["version"]), how="left", **options).results
+        return window(keyed(priced), TumblingWindows.of(10 * SECOND), **options)
+
+    measures = ["count(*) AS n", "sum(amount * price) AS total"]
+    expected = in_order(totals(spark.createDataFrame(orders)).aggregate(measures))
+    assert len(expected) > 10
+    write_files(orders, tmp_path / "orders", [60])
+    found = Collect()
+    query = totals(stream(spark, tmp_path / "orders", orders), key_groups=2)
+    query.run({"results": found}, aggregate=measures, checkpoint=str(tmp_path / "cp"))
+    assert sorted((tuple(row.values()) for row in found.rows), key=str) == expected
