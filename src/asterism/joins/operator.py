@@ -181,7 +181,7 @@ class JoinOperator(KeyGroupOperator):
         for name, side in [*((n, LEFT) for n in left.names), *((n, RIGHT) for n in self.right_names.values())]:
             if name.lower() in owners and (side == LEFT or self.brings or self.on is not None):
                 hint = (
-                    'prefix="right_" for the columns of the right side, or df.withColumnRenamed'
+                    'prefix="right_" for the columns of the right side'
                     if side == RIGHT
                     else f"df.withColumnRenamed({name!r}, {'row_' + name!r})"
                 )
