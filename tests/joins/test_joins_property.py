@@ -183,7 +183,9 @@ def test_each_step_emits_what_the_slow_twin_emits(case: Case) -> None:
     for side, what in case.steps:
         run.step(side, what)
         run.compare()
-    for time in range(max(run.marks.values()) + 1, max(run.marks.values()) + 16, 2):  # what is due comes out without new rows
+    for time in range(
+        max(run.marks.values()) + 1, max(run.marks.values()) + 16, 2
+    ):  # what is due comes out without new rows
         run.step("left", time)
         run.step("right", time)
         run.compare()

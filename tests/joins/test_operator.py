@@ -78,7 +78,8 @@ def test_a_row_without_candidates_is_decided_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("exclusive", "times"), [((), [10, 15, 20]), (("lower",), [15, 20]), (("upper",), [10, 15]), (("lower", "upper"), [15])]
+    ("exclusive", "times"),
+    [((), [10, 15, 20]), (("lower",), [15, 20]), (("upper",), [10, 15]), (("lower", "upper"), [15])],
 )
 def test_bounds_belong_to_the_interval_unless_they_are_exclusive(exclusive: Sequence[str], times: list[int]) -> None:
     kind = IntervalJoin.of((0 * SECOND, 10 * SECOND), **{f"{side}_exclusive": True for side in exclusive})
@@ -88,9 +89,16 @@ def test_bounds_belong_to_the_interval_unless_they_are_exclusive(exclusive: Sequ
 
 
 def test_a_null_equals_no_key() -> None:
-    for how, expected in (("inner", []), ("left", [(None, 0, 5, None, None)]), ("left_semi", []), ("left_anti", [(None, 0, 5)])):
+    for how, expected in (
+        ("inner", []),
+        ("left", [(None, 0, 5, None, None)]),
+        ("left_semi", []),
+        ("left_anti", [(None, 0, 5)]),
+    ):
         for kind in (HOUR, AsOfJoin(), WindowJoin(TumblingWindows.of(SECOND))):
-            harness = harness_of(kind, how).feed(orders((None, 0, 5)), "left").feed(payments((None, 0, 5)), "right").end()
+            harness = (
+                harness_of(kind, how).feed(orders((None, 0, 5)), "left").feed(payments((None, 0, 5)), "right").end()
+            )
             assert [row[-len(expected[0]) :] if expected else row for row in found(harness)] == expected
             assert harness.is_empty
 

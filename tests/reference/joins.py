@@ -82,7 +82,7 @@ def contents(
     left: Sequence[Row], right: Sequence[Row], windows: TumblingWindows | SlidingWindows | SessionWindows, now: int
 ) -> list[tuple[int, int, list[Row], list[Row]]]:
     """The windows that have ended, with the rows of both sides."""
-    found = []
+    found: list[tuple[int, int, list[Row], list[Row]]] = []
     if isinstance(windows, SessionWindows):
         gap = int(windows.gap.total_seconds() * 1e6)  # type: ignore[union-attr] # no dynamic gaps here
         sides = [(row, 0) for row in left] + [(row, 1) for row in right if row.key is not None]
@@ -95,13 +95,13 @@ def contents(
                 if session and (pair is None or pair[0].time - session[-1][0].time > gap):
                     end = session[-1][0].time + gap
                     if end <= now:
-                        rows = [[row for row, side in session if side == number] for number in (0, 1)]
-                        found.append((session[0][0].time, end, *rows))
+                        ours, others = ([row for row, side in session if side == number] for number in (0, 1))
+                        found.append((session[0][0].time, end, ours, others))
                     session = []
                 if pair is None:
                     break
                 session.append(pair)
-        return found  # type: ignore[return-value] # there are two lists of rows
+        return found
     size = int(windows.size.total_seconds() * 1e6)  # type: ignore[union-attr] # no months here
     slide = int(windows.slide.total_seconds() * 1e6)  # type: ignore[union-attr]
     starts = set()

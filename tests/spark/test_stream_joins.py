@@ -51,7 +51,9 @@ def rows(schema: pa.Schema, count: int, seed: int) -> pa.Table:
 
 
 def keyed(df: DataFrame, **options: Any) -> KeyedStream:
-    return KeyedStream(df, key="item", time="ts" if "ts" in df.columns else "at", max_out_of_orderness=5 * SECOND, **options)
+    return KeyedStream(
+        df, key="item", time="ts" if "ts" in df.columns else "at", max_out_of_orderness=5 * SECOND, **options
+    )
 
 
 def joins(orders: DataFrame, prices: DataFrame, how: str, **more: Any) -> dict[str, JoinedStream]:
@@ -113,9 +115,9 @@ def test_streams_are_joined_as_tables_across_a_restart(spark: SparkSession, tmp_
     expected = in_order(joins(spark.createDataFrame(orders), spark.createDataFrame(prices), "left")["interval"].results)
     write_files(orders.slice(0, 80), tmp_path / "orders", [])
     write_files(prices.slice(0, 60), tmp_path / "prices", [])
-    joined = joins(
-        stream(spark, tmp_path / "orders", orders), stream(spark, tmp_path / "prices", prices), "left"
-    )["interval"]
+    joined = joins(stream(spark, tmp_path / "orders", orders), stream(spark, tmp_path / "prices", prices), "left")[
+        "interval"
+    ]
 
     found, late, checkpoint = Collect(), {"late_left": Collect(), "late_right": Collect()}, str(tmp_path / "cp")
     joined.run({"results": found, **late}, checkpoint=checkpoint, drain=False)

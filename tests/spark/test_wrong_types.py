@@ -25,12 +25,15 @@ from asterism import (
     Side,
     StreamOperator,
     TumblingWindows,
+    as_of_join,
     connect,
+    interval_join,
     match_recognize,
     multi_broadcast_join,
     read_state,
     sql,
     window,
+    window_join,
 )
 from asterism.errors import AsterismError, PatternWarning
 
@@ -73,6 +76,14 @@ def connected(spark: SparkSession, **options: Any) -> Any:
 
 def side(spark: SparkSession, **options: Any) -> Side:
     return Side(**{"df": frame(spark).withColumnRenamed("kind", "sort"), "on": "user", "select": ["sort"]} | options)
+
+
+def sides(spark: SparkSession, **options: Any) -> dict[str, Any]:
+    return {"left": keyed(spark), "right": keyed(spark), "prefix": "other_"} | options
+
+
+def joined(spark: SparkSession, **wrong: Any) -> Any:
+    return interval_join(**{"between": (timedelta(0), timedelta(1))} | sides(spark) | wrong)
 
 
 RISE = "ORDER BY ts MEASURES A.ts AS t PATTERN (A B+) DEFINE B AS kind > PREV(kind)"
@@ -165,6 +176,33 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
     "connect.output": (lambda spark, name: connected(spark).output(name), ["name"]),
     "connect.run": (
         lambda spark, **wrong: connected(spark).run(**{"sinks": {}} | wrong),
+        ["sinks", "checkpoint", "drain", "trigger", "name"],
+    ),
+    "interval_join": (
+        joined,
+        [
+            "left",
+            "right",
+            "between",
+            "lower_exclusive",
+            "upper_exclusive",
+            "how",
+            "on",
+            "prefix",
+            "key_groups",
+            "drain",
+        ],
+    ),
+    "as_of_join": (
+        lambda spark, **wrong: as_of_join(**sides(spark) | wrong),
+        ["left", "right", "tolerance", "how", "on", "prefix", "key_groups", "drain"],
+    ),
+    "window_join": (
+        lambda spark, **wrong: window_join(**{"windows": TumblingWindows.of(timedelta(1))} | sides(spark) | wrong),
+        ["left", "right", "windows", "how", "on", "prefix", "key_groups", "drain"],
+    ),
+    "interval_join.run": (
+        lambda spark, **wrong: joined(spark).run(**{"sinks": {}} | wrong),
         ["sinks", "checkpoint", "drain", "trigger", "name"],
     ),
     "read_state": (

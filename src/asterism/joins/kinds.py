@@ -115,7 +115,9 @@ class IntervalJoin:
         return found
 
     def __repr__(self) -> str:
-        return f"between {code_of(timedelta(microseconds=self.lower))} and {code_of(timedelta(microseconds=self.upper))}"
+        return (
+            f"between {code_of(timedelta(microseconds=self.lower))} and {code_of(timedelta(microseconds=self.upper))}"
+        )
 
     @property
     def outlives(self) -> int:
@@ -130,9 +132,7 @@ class IntervalJoin:
             if len(mine) and partners.any():
                 times = left.times[mine]
                 of_keys = np.where(partners, right.keys, NO_KEY)
-                found = ranges(
-                    left.join_keys[mine], times + self.lower, times + self.upper, of_keys, right.times
-                )
+                found = ranges(left.join_keys[mine], times + self.lower, times + self.upper, of_keys, right.times)
                 candidates.append(Candidates(mine, *found))
         over_left, over_right = left.times + self.upper, right.times - self.lower
         return Search(
@@ -235,13 +235,12 @@ class WindowJoin:
                 "a global window has no end at which its rows could be joined",
                 hint="TumblingWindows.of(timedelta(hours=1)), or an interval join",
             )
-        if isinstance(self.windows, SessionWindows):
-            if self.windows.dynamic_gap is not None:
-                raise StreamDefinitionError(
-                    "the sessions of a window join have a dynamic gap",
-                    "A session contains rows of both streams, which have different columns.",
-                    "SessionWindows.with_gap(timedelta(minutes=10))",
-                )
+        if isinstance(self.windows, SessionWindows) and self.windows.dynamic_gap is not None:
+            raise StreamDefinitionError(
+                "the sessions of a window join have a dynamic gap",
+                "A session contains rows of both streams, which have different columns.",
+                "SessionWindows.with_gap(timedelta(minutes=10))",
+            )
 
     def __repr__(self) -> str:
         return repr(self.windows)

@@ -211,9 +211,7 @@ class JoinOperator(KeyGroupOperator):
             self.condition.add(Scope(self.both).resolve(parse(on), on), on)
         found = self.condition.types[0]
         if found != pa.bool_():
-            raise ExpressionTypeError.at(
-                f"the condition of a join must be BOOLEAN, this one is {name_of(found)}", on
-            )
+            raise ExpressionTypeError.at(f"the condition of a join must be BOOLEAN, this one is {name_of(found)}", on)
         self._read = {self.both.names[number] for number in columns_of(self.condition.texts[0])}
 
     def _make_inputs(self) -> None:
@@ -226,17 +224,13 @@ class JoinOperator(KeyGroupOperator):
         """The columns that results and the condition need of rows."""
         sent = {
             LEFT: self.kept[LEFT],
-            RIGHT: [
-                name for name in right.schema.names if name in joined | order or LATE_RIGHT in self.late_outputs
-            ],
+            RIGHT: [name for name in right.schema.names if name in joined | order or LATE_RIGHT in self.late_outputs],
         }
         paged = [pa.field(PAGE, pa.uint8())] if self.pages > 1 else []
         self.inputs: Mapping[str, InputSpec] = {
             name: InputSpec(
                 pa.schema([f for f in wire.schema if f.name in {*sent[name], *wire.keys, wire.time}]),
-                pa.schema(
-                    [*self.key_schema, pa.field(TIME, pa.int64()), *paged, *_stored(wire.schema, sent[name])]
-                ),
+                pa.schema([*self.key_schema, pa.field(TIME, pa.int64()), *paged, *_stored(wire.schema, sent[name])]),
                 idle_after=wire.idle_after,
             )
             for name, wire in self.wires.items()
@@ -284,9 +278,7 @@ class JoinOperator(KeyGroupOperator):
         stored = [
             {name: schema.empty_table() for name, schema in self.row_schemas.items()}
             if value is None
-            else dict(
-                zip(self.row_schemas, tables_from_bytes(value, list(self.row_schemas.values())), strict=True)
-            )
+            else dict(zip(self.row_schemas, tables_from_bytes(value, list(self.row_schemas.values())), strict=True))
             for value in loaded.stored
         ]
         tables: dict[str, pa.Table] = {}
@@ -320,7 +312,10 @@ class JoinOperator(KeyGroupOperator):
                 order = order.take(pc.sort_indices(keys, sort_keys=[("e:" + column, *how)]))
             self._order = order.to_numpy()
             events = events.take(order)
-        known = {SEEN: pa.array(np.full(events.num_rows, BEFORE_TIME)), MATCHED: pa.array(np.zeros(events.num_rows, np.bool_))}
+        known = {
+            SEEN: pa.array(np.full(events.num_rows, BEFORE_TIME)),
+            MATCHED: pa.array(np.zeros(events.num_rows, np.bool_)),
+        }
         columns = [known[f.name] if f.name in known else events.column(f.name) for f in schema]
         return pa.table(columns, schema=schema)
 
@@ -439,7 +434,10 @@ class JoinOperator(KeyGroupOperator):
 
         def encoded(which: Ints) -> tuple[bytes, int, int]:
             """A page is called for when a row must be processed again, and at the latest when none of its rows is needed."""
-            parts = [kept[0].take(pa.array(which[which < count])), kept[1].take(pa.array(which[which >= count] - count))]
+            parts = [
+                kept[0].take(pa.array(which[which < count])),
+                kept[1].take(pa.array(which[which >= count] - count)),
+            ]
             return tables_to_bytes(parts), min(int(due[which].min()), int(gone[which].max())), END_OF_TIME
 
         names = self.key_schema.names
@@ -468,6 +466,8 @@ def _checked_type(how: Any) -> str:
 def _time_of(name: str, wire: Wire, kind: JoinKind) -> TimeColumn:
     if wire.time is None:
         raise StreamDefinitionError(
-            f"{kind.name} needs the event time of both sides", f"The {name} side has none.", 'KeyedStream(..., time="ts")'
+            f"{kind.name} needs the event time of both sides",
+            f"The {name} side has none.",
+            'KeyedStream(..., time="ts")',
         )
     return TimeColumn.of(wire.time, wire.schema)

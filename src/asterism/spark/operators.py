@@ -6,44 +6,31 @@ import io
 import re
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import redirect_stdout
-from datetime import timedelta
-from functools import partial, reduce
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect
-from asterism.columns.time import END_OF_TIME
 from asterism.errors import StreamDefinitionError
-from asterism.operators.multiple_input import MultipleInputOperator, Wire, check_operator
+from asterism.operators.multiple_input import MultipleInputOperator, check_operator
 from asterism.operators.stream_operator import Input, StreamOperator
-from asterism.spark import CHUNKS, RESULTS
-from asterism.spark.batch import BATCH_GROUP, BATCH_INPUT, BATCH_NUMBER, BATCH_ORDER, BATCH_TIME, arrivals, run_keys
+from asterism.spark import RESULTS
+from asterism.spark.batch import BATCH_INPUT, BATCH_NUMBER, BATCH_TIME, run_keys
 from asterism.spark.execution import Sink, check_run, run
-from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
-from asterism.spark.partitioning import label
-from asterism.spark.row_schemas import arrow_schema
+from asterism.spark.several_inputs import Stream, keys_of, over_streams, over_tables, together, wire_of
 from asterism.spark.stateful import (
     DEFAULT_KEY_GROUPS,
     Use,
-    bounded,
     check_key_groups,
-    hashed,
-    key_group_of,
     mapped,
     output_of,
-    packed,
-    stateful,
 )
-from asterism.spark.times import event_micros
 from asterism.text.printable import quoted_name
-
 
 
 def connect(
@@ -210,7 +197,7 @@ class OperatorStream:
         number = F.row_number().over(by_key.orderBy(BATCH_TIME, BATCH_INPUT))
         rows = rows.select(number.alias(BATCH_NUMBER), BATCH_TIME, BATCH_INPUT, *map(quoted_name, names))
         _warn_of_a_shuffle(rows)
-        return mapped(rows, runkeys_of(self.operator, names, time.time_ns() // 1000), RESULTS)
+        return mapped(rows, run_keys(self.operator, names, time.time_ns() // 1000), RESULTS)
 
 
 def _warn_of_a_shuffle(rows: DataFrame) -> None:

@@ -58,9 +58,7 @@ def over_streams(
     first = None
     if bounded:
         ends = [(label(g), name, _LAST, END_OF_TIME, None) for name in bounded for g in range(key_groups)]
-        first = reduce(
-            DataFrame.unionByName, [chunks[name] for name in bounded], spark.createDataFrame(ends, CHUNKS)
-        )
+        first = reduce(DataFrame.unionByName, [chunks[name] for name in bounded], spark.createDataFrame(ends, CHUNKS))
     return stateful(
         spark,
         operator,

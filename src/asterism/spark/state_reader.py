@@ -357,8 +357,8 @@ class StateReader:
         return self._decoded(_of_keys(), schema, lambda own, page, value: windows_of(_sure(own), value))
 
     def kept_rows(self, side: str) -> DataFrame:
-        """The rows of one side of a join that may still join others: ``key``, ``time``, and ``event``, a struct of the columns that
-        the query keeps. Rows that the watermark has not passed are :meth:`waiting_events`.
+        """The rows of one side of a join that may still join others: ``key``, ``time``, and ``event``, a struct of the columns
+        that the query keeps. Rows that the watermark has not passed are :meth:`waiting_events`.
 
         :param side: "left" or "right"
         :raises StateError: it is not the state of a join, or there is no such side
@@ -368,9 +368,7 @@ class StateReader:
             raise StateError(f"a join has no side {shown(side)}", hint='kept_rows("left"), kept_rows("right")')
         definition = self._defined("Kept rows")
         schema = waiting_schema(key_type(definition), max((one.tables[side] for one in self._known), key=len))
-        return self._decoded(
-            _of_keys(), schema, lambda own, page, value: kept_rows_of(_sure(own), side, value, schema)
-        )
+        return self._decoded(_of_keys(), schema, lambda own, page, value: kept_rows_of(_sure(own), side, value, schema))
 
     def state(self, name: str) -> DataFrame:
         """A keyed state of a user-defined operator: ``key``; of a list also ``position``, of a map ``map_key``; ``value``; and

@@ -117,8 +117,8 @@ def window_join(
 class JoinedStream:
     """The result of a join. Each DataFrame is a separate query; :meth:`run` writes results and late rows from one query.
 
-    A row of the result has the columns of the left side, followed by those of the right side, without its key. With ``left_semi`` and
-    ``left_anti`` it has only those of the left side.
+    A row of the result has the columns of the left side, followed by those of the right side without its key. With
+    ``left_semi`` and ``left_anti`` it has only those of the left side.
     """
 
     def __init__(
@@ -250,6 +250,4 @@ class JoinedStream:
         if not self.streaming:
             return over_tables(operator, self.streams, key_groups=self.key_groups)
         zone = zone_if_used(partial(self._operator, late), self._wires[LEFT].schema)
-        return over_streams(
-            self.spark, operator, self.streams, use=use, key_groups=self.key_groups, zone=zone
-        )
+        return over_streams(self.spark, operator, self.streams, use=use, key_groups=self.key_groups, zone=zone)
