@@ -206,10 +206,10 @@ def test_row_by_row_and_restored_after_each(key_groups: int, pages: int | None, 
 
 
 @given(a_case(), st.integers(1, 3))
-def test_any_number_of_candidates_at_once(case: Case, at_once: int) -> None:
+def test_any_number_of_candidates_at_once_and_rows_of_several_pages(case: Case, at_once: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("asterism.joins.operator.PAIRS", at_once)
-        run = Run(case, lambda: harness_of(case))
+        run = Run(case, lambda: harness_of(case, pages=4))
         for side, what in case.steps:
             run.step(side, what)
         run.end()

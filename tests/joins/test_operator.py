@@ -217,3 +217,11 @@ def test_what_the_state_depends_on_cannot_change(what: str, changed: JoinOperato
     before = watermark(harness_of(HOUR, "left").feed(orders((1, 0, 5)), "left"), 2)
     with pytest.raises(StateError, match=f"the checkpoint cannot be continued: {what} changed"):
         continued(before, changed).feed(orders((1, 3, 5)), "left")
+
+
+def test_ordered_versions_are_stored_in_the_pages_of_their_keys() -> None:
+    harness = harness_of(AsOfJoin(), pages=8, order_by=["-paid"])
+    watermark(harness.feed(payments(*((key, 1, key) for key in range(20))), "right"), 2)
+    for key in range(20):
+        watermark(harness.feed(orders((key, 3 + key, 0)), "left"), 3 + key)
+    assert [(row[0], row[4]) for row in found(harness)] == [(key, key) for key in range(20)]
