@@ -273,6 +273,8 @@ class JoinOperator(KeyGroupOperator):
             group.emit(LATE_OUTPUTS[name], late_table(self.wires[name].schema, events))
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
+        if self.order_by and RIGHT in ready:
+            ready = {**ready, RIGHT: self._in_order(ready[RIGHT])}
         names = [name for name in self.inputs if name in ready]
         loaded = group.load([ready[name] for name in names], self.key_schema.names, horizon)
         stored = [
@@ -289,9 +291,8 @@ class JoinOperator(KeyGroupOperator):
             counts[name] = sum(part.num_rows for part in parts)
             pages = [np.full(part.num_rows, number, np.int64) for number, part in enumerate(parts)]
             if name in ready:
-                parts.append(self._arrived(name, ready[name], schema))
-                of_events = loaded.of_events[names.index(name)]
-                pages.append(of_events[self._order] if name == RIGHT and self.order_by else of_events)
+                parts.append(_as_stored(ready[name], schema))
+                pages.append(loaded.of_events[names.index(name)])
             tables[name] = pa.concat_tables([schema.empty_table(), *parts]).combine_chunks()
             page_of[name] = np.concatenate([np.empty(0, np.int64), *pages])
         sides = self._numbered(tables, counts)
@@ -302,22 +303,12 @@ class JoinOperator(KeyGroupOperator):
         self._emit_lonely(group, tables[LEFT], search, matched, had)
         self._write(loaded, tables, page_of, sides[LEFT].joins, search, matched, horizon, over=group.over)
 
-    def _arrived(self, name: str, events: pa.Table, schema: pa.Schema) -> pa.Table:
-        """New rows as those of the state; versions with equal times in their order."""
-        if name == RIGHT and self.order_by:
-            order = pa.array(np.arange(events.num_rows))
-            for column, descending in reversed(self.order_by):
-                keys = events.select(["e:" + column]).take(order)
-                how = ("descending", "at_end") if descending else ("ascending", "at_start")
-                order = order.take(pc.sort_indices(keys, sort_keys=[("e:" + column, *how)]))
-            self._order = order.to_numpy()
-            events = events.take(order)
-        known = {
-            SEEN: pa.array(np.full(events.num_rows, BEFORE_TIME)),
-            MATCHED: pa.array(np.zeros(events.num_rows, np.bool_)),
-        }
-        columns = [known[f.name] if f.name in known else events.column(f.name) for f in schema]
-        return pa.table(columns, schema=schema)
+    def _in_order(self, versions: pa.Table) -> pa.Table:
+        """Versions in the order of ``order_by``, which the search keeps among equal times."""
+        for column, descending in reversed(self.order_by):
+            how = ("descending", "at_end") if descending else ("ascending", "at_start")
+            versions = versions.take(pc.sort_indices(versions, sort_keys=[("e:" + column, *how)]))
+        return versions
 
     def _numbered(self, tables: Mapping[str, pa.Table], stored: Mapping[str, int]) -> dict[str, JoinRows]:
         names = self.key_schema.names
@@ -443,6 +434,14 @@ class JoinOperator(KeyGroupOperator):
         names = self.key_schema.names
         pages = np.concatenate([page_of[name][mine] for name, mine in zip(self.row_schemas, rows, strict=True)])
         loaded.rewrite(lambda: pa.concat_tables([part.select(names) for part in kept]), pages, encoded)
+
+
+def _as_stored(events: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows that have become ready as rows of the state."""
+    count = events.num_rows
+    new = {SEEN: np.full(count, BEFORE_TIME), MATCHED: np.zeros(count, np.bool_)}
+    columns = [pa.array(new[f.name]) if f.name in new else events.column(f.name) for f in schema]
+    return pa.table(columns, schema=schema)
 
 
 def _stored(schema: pa.Schema, names: Collection[str]) -> list[pa.Field]:
