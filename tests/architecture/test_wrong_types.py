@@ -71,6 +71,7 @@ from asterism.patterns.conditions import NotCondition, SqlCondition
 from asterism.rules.lookups import defined_lookups
 from asterism.testing import (
     End,
+    JoinHarness,
     Literals,
     OperatorHarness,
     PatternHarness,
@@ -199,6 +200,11 @@ def of_harness(name: str, make: Callable[[], Any] = harness, /, **arguments: Any
 
 LOOP = Pattern.begin("a").one_or_more()
 COUNTS: dict[str, Any] = {"operator": Counts(), "inputs": {"clicks": {"key": "user", "time": "at"}}}
+JOIN: dict[str, Any] = {
+    "left": {"key": "id", "time": "ts", "columns": "id BIGINT, ts TIMESTAMP, x INT"},
+    "right": {"key": "id", "time": "ts", "columns": "id BIGINT, ts TIMESTAMP"},
+    "prefix": "other_",
+}
 HARNESS: dict[str, Any] = {
     "pattern": Pattern.begin("a"),
     "schema": asterism.testing.EVENTS,
@@ -541,6 +547,27 @@ CALLS: dict[str, Call] = {
     "StreamOperatorHarness.advance_processing_time": of_harness("advance_processing_time", operator_harness, to="1s"),
     "StreamOperatorHarness.end": of_harness("end", operator_harness, input="clicks"),
     "StreamOperatorHarness.play": of_harness("play", operator_harness, steps=[ProcessingTime("1s")]),
+    "JoinHarness.interval_join": Call(
+        JoinHarness.interval_join,
+        {
+            **JOIN,
+            "between": (SECOND, SECOND),
+            "lower_exclusive": False,
+            "upper_exclusive": False,
+            "how": "left",
+            "on": "x > 5",
+            "key_groups": 1,
+            "pages": 1,
+        },
+    ),
+    "JoinHarness.as_of_join": Call(
+        JoinHarness.as_of_join, {**JOIN, "tolerance": SECOND, "how": "left", "on": "x > 5", "key_groups": 1, "pages": 1}
+    ),
+    "JoinHarness.window_join": Call(
+        JoinHarness.window_join,
+        {**JOIN, "windows": TumblingWindows.of(SECOND), "how": "left", "on": "x > 5", "key_groups": 1, "pages": 1},
+    ),
+    "JoinHarness.late": of_harness("late", lambda: JoinHarness.as_of_join(**JOIN), side="left"),
     "Send": Call(
         Send, {"input": "clicks", "rows": {"user": "ann", "at": "1s"}}, lambda step: operator_harness().play([step])
     ),
@@ -585,8 +612,8 @@ ELSEWHERE = {
     },
     "on Spark: tests/spark/test_wrong_types.py": {
         "BroadcastStream", "CEP", "KeyedStream", "OperatorStream", "PatternProcessorStream", "PatternStream",
-        "RowPatternStream", "Side", "WindowedStream", "connect", "match_recognize", "multi_broadcast_join", "read_state", "sql",
-        "window",
+        "RowPatternStream", "JoinedStream", "Side", "WindowedStream", "as_of_join", "connect", "interval_join",
+        "match_recognize", "multi_broadcast_join", "read_state", "sql", "window", "window_join",
     },
     "to be derived from": {
         "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
