@@ -33,7 +33,7 @@ def without_time() -> object:
     return OperatorHarness(join(), keys=["id"]).feed(pa.table({"id": [1], "ts": [None], "amount": [1.0]}, LEFT), "left")
 
 
-PROVOCATIONS: dict[str, Provocation] = {
+TEXTS: dict[str, Provocation] = {
     "between": lambda: IntervalJoin.of(SECOND),
     "between_numbers": lambda: IntervalJoin.of((0, 5)),
     "empty_interval": lambda: IntervalJoin.of((5 * SECOND, -5 * SECOND)),
@@ -71,6 +71,6 @@ PROVOCATIONS: dict[str, Provocation] = {
 }
 
 
-@pytest.mark.parametrize("name", PROVOCATIONS)
+@pytest.mark.parametrize("name", TEXTS)
 def test_text(golden: Golden, name: str) -> None:
-    golden.error(name, PROVOCATIONS[name])
+    golden.error(name, TEXTS[name])

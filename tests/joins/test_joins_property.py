@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asterism.joins.kinds import AsOfJoin, IntervalJoin, JoinKind, WindowJoin
-from asterism.joins.operator import JOIN_TYPES, JOINED, LATE_LEFT, LATE_RIGHT, JoinOperator
+from asterism.joins.operator import JOINED, LATE_LEFT, LATE_RIGHT, JoinOperator
+from asterism.joins.types import JOIN_TYPES
 from asterism.operators.multiple_input import Wire
 from asterism.testing import OperatorHarness
 from asterism.windows.assigners import SessionWindows, SlidingWindows, TumblingWindows

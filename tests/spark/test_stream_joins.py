@@ -23,7 +23,8 @@ from asterism import (
     window,
     window_join,
 )
-from asterism.joins.operator import JOIN_TYPES
+from asterism.errors import StateError
+from asterism.joins.types import JOIN_TYPES
 from tests.spark.streams import Collect, write_file, write_files
 
 pytestmark = pytest.mark.spark
@@ -132,6 +133,12 @@ def test_streams_are_joined_as_tables_across_a_restart(spark: SparkSession, tmp_
     assert {row.key.item for row in kept} <= {"a", "b", "c", None}
     assert all(row.event.item == row.key.item for row in kept)
     assert state.heaviest_keys(1).collect()[0].rows > 0
+    with pytest.raises(StateError, match="a join has no side 'middle'"):
+        state.kept_rows("middle")
+    with pytest.raises(StateError, match=r"the state of a join has no deadlines\n.*kept_rows\(side\)"):
+        state.deadlines()
+    with pytest.raises(StateError, match="the state of a join has no windows"):
+        state.windows()
 
     # A row of each side comes too late.
     write_file(pa.concat_tables([orders.slice(80), orders.slice(0, 1)]), tmp_path / "orders", 10)

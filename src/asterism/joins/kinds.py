@@ -22,7 +22,7 @@ from asterism.windows.assigners import MAX_KEPT, SessionWindows, SlidingWindows,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class JoinSearch:
     """The candidates of a call. A *probe* is a row of the left side; in a window join, a row in a window.
 
     :ivar rows: the row of each probe
@@ -64,7 +64,7 @@ class JoinKind(Protocol):
     def needs_seen(self) -> bool:
         """Whether rows are stored with the time of the operator."""
 
-    def search(self, left: JoinRows, right: JoinRows, horizon: int) -> Search: ...
+    def search(self, left: JoinRows, right: JoinRows, horizon: int) -> JoinSearch: ...
 
 
 def _never(rows: JoinRows) -> Ints:
@@ -123,7 +123,7 @@ class IntervalJoin:
     def outlives(self) -> int:
         return max(self.upper, -self.lower, 0)
 
-    def search(self, left: JoinRows, right: JoinRows, horizon: int) -> Search:
+    def search(self, left: JoinRows, right: JoinRows, horizon: int) -> JoinSearch:
         rows = np.arange(len(left.times))
         candidates = []
         # A pair is found when the later of its rows becomes ready.
@@ -135,7 +135,7 @@ class IntervalJoin:
                 found = ranges(left.join_keys[mine], times + self.lower, times + self.upper, of_keys, right.times)
                 candidates.append(Candidates(mine, *found))
         over_left, over_right = left.times + self.upper, right.times - self.lower
-        return Search(
+        return JoinSearch(
             rows=rows,
             candidates=candidates,
             decided=over_left <= horizon,
@@ -182,7 +182,7 @@ class AsOfJoin:
         rest = "" if self.tolerance is None else f", at most {code_of(timedelta(microseconds=self.tolerance))} before"
         return "the last version" + rest
 
-    def search(self, left: JoinRows, right: JoinRows, horizon: int) -> Search:
+    def search(self, left: JoinRows, right: JoinRows, horizon: int) -> JoinSearch:
         rows = np.arange(len(left.times))
         begin, end, order = ranges(
             left.join_keys, np.full(len(rows), BEFORE_TIME), left.times, right.join_keys, right.times
@@ -196,7 +196,7 @@ class AsOfJoin:
         latest[order[np.append(keys[1:] != keys[:-1], True)[: len(order)]]] = True
         over = _never(right) if self.tolerance is None else right.times + self.tolerance
         nothing = np.zeros(len(rows), np.bool_)
-        return Search(
+        return JoinSearch(
             rows=rows,
             candidates=[Candidates(rows, np.where(known, end - 1, end), end, order)],
             decided=~nothing,
@@ -261,7 +261,7 @@ class WindowJoin:
     def needs_seen(self) -> bool:
         return self.gap is None and not isinstance(self.windows, TumblingWindows)
 
-    def search(self, left: JoinRows, right: JoinRows, horizon: int) -> Search:
+    def search(self, left: JoinRows, right: JoinRows, horizon: int) -> JoinSearch:
         if self.gap is None:
             mine, theirs = (_in_windows(self.windows, rows, horizon) for rows in (left, right))
         else:
@@ -270,7 +270,7 @@ class WindowJoin:
         windows = _numbered(np.concatenate([mine.start, theirs.start]), np.concatenate([mine.end, theirs.end]))
         ours, others = windows[: len(mine.rows)], windows[len(mine.rows) :]
         begin, end, order = ranges(left.join_keys[mine.rows], ours, ours, right.join_keys[theirs.rows], others)
-        return Search(
+        return JoinSearch(
             rows=mine.rows,
             candidates=[Candidates(np.arange(len(mine.rows)), begin, end, theirs.rows[order])],
             decided=np.ones(len(mine.rows), np.bool_),

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.arguments import expect, expect_string, expect_strings, shown
+from asterism.arguments import expect_string, expect_strings, shown
 from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import group_codes, mask_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, TimeColumn
@@ -39,9 +39,10 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, columns_of
 from asterism.expressions.parsing import parse
 from asterism.expressions.types import TIME_ZONE, name_of
-from asterism.joins.kinds import JoinKind, Search, WindowJoin
+from asterism.joins.kinds import JoinKind, JoinSearch, WindowJoin
 from asterism.joins.matching import JoinRows
 from asterism.joins.stored_joins import LEFT, RIGHT
+from asterism.joins.types import BRINGING, FILTERING, INNER, JOIN_TYPES, LEFT_OUTER, LEFT_SEMI
 from asterism.matching.outputs import Described
 from asterism.operators.evolution import FIXED, aligned_tables
 from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, complete
@@ -58,8 +59,6 @@ JOINED = "results"
 LATE_LEFT, LATE_RIGHT = "late_left", "late_right"
 """The outputs of late rows."""
 LATE_OUTPUTS = {LEFT: LATE_LEFT, RIGHT: LATE_RIGHT}
-INNER, LEFT_OUTER, LEFT_SEMI, LEFT_ANTI = "inner", "left", "left_semi", "left_anti"
-JOIN_TYPES = (INNER, LEFT_OUTER, LEFT_SEMI, LEFT_ANTI)
 WINDOW_COLUMNS = ("window_start", "window_end")
 MATCHED, SEEN = "matched", "seen"
 """Columns of stored rows: whether the row has found a partner; the operator's time when it was written."""
@@ -113,7 +112,7 @@ class JoinOperator(KeyGroupOperator):
     ) -> None:
         self.set_pages(pages)
         self.kind, self.how, self.on = kind, _checked_type(how), on
-        expect(StreamDefinitionError, prefix, str, "the prefix must be a string", 'prefix="payment_"')
+        expect_string(StreamDefinitionError, prefix, "the prefix must be a string", 'prefix="payment_"')
         expect_strings(StreamDefinitionError, order_by, "order_by must be a list of columns", 'order_by=["version"]')
         self.wires = {LEFT: left, RIGHT: right}
         self.late_outputs = [name for name in LATE_OUTPUTS.values() if name in late]
@@ -176,7 +175,7 @@ class JoinOperator(KeyGroupOperator):
         self.right_fields = [right.field(name).with_name(new) for name, new in self.right_names.items()]
         self.both = pa.schema([*left, *self.right_fields], metadata=_zone(left) or _zone(right))
         """The columns of a pair, which the condition can read."""
-        self.brings = self.how in (INNER, LEFT_OUTER)
+        self.brings = self.how in BRINGING
         owners: dict[str, str] = {field.name.lower(): "of the window" for field in self.window_fields}
         for name, side in [*((n, LEFT) for n in left.names), *((n, RIGHT) for n in self.right_names.values())]:
             if name.lower() in owners and (side == LEFT or self.brings or self.on is not None):
@@ -337,7 +336,7 @@ class JoinOperator(KeyGroupOperator):
             return mask_of(left.column(MATCHED)).copy()
         return np.zeros(left.num_rows, np.bool_)
 
-    def _join(self, group: Group, tables: Mapping[str, pa.Table], search: Search, matched: Mask) -> Iterator[None]:
+    def _join(self, group: Group, tables: Mapping[str, pa.Table], search: JoinSearch, matched: Mask) -> Iterator[None]:
         """Emit pairs, and mark the probes that have found a row."""
         left, right = tables[LEFT], tables[RIGHT]
         for candidates in search.candidates:
@@ -370,7 +369,7 @@ class JoinOperator(KeyGroupOperator):
         pairs = complete(pa.table(columns) if columns else pa.table({"": pa.nulls(len(rows))}), self.both)
         return mask_of(condition.evaluate(pairs)[0])
 
-    def _emit_lonely(self, group: Group, left: pa.Table, search: Search, matched: Mask, had: Mask) -> None:
+    def _emit_lonely(self, group: Group, left: pa.Table, search: JoinSearch, matched: Mask, had: Mask) -> None:
         """Emit rows of the left side whether or not they have found a partner."""
         if self.how == INNER:
             return
@@ -379,7 +378,7 @@ class JoinOperator(KeyGroupOperator):
         nothing = [pa.nulls(len(probes), field.type) for field in self.right_fields] if self.brings else []
         self._emit(group, left, search, probes, nothing)
 
-    def _emit(self, group: Group, left: pa.Table, search: Search, probes: Ints, theirs: Sequence[Any]) -> None:
+    def _emit(self, group: Group, left: pa.Table, search: JoinSearch, probes: Ints, theirs: Sequence[Any]) -> None:
         columns: list[Any] = []
         if search.windows is not None:
             columns = [self.times[LEFT].from_micros(bound[probes]) for bound in search.windows]
@@ -392,7 +391,7 @@ class JoinOperator(KeyGroupOperator):
         tables: Mapping[str, pa.Table],
         page_of: Mapping[str, Ints],
         has_key: Mask,
-        search: Search,
+        search: JoinSearch,
         matched: Mask,
         horizon: int,
         *,
@@ -402,7 +401,7 @@ class JoinOperator(KeyGroupOperator):
         keep_left, keep_right = search.keep_left.copy(), search.keep_right
         due_left = search.due_left
         if search.windows is None:  # a probe is a row
-            if self.how in (LEFT_SEMI, LEFT_ANTI):
+            if self.how in FILTERING:
                 keep_left &= ~matched
             if self.how in (INNER, LEFT_SEMI):
                 due_left = np.full(len(due_left), END_OF_TIME, np.int64)

@@ -15,8 +15,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from asterism.arguments import expect
 from asterism.errors import StreamDefinitionError
 from asterism.joins.kinds import AsOfJoin, IntervalJoin, JoinKind, WindowJoin
-from asterism.joins.operator import INNER, JOINED, LATE_LEFT, LATE_RIGHT, JoinOperator
+from asterism.joins.operator import JOINED, LATE_LEFT, LATE_RIGHT, JoinOperator
 from asterism.joins.stored_joins import LEFT, RIGHT
+from asterism.joins.types import INNER
 from asterism.spark.execution import Sink, check_run, run
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import zone_if_used
