@@ -47,3 +47,12 @@ def test_sides_are_checked() -> None:
         JoinHarness.as_of_join({"key": "id", "time": "ts"}, PRICES)
     with pytest.raises(InvalidEventError, match="there is no input"):
         JoinHarness.as_of_join(ORDERS, PRICES).late("middle")
+
+
+def test_an_idle_side_does_not_hold_the_other_one_back() -> None:
+    prices = {**PRICES, "idle_after": timedelta(seconds=30)}
+    join = JoinHarness.as_of_join(ORDERS, prices).send("right", {"id": 1, "at": "1s", "price": 5})
+    join.advance_watermark("right", "1s").send("left", {"id": 1, "ts": "10s"}).advance_watermark("left", "20s")
+    assert join.advance_processing_time("29s").results == []
+    assert [row["price"] for row in join.advance_processing_time("30s").results] == [5]
+    assert [row["price"] for row in join.send("right", {"id": 1, "at": "9s", "price": 6}).late("right")] == [6]
