@@ -124,9 +124,10 @@ class JoinOperator(KeyGroupOperator):
             [field.with_name("k:" + field.name) for field in keys[LEFT] or [pa.field(ONE_KEY, pa.int8())]]
         )
         if isinstance(kind, WindowJoin):
-            check_zone(kind.windows, self.times[LEFT])
+            for time in self.times.values():
+                check_zone(kind.windows, time)
         self.right_names = {name: prefix + name for name in right.schema.names if name not in right.keys}
-        self._make_result(prefix)
+        self._make_result()
         self._bind(on)
         self._make_inputs()
         self.processing_time = any(wire.idle_after is not None for wire in self.wires.values())
@@ -166,7 +167,7 @@ class JoinOperator(KeyGroupOperator):
 
     # ------------------------------------------------------------------ definition
 
-    def _make_result(self, prefix: str) -> None:
+    def _make_result(self) -> None:
         left, right = self.wires[LEFT].schema, self.wires[RIGHT].schema
         moment = self.times[LEFT].written
         self.window_fields = (
