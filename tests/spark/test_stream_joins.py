@@ -15,12 +15,9 @@ from asterism import (
     JoinedStream,
     KeyedStream,
     SlidingWindows,
-    TumblingWindows,
-    WindowedStream,
     as_of_join,
     interval_join,
     read_state,
-    window,
     window_join,
 )
 from asterism.errors import StateError
@@ -150,18 +147,21 @@ def test_streams_are_joined_as_tables_across_a_restart(spark: SparkSession, tmp_
     assert read_state(spark, checkpoint).is_empty
 
 
-def test_a_stream_is_joined_with_versions_in_a_table_and_goes_into_windows(spark: SparkSession, tmp_path: Path) -> None:
-    orders, prices = rows(ORDERS, 120, 1), spark.createDataFrame(rows(PRICES, 90, 2))
+def test_a_join_of_streams_is_joined_with_versions_in_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    """The rows of the first join are behind its watermark by as much as its interval, and are not late in the second one."""
+    orders, prices = rows(ORDERS, 120, 1), rows(PRICES, 90, 2)
+    table = keyed(spark.createDataFrame(prices), order_by=["version"])
 
-    def totals(df: DataFrame, **options: Any) -> WindowedStream:
-        priced = as_of_join(keyed(df), keyed(prices, order_by=["version"]), how="left", **options).results
-        return window(keyed(priced), TumblingWindows.of(10 * SECOND), **options)
+    def both(orders: DataFrame, prices: DataFrame) -> JoinedStream:
+        first = joins(orders, prices, "left")["interval"].results.withColumnRenamed("at", "first_at")
+        left = KeyedStream(first, key="item", time="ts")
+        return as_of_join(left, table, how="left", prefix="valid_", key_groups=2)
 
-    measures = ["count(*) AS n", "sum(amount * price) AS total"]
-    expected = in_order(totals(spark.createDataFrame(orders)).aggregate(measures))
-    assert len(expected) > 10
+    expected = in_order(both(spark.createDataFrame(orders), spark.createDataFrame(prices)).results)
     write_files(orders, tmp_path / "orders", [60])
-    found = Collect()
-    query = totals(stream(spark, tmp_path / "orders", orders), key_groups=2)
-    query.run({"results": found}, aggregate=measures, checkpoint=str(tmp_path / "cp"))
+    write_files(prices, tmp_path / "prices", [60])
+    found, late = Collect(), Collect()
+    streams = (stream(spark, tmp_path / name, table) for name, table in (("orders", orders), ("prices", prices)))
+    both(*streams).run({"results": found, "late_left": late}, checkpoint=str(tmp_path / "cp"))
+    assert late.rows == []
     assert sorted((tuple(row.values()) for row in found.rows), key=str) == expected
