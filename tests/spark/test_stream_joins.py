@@ -153,13 +153,14 @@ def test_a_join_of_streams_is_joined_with_versions_in_a_table(spark: SparkSessio
     table = keyed(spark.createDataFrame(prices), order_by=["version"])
 
     def both(orders: DataFrame, prices: DataFrame) -> JoinedStream:
-        first = joins(orders, prices, "left")["interval"].results.withColumnRenamed("at", "first_at")
+        options: dict[str, Any] = {"how": "left", "on": "next_price - amount > 7", "prefix": "next_", "key_groups": 2}
+        first = interval_join(keyed(orders), keyed(prices), (0 * SECOND, 20 * SECOND), **options).results
         left = KeyedStream(first, key="item", time="ts")
-        return as_of_join(left, table, how="left", prefix="valid_", key_groups=2)
+        return as_of_join(left, table, how="left", key_groups=2)
 
     expected = in_order(both(spark.createDataFrame(orders), spark.createDataFrame(prices)).results)
-    write_files(orders, tmp_path / "orders", [60])
-    write_files(prices, tmp_path / "prices", [60])
+    write_files(orders, tmp_path / "orders", [30, 60, 90])
+    write_files(prices, tmp_path / "prices", [25, 45, 65])
     found, late = Collect(), Collect()
     streams = (stream(spark, tmp_path / name, table) for name, table in (("orders", orders), ("prices", prices)))
     both(*streams).run({"results": found, "late_left": late}, checkpoint=str(tmp_path / "cp"))
