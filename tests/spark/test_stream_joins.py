@@ -66,26 +66,25 @@ def joins(orders: DataFrame, prices: DataFrame, how: str, **more: Any) -> dict[s
 
 IN_SQL = {
     "interval": """
-        SELECT o.*, {price} FROM orders o {join} JOIN prices p ON o.item = p.item AND amount <= price
+        SELECT o.*, {price} FROM {orders} o {join} JOIN {prices} p ON o.item = p.item AND amount <= price
         AND at >= ts - INTERVAL 2 SECONDS AND at < ts + INTERVAL 1 SECOND""",
     "as of": """
-        SELECT o.*, {price} FROM orders o {join} JOIN (
-            SELECT o.id, max_by(struct(p.*), struct(at, version)) AS p FROM orders o JOIN prices p
+        SELECT o.*, {price} FROM {orders} o {join} JOIN (
+            SELECT o.id, max_by(struct(p.*), struct(at, version)) AS p FROM {orders} o JOIN {prices} p
             ON o.item = p.item AND p.at <= o.ts GROUP BY o.id
         ) AS last ON o.id = last.id AND last.p.at >= ts - INTERVAL 1 SECOND AND amount <= last.p.price""",
     "window": """
-        WITH o AS (SELECT window(ts, '4 seconds', '3 seconds') AS w, * FROM orders),
-             p AS (SELECT window(at, '4 seconds', '3 seconds') AS w, * FROM prices)
+        WITH o AS (SELECT window(ts, '4 seconds', '3 seconds') AS w, * FROM {orders}),
+             p AS (SELECT window(at, '4 seconds', '3 seconds') AS w, * FROM {prices})
         SELECT o.w.start, o.w.end, o.* EXCEPT (w), {price} FROM o {join} JOIN p
         ON o.item = p.item AND o.w = p.w AND amount <= price""",
 }
 
 
-def in_sql(spark: SparkSession, kind: str, how: str) -> list[tuple[Any, ...]]:
-    text = IN_SQL[kind]
+def in_sql(spark: SparkSession, kind: str, how: str, **tables: DataFrame) -> list[tuple[Any, ...]]:
     price = {"as of": "p.at, p.price, p.version"}.get(kind, "at, price, version") if how in ("inner", "left") else ""
-    query = text.format(join=how.replace("_", " "), price=price)
-    return in_order(spark.sql(query.replace(",  FROM", " FROM")))
+    text = IN_SQL[kind].replace("{join}", how.replace("_", " ")).replace("{price}", price)
+    return in_order(spark.sql(text.replace(",  FROM", " FROM"), **tables))
 
 
 def in_order(df: DataFrame) -> list[tuple[Any, ...]]:
@@ -95,10 +94,8 @@ def in_order(df: DataFrame) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("how", JOIN_TYPES)
 def test_joins_of_tables_are_those_of_sql(spark: SparkSession, how: str) -> None:
     orders, prices = (spark.createDataFrame(rows(*what)) for what in ((ORDERS, 120, 1), (PRICES, 90, 2)))
-    orders.createOrReplaceTempView("orders")
-    prices.createOrReplaceTempView("prices")
     for kind, joined in joins(orders, prices, how).items():
-        expected = in_sql(spark, kind, how)
+        expected = in_sql(spark, kind, how, orders=orders, prices=prices)
         assert len(expected) > 10
         assert in_order(joined.results) == expected, kind
 
