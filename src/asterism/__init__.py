@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from asterism.spark.state_reader import StateReader, read_state
     from asterism.spark.statements import sql
     from asterism.spark.stream_joins import JoinedStream, as_of_join, interval_join, window_join
+    from asterism.spark.timelines import timeline
     from asterism.spark.windows import WindowedStream, window
     from asterism.windows.assigners import GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
     from asterism.windows.drawing import draw
@@ -165,6 +166,7 @@ __all__ = [
     "pattern_json_schema",
     "read_state",
     "sql",
+    "timeline",
     "window",
     "window_join",
 ]
@@ -198,6 +200,7 @@ _LATE = {
     "spark.statements": ["sql"],
     "spark.stream_joins": ["JoinedStream", "as_of_join", "interval_join", "window_join"],
     "spark.keyed_stream": ["BroadcastStream", "KeyedStream"],
+    "spark.timelines": ["timeline"],
     "spark.windows": ["WindowedStream", "window"],
     "windows.triggers": [
         "All", "Any", "ContinuousEventTimeTrigger", "ContinuousProcessingTimeTrigger", "CountTrigger", "DeltaTrigger",

@@ -441,7 +441,7 @@ def draw(
     s, min, h, d. Expressions may read the columns k (the key), t (the time in milliseconds), *value* and gap (in seconds).
 
     :param windows, trigger, lateness, evictor, in_order: as for :class:`~asterism.windows.operator.WindowOperator`
-    :param steps: the steps; default: :func:`default_steps`
+    :param steps: the steps; default: steps that show what the policy does
     :param processing_time: windows in processing time: the time of an element is that of its arrival
     :param value: the name of the column with the values
     :raises StreamDefinitionError: an invalid step, or more than MAX_STEPS; a policy that the operator refuses
