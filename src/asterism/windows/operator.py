@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.arguments import expect, expect_strings
+from asterism.arguments import expect, expect_strings, shown
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, TimeColumn, micros
 from asterism.errors import (
@@ -51,13 +51,31 @@ from asterism.operators.late import late_table
 from asterism.operators.operator import Arrival, InputSpec
 from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.operators.state_definition import OperatorKind, StateDefinition
-from asterism.operators.state_store import StateStore, tables_from_bytes, tables_to_bytes
+from asterism.operators.state_store import (
+    StateStore,
+    additions_from_bytes,
+    tables_from_bytes,
+    tables_to_bytes,
+    with_additions,
+)
 from asterism.windows.arguments import duration
 from asterism.windows.assigners import GlobalWindows, SessionWindows, Windows
 from asterism.windows.evictors import Evictor
 from asterism.windows.firing import WindowCall
 from asterism.windows.panes import DISTANCE, TIMES, Partials, Reduction
-from asterism.windows.plan import COUNTED, DISTANCES, EVENTS, FIRINGS, GAP, WindowFunction, WindowPlan
+from asterism.windows.plan import (
+    CLOSING,
+    COUNTED,
+    DISTANCES,
+    EVENTS,
+    FIRINGS,
+    GAP,
+    ON_TIME,
+    UNFIRED,
+    WindowFunction,
+    WindowPlan,
+)
+from asterism.windows.session_ids import IDS, REPLACES, SESSION_COLUMNS, SESSION_ID
 from asterism.windows.stored_windows import PANES
 from asterism.windows.trigger_table import CallPhase, trigger_table_of
 from asterism.windows.triggers import (
@@ -109,6 +127,9 @@ class WindowOperator(KeyGroupOperator):
     :param late_output: whether there is an output for late elements
     :param in_order: elements wait until the watermark passes them, and are processed in the order of their times
     :param pages: a fixed number of pages of state per key group; None: as many as the size of the state requires
+    :param closing: what happens when a window is dropped: one of CLOSING
+    :param on_time: whether a window without contents fires on time: one of ON_TIME
+    :param session_ids: whether the rows of session windows have the columns ``session_id`` and ``replaces``
     :raises StreamDefinitionError: the arguments do not match
     :raises ExpressionError: an expression does not match the columns of the elements
 
@@ -127,7 +148,7 @@ class WindowOperator(KeyGroupOperator):
     2 on_time True 7
     """
 
-    metrics: Sequence[str] = (*COUNTED, LATE)
+    metrics: Sequence[str] = (*COUNTED, LATE, UNFIRED)
 
     def __init__(
         self,
@@ -146,6 +167,9 @@ class WindowOperator(KeyGroupOperator):
         late_output: bool = False,
         in_order: bool = False,
         pages: int | None = None,
+        closing: str = "drop",
+        on_time: str = "fire_if_non_empty",
+        session_ids: bool = False,
     ) -> None:
         _check_windows(windows)
         expect(
@@ -179,6 +203,18 @@ class WindowOperator(KeyGroupOperator):
         if evictor is not None and not isinstance(evictor, Evictor):
             raise StreamDefinitionError(f"not an evictor: {evictor!r}", hint="Evictor.count(100)")
 
+        self.closing = _choice("closing", closing, CLOSING)
+        self.always_on_time = _choice("on_time", on_time, ON_TIME) > 0
+        expect(StreamDefinitionError, session_ids, bool, "session_ids must be True or False")
+        self.session_ids = session_ids
+        _check_firings_without_elements(closing, on_time, reduce)
+        if session_ids and not windows.merges:
+            raise StreamDefinitionError(
+                "only session windows have session ids",
+                f"In: {windows!r}\nOther windows are identified by their key, start and end.",
+                "SessionWindows.with_gap(timedelta(minutes=30)), or remove session_ids",
+            )
+
         self.vectorized = Vectorized(schema)
         self._distances = [self._number(text, "DeltaTrigger.of") for text in self.table.distances]
         evicts_by = evictor.distance if evictor is not None and isinstance(evictor.distance, str) else None
@@ -195,10 +231,14 @@ class WindowOperator(KeyGroupOperator):
         self._make_schemas()
         self.plan = self._plan()
         self.processing_time = not self._is_event_time or any(map(_needs_processing_time, walk(self.trigger)))
+        # What earlier releases do not know is left out if it is not used: their state continues.
+        added = [f"closing={closing}"] if closing != "drop" else []
+        added += ["always on time"] if self.always_on_time else []
+        added += ["session ids"] if session_ids else []
         definition = repr(
             (
                 windows, self.trigger, self.lateness, measures, _named(function), _named(reduce), str(self.result_schema),
-                evictor, in_order, self.keys, Described(self.time), self.pages, str(self.inputs[EVENTS].prepared),
+                evictor, in_order, self.keys, Described(self.time), self.pages, str(self.inputs[EVENTS].prepared), *added,
             )
         )  # fmt: skip
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
@@ -252,7 +292,7 @@ class WindowOperator(KeyGroupOperator):
         }
         if self.partials is not None:
             new[PANES] = self.partials.continued(panes, old.details["partials"], new[PANES])
-        return tables_to_bytes(list(new.values()))
+        return with_additions(tables_to_bytes(list(new.values())), additions_from_bytes(page, len(old.tables)))
 
     def evolved(self, store: StateStore, header: GroupHeader, old: StateDefinition) -> None:
         # The trigger or the lateness may have changed, so that windows are due at other times.
@@ -300,7 +340,8 @@ class WindowOperator(KeyGroupOperator):
                 self.partials = Partials(self.computation)
         # A reduced element is an element and contains its key.
         self.result_names = [name for name in self.result_schema.names if not (reduce and name in self.keys)]
-        of_stream = [*OWN_COLUMNS, *self.keys, *(self.result_names if reduce else [])]
+        own = [*OWN_COLUMNS, *(SESSION_COLUMNS if self.session_ids else ())]
+        of_stream = [*own, *self.keys, *(self.result_names if reduce else [])]
         _check_alike(of_stream, "rename the column of the stream: df.withColumnRenamed({0!r}, {1!r})")
         if not reduce:
             where = "use another name: sum(amount) AS total" if function is None else "use another name in the schema"
@@ -333,6 +374,7 @@ class WindowOperator(KeyGroupOperator):
                     pa.field(FIRING, pa.int64()),
                     pa.field(KIND, pa.string()),
                     pa.field(IS_LAST, pa.bool_()),
+                    *([pa.field(SESSION_ID, pa.string()), pa.field(REPLACES, IDS)] if self.session_ids else []),
                     *(self.result_schema.field(name) for name in self.result_names),
                 ]
             )
@@ -365,6 +407,9 @@ class WindowOperator(KeyGroupOperator):
             is_event_time=self._is_event_time,
             in_order=self.in_order,
             lateness=self.lateness,
+            closing=self.closing,
+            always_on_time=self.always_on_time,
+            session_ids=self.session_ids,
             keys=tuple(self.keys),
             kept_columns=tuple(self.kept_columns),
             partials=self.partials,
@@ -532,6 +577,25 @@ def _check_windows(windows: object) -> None:
         raise StreamDefinitionError(
             f"not windows: {windows!r}",
             hint="TumblingWindows.of(timedelta(hours=1)), SlidingWindows, SessionWindows or GlobalWindows()",
+        )
+
+
+def _choice(name: str, value: object, choices: Sequence[str]) -> int:
+    """The index of *value* in *choices*."""
+    if not isinstance(value, str) or value not in choices:
+        listed = ", ".join(f'"{choice}"' for choice in choices[:-1])
+        raise StreamDefinitionError(
+            f'{name} must be {listed} or "{choices[-1]}", not {shown(value)}', hint=f'{name}="fire_if_non_empty"'
+        )
+    return choices.index(value)
+
+
+def _check_firings_without_elements(closing: str, on_time: str, reduce: object) -> None:
+    if reduce is not None and "fire_always" in (closing, on_time):
+        raise StreamDefinitionError(
+            "a reduce function has no result for a window without elements",
+            f'In: closing="{closing}", on_time="{on_time}"',
+            '"fire_if_non_empty", or aggregates instead of the reduce function',
         )
 
 

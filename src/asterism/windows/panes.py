@@ -200,9 +200,11 @@ class Partials:
                     new = do.merge(values.take(both), np.repeat(np.arange(len(mine)), 2), len(mine))
                 where[first_join + mine] = values.size + np.arange(len(mine))
                 values.add(new)
-        results = (
-            do.finish(values.take(where[recorded.fired])) if len(recorded.fired) else pa.schema(do.fields).empty_table()
-        )
+        fired = where[recorded.fired]
+        if (recorded.fired == NONE).any():
+            fired[recorded.fired == NONE] = values.size
+            values.add(do.merge(do.partial_schema.empty_table(), np.empty(0, np.int64), 1))
+        results = do.finish(values.take(fired)) if len(fired) else pa.schema(do.fields).empty_table()
         after = np.where(recorded.contents == NONE, NONE, where[recorded.contents])
         kept = values.whole.take(pa.array(after, mask=after == NONE))
         return results, kept.rename_columns(self.kept.names)
@@ -252,7 +254,7 @@ class Rows:
         rows = pa.concat_tables([old, recorded.elements.select(old.column_names).cast(old.schema)]).combine_chunks()
         by_segment = np.argsort(recorded.segment_of, kind="stable")
         segment_at = np.searchsorted(recorded.segment_of[by_segment], np.arange(recorded.n_segments + 1))
-        known: dict[int, Ints] = {}
+        known: dict[int, Ints] = {NONE: np.empty(0, np.int64)}
 
         def of(contents: int) -> Ints:
             """The indexes of the rows, in order."""
@@ -290,7 +292,7 @@ class Rows:
         results, firing_of = self.make(fired_rows, offsets, np.arange(len(chosen)))
         left: list[Ints] = []
         for contents in recorded.contents.tolist():
-            mine = of(contents) if contents != NONE else np.empty(0, np.int64)
+            mine = of(contents)
             left.append(mine[~gone[mine]])
         counts = np.array([len(mine) for mine in left], np.int64)
         kept = rows.take(pa.array(np.concatenate(left))) if left else rows.slice(0, 0)
