@@ -185,12 +185,16 @@ def session_texts(case: Case) -> dict[str, str]:
     """The window with which a session begins, by the id of the session."""
     texts = {}
     assert isinstance(case.window, SessionWindows)
-    for one in (one for step in case.steps for one in step.elements):
-        gap = case.window.gap // MILLISECOND if isinstance(case.window.gap, timedelta) else one.gap
-        assert gap is not None
-        bounds = [np.array([time * 1000]) for time in (one.time, one.time + gap)]
-        keys = key_strings([pa.chunked_array([[one.key if case.keyed else 0]])], 1)
-        texts[ids_of_numbers(seed_of("session"), keys, bounds)[0].as_py()] = span(one.time, one.time + gap)
+    processing_time = 0
+    for step in case.steps:
+        processing_time = step.time if step.action == "clock" else processing_time
+        for one in step.elements:
+            gap = case.window.gap // MILLISECOND if isinstance(case.window.gap, timedelta) else one.gap
+            assert gap is not None
+            start = one.time if case.event else processing_time
+            bounds = [np.array([time * 1000]) for time in (start, start + gap)]
+            keys = key_strings([pa.chunked_array([[one.key if case.keyed else 0]])], 1)
+            texts[ids_of_numbers(seed_of("session"), keys, bounds)[0].as_py()] = span(start, start + gap)
     return texts
 
 
