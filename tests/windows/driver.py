@@ -202,7 +202,7 @@ def summed(line: str) -> str:
     """An expected line, with its values as the incremental aggregates tell them."""
     if not line.startswith("fires "):
         return line
-    head, values = line.split(": ")
+    head, _, values = line.partition(":")
     numbers = [None if word == "null" else int(word) for word in values.split()]
     known = [number for number in numbers if number is not None]
     shown = [sum(known) if known else None, len(numbers), numbers[-1] if numbers else None]

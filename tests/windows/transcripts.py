@@ -191,7 +191,7 @@ def firing_text(
     began = "" if session is None else f" session {session[0]}"
     if session is not None and session[1]:
         began += f" replaces {' '.join(sorted(session[1]))}"
-    return f"fires {key} {window} #{number} {kind}{'!' if last else ''}{began}: {shown}"
+    return f"fires {key} {window} #{number} {kind}{'!' if last else ''}{began}: {shown}".rstrip()
 
 
 def span(start: int, end: int) -> str:
