@@ -57,6 +57,9 @@ def window(
     key_groups: int = DEFAULT_KEY_GROUPS,
     pages: int | None = None,
     drain: bool = False,
+    closing: str = "drop",
+    on_time: str = "fire_if_non_empty",
+    session_ids: bool = False,
 ) -> WindowedStream:
     """Assign the elements of *stream* to *windows*, which fire according to their *trigger*.
 
@@ -79,6 +82,14 @@ def window(
         follows the size of the state. Needed only for a checkpoint that was created with a number.
     :param drain: whether this run ends the stream (streaming). With the trigger *available now*, a single micro-batch reads
         all available data, then every window ends. :meth:`WindowedStream.run` drains by default.
+    :param closing: what happens when a window ends, allowed lateness included, and its trigger does not fire then.
+        ``"drop"``: nothing; elements that have not been in a firing are dropped, and counted as ``unfired_elements``.
+        ``"fire_if_non_empty"``: the window fires once more if there are such elements. ``"fire_always"``: it fires once more in
+        any case, so each window has exactly one row with ``is_last``.
+    :param on_time: ``"fire_always"``: if the trigger fires on time and the window is empty, because it is discarding and
+        nothing is new, the window fires nevertheless. Default: ``"fire_if_non_empty"``.
+    :param session_ids: session windows: whether results have the columns ``session_id`` and ``replaces``, with which a sink
+        can keep one row per session although sessions merge. See docs/windows.md.
     :raises StreamDefinitionError: the arguments are incompatible; the message has the reason and an alternative
     :raises ExpressionError, ColumnNotFoundError: an expression in the trigger, the windows or the evictor does not fit the
         stream
@@ -97,7 +108,8 @@ def window(
             "remove it; to define the last element, use max_by(price, number)",
         )
     check_key_groups(key_groups)
-    return WindowedStream(stream, windows, trigger, allowed_lateness, evictor, in_order, key_groups, pages, drain)
+    closed = {"closing": closing, "on_time": on_time, "session_ids": session_ids}
+    return WindowedStream(stream, windows, trigger, allowed_lateness, evictor, in_order, key_groups, pages, drain, closed)
 
 
 class WindowedStream:
@@ -106,7 +118,8 @@ class WindowedStream:
 
     A row of a result has the key columns; ``window_start`` and ``window_end``, of the type of the event time (NULL for global
     windows); ``firing``, the number of the firing within the window, from 1; ``kind``, which is "early", "on_time" or "late";
-    ``is_last``, whether the window, including its allowed lateness, ends with this firing; and the computed columns.
+    ``is_last``, whether the window, including its allowed lateness, ends with this firing; with session ids, ``session_id`` and
+    ``replaces``; and the computed columns.
     """
 
     def __init__(
@@ -120,6 +133,7 @@ class WindowedStream:
         key_groups: int,
         pages: int | None,
         drain: bool,
+        closed: Mapping[str, Any],
     ) -> None:
         self.stream = stream
         self.windows = windows
@@ -127,6 +141,7 @@ class WindowedStream:
         self.allowed_lateness = allowed_lateness
         self.evictor = evictor
         self.key_groups, self.pages, self.drain = key_groups, pages, drain
+        self._closed = closed
         self.spark: SparkSession = stream.df.sparkSession
         self.schema = arrow_schema(self.spark, stream.df.schema, stream.time_unit)
         expect(StreamDefinitionError, in_order, bool | None, "in_order must be True, False or None")
@@ -211,8 +226,8 @@ class WindowedStream:
         """Write the outputs ``results`` and ``late`` to sinks. They are computed only once, as in
         :meth:`asterism.PatternStream.run`.
 
-        The query's progress has the numbers of early, on-time and late firings and of late elements, in the observation
-        ``asterism``. Exactly one of *aggregate*, *process* and *reduce* is required for ``results``.
+        The query's progress has the numbers of early, on-time and late firings, of late elements, and of elements that were
+        dropped with their window before they were in a firing (``unfired_elements``), in the observation ``asterism``. Exactly one of *aggregate*, *process* and *reduce* is required for ``results``.
 
         :param aggregate: the measures of :meth:`aggregate`, a list or one string
         :param process: the function of :meth:`process`, with its *schema*
@@ -273,6 +288,7 @@ class WindowedStream:
             late_output=late,
             in_order=self.in_order,
             pages=self.pages if stream.df.isStreaming else 1,
+            **self._closed,
             **computed,
         )
 

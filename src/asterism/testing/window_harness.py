@@ -29,7 +29,8 @@ from asterism.windows.operator import (
     WINDOW_START,
     WindowOperator,
 )
-from asterism.windows.plan import FIRINGS, WindowFunction
+from asterism.windows.plan import FIRINGS, UNFIRED, WindowFunction
+from asterism.windows.session_ids import SESSION_COLUMNS
 from asterism.windows.triggers import Trigger
 
 _ELEMENTS = "elements"
@@ -108,7 +109,8 @@ class WindowHarness(EventHarness):
     """Runs windows and their trigger step by step, with their state and time.
 
     :param windows: the window assigner
-    :param trigger: and *allowed_lateness*, *evictor*, *in_order*: as for :func:`asterism.window`
+    :param trigger: and *allowed_lateness*, *evictor*, *in_order*, *closing*, *on_time*, *session_ids*: as for
+        :func:`asterism.window`
     :param schema: the columns of the elements. Default: :data:`EVENTS`, the columns of event literals.
     :param aggregate: the measures of a firing, in Spark SQL. Default: without *aggregate*, *process* and *reduce*, the contents
         of a firing are the elements of its window, as literals.
@@ -148,6 +150,9 @@ class WindowHarness(EventHarness):
         literals: Literals = WORDS,
         pages: int | None = None,
         key_groups: int = 1,
+        closing: str = "drop",
+        on_time: str = "fire_if_non_empty",
+        session_ids: bool = False,
     ) -> None:
         expect(StreamDefinitionError, literals, Literals, "literals must be Literals")
         expect(StreamDefinitionError, schema, pa.Schema, "the schema of the elements must be a pyarrow.Schema")
@@ -171,7 +176,8 @@ class WindowHarness(EventHarness):
         def operator(in_order: bool) -> WindowOperator:
             return WindowOperator(
                 windows, schema, keys=keys, time=time, trigger=trigger, lateness=allowed_lateness, evictor=evictor,
-                late_output=True, in_order=in_order, pages=pages, **options,
+                late_output=True, in_order=in_order, pages=pages, closing=closing, on_time=on_time, session_ids=session_ids,
+                **options,
             )  # fmt: skip
 
         self.window_operator = operator(bool(in_order))
@@ -184,7 +190,7 @@ class WindowHarness(EventHarness):
             "windows": windows, "trigger": trigger, "schema": schema, "aggregate": aggregate, "process": process,
             "columns": columns, "reduce": reduce, "allowed_lateness": allowed_lateness, "evictor": evictor,
             "in_order": in_order, "keys": keys, "time": time, "literals": literals, "pages": pages,
-            "key_groups": key_groups,
+            "key_groups": key_groups, "closing": closing, "on_time": on_time, "session_ids": session_ids,
         }  # fmt: skip
 
     def again(self, **changes: Any) -> WindowHarness:
@@ -204,6 +210,11 @@ class WindowHarness(EventHarness):
         return self.rows(FIRINGS)
 
     @property
+    def unfired(self) -> int:
+        """The number of elements so far that were dropped with their windows before they were in a firing."""
+        return self.metrics[UNFIRED]
+
+    @property
     def late(self) -> list[str]:
         """The late elements as literals, in arrival order."""
         return [self.literals.text(row) for row in self.rows(LATE_ELEMENTS)]
@@ -215,7 +226,8 @@ class WindowHarness(EventHarness):
         for name in (WINDOW_START, WINDOW_END):
             column = TimeColumn(name, table.schema.field(name).type)
             bounds.append(column.to_micros(table.column(name), lenient=True).to_pylist())
-        computed = [name for name in table.column_names if name not in (*OWN_COLUMNS, *self.keys)]
+        others = (*OWN_COLUMNS, *self.keys, *(SESSION_COLUMNS if self.window_operator.session_ids else ()))
+        computed = [name for name in table.column_names if name not in others]
         found = []
         for row, start, end in zip(python_rows(table), *bounds, strict=True):
             if self._shows_elements:
