@@ -60,9 +60,17 @@ if TYPE_CHECKING:
     from asterism.spark.state_reader import StateReader, read_state
     from asterism.spark.statements import sql
     from asterism.spark.windows import WindowedStream, window
-    from asterism.windows.assigners import GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
+    from asterism.windows.assigners import (
+        CumulativeWindows,
+        GlobalWindows,
+        SessionWindows,
+        SlidingWindows,
+        TumblingWindows,
+        Windows,
+    )
     from asterism.windows.drawing import draw
     from asterism.windows.evictors import Evictor
+    from asterism.windows.folds import Fold
     from asterism.windows.operator import WindowOperator
     from asterism.windows.triggers import (
         All,
@@ -75,6 +83,7 @@ if TYPE_CHECKING:
         NeverTrigger,
         ProcessingTimeTrigger,
         PurgingTrigger,
+        Sequence,
         TimeSpan,
         Trigger,
         TriggerContext,
@@ -99,11 +108,13 @@ __all__ = [
     "ContinuousProcessingTimeTrigger",
     "CountTrigger",
     "Counter",
+    "CumulativeWindows",
     "DeltaTrigger",
     "Element",
     "EventTimeTrigger",
     "Evictor",
     "FilePatternProcessorDiscovererFactory",
+    "Fold",
     "GlobalWindows",
     "HttpPatternProcessorDiscovererFactory",
     "Input",
@@ -135,6 +146,7 @@ __all__ = [
     "RegisteredCondition",
     "RowPatternStream",
     "Semantics",
+    "Sequence",
     "SessionWindows",
     "Side",
     "SlidingWindows",
@@ -152,6 +164,7 @@ __all__ = [
     "ValueState",
     "WindowOperator",
     "WindowedStream",
+    "Windows",
     "WithinType",
     "connect",
     "draw",
@@ -195,12 +208,15 @@ _LATE = {
     "spark.windows": ["WindowedStream", "window"],
     "windows.triggers": [
         "All", "Any", "ContinuousEventTimeTrigger", "ContinuousProcessingTimeTrigger", "CountTrigger", "DeltaTrigger",
-        "EventTimeTrigger", "NeverTrigger", "ProcessingTimeTrigger", "PurgingTrigger", "TimeSpan", "Trigger", "TriggerContext",
-        "TriggerResult", "never",
+        "EventTimeTrigger", "NeverTrigger", "ProcessingTimeTrigger", "PurgingTrigger", "Sequence", "TimeSpan", "Trigger",
+        "TriggerContext", "TriggerResult", "never",
     ],
-    "windows.assigners": ["GlobalWindows", "SessionWindows", "SlidingWindows", "TumblingWindows"],
+    "windows.assigners": [
+        "CumulativeWindows", "GlobalWindows", "SessionWindows", "SlidingWindows", "TumblingWindows", "Windows",
+    ],
     "windows.drawing": ["draw"],
     "windows.evictors": ["Evictor"],
+    "windows.folds": ["Fold"],
     "windows.operator": ["WindowOperator"],
     "patterns.json_graph": ["pattern_json_schema"],
     "row_patterns.match_recognize": ["MatchRecognize"],

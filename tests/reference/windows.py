@@ -453,6 +453,8 @@ class Pane:
     trigger: Running
     contents: list[tuple[int, Any]] = field(default_factory=list)
     firings: int = 0
+    taken: int = 0
+    """How many elements its trigger has seen, evicted or not, since the window was purged."""
     unfired: int = 0
     """How many of the elements have been in no firing."""
     identity: tuple[int, int] = (0, 0)
@@ -613,6 +615,7 @@ class Reference:
                 continue
             taken = True
             pane.contents.append((time, value))
+            pane.taken += 1
             pane.unfired += 1
             pane.trigger.element(pane.window, time, value, self.watermark, self.processing_time)
             if self.event:
@@ -648,6 +651,7 @@ class Reference:
         for other in met[1:]:
             first.trigger.merge(other.trigger, whole, self.watermark, self.processing_time)
             first.contents += other.contents
+            first.taken += other.taken
             first.unfired += other.unfired
             first.replaces += other.replaces + ([other.identity] if other.firings else [])
             first.firings = max(first.firings, other.firings)
@@ -663,7 +667,7 @@ class Reference:
         if is_ready:
             pane.trigger.fired(pane.window, now)
         contents = pane.contents
-        fires = is_ready and (bool(contents) or (self.always_on_time and kind == "on_time"))
+        fires = is_ready and (pane.taken > 0 or (self.always_on_time and kind == "on_time"))
         if last and not fires:
             fires = self.closing == "fire_always" or (self.closing == "fire_if_non_empty" and pane.unfired > 0)
         if fires:
@@ -681,4 +685,4 @@ class Reference:
             if self.evict is not None and self.evict_after:
                 pane.contents = self.evict(contents)
         if is_ready and self.trigger.purges:
-            pane.contents, pane.unfired = [], 0
+            pane.contents, pane.taken, pane.unfired = [], 0, 0

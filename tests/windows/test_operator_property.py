@@ -22,7 +22,7 @@ from asterism.windows import triggers as t
 from asterism.windows.evictors import Evictor
 from asterism.windows.plan import CLOSING, ON_TIME
 from tests.windows.driver import WAYS, Driver, Way, summed
-from tests.windows.transcripts import Case, Element, Step, play_reference
+from tests.windows.transcripts import EvensOnly, Case, Element, Step, play_reference
 
 LONG = os.environ.get("ASTERISM_PROPERTY") == "long"
 SETTINGS = settings(
@@ -104,6 +104,9 @@ WINDOWS = st.one_of(
     ),
     st.integers(1, 6).map(lambda gap: w.SessionWindows.with_gap(timedelta(seconds=gap))),
     st.just(w.SessionWindows.with_dynamic_gap("gap")),
+    st.tuples(st.integers(1, 4), st.integers(1, 4)).map(
+        lambda two: w.CumulativeWindows.of(timedelta(seconds=two[0] * two[1]), timedelta(seconds=two[1]))
+    ),
     st.just(w.GlobalWindows()),
 )
 
@@ -224,8 +227,10 @@ def random_case(some: random.Random) -> Case:
         [
             w.TumblingWindows.of(10 * second),
             w.SlidingWindows.of(10 * second, 5 * second),
+            w.CumulativeWindows.of(9 * second, 3 * second, offset=second),
             w.GlobalWindows(),
             w.SessionWindows.with_gap(2 * second),
+            w.SessionWindows.with_gap(3 * second),
             w.SessionWindows.with_gap(3 * second),
             w.SessionWindows.with_dynamic_gap("gap"),
         ]
@@ -260,7 +265,7 @@ def random_case(some: random.Random) -> Case:
         lateness=some.choice([1000, 3000, 20_000]) if event else 0,
         event=event,
         in_order=event and some.random() < 0.3,
-        evict=some.choice([None, None, None, Evictor.count(2), Evictor.time(2 * second, after=True)]),
+        evict=some.choice([None, None, EvensOnly(after=some.random() < 0.5), Evictor.count(2), Evictor.time(2 * second, after=True)]),
         closing=some.choice(CLOSING),
         on_time=some.choice(ON_TIME),
         session_ids=window.merges,

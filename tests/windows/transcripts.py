@@ -27,11 +27,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import yaml
 
 from asterism.windows import assigners as windows
 from asterism.windows import triggers
-from asterism.windows.evictors import Evictor
+from asterism.windows.evictors import BuiltInEvictor, Evictor
 from tests.reference.windows import END, Reference
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -78,6 +79,16 @@ class Case:
     closing: str = "drop"
     on_time: str = "fire_if_non_empty"
     session_ids: bool = False
+
+
+class EvensOnly(Evictor):
+    """An evictor of one's own: drops odd values."""
+
+    def __init__(self, after: bool = False) -> None:
+        self.after = after
+
+    def keeps(self, elements: pa.Table, window: triggers.TimeSpan) -> Any:
+        return [value is not None and value % 2 == 0 for value in elements["v"].to_pylist()]
 
 
 # ---------------------------------------------------------------------- reading
@@ -151,6 +162,7 @@ def evaluate(text: str) -> Any:
         "All": triggers.All,
         "Any": triggers.Any,
         "Sequence": triggers.Sequence,
+        "EvensOnly": EvensOnly,
         "duration": lambda number: number * MILLISECOND,
     }
 
@@ -211,6 +223,10 @@ def reference_of(case: Case) -> Reference:
         evict = case.evict
 
         def keep(contents: list[Any]) -> list[Any]:
+            if isinstance(evict, EvensOnly):
+                values = [one[1][0] if isinstance(one[1], tuple) else one[1] for one in contents]
+                return [one for one, value in zip(contents, values, strict=True) if value is not None and value % 2 == 0]
+            assert isinstance(evict, BuiltInEvictor)
             if evict.kind == "count":
                 return contents[-evict.keep :]
             if evict.kind == "time":
@@ -249,6 +265,10 @@ def windows_of(window: windows.Windows, time: int, value: Any) -> list[tuple[int
                 starts.append(start)
                 start -= step
             return [(start, start + length) for start in reversed(starts)]
+        case windows.CumulativeWindows(size, step, offset):
+            length, each = size // MILLISECOND, step // MILLISECOND
+            start = (time - offset // MILLISECOND) // length * length + offset // MILLISECOND
+            return [(start, end) for end in range(start + each, start + length + 1, each) if end > time]
     raise ValueError(window)
 
 

@@ -33,6 +33,7 @@ from asterism.spark.stateful import (
 from asterism.text.printable import quoted_name
 from asterism.windows.assigners import Windows
 from asterism.windows.evictors import Evictor
+from asterism.windows.folds import Fold
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
 from asterism.windows.plan import EVENTS, FIRINGS, WindowFunction
 from asterism.windows.triggers import Trigger
@@ -182,16 +183,41 @@ class WindowedStream:
         whole = measures[0] if len(measures) == 1 and isinstance(measures[0], list | tuple) else measures
         return self._results_of({"measures": whole})
 
-    def process(self, function: WindowFunction, schema: T.StructType | str) -> DataFrame:
+    def process(
+        self,
+        function: WindowFunction,
+        schema: T.StructType | str,
+        *,
+        aggregate: Sequence[str] | str | None = None,
+        reduce: Reduce | None = None,
+        fold: Fold | None = None,
+    ) -> DataFrame:
         """Rows computed by *function*, which is called once for each firing.
+
+        After *aggregate*, *reduce* or *fold*, at most one of which is given, the function gets their result instead of the
+        elements: a table with one row, with the key columns. The state then has one row per window, not the elements.
 
         :param function: takes the elements of the window, a :class:`pyarrow.Table`, and the window, a
             :class:`~asterism.windows.triggers.TimeSpan`; returns a table, a pandas DataFrame, a dict or a list of dicts with
             exactly the columns of *schema*. The query fails if a value does not fit its column, or if the function raises.
         :param schema: the columns that the function returns
+        :param aggregate: the measures of :meth:`aggregate`, a list or one string
+        :param reduce: the function of :meth:`reduce`
+        :param fold: the fold of :meth:`fold`
         :raises StreamDefinitionError: *function* is not callable, or two columns have the same name
+
+        Source: Flink's ``aggregate(AggregateFunction, ProcessWindowFunction)``.
         """
-        return self._results_of(self._processed(function, schema))
+        first = _first_step(aggregate, reduce, fold)
+        return self._results_of(first | self._processed(function, schema))
+
+    def fold(self, fold: Fold) -> DataFrame:
+        """Aggregate the elements of a window with functions of your own: the result is the accumulator. The state has a single
+        row per window.
+
+        :raises StreamDefinitionError: *fold* is not a :class:`asterism.Fold`, or has no ``merge``, for session windows
+        """
+        return self._results_of({"fold": fold})
 
     def reduce(self, function: Reduce) -> DataFrame:
         """Combine all elements of a window into one with *function*. It takes two elements, as dicts, and returns one with
@@ -218,6 +244,7 @@ class WindowedStream:
         process: WindowFunction | None = None,
         schema: T.StructType | str | None = None,
         reduce: Reduce | None = None,
+        fold: Fold | None = None,
         checkpoint: str | None = None,
         drain: bool = True,
         trigger: Mapping[str, Any] | None = None,
@@ -227,11 +254,13 @@ class WindowedStream:
         :meth:`asterism.PatternStream.run`.
 
         The query's progress has the numbers of early, on-time and late firings, of late elements, and of elements that were
-        dropped with their window before they were in a firing (``unfired_elements``), in the observation ``asterism``. Exactly one of *aggregate*, *process* and *reduce* is required for ``results``.
+        dropped with their window before they were in a firing (``unfired_elements``), in the observation ``asterism``. Exactly one of *aggregate*, *reduce*, *fold* and *process* is
+        required for ``results``; *process* may also follow one of the others.
 
         :param aggregate: the measures of :meth:`aggregate`, a list or one string
         :param process: the function of :meth:`process`, with its *schema*
         :param reduce: the function of :meth:`reduce`
+        :param fold: the fold of :meth:`fold`
         """
         check_run(sinks, checkpoint, drain, trigger, name)
         for output in sinks:
@@ -239,19 +268,11 @@ class WindowedStream:
                 raise StreamDefinitionError(
                     f'windows have no output "{output}"', f"Their outputs: {', '.join(_OUTPUTS)}"
                 )
-        given = sum(what is not None for what in (aggregate, process, reduce))
-        if given > 1 or (not given and RESULT_ROWS in sinks):
-            raise StreamDefinitionError(
-                "exactly one of aggregate, process and reduce is required",
-                hint='run({"results": sink}, aggregate=["count(*) AS n", "sum(amount) AS total"])',
-            )
-        computed: dict[str, Any] = {}
-        if aggregate is not None:
-            computed = {"measures": [aggregate] if isinstance(aggregate, str) else aggregate}
-        elif reduce is not None:
-            computed = {"reduce": reduce}
-        elif process is not None:
-            computed = self._processed(process, schema)
+        computed = _first_step(aggregate, reduce, fold)
+        if process is not None:
+            computed |= self._processed(process, schema)
+        if not computed and RESULT_ROWS in sinks:
+            raise _no_result()
         build = partial(self._operator, computed or _NOTHING, LATE_ROWS in sinks)
         operator = build(self.schema)
         return run(
@@ -323,3 +344,25 @@ class WindowedStream:
         rows = stream.df.select(group.alias(BATCH_GROUP), *map(quoted_name, operator.inputs[EVENTS].schema.names))
         order = [] if stream.time is None else [quoted_name(stream.time)]
         return bounded(rows, order, operator, lambda rows: sorted_arrival(EVENTS, operator.prepare(EVENTS, rows)))
+
+
+def _first_step(
+    aggregate: Sequence[str] | str | None, reduce: Reduce | None, fold: Fold | None
+) -> dict[str, Any]:
+    """The arguments of the operator for what is computed without keeping the elements.
+
+    :raises StreamDefinitionError: there is more than one
+    """
+    measures = [aggregate] if isinstance(aggregate, str) else aggregate
+    found = {"measures": measures, "reduce": reduce, "fold": fold}
+    given = {name: value for name, value in found.items() if value is not None}
+    if len(given) > 1:
+        raise _no_result()
+    return given
+
+
+def _no_result() -> StreamDefinitionError:
+    return StreamDefinitionError(
+        "exactly one of aggregate, reduce and fold is required, or process, which may follow one of them",
+        hint='run({"results": sink}, aggregate=["count(*) AS n", "sum(amount) AS total"])',
+    )

@@ -19,6 +19,7 @@ from asterism.testing.literals import EVENTS, WORDS, Literals, Row
 from asterism.testing.operator_harness import python_rows
 from asterism.windows.assigners import Windows
 from asterism.windows.evictors import Evictor
+from asterism.windows.folds import Fold
 from asterism.windows.operator import (
     FIRING,
     IS_LAST,
@@ -112,10 +113,11 @@ class WindowHarness(EventHarness):
     :param trigger: and *allowed_lateness*, *evictor*, *in_order*, *closing*, *on_time*, *session_ids*: as for
         :func:`asterism.window`
     :param schema: the columns of the elements. Default: :data:`EVENTS`, the columns of event literals.
-    :param aggregate: the measures of a firing, in Spark SQL. Default: without *aggregate*, *process* and *reduce*, the contents
-        of a firing are the elements of its window, as literals.
+    :param aggregate: the measures of a firing, in Spark SQL. Default: without *aggregate*, *process*, *reduce* and *fold*, the
+        contents of a firing are the elements of its window, as literals.
     :param process: a window function, with the *columns* that it returns, as for ``WindowedStream.process``
     :param reduce: a function that combines two elements, as dicts
+    :param fold: an aggregation with an accumulator of your own
     :param keys: the key columns. Default: the key column of *literals*, if the schema has it.
     :param time: the event-time column. None: processing time, which starts in 1970 and is advanced by the test.
     :param literals: the format of event literals
@@ -142,6 +144,7 @@ class WindowHarness(EventHarness):
         process: WindowFunction | None = None,
         columns: str | pa.Schema | None = None,
         reduce: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]] | None = None,
+        fold: Fold | None = None,
         allowed_lateness: timedelta = timedelta(0),
         evictor: Evictor | None = None,
         in_order: bool | None = None,
@@ -167,7 +170,7 @@ class WindowHarness(EventHarness):
             literals = replace(literals, time=time)
         options: dict[str, Any] = {
             "measures": [aggregate] if isinstance(aggregate, str) else aggregate, "function": process, "output": columns,
-            "reduce": reduce,
+            "reduce": reduce, "fold": fold,
         }  # fmt: skip
         self._shows_elements = all(value is None for value in options.values())
         if self._shows_elements:
@@ -188,7 +191,7 @@ class WindowHarness(EventHarness):
         )
         self._options: dict[str, Any] = {
             "windows": windows, "trigger": trigger, "schema": schema, "aggregate": aggregate, "process": process,
-            "columns": columns, "reduce": reduce, "allowed_lateness": allowed_lateness, "evictor": evictor,
+            "columns": columns, "reduce": reduce, "fold": fold, "allowed_lateness": allowed_lateness, "evictor": evictor,
             "in_order": in_order, "keys": keys, "time": time, "literals": literals, "pages": pages,
             "key_groups": key_groups, "closing": closing, "on_time": on_time, "session_ids": session_ids,
         }  # fmt: skip

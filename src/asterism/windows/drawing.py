@@ -40,7 +40,7 @@ from asterism.text.svg import (
     text_width,
 )
 from asterism.windows.arguments import code
-from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows
+from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows, assigned
 from asterism.windows.evictors import Evictor
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
 from asterism.windows.plan import EVENTS, FIRINGS
@@ -251,7 +251,7 @@ class _Play:
             return []
         if isinstance(windows, SessionWindows) and windows.dynamic_gap is not None:
             return [(time, time + (element.gap or 0))]
-        _, starts, ends = windows.assign(np.array([time * 1000]))
+        _, starts, ends = assigned(windows, np.array([time * 1000]))
         return [(int(start) // 1000, int(end) // 1000) for start, end in zip(starts, ends, strict=True)]
 
     def _call(self, event: _DrawnEvent, element: _DrawnElement | None) -> None:
@@ -410,7 +410,7 @@ def _span(windows: Windows, parts: list[Trigger]) -> tuple[int, int]:
         ]
         longest = max((length for length in lengths if length), default=timedelta(seconds=20))
         return 0, max(3 * longest // timedelta(milliseconds=1), 1)
-    _, starts, ends = windows.assign(np.zeros(1, np.int64))
+    _, starts, ends = assigned(windows, np.zeros(1, np.int64))
     return int(starts[-1]) // 1000, max(int(ends[-1]) // 1000, int(starts[-1]) // 1000 + 1)
 
 

@@ -20,13 +20,15 @@ from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.errors import OperatorError
 from asterism.operators.key_group import Group
 from asterism.operators.state_store import additions_from_bytes, tables_from_bytes, tables_to_bytes, with_additions
-from asterism.windows.assigners import SessionWindows
-from asterism.windows.panes import NONE, RecordedFirings, Rows, applied, results_of
+from asterism.windows.assigners import SessionWindows, assigned
+from asterism.windows.panes import NONE, RecordedFirings, Rows, applied, plain, results_of
 from asterism.windows.plan import COUNTED, DISTANCES, EVENTS, FIRINGS, GAP, KINDS, META, UNFIRED, WindowPlan
 from asterism.windows.session_ids import IDS, REPLACES, SESSION_ID, Sessions
 from asterism.windows.triggers import TimeSpan
 from asterism.windows.user_triggers import UserDefinedTriggers, span_of
 
+EMPTIED = "emptied"
+"""In state: 1 if an evictor has removed all elements of a pane. It fires as if it had one, since its trigger has seen it."""
 MAX_FIRINGS = 2**24
 """In one call for one key group; the limit is higher if there are many elements."""
 
@@ -99,6 +101,7 @@ class WindowCall:
         """Columns of panes that releases before do not know. Without them, a pane that has not fired has only new elements."""
         firings, counts = (self.old.column(name).to_numpy() for name in ("firings", "count"))
         self.old_unfired = np.where(firings == 0, counts, 0)
+        self.old_emptied = np.zeros(len(firings), np.int64)
         self.old_ids: list[str | None] = [None] * len(firings)
         self.old_replaces: list[list[str]] = [[]] * len(firings)
         first = 0
@@ -107,6 +110,8 @@ class WindowCall:
             if added is not None:
                 mine = slice(first, first + size)
                 self.old_unfired[mine] = added.column(UNFIRED).to_numpy()
+                if EMPTIED in added.column_names:
+                    self.old_emptied[mine] = added.column(EMPTIED).to_numpy()
                 if self.plan.session_ids and SESSION_ID in added.column_names:
                     self.old_ids[mine] = added.column(SESSION_ID).to_pylist()
                     self.old_replaces[mine] = added.column(REPLACES).to_pylist()
@@ -130,9 +135,10 @@ class WindowCall:
             return values
 
         elements = column("count")
+        elements[was] += self.old_emptied[back]
         unfired = np.zeros(count, np.int64)
         unfired[was] = self.old_unfired[back]
-        contents = np.where(elements > 0, np.arange(count), NONE)
+        contents = np.where(column("count") > 0, np.arange(count), NONE)
         seen = np.full(count, BEFORE_TIME, np.int64)
         seen[was] = self.old_seen[back]
         return Panes(
@@ -173,7 +179,7 @@ class WindowCall:
     # -- windows
 
     def _aligned(self, times: Ints) -> None:
-        row, start, end = self.plan.windows.assign(times)
+        row, start, end = assigned(self.plan.windows, times)
         if self.event_time:
             last = np.where(end == END_OF_TIME, END_OF_TIME, end - self.resolution)
             cleanup = np.where(last > END_OF_TIME - self.lateness, END_OF_TIME, last + self.lateness)
@@ -185,9 +191,13 @@ class WindowCall:
         n_old = self.old.num_rows
         code = np.concatenate([self.old_code, self.event_code[row]])
         starts = np.concatenate([self.old.column("start").to_numpy(), start])
-        order = np.lexsort((starts, code))  # stable: existing panes come first
+        ends = np.concatenate([self.old.column("end").to_numpy(), end])
+        by_end = () if self.plan.windows.starts_differ else (ends,)
+        order = np.lexsort((*by_end, starts, code))  # stable: existing panes come first
         new = np.ones(len(order), np.bool_)
-        new[1:] = (code[order][1:] != code[order][:-1]) | (starts[order][1:] != starts[order][:-1])
+        new[1:] = False
+        for column in (code, starts, *by_end):
+            new[1:] |= column[order][1:] != column[order][:-1]
         pane_of = np.cumsum(new) - 1
         count = int(new.sum())
         first = order[new]
@@ -347,7 +357,7 @@ class WindowCall:
             was = old != NONE
             before = self.old.select(plan.partials.kept.names).take(pa.array(np.where(was, old, 0), mask=~was))
             results, kept = plan.partials.run(recorded, before)
-            self._emit(results, np.arange(len(fired)), fired, key_of)
+            self._emit(*self._finished(results, np.arange(len(fired)), fired, key_of), fired, key_of)
             return kept, panes.count, None
         old_counts = self.old.column("count").to_numpy()
         sizes = np.where(old != NONE, old_counts[np.maximum(old, 0)] if len(old_counts) else 0, 0)
@@ -365,11 +375,30 @@ class WindowCall:
 
             def make(rows: pa.Table, offsets: Ints, firings: Ints) -> tuple[pa.Table, Ints]:
                 assert plan.function is not None
-                return applied(plan.function, plan.result_schema, rows, offsets, spans)
+                return applied(plan.function, plan.result_schema, plain(rows), offsets, spans)
 
-        results, firing_of, rows, counts = Rows(make, plan.evictor).run(recorded, old_rows, old_at)
+        evict_spans = self._spans(fired) if plan.evictor is not None and plan.evictor.is_user_defined else []
+        results, firing_of, rows, counts = Rows(make, plan.evictor, evict_spans).run(recorded, old_rows, old_at)
+        if plan.computation is not None:
+            results, firing_of = self._finished(results, firing_of, fired, key_of)
         self._emit(results, firing_of, fired, key_of)
         return None, counts, rows
+
+    def _finished(
+        self, results: pa.Table, firing_of: Ints, fired: Ints, key_of: pa.Table
+    ) -> tuple[pa.Table, Ints]:
+        """The result of each firing, or what the window function makes of it and of the key."""
+        from asterism.windows.kernels import PANE
+
+        plan = self.plan
+        if plan.function is None:
+            return results, firing_of
+        keys = key_of.take(pa.array(fired[:, PANE])).columns
+        # A stream without a key has a constant one; a reduced element contains its key.
+        both = dict(zip(plan.keys, keys, strict=False)) | dict(zip(results.column_names, results.columns, strict=True))
+        results = pa.table(list(both.values()), names=list(both))
+        offsets = np.arange(len(fired) + 1)
+        return applied(plan.function, plan.result_schema, results, offsets, self._spans(fired))
 
     def _spans(self, fired: Ints) -> list[TimeSpan]:
         if self.plan.windows.is_global:
@@ -436,6 +465,7 @@ class WindowCall:
         seen = pa.table({"seen": [max(group.watermark, BEFORE_TIME)]}, schema=META)
         remaining = np.flatnonzero(alive)
         usual = np.where(panes.firings == 0, counts, 0)
+        emptied = np.asarray((counts == 0) & (panes.count > 0), np.int64)
 
         def encoded(which: Ints) -> tuple[bytes, int, int]:
             mine = remaining[which]
@@ -449,9 +479,9 @@ class WindowCall:
             return value, next_event_time, int(processing_times[mine].min())
 
         def additions(mine: Ints) -> pa.Table | None:
-            if self.sessions is None and (panes.unfired[mine] == usual[mine]).all():
+            if self.sessions is None and not emptied[mine].any() and (panes.unfired[mine] == usual[mine]).all():
                 return None
-            added: dict[str, Any] = {UNFIRED: pa.array(panes.unfired[mine])}
+            added: dict[str, Any] = {UNFIRED: pa.array(panes.unfired[mine]), EMPTIED: pa.array(emptied[mine])}
             if self.sessions is not None:
                 added |= {SESSION_ID: self.sessions.ids(mine), REPLACES: self.sessions.untold(mine).cast(IDS)}
             return pa.table(added)

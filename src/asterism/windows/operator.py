@@ -60,8 +60,9 @@ from asterism.operators.state_store import (
 )
 from asterism.windows.arguments import duration
 from asterism.windows.assigners import GlobalWindows, SessionWindows, Windows
-from asterism.windows.evictors import Evictor
+from asterism.windows.evictors import BuiltInEvictor, Evictor
 from asterism.windows.firing import WindowCall
+from asterism.windows.folds import Fold, Folding
 from asterism.windows.panes import DISTANCE, TIMES, Partials, Reduction
 from asterism.windows.plan import (
     CLOSING,
@@ -106,7 +107,8 @@ PROCESSING_TIME = TimeColumn("processing time", pa.timestamp("us", "UTC"))
 class WindowOperator(KeyGroupOperator):
     """Windows over one input.
 
-    Exactly one of *measures*, *function* and *reduce* defines the result of a firing. Each row of the output FIRINGS has the
+    Exactly one of *measures*, *reduce* and *fold* defines the result of a firing, or *function*, which may also follow one of
+    them. Each row of the output FIRINGS has the
     key, the window (NULL for a global one), the number of the firing from 1, its kind ("early", "on_time", "late"), whether it
     is the last firing of the window, lateness included, and the results.
 
@@ -119,10 +121,11 @@ class WindowOperator(KeyGroupOperator):
     :param measures: Spark SQL aggregates, as for :class:`asterism.expressions.aggregates.Aggregates`
     :param function: takes the elements of the window (:class:`pyarrow.Table`) and the window
         (:class:`~asterism.windows.triggers.TimeSpan`), and returns a table, a DataFrame, a dict or a list of dicts with the
-        columns
-        *output*
+        columns *output*. After *measures*, *reduce* or *fold*, it takes their result instead of the elements: a table with one
+        row, with the key.
     :param output: those columns, as Spark SQL or an Arrow schema
     :param reduce: combines two elements (dicts) into one: the results are the columns of the elements
+    :param fold: aggregates the elements with an accumulator: the results are its columns
     :param evictor: removes elements when the window fires
     :param late_output: whether there is an output for late elements
     :param in_order: elements wait until the watermark passes them, and are processed in the order of their times
@@ -163,6 +166,7 @@ class WindowOperator(KeyGroupOperator):
         function: WindowFunction | None = None,
         output: str | pa.Schema | None = None,
         reduce: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]] | None = None,
+        fold: Fold | None = None,
         evictor: Evictor | None = None,
         late_output: bool = False,
         in_order: bool = False,
@@ -200,8 +204,7 @@ class WindowOperator(KeyGroupOperator):
             raise StreamDefinitionError("in_order needs an event time: in processing time, elements arrive in order")
         self.table = trigger_table_of(self.trigger)
         self.evictor = evictor
-        if evictor is not None and not isinstance(evictor, Evictor):
-            raise StreamDefinitionError(f"not an evictor: {evictor!r}", hint="Evictor.count(100)")
+        _check_evictor(evictor)
 
         self.closing = _choice("closing", closing, CLOSING)
         self.always_on_time = _choice("on_time", on_time, ON_TIME) > 0
@@ -217,15 +220,16 @@ class WindowOperator(KeyGroupOperator):
 
         self.vectorized = Vectorized(schema)
         self._distances = [self._number(text, "DeltaTrigger.of") for text in self.table.distances]
-        evicts_by = evictor.distance if evictor is not None and isinstance(evictor.distance, str) else None
+        own = evictor is not None and evictor.is_user_defined
+        evicts_by = evictor.distance if isinstance(evictor, BuiltInEvictor) and isinstance(evictor.distance, str) else None
         self._evicts_by = None if evicts_by is None else self._number(evicts_by, "Evictor.delta")
         gap = windows.dynamic_gap if isinstance(windows, SessionWindows) else None
         self._gap_text = self._gap_expression(gap) if isinstance(gap, str) else None
         self._gap_function = gap if callable(gap) else None
 
-        self._choose(measures, function, output, reduce)
+        self._choose(measures, function, output, reduce, fold)
         self.calls_python = bool(self.table.user_defined)
-        everything = late_output or self.calls_python or callable(getattr(evictor, "distance", None))
+        everything = late_output or self.calls_python or own or callable(getattr(evictor, "distance", None))
         self.kept_columns = [name for name in schema.names if everything or name in self._needed]
         self._element_fields = [schema.field(name).with_name("e:" + name) for name in self.kept_columns]
         self._make_schemas()
@@ -235,6 +239,7 @@ class WindowOperator(KeyGroupOperator):
         added = [f"closing={closing}"] if closing != "drop" else []
         added += ["always on time"] if self.always_on_time else []
         added += ["session ids"] if session_ids else []
+        added += [repr(fold)] if fold is not None else []
         definition = repr(
             (
                 windows, self.trigger, self.lateness, measures, _named(function), _named(reduce), str(self.result_schema),
@@ -266,6 +271,8 @@ class WindowOperator(KeyGroupOperator):
             contents = "the elements of each window"
         elif isinstance(self.computation, Reduction):
             contents = "one element of each window"
+        elif isinstance(self.computation, Folding):
+            contents = f"an accumulator of each window: {', '.join(map(str, self.computation.fields))}"
         return {
             "the windows": repr(self.windows),
             # Counts, delays, intervals and thresholds can change.
@@ -306,11 +313,13 @@ class WindowOperator(KeyGroupOperator):
         function: WindowFunction | None,
         output: str | pa.Schema | None,
         reduce: Any,
+        fold: Fold | None,
     ) -> None:
         """Set up the computation, which defines the contents of state."""
-        if sum(what is not None for what in (measures, function, reduce)) != 1:
+        given = sum(what is not None for what in (measures, reduce, fold))
+        if given > 1 or (not given and function is None):
             raise StreamDefinitionError(
-                "exactly one of measures, a function and a reduce function is required",
+                "exactly one of measures, a function, a reduce function and a fold is required",
                 hint='measures=["count(*) AS n", "sum(amount) AS total"]',
             )
         if (function is None) != (output is None):
@@ -318,34 +327,47 @@ class WindowOperator(KeyGroupOperator):
                 "a window function requires output columns, and only a window function can have them",
                 hint='output="n BIGINT, mean DOUBLE"',
             )
+        if function is not None and not callable(function):
+            raise StreamDefinitionError(f"the window function cannot be called: {function!r}")
         self.function = function
         self.partials: Partials | None = None
-        self.computation: Aggregates | Reduction | None = None
-        if function is not None:
-            if not callable(function):
-                raise StreamDefinitionError(f"the window function cannot be called: {function!r}")
-            assert output is not None
-            self.result_schema = schema_of(output)
-            self._needed = set(self.schema.names)
-        else:
-            if reduce is not None:
-                if not callable(reduce):
-                    raise StreamDefinitionError(f"the reduce function cannot be called: {reduce!r}")
-                self.computation = Reduction(reduce, self.schema)
-            else:
-                self.computation = Aggregates(_checked_measures(measures, self.keys), self.schema)
-            self.result_schema = pa.schema(self.computation.fields)
+        self.computation: Aggregates | Reduction | Folding | None = None
+        self._needed = set(self.schema.names)
+        if reduce is not None:
+            if not callable(reduce):
+                raise StreamDefinitionError(f"the reduce function cannot be called: {reduce!r}")
+            self.computation = Reduction(reduce, self.schema)
+        elif fold is not None:
+            expect(StreamDefinitionError, fold, Fold, "fold must be a Fold", 'Fold("n BIGINT", {"n": 0}, add)')
+            if fold.merge is None and self.windows.merges:
+                raise StreamDefinitionError(
+                    "a fold of session windows needs a function that merges accumulators",
+                    "Sessions merge, and each has an accumulator.",
+                    "Fold(..., merge=lambda a, b: {...})",
+                )
+            self.computation = Folding(fold, list(self.schema.names))
+        elif measures is not None:
+            self.computation = Aggregates(_checked_measures(measures, self.keys), self.schema)
+        if self.computation is not None:
             self._needed = {*self.computation.read, *self.computation.kept_columns}
             if not self.computation.kept_columns and self.evictor is None:
                 self.partials = Partials(self.computation)
+        if output is not None:
+            self.result_schema = schema_of(output)
+        else:
+            assert self.computation is not None
+            self.result_schema = pa.schema(self.computation.fields)
         # A reduced element is an element and contains its key.
-        self.result_names = [name for name in self.result_schema.names if not (reduce and name in self.keys)]
+        is_element = reduce is not None and function is None
+        self.result_names = [name for name in self.result_schema.names if not (is_element and name in self.keys)]
         own = [*OWN_COLUMNS, *(SESSION_COLUMNS if self.session_ids else ())]
-        of_stream = [*own, *self.keys, *(self.result_names if reduce else [])]
+        of_stream = [*own, *self.keys, *(self.result_names if is_element else [])]
         _check_alike(of_stream, "rename the column of the stream: df.withColumnRenamed({0!r}, {1!r})")
-        if not reduce:
+        if not is_element:
             where = "use another name: sum(amount) AS total" if function is None else "use another name in the schema"
             _check_alike([*of_stream, *self.result_names], where)
+        if function is not None and self.computation is not None and reduce is None:
+            _check_alike([*self.keys, *(one.name for one in self.computation.fields)], "use another name")
 
     def _make_schemas(self) -> None:
         key_fields = [self.schema.field(name) for name in self.keys] or [pa.field(ONE_KEY, pa.int8())]
@@ -424,7 +446,9 @@ class WindowOperator(KeyGroupOperator):
         )
 
     def _row_fields(self) -> list[pa.Field]:
-        own = callable(getattr(self.evictor, "distance", None))
+        own = self.evictor is not None and (
+            self.evictor.is_user_defined or callable(getattr(self.evictor, "distance", None))
+        )
         return [field for field in self._element_fields if own or field.name[2:] in self._needed]
 
     def _read_columns(self) -> pa.Schema:
@@ -578,6 +602,31 @@ def _check_windows(windows: object) -> None:
             f"not windows: {windows!r}",
             hint="TumblingWindows.of(timedelta(hours=1)), SlidingWindows, SessionWindows or GlobalWindows()",
         )
+    name = type(windows).__name__
+    if type(windows).assign is Windows.assign:
+        raise StreamDefinitionError(
+            f"the windows {name} have no method assign",
+            hint="def assign(self, times): return np.arange(len(times)), times, times + 10_000_000",
+        )
+    if windows.is_user_defined and (windows.merges or windows.is_global):
+        raise StreamDefinitionError(
+            f"the windows {name} cannot merge or have no end",
+            "Only SessionWindows merge, and only GlobalWindows have no end.",
+            "remove merges and is_global; a gap of SessionWindows may be an expression or a function",
+        )
+
+
+def _check_evictor(evictor: object) -> None:
+    if evictor is None:
+        return
+    if not isinstance(evictor, Evictor):
+        raise StreamDefinitionError(f"not an evictor: {evictor!r}", hint="Evictor.count(100)")
+    if evictor.is_user_defined and type(evictor).keeps is Evictor.keeps:
+        raise StreamDefinitionError(
+            f"the evictor {type(evictor).__name__} has no method keeps",
+            hint="def keeps(self, elements, window): return [True] * elements.num_rows",
+        )
+    expect(StreamDefinitionError, evictor.after, bool, f"{type(evictor).__name__}.after must be True or False")
 
 
 def _choice(name: str, value: object, choices: Sequence[str]) -> int:

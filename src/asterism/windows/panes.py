@@ -15,9 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from asterism.arguments import shown
 from asterism.columns.arrays import Ints, Mask
 from asterism.errors import OperatorError
-from asterism.windows.evictors import Evictor
+from asterism.windows.evictors import BuiltInEvictor, Evictor
+from asterism.windows.triggers import TimeSpan
 from asterism.windows.user_functions import (
     check_names,
     check_values,
@@ -239,11 +241,18 @@ class Rows:
     """Contents with the elements of each pane.
 
     :param make: computes the results of firings: a table of all their rows, and the offset of the rows of each
+    :param spans: the window of each firing, for a user-defined evictor
     """
 
-    def __init__(self, make: Callable[[pa.Table, Ints, Ints], tuple[pa.Table, Ints]], evictor: Evictor | None) -> None:
+    def __init__(
+        self,
+        make: Callable[[pa.Table, Ints, Ints], tuple[pa.Table, Ints]],
+        evictor: Evictor | None,
+        spans: Sequence[TimeSpan] = (),
+    ) -> None:
         self.make = make
         self.evictor = evictor
+        self.spans = spans
 
     def run(self, recorded: RecordedFirings, old: pa.Table, old_at: Ints) -> tuple[pa.Table, Ints, pa.Table, Ints]:
         """
@@ -278,11 +287,11 @@ class Rows:
 
         gone = np.zeros(rows.num_rows, np.bool_)
         chosen: list[Ints] = []
-        for contents in recorded.fired.tolist():
+        for firing, contents in enumerate(recorded.fired.tolist()):
             mine = of(contents)
             if self.evictor is not None:
                 mine = mine[~gone[mine]]
-                keep = self._kept(rows, mine)
+                keep = self._kept(rows, mine, firing)
                 gone[mine[~keep]] = True
                 mine = mine if self.evictor.after else mine[keep]
             chosen.append(mine)
@@ -298,9 +307,11 @@ class Rows:
         kept = rows.take(pa.array(np.concatenate(left))) if left else rows.slice(0, 0)
         return results, firing_of, kept, counts
 
-    def _kept(self, rows: pa.Table, mine: Ints) -> Mask:
+    def _kept(self, rows: pa.Table, mine: Ints, firing: int) -> Mask:
         evictor = self.evictor
         assert evictor is not None
+        if not isinstance(evictor, BuiltInEvictor):
+            return kept_by(evictor, plain(rows).take(pa.array(mine)), self.spans[firing])
         if evictor.kind == "count":
             return np.asarray(np.arange(len(mine)) >= len(mine) - evictor.keep)
         if evictor.kind == "time":
@@ -338,6 +349,31 @@ def distance(function: Callable[[Any, Any], Any], former: Mapping[str, Any], ele
     return float(found)
 
 
+def kept_by(evictor: Evictor, elements: pa.Table, window: TimeSpan) -> Mask:
+    """Call a user-defined evictor.
+
+    :raises OperatorError: it fails, or does not return a Boolean for each element
+    """
+    what = f"the evictor {type(evictor).__name__}"
+    try:
+        answer = evictor.keeps(elements, window)
+    except Exception as error:
+        raise failed(what, error) from error
+    try:
+        if isinstance(answer, pa.ChunkedArray | pa.Array):
+            answer = answer.to_pylist()
+        found = np.asarray(answer)
+    except Exception as error:
+        raise failed(what, error) from error
+    if found.shape != (elements.num_rows,) or (len(found) and found.dtype != np.bool_):
+        raise OperatorError(
+            f"{what} must return a Boolean for each of {elements.num_rows} elements, not {shown(answer)}",
+            "True: the element stays in the window.",
+            'pc.equal(elements["kind"], "card"), or [True] * elements.num_rows',
+        )
+    return found.astype(np.bool_)
+
+
 def results_of(computation: Computation, rows: pa.Table, offsets: Ints, firings: Ints) -> tuple[pa.Table, Ints]:
     """SQL aggregates of kept elements: one row per firing."""
     segments = np.repeat(firings, np.diff(offsets))
@@ -353,10 +389,9 @@ def plain(rows: pa.Table) -> pa.Table:
 
 
 def applied(
-    function: Callable[..., Any], schema: pa.Schema, rows: pa.Table, offsets: Ints, windows: Sequence[Any]
+    function: Callable[..., Any], schema: pa.Schema, elements: pa.Table, offsets: Ints, windows: Sequence[Any]
 ) -> tuple[pa.Table, Ints]:
     """Call a user function with the elements of each firing and its window; it returns any number of rows."""
-    elements = plain(rows)
     tables, firing_of = [schema.empty_table()], []
     what = f"the window function {function_name(function)}"
     for firing, window in enumerate(windows):

@@ -12,6 +12,7 @@ from asterism.columns.time import TimeColumn
 from asterism.expressions.aggregates import Aggregates
 from asterism.windows.assigners import Windows
 from asterism.windows.evictors import Evictor
+from asterism.windows.folds import Folding
 from asterism.windows.panes import Partials, Reduction
 from asterism.windows.trigger_table import TriggerTable
 from asterism.windows.triggers import TimeSpan, Trigger
@@ -56,7 +57,7 @@ class WindowPlan:
     kept_columns: tuple[str, ...]
     """The columns of elements that are needed later."""
     partials: Partials | None
-    computation: Aggregates | Reduction | None
+    computation: Aggregates | Reduction | Folding | None
     function: WindowFunction | None
     result_schema: pa.Schema
     result_names: tuple[str, ...]
