@@ -622,9 +622,7 @@ class Reference:
                 kind = "early" if self.watermark < pane.window.last else "late"
             else:
                 kind = "early" if self.processing_time < pane.window.last else "on_time"
-            self._fire_if_ready(
-                pane, kind, False, Now(self.watermark, max(self.watermark, time), self.processing_time)
-            )
+            self._fire_if_ready(pane, kind, False, Now(self.watermark, max(self.watermark, time), self.processing_time))
             if not self.event:
                 self.advance_processing_time(self.processing_time)
         if not taken:

@@ -22,7 +22,7 @@ from asterism.windows import triggers as t
 from asterism.windows.evictors import Evictor
 from asterism.windows.plan import CLOSING, ON_TIME
 from tests.windows.driver import WAYS, Driver, Way, summed
-from tests.windows.transcripts import EvensOnly, Case, Element, Step, play_reference
+from tests.windows.transcripts import Case, Element, EvensOnly, Step, play_reference
 
 LONG = os.environ.get("ASTERISM_PROPERTY") == "long"
 SETTINGS = settings(
@@ -39,9 +39,7 @@ def seconds(low: int, high: int) -> st.SearchStrategy[timedelta]:
 
 
 @cache
-def triggers(
-    event: bool, merges: bool, processing_time: bool, turns: bool = False
-) -> st.SearchStrategy[t.Trigger]:
+def triggers(event: bool, merges: bool, processing_time: bool, turns: bool = False) -> st.SearchStrategy[t.Trigger]:
     leaves: list[st.SearchStrategy[t.Trigger]] = [st.integers(1, 4).map(t.CountTrigger.at_least), st.just(t.never)]
     if processing_time:
         leaves += [
@@ -247,10 +245,10 @@ def random_case(some: random.Random) -> Case:
         near += some.randint(0, 2000)
         match some.choice(["in", "in", "in", "in", "watermark", "clock"] if event else ["in", "clock"]):
             case "in":
-                many = [
-                    Element(some.choice("aab"), some.randint(0, 9), max(near + 500 * some.randint(-10, 14), 0), some.randint(1, 4) * 1000)
-                    for _ in range(some.randint(1, 5))
-                ]  # fmt: skip
+                many = []
+                for _ in range(some.randint(1, 5)):
+                    time = max(near + 500 * some.randint(-10, 14), 0)
+                    many.append(Element(some.choice("aab"), some.randint(0, 9), time, some.randint(1, 4) * 1000))
                 steps.append(Step("in", tuple(many)))
             case "watermark":
                 steps.append(Step("watermark", time=near - some.randint(0, 6) * 1000 - some.randint(0, 1)))
@@ -265,7 +263,9 @@ def random_case(some: random.Random) -> Case:
         lateness=some.choice([1000, 3000, 20_000]) if event else 0,
         event=event,
         in_order=event and some.random() < 0.3,
-        evict=some.choice([None, None, EvensOnly(after=some.random() < 0.5), Evictor.count(2), Evictor.time(2 * second, after=True)]),
+        evict=some.choice(
+            [None, None, EvensOnly(after=some.random() < 0.5), Evictor.count(2), Evictor.time(2 * second, after=True)]
+        ),
         closing=some.choice(CLOSING),
         on_time=some.choice(ON_TIME),
         session_ids=window.merges,

@@ -109,10 +109,16 @@ PAIRS: list[tuple[Trigger, Trigger]] = [
     (EveryNth(2).discarding(), CountTrigger.at_least(2).discarding()),
     (AtEnd(), EventTimeTrigger.after_end_of_window()),
     (All(AtEnd(), EveryNth(3)), All(EventTimeTrigger.after_end_of_window(), CountTrigger.at_least(3))),
-    (AnyOf(AtEnd(), EveryNth(3), EveryNth(4)), AnyOf(EventTimeTrigger.after_end_of_window(), CountTrigger.at_least(3), CountTrigger.at_least(4))),
+    (
+        AnyOf(AtEnd(), EveryNth(3), EveryNth(4)),
+        AnyOf(EventTimeTrigger.after_end_of_window(), CountTrigger.at_least(3), CountTrigger.at_least(4)),
+    ),
     (Turns(EveryNth(1), EveryNth(2)), Turns(CountTrigger.at_least(1), CountTrigger.at_least(2))),
     (EveryNth(2).until(EveryNth(3)), CountTrigger.at_least(2).until(CountTrigger.at_least(3))),
-    (AnyOf(EveryNth(2).once(), AtEnd()), AnyOf(CountTrigger.at_least(2).once(), EventTimeTrigger.after_end_of_window())),
+    (
+        AnyOf(EveryNth(2).once(), AtEnd()),
+        AnyOf(CountTrigger.at_least(2).once(), EventTimeTrigger.after_end_of_window()),
+    ),
     (
         EventTimeTrigger.after_end_of_window().with_early_trigger(EveryNth(2)).with_late_trigger(EveryNth(2)),
         EventTimeTrigger.after_end_of_window()
@@ -131,7 +137,9 @@ PAIRS: list[tuple[Trigger, Trigger]] = [
 @pytest.mark.parametrize("restored", [False, True])
 def test_by_hand_and_built_in_do_the_same(own: Trigger, built_in: Trigger, windows: Windows, restored: bool) -> None:
     if windows.merges and isinstance(own, DeltaTrigger | All):
-        pytest.skip("a DeltaTrigger cannot be merged; a trigger of one's own that is ready stays so when its window grows")
+        pytest.skip(
+            "a DeltaTrigger cannot be merged; a trigger of one's own that is ready stays so when its window grows"
+        )
     results = []
     for trigger in (own, built_in):
         found = harness(trigger, windows, lateness=20 * SECOND)

@@ -225,7 +225,9 @@ def reference_of(case: Case) -> Reference:
         def keep(contents: list[Any]) -> list[Any]:
             if isinstance(evict, EvensOnly):
                 values = [one[1][0] if isinstance(one[1], tuple) else one[1] for one in contents]
-                return [one for one, value in zip(contents, values, strict=True) if value is not None and value % 2 == 0]
+                return [
+                    one for one, value in zip(contents, values, strict=True) if value is not None and value % 2 == 0
+                ]
             assert isinstance(evict, BuiltInEvictor)
             if evict.kind == "count":
                 return contents[-evict.keep :]

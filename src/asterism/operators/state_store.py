@@ -135,7 +135,7 @@ def with_additions(value: bytes, additions: pa.Table | None) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, additions.schema) as writer:
         writer.write_table(additions)
-    return value + sink.getvalue().to_pybytes()
+    return b"".join([value, sink.getvalue().to_pybytes()])
 
 
 def additions_from_bytes(value: bytes, tables: int) -> pa.Table | None:

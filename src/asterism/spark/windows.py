@@ -110,7 +110,9 @@ def window(
         )
     check_key_groups(key_groups)
     closed = {"closing": closing, "on_time": on_time, "session_ids": session_ids}
-    return WindowedStream(stream, windows, trigger, allowed_lateness, evictor, in_order, key_groups, pages, drain, closed)
+    return WindowedStream(
+        stream, windows, trigger, allowed_lateness, evictor, in_order, key_groups, pages, drain, closed
+    )
 
 
 class WindowedStream:
@@ -254,8 +256,10 @@ class WindowedStream:
         :meth:`asterism.PatternStream.run`.
 
         The query's progress has the numbers of early, on-time and late firings, of late elements, and of elements that were
-        dropped with their window before they were in a firing (``unfired_elements``), in the observation ``asterism``. Exactly one of *aggregate*, *reduce*, *fold* and *process* is
-        required for ``results``; *process* may also follow one of the others.
+        dropped with their window before they were in a firing (``unfired_elements``), in the observation ``asterism``.
+
+        Exactly one of *aggregate*, *reduce*, *fold* and *process* is required for ``results``; *process* may also follow one of
+        the others.
 
         :param aggregate: the measures of :meth:`aggregate`, a list or one string
         :param process: the function of :meth:`process`, with its *schema*
@@ -346,9 +350,7 @@ class WindowedStream:
         return bounded(rows, order, operator, lambda rows: sorted_arrival(EVENTS, operator.prepare(EVENTS, rows)))
 
 
-def _first_step(
-    aggregate: Sequence[str] | str | None, reduce: Reduce | None, fold: Fold | None
-) -> dict[str, Any]:
+def _first_step(aggregate: Sequence[str] | str | None, reduce: Reduce | None, fold: Fold | None) -> dict[str, Any]:
     """The arguments of the operator for what is computed without keeping the elements.
 
     :raises StreamDefinitionError: there is more than one

@@ -110,7 +110,9 @@ def assigned(windows: Windows, times: Ints) -> tuple[Ints, Ints, Ints]:
     row, start, end = columns
     if len(start) != len(row) or len(end) != len(row):
         raise OperatorError(
-            f"{what}: the arrays differ in length", f"Elements: {len(row)}, starts: {len(start)}, ends: {len(end)}", hint
+            f"{what}: the arrays differ in length",
+            f"Elements: {len(row)}, starts: {len(start)}, ends: {len(end)}",
+            hint,
         )
     if len(row) and (row.min() < 0 or row.max() >= len(times)):
         raise OperatorError(f"{what}: there is no element {int(row.max() if row.min() >= 0 else row.min())}", hint=hint)
@@ -332,7 +334,9 @@ class CumulativeWindows(Windows):
         texts = f"Size {code(self.size)}, step {code(self.step)}."
         if self.size % self.step:
             raise StreamDefinitionError(
-                f"{where}: the size is not a multiple of the step", texts, "the last window must end with the size"
+                f"{where}: the size is not a multiple of the step",
+                texts,
+                "choose a step that divides the size, such as an hour for a day",
             )
         if self.size // self.step > MAX_WINDOWS:
             raise StreamDefinitionError(

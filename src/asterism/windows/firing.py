@@ -384,9 +384,7 @@ class WindowCall:
         self._emit(results, firing_of, fired, key_of)
         return None, counts, rows
 
-    def _finished(
-        self, results: pa.Table, firing_of: Ints, fired: Ints, key_of: pa.Table
-    ) -> tuple[pa.Table, Ints]:
+    def _finished(self, results: pa.Table, firing_of: Ints, fired: Ints, key_of: pa.Table) -> tuple[pa.Table, Ints]:
         """The result of each firing, or what the window function makes of it and of the key."""
         from asterism.windows.kernels import PANE
 

@@ -59,13 +59,15 @@ class Fold:
         schema = schema_of(self.accumulator)
         object.__setattr__(self, "schema", schema)
         if not len(schema):
-            raise StreamDefinitionError("the accumulator of a Fold has no columns", hint='Fold("total DOUBLE, n INT", ...)')
+            raise StreamDefinitionError(
+                "the accumulator of a Fold has no columns", hint='Fold("total DOUBLE, n INT", ...)'
+            )
         rounded = [column.name for column in schema if _rounds(column.type)]
         if rounded:
             raise StreamDefinitionError(
                 f'the column "{rounded[0]}" of an accumulator is a FLOAT',
                 "It would be rounded whenever state is written, so results would depend on micro-batches.",
-                "DOUBLE",
+                "declare it as DOUBLE",
             )
         if not isinstance(self.initial, Mapping):
             raise StreamDefinitionError(
@@ -75,7 +77,11 @@ class Fold:
             check_names("the initial accumulator", self.initial, schema)
             rows_of("the initial accumulator", [self.initial], schema)
         except OperatorError as error:
-            raise StreamDefinitionError(error.message, error.detail, error.hint) from None
+            raise StreamDefinitionError(
+                "the initial accumulator does not match its columns",
+                f"Columns: {', '.join(schema.names)}\nInitial: {shown(dict(self.initial))}\n{error.detail}",
+                'Fold("total DOUBLE, n INT", {"total": 0.0, "n": 0}, ...)',
+            ) from None
         for name, function in (("add", self.add), ("merge", self.merge)):
             if not callable(function) and (name == "add" or function is not None):
                 raise StreamDefinitionError(

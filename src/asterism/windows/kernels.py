@@ -33,7 +33,6 @@ from asterism.windows.trigger_table import (
     NO_MOMENT,
     NUMBER,
     PARENT,
-    PLAIN,
     ROLE,
     STEP,
     WORD,

@@ -221,7 +221,9 @@ class WindowOperator(KeyGroupOperator):
         self.vectorized = Vectorized(schema)
         self._distances = [self._number(text, "DeltaTrigger.of") for text in self.table.distances]
         own = evictor is not None and evictor.is_user_defined
-        evicts_by = evictor.distance if isinstance(evictor, BuiltInEvictor) and isinstance(evictor.distance, str) else None
+        evicts_by = (
+            evictor.distance if isinstance(evictor, BuiltInEvictor) and isinstance(evictor.distance, str) else None
+        )
         self._evicts_by = None if evicts_by is None else self._number(evicts_by, "Evictor.delta")
         gap = windows.dynamic_gap if isinstance(windows, SessionWindows) else None
         self._gap_text = self._gap_expression(gap) if isinstance(gap, str) else None
@@ -362,10 +364,10 @@ class WindowOperator(KeyGroupOperator):
         self.result_names = [name for name in self.result_schema.names if not (is_element and name in self.keys)]
         own = [*OWN_COLUMNS, *(SESSION_COLUMNS if self.session_ids else ())]
         of_stream = [*own, *self.keys, *(self.result_names if is_element else [])]
-        _check_alike(of_stream, "rename the column of the stream: df.withColumnRenamed({0!r}, {1!r})")
+        _check_alike(of_stream, "rename the column of the stream: df.withColumnRenamed({0!r}, {1!r})", own)
         if not is_element:
             where = "use another name: sum(amount) AS total" if function is None else "use another name in the schema"
-            _check_alike([*of_stream, *self.result_names], where)
+            _check_alike([*of_stream, *self.result_names], where, own)
         if function is not None and self.computation is not None and reduce is None:
             _check_alike([*self.keys, *(one.name for one in self.computation.fields)], "use another name")
 
@@ -648,7 +650,7 @@ def _check_firings_without_elements(closing: str, on_time: str, reduce: object) 
         )
 
 
-def _check_alike(names: Sequence[str], hint: str) -> None:
+def _check_alike(names: Sequence[str], hint: str, own: Sequence[str] = OWN_COLUMNS) -> None:
     """Refuse names that Spark treats as equal."""
     seen: dict[str, str] = {}
     for name in names:
@@ -657,7 +659,7 @@ def _check_alike(names: Sequence[str], hint: str) -> None:
             alike = repr(name) if former == name else f"{former!r} and {name!r}, which are equal in Spark"
             raise StreamDefinitionError(
                 f"two columns of the result are named {alike}",
-                f"A row has the key, {', '.join(OWN_COLUMNS)}, and the computed columns.",
+                f"A row has the key, {', '.join(own)}, and the computed columns.",
                 hint.format(name, "event_" + name),
             )
         seen[name.lower()] = name
