@@ -174,6 +174,7 @@ class WindowCall:
             ending=group.watermark == END_OF_TIME if self.event_time else group.over,
             closing=plan.closing,
             always_on_time=plan.always_on_time,
+            turns=plan.table.turns,
         )
 
     # -- windows
@@ -191,8 +192,8 @@ class WindowCall:
         n_old = self.old.num_rows
         code = np.concatenate([self.old_code, self.event_code[row]])
         starts = np.concatenate([self.old.column("start").to_numpy(), start])
-        ends = np.concatenate([self.old.column("end").to_numpy(), end])
-        by_end = () if self.plan.windows.starts_differ else (ends,)
+        differ = self.plan.windows.starts_differ
+        by_end = () if differ else (np.concatenate([self.old.column("end").to_numpy(), end]),)
         order = np.lexsort((*by_end, starts, code))  # stable: existing panes come first
         new = np.ones(len(order), np.bool_)
         new[1:] = False

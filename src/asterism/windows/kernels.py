@@ -108,6 +108,8 @@ class Rules(NamedTuple):
     """DROP, FIRE_IF_NON_EMPTY or FIRE_ALWAYS"""
     always_on_time: bool
     """whether a pane without contents fires on time"""
+    turns: bool
+    """whether there is a SEQUENCE, ONCE or UNTIL"""
 
 
 class Panes(NamedTuple):
@@ -429,6 +431,8 @@ def reset_after_firing(
             if over:
                 words[at] |= OVER
                 reset_words(rules, words, at + 1, row)
+    if not rules.turns:
+        return
     for row in range(len(table) - 1, -1, -1):  # the inner sequences first
         at = table[row, WORD]
         if table[row, KIND] != SEQUENCE or not active[row] or words[at] & OVER != 0:
@@ -472,8 +476,9 @@ def align_turns(rules: Rules, words: Any, other: Any) -> None:
 def merge_words(rules: Rules, words: Any, other: Any, watermark: int, last: int) -> None:
     """Merge the words of two windows; the last time of the merged window is *last*."""
     table = rules.table
-    other = other.copy()
-    align_turns(rules, words, other)
+    if rules.turns:
+        other = other.copy()
+        align_turns(rules, words, other)
     for row in range(len(table)):
         kind, at = table[row, KIND], table[row, WORD]
         if kind == COUNT:

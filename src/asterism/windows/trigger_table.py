@@ -120,6 +120,11 @@ class TriggerTable:
     user_defined: tuple[Trigger, ...]
     purges: bool
 
+    @property
+    def turns(self) -> bool:
+        """Whether there are parts that are over at some time."""
+        return any(kind in (TriggerPart.SEQUENCE, TriggerPart.ONCE, TriggerPart.UNTIL) for kind in self.rows[:, KIND])
+
 
 def trigger_table_of(trigger: Trigger) -> TriggerTable:
     """
