@@ -236,7 +236,8 @@ def random_case(some: random.Random) -> Case:
     event = some.random() < 0.8
     trigger = random_trigger(some, event, window.merges, 3)
     if event and window.merges and some.random() < 0.5:
-        trigger = t.Any(t.CountTrigger.at_least(some.randint(1, 2)), trigger)
+        early = t.CountTrigger.at_least(some.randint(1, 2))
+        trigger = some.choice([t.Any(early, trigger), t.Sequence(early, trigger), t.Any(early.once(), trigger)])
     if some.random() < 0.3:
         trigger = trigger.discarding()
     steps: list[Step] = []
