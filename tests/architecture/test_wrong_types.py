@@ -523,6 +523,8 @@ CALLS: dict[str, Call] = {
             "lateness": SECOND,
             "evictor": asterism.Evictor.count(2),
             "value": "v",
+            "closing": "drop",
+            "on_time": "fire_if_non_empty",
         },
     ),
     "WindowOperator": Call(

@@ -41,7 +41,7 @@ _EXPECTED = re.compile(
     r"(?P<last>!)?(?P<contents>:.*)?"
 )
 _FIRING = "[0s,10s) early: a1 b2, ann [0s,10s) #2 on_time!: total=3"
-_STEPS = "in a1@3s b2@4s, watermark 10s, processing_time 12s, end, fires [0s,10s): a1 b2, late a7@1s"
+_STEPS = "in a1@3s b2@4s, watermark 10s, processing_time 12s, end, fires [0s,10s): a1 b2, late a7@1s, unfired 2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,9 +255,10 @@ class WindowHarness(EventHarness):
         ``end``                     the input ends
         ``fires [0s,10s): a1 b2``   a firing that the step before emits (see :meth:`WindowFiring.fits`)
         ``late a7``                 a late element that the step before emits
+        ``unfired 2``               elements that the step before drops and that never fired; compared only if it is given
         ==========================  ====================================================================================
 
-        The results of a step are complete, in any order. A comment begins with ``--``.
+        The firings and late elements of a step are complete, in any order. A comment begins with ``--``.
 
         :raises AssertionError: a step emits something else; the message has the step and the differences
         :raises InvalidEventError: a line is not understood
@@ -280,10 +281,13 @@ class WindowHarness(EventHarness):
         """
         __tracebackhide__ = True
         fired, came_late = len(self.found()), len(self.late)
-        for number, (step, fires, late) in enumerate(_steps_of(transcript), 1):
+        for number, (step, fires, late, unfired) in enumerate(_steps_of(transcript), 1):
+            before = self.unfired
             self._step(step)
             found, found_late = self.found(), self.late
             lines = _compared(fires, found[fired:], self.literals) + _compared_late(late, found_late[came_late:])
+            if unfired is not None and unfired != self.unfired - before:
+                lines += [("-", f"unfired {unfired}"), ("+", f"unfired {self.unfired - before}")]
             _check(f'step {number}, "{step}"', lines)
             fired, came_late = len(found), len(found_late)
         return self
@@ -333,20 +337,22 @@ def _elements_of(literals: Literals) -> WindowFunction:
     return elements
 
 
-def _steps_of(transcript: str) -> list[tuple[str, list[str], list[str]]]:
-    """Each step with the firings and the late elements that it must emit."""
+def _steps_of(transcript: str) -> list[tuple[str, list[str], list[str], int | None]]:
+    """Each step with the firings and the late elements that it must emit, and the number of elements that never fired."""
     expect(InvalidEventError, transcript, str, "a transcript must be a string", _STEPS)
-    steps: list[tuple[str, list[str], list[str]]] = []
+    steps: list[tuple[str, list[str], list[str], int | None]] = []
     for number, line in enumerate(transcript.splitlines(), 1):
         line = line.partition("--")[0].strip()
         word, _, rest = line.partition(" ")
         if word in ("in", "watermark", "processing_time") or line == "end":
-            steps.append((line, [], []))
+            steps.append((line, [], [], None))
         elif word == "fires" and steps:
             _read(rest)
             steps[-1][1].append(rest.strip())
         elif word == "late" and steps:
             steps[-1][2].extend(rest.split())
+        elif word == "unfired" and steps and rest.strip().isdecimal():
+            steps[-1] = (*steps[-1][:3], int(rest))
         elif line:
             raise InvalidEventError(f"line {number} of the transcript is not a step: {shown(line)}", hint=_STEPS)
     return steps

@@ -188,7 +188,7 @@ class _Firing:
         """The notation of transcripts."""
         window = "global" if self.end is None else f"[{_seconds(self.start or 0)},{_seconds(self.end)})"
         key = self.key + " " if self.key else ""
-        return f"fires {key}{window} #{self.number} {self.kind}{'!' * self.last}: {' '.join(self.values)}"
+        return f"fires {key}{window} #{self.number} {self.kind}{'!' * self.last}: {' '.join(self.values)}".rstrip()
 
 
 @dataclass(slots=True)
@@ -210,7 +210,7 @@ class _Play:
 
     def __init__(
         self, windows: Windows, trigger: Trigger | None, lateness: timedelta, evictor: Evictor | None, event_time: bool,
-        in_order: bool, value: str,
+        in_order: bool, value: str, closing: str, on_time: str,
     ) -> None:  # fmt: skip
         self.schema = pa.schema({"k": "string", "t": "int64", value: "float64", "gap": "float64"})
         self.event_time, self.value = event_time, value
@@ -220,7 +220,7 @@ class _Play:
 
         self.operator = WindowOperator(
             windows, self.schema, keys=["k"], time="t" if event_time else None, trigger=trigger, lateness=lateness,
-            evictor=evictor, in_order=in_order, late_output=True,
+            evictor=evictor, in_order=in_order, late_output=True, closing=closing, on_time=on_time,
             function=values, output=pa.schema({"values": pa.list_(pa.float64())}),
         )  # fmt: skip
         self.store = MemoryStore()
@@ -433,6 +433,8 @@ def draw(
     processing_time: bool = False,
     in_order: bool = False,
     value: str = "v",
+    closing: str = "drop",
+    on_time: str = "fire_if_non_empty",
 ) -> str:
     """Draw the effect of a policy on the elements, watermarks and processing times of *steps*, as SVG.
 
@@ -440,7 +442,8 @@ def draw(
     ``watermark 10min``, ``clock 12`` (processing time) and ``end``. Times are seconds after 1970-01-01 UTC, or have a unit: ms,
     s, min, h, d. Expressions may read the columns k (the key), t (the time in milliseconds), *value* and gap (in seconds).
 
-    :param windows, trigger, lateness, evictor, in_order: as for :class:`~asterism.windows.operator.WindowOperator`
+    :param windows, trigger, lateness, evictor, in_order, closing, on_time: as for
+        :class:`~asterism.windows.operator.WindowOperator`
     :param steps: the steps; default: :func:`default_steps`
     :param processing_time: windows in processing time: the time of an element is that of its arrival
     :param value: the name of the column with the values
@@ -462,7 +465,7 @@ def draw(
         '"in 1@1 2@2\\nwatermark 10"',
     )
     expect_string(StreamDefinitionError, value, "the column of values must be a string", 'value="price"')
-    play = _Play(windows, trigger, lateness, evictor, not processing_time, in_order, value)
+    play = _Play(windows, trigger, lateness, evictor, not processing_time, in_order, value, closing, on_time)
     if steps is None:
         steps = default_steps(windows, play.operator.trigger, lateness=lateness, processing_time=processing_time)
     events = list(play.run(_parsed(steps)))
