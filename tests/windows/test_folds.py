@@ -129,6 +129,22 @@ def test_a_function_of_an_empty_window_gets_no_elements() -> None:
     assert harness.firings == ["[0s,10s) #1 early: n=2", "[0s,10s) #2 on_time!: n=0"]
 
 
+def test_a_reduced_window_without_elements_has_nulls() -> None:
+    def total(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+        return {**one, "value": one["value"] + other["value"]}
+
+    harness = WindowHarness(TEN, EARLY.discarding(), reduce=total, closing="fire_always").send(
+        "ann.a1@1s ann.a2@2s |10s"
+    )
+    assert [(row["key"], row["kind"], row["value"]) for row in harness.results] == [
+        ("ann", "early", 3),
+        ("ann", "on_time", None),
+    ]
+    options: dict[str, Any] = {"process": lambda rows, window: {"who": rows["key"][0].as_py()}, "columns": "who STRING"}
+    named = harness.again(**options).send("ann.a1@1s ann.a2@2s |10s")
+    assert [row["who"] for row in named.results] == ["ann", "ann"]
+
+
 def test_the_repr_of_a_fold_does_not_depend_on_the_process() -> None:
     assert repr(SUM) == (
         "Fold('total int64, largest list<item: int32>', {'total': 0, 'largest': []}, add, merged)"

@@ -237,7 +237,6 @@ DEFINITIONS: dict[str, Provocation] = {
     "gap_of_a_text_column": lambda: made(SessionWindows.with_dynamic_gap("s")),
     "closing_is_unknown": lambda: made(closing="fire"),
     "on_time_is_unknown": lambda: made(on_time=True),
-    "empty_windows_are_reduced": lambda: made(reduce=fails, closing="fire_always"),
     "session_ids_of_other_windows": lambda: made(session_ids=True),
     "measure_is_called_like_a_column_of_sessions": lambda: made(
         SessionWindows.with_gap(SECOND), session_ids=True, measures=["count(*) AS replaces"]

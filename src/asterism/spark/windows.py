@@ -43,6 +43,7 @@ Reduce = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 RESULT_ROWS, LATE_ROWS = "results", "late"
 """The outputs of :meth:`WindowedStream.run`."""
 _OUTPUTS = {RESULT_ROWS: FIRINGS, LATE_ROWS: LATE_ELEMENTS}
+_DEFAULTS = (False, "drop", "fire_if_non_empty")
 _NOTHING: dict[str, Any] = {"measures": ["count(*) AS __elements"]}
 """A placeholder, if only late elements are requested, and to validate everything except the aggregates."""
 
@@ -158,8 +159,9 @@ class WindowedStream:
             self.in_order = stream.time is not None and not operator.processing_time
 
     def __repr__(self) -> str:
-        order = ", in_order=True" if self.in_order else ""
-        return f"WindowedStream({self.windows!r}, {self.trigger!r}{order})"
+        given = {"in_order": self.in_order} | dict(self._closed)
+        options = [f", {name}={value!r}" for name, value in given.items() if value not in _DEFAULTS]
+        return f"WindowedStream({self.windows!r}, {self.trigger!r}{''.join(options)})"
 
     # ------------------------------------------------------------------ results
 

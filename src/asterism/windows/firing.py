@@ -393,8 +393,9 @@ class WindowCall:
         if plan.function is None:
             return results, firing_of
         keys = key_of.take(pa.array(fired[:, PANE])).columns
-        # A stream without a key has a constant one; a reduced element contains its key.
-        both = dict(zip(plan.keys, keys, strict=False)) | dict(zip(results.column_names, results.columns, strict=True))
+        # A stream without a key has a constant one; a reduced element contains its key, unless there is no element.
+        of_keys = dict(zip(plan.keys, keys, strict=False))
+        both = of_keys | dict(zip(results.column_names, results.columns, strict=True)) | of_keys
         results = pa.table(list(both.values()), names=list(both))
         offsets = np.arange(len(fired) + 1)
         return applied(plan.function, plan.result_schema, results, offsets, self._spans(fired))

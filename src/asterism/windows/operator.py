@@ -210,7 +210,6 @@ class WindowOperator(KeyGroupOperator):
         self.always_on_time = _choice("on_time", on_time, ON_TIME) > 0
         expect(StreamDefinitionError, session_ids, bool, "session_ids must be True or False")
         self.session_ids = session_ids
-        _check_firings_without_elements(closing, on_time, reduce)
         if session_ids and not windows.merges:
             raise StreamDefinitionError(
                 "only session windows have session ids",
@@ -639,15 +638,6 @@ def _choice(name: str, value: object, choices: Sequence[str]) -> int:
             f'{name} must be {listed} or "{choices[-1]}", not {shown(value)}', hint=f'{name}="fire_if_non_empty"'
         )
     return choices.index(value)
-
-
-def _check_firings_without_elements(closing: str, on_time: str, reduce: object) -> None:
-    if reduce is not None and "fire_always" in (closing, on_time):
-        raise StreamDefinitionError(
-            "a reduce function has no result for a window without elements",
-            f'In: closing="{closing}", on_time="{on_time}"',
-            '"fire_if_non_empty", or aggregates instead of the reduce function',
-        )
 
 
 def _check_alike(names: Sequence[str], hint: str, own: Sequence[str] = OWN_COLUMNS) -> None:

@@ -105,7 +105,8 @@ class Reduction:
             for field in self._checked:
                 check_values(what, [answer[field.name]], field)
             values[group] = dict(answer)
-        return rows_of(what, values, self.partial_schema)
+        nothing = dict.fromkeys(self.partial_schema.names)  # a window without elements
+        return rows_of(what, [nothing if value is None else value for value in values], self.partial_schema)
 
 
 @dataclass(frozen=True, slots=True)
