@@ -546,7 +546,7 @@ CALLS: dict[str, Call] = {
     ),
     "WindowOperator, fold": Call(
         lambda fold: asterism.WindowOperator(TumblingWindows.of(SECOND), asterism.testing.EVENTS, time="ts", fold=fold),
-        {"fold": Fold("n INT", {"n": 0}, max)},
+        {"fold": Fold("n INT", {"n": 0}, lambda total, element: total)},
     ),
     "status_of": Call(state_of_status, {"place": "."}),
     "history_of": Call(changes_in_history, {"place": "."}),

@@ -133,15 +133,16 @@ def test_a_reduced_window_without_elements_has_nulls() -> None:
     def total(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
         return {**one, "value": one["value"] + other["value"]}
 
-    harness = WindowHarness(TEN, EARLY.discarding(), reduce=total, closing="fire_always").send(
-        "ann.a1@1s ann.a2@2s |10s"
-    )
+    schema = pa.schema({"key": pa.string(), "ts": pa.timestamp("us", "UTC"), "value": pa.int64()})
+    elements = [{"key": "ann", "ts": f"{second}s", "value": second} for second in (1, 2)]
+    harness = WindowHarness(TEN, EARLY.discarding(), schema, reduce=total, closing="fire_always")
+    harness.send(elements).advance_watermark("10s")
     assert [(row["key"], row["kind"], row["value"]) for row in harness.results] == [
         ("ann", "early", 3),
         ("ann", "on_time", None),
     ]
     options: dict[str, Any] = {"process": lambda rows, window: {"who": rows["key"][0].as_py()}, "columns": "who STRING"}
-    named = harness.again(**options).send("ann.a1@1s ann.a2@2s |10s")
+    named = harness.again(**options).send(elements).advance_watermark("10s")
     assert [row["who"] for row in named.results] == ["ann", "ann"]
 
 
