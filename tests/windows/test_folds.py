@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -134,7 +134,9 @@ def test_a_reduced_window_without_elements_has_nulls() -> None:
         return {**one, "value": one["value"] + other["value"]}
 
     schema = pa.schema({"key": pa.string(), "ts": pa.timestamp("us", "UTC"), "value": pa.int64()})
-    elements = [{"key": "ann", "ts": f"{second}s", "value": second} for second in (1, 2)]
+    elements = [
+        {"key": "ann", "ts": datetime(1970, 1, 1, 0, 0, second, tzinfo=UTC), "value": second} for second in (1, 2)
+    ]
     harness = WindowHarness(TEN, EARLY.discarding(), schema, reduce=total, closing="fire_always")
     harness.send(elements).advance_watermark("10s")
     assert [(row["key"], row["kind"], row["value"]) for row in harness.results] == [
