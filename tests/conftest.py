@@ -16,10 +16,11 @@ from pyspark.sql import SparkSession
 import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter, so it comes before the session
 from asterism.conformance.engines import register
 from tests.discovery.postgresql import NoServerError, Server
-from tests.kit import Golden
+from tests.kit import JAVA, Golden
 from tests.reference.engine import run_reference
 
 register("reference", run_reference)
+os.environ["SPARK_SUBMIT_OPTS"] = JAVA  # of the sessions that programs of the tests make, too
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
@@ -47,8 +48,6 @@ def spark() -> Iterator[SparkSession]:
         SparkSession.builder.master("local[2]")
         .appName("asterism tests")
         .config("spark.driver.memory", "2g")
-        # Small jobs do not live long enough for the better compiler: the JVM takes two thirds of the CPU time with this one.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", 2)

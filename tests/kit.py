@@ -22,6 +22,10 @@ Provocation = Callable[[], object]
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 CORPUS = ROOT / "tests" / "corpus"
+JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+"""Options of a JVM that runs small jobs on few cores: they do not live long enough for the better compiler, and the first one
+has little room for its code unless told otherwise.
+"""
 SOON = 120.0
 """Seconds; what must come, comes within, also on a machine that is busy with other things."""
 

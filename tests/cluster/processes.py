@@ -13,7 +13,7 @@ from typing import Self
 
 import pyspark
 
-from tests.kit import ROOT, kill_session, until
+from tests.kit import JAVA, ROOT, kill_session, until
 
 SPARK_HOME = Path(pyspark.__file__).parent
 PATIENCE = 600.0
@@ -21,13 +21,11 @@ PATIENCE = 600.0
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
-_QUICK = "-XX:TieredStopAtLevel=1"
 SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Small jobs do not live long enough for the better compiler.
-    "spark.driver.extraJavaOptions": _QUICK,
-    "spark.executor.extraJavaOptions": _QUICK,
+    "spark.driver.extraJavaOptions": JAVA,
+    "spark.executor.extraJavaOptions": JAVA,
     "spark.ui.enabled": "false",
 }
 """What a session needs in a test. All other settings are Spark's defaults."""
@@ -44,7 +42,7 @@ class Process:
         environment = {
             "SPARK_HOME": str(SPARK_HOME),
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_DAEMON_JAVA_OPTS": _QUICK,
+            "SPARK_DAEMON_JAVA_OPTS": JAVA,
             "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
             "PYSPARK_PYTHON": sys.executable,
         }

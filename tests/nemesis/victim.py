@@ -18,6 +18,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter
+from tests.kit import JAVA
 from tests.nemesis.queries import QUERIES, Query
 from tests.nemesis.replay import FINISH, FINISHED, insert, keep_operator, write
 
@@ -27,8 +28,7 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    # It does not live long enough for the better compiler.
-    "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 {os.environ.get('NEMESIS_JAVA', '')}",
+    "spark.driver.extraJavaOptions": f"{JAVA} {os.environ.get('NEMESIS_JAVA', '')}",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.minBatchesToRetain": "10000",  # the checker replays from the offset log

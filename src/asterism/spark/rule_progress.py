@@ -8,6 +8,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
@@ -41,46 +42,29 @@ def counts_of(progress: StreamingQueryProgress) -> RuleCounts:
     return counts
 
 
-class CountsListener(StreamingQueryListener):
-    """Writes the counts of one query into its store. A failure is logged once, and the query continues.
+class CountedQuery:
+    """Adds up the counts of a query into its store. A failure is logged once, and the query continues.
 
-    :param query: None: any query that has the observation, which a user starts, until the session ends
+    :param run: the run of the query; None: any query that has the observation
     """
 
-    def __init__(self, spark: SparkSession, query: StreamingQuery | None, observation: str, store: FolderStore) -> None:
-        self.observation, self.store = observation, store
-        self.run = None if query is None else str(query.runId)
+    def __init__(self, run: str | None, observation: str, store: FolderStore) -> None:
+        self.run, self.observation, self.store = run, observation, store
+        self.lock = threading.RLock()  # micro-batches are counted in order
+        self.ended = threading.Event()
         self._counts: RuleCounts | None = None
-        self._ended = threading.Event()
         self._has_failed = False
-        self._lock = threading.RLock()
-        with self._lock:  # micro-batches are counted in order
-            spark.streams.addListener(self)
-            if query is None:
-                return
-            # A query may end, or complete a micro-batch, before the listener is added.
-            for progress in query.recentProgress:
-                self.add(progress)
-        if not query.isActive:
-            self._ended.set()
-        # A listener cannot be removed in its own callback on Spark Connect.
-        threading.Thread(target=self._remove, args=[spark], name="asterism counts", daemon=True).start()
 
     def wait(self) -> None:
         """Wait for the last progress of a query that has ended."""
-        self._ended.wait(SECONDS_TO_END)
-
-    def _remove(self, spark: SparkSession) -> None:
-        self._ended.wait()
-        with suppress(Exception):  # the session may have ended
-            spark.streams.removeListener(self)
+        self.ended.wait(SECONDS_TO_END)
 
     def add(self, progress: StreamingQueryProgress) -> None:
         row = progress.observedMetrics.get(self.observation)
-        if row is None:
+        if row is None or self.run not in (None, str(progress.runId)):
             return
         try:
-            with self._lock:
+            with self.lock:
                 if self._counts is None:
                     if not self.store.exists():  # it is on another machine
                         raise FileNotFoundError(f"{self.store.location} does not exist")
@@ -92,16 +76,65 @@ class CountsListener(StreamingQueryListener):
                 _log.warning("the counts of pattern processors cannot be written: %s", error)
             self._has_failed = True
 
+
+class CountsListener(StreamingQueryListener):
+    """Passes the progress of queries to those that are counted.
+
+    There is one for each session, because Spark converts the progress of every query once for every listener.
+    """
+
+    def __init__(self) -> None:
+        self.queries: list[CountedQuery] = []
+
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Nothing to do."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        if self.run in (None, str(event.progress.runId)):
-            self.add(event.progress)
+        for query in list(self.queries):
+            query.add(event.progress)
 
     def onQueryIdle(self, event: Any) -> None:
         """Nothing to do."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        if self.run == str(event.runId):
-            self._ended.set()
+        for query in list(self.queries):
+            if query.run == str(event.runId):
+                query.ended.set()
+
+
+_listeners: WeakKeyDictionary[SparkSession, CountsListener] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def count(spark: SparkSession, query: StreamingQuery | None, observation: str, store: FolderStore) -> CountedQuery:
+    """Write the counts of a query into its store, from its first micro-batch.
+
+    :param query: None: any query that has the observation, which a user starts, until the session ends
+    """
+    counted = CountedQuery(None if query is None else str(query.runId), observation, store)
+    with counted.lock:
+        with _lock:
+            if spark not in _listeners:
+                _listeners[spark] = CountsListener()
+                spark.streams.addListener(_listeners[spark])
+            _listeners[spark].queries.append(counted)
+        if query is None:
+            return counted
+        # A query may end, or complete a micro-batch, before it is counted.
+        for progress in query.recentProgress:
+            counted.add(progress)
+    if not query.isActive:
+        counted.ended.set()
+    # A listener cannot be removed in its own callback on Spark Connect.
+    threading.Thread(target=_remove, args=[spark, counted], name="asterism counts", daemon=True).start()
+    return counted
+
+
+def _remove(spark: SparkSession, counted: CountedQuery) -> None:
+    counted.ended.wait()
+    with _lock:
+        _listeners[spark].queries.remove(counted)
+        if not _listeners[spark].queries:
+            listener = _listeners.pop(spark)
+            with suppress(Exception):  # the session may have ended
+                spark.streams.removeListener(listener)

@@ -40,7 +40,7 @@ from asterism.spark.execution import Sink, check_checkpoint, check_run, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import arrow_schema, spark_schema
-from asterism.spark.rule_progress import CountsListener, counts_of
+from asterism.spark.rule_progress import CountedQuery, count, counts_of
 from asterism.spark.rule_source import Payload
 from asterism.spark.stateful import Use, bounded, hashed, mapped, output_of, packed, stateful
 from asterism.text.printable import quoted_name
@@ -112,7 +112,7 @@ class PatternProcessorStream:
         self._check([name], operator)
         use = Use.as_dataframe(self.drain)
         if self.stream.df.isStreaming:
-            CountsListener(self.spark, None, use.observation, store)
+            count(self.spark, None, use.observation, store)
         return output_of(
             self._results(operator, without, use), name, operator.output_schemas[name], streams=[self.stream], use=use
         )
@@ -142,13 +142,13 @@ class PatternProcessorStream:
             check_checkpoint(checkpoint)
         operator = self._operator(self._store(checkpoint) if streaming else self._found(names), sinks, names)
         self._check(sinks, operator)
-        listeners: list[CountsListener] = []
+        counted: list[CountedQuery] = []
 
         def started(query: StreamingQuery, observation: str) -> None:
             assert isinstance(operator.source, FolderStore)
-            for listener in listeners:  # another query of this run, which has ended
-                listener.wait()
-            listeners.append(CountsListener(self.spark, query, observation, operator.source))
+            for one in counted:  # another query of this run, which has ended
+                one.wait()
+            counted.append(count(self.spark, query, observation, operator.source))
 
         query = run(
             partial(self._results, operator, names),
@@ -165,8 +165,8 @@ class PatternProcessorStream:
             started=started,
         )
         if query is None:
-            for listener in listeners:
-                listener.wait()
+            for one in counted:
+                one.wait()
         return query
 
     def check(self, processor: PatternProcessor) -> None:
