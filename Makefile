@@ -11,7 +11,7 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit matrix conformance trace fuzz bench bench-check nemesis cluster soak docs format clean
+.PHONY: help setup demo test lint types unit matrix conformance trace fuzz bench bench-check nemesis cluster soak docs docs-site format clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,11 @@ soak: setup ## a day's events in an hour; memory and state must not grow; ARGS="
 
 docs: setup ## run the code in the documentation
 	$(BIN)/pytest README.md docs $(ARGS)
+
+docs-site: setup ## build the documentation as a site in build/site; a broken link or reference is an error
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --fresh-env --quiet --conf-dir scripts/site $(ARGS) docs build/site
+	@echo "build/site/index.html"
 
 format: setup ## format the code with ruff
 	$(BIN)/ruff check --fix .

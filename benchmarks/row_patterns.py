@@ -22,7 +22,7 @@ from asterism.row_patterns.reading import read
 from benchmarks import harness
 from benchmarks.gen_data import SIZES
 
-PRICES = harness.HERE.parent / "tests" / "data" / "stock_prices.parquet"
+PRICES = harness.HERE.parent / "examples" / "data" / "stock_prices.parquet"
 LONG_ROWS = 500_000
 
 

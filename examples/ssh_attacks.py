@@ -7,6 +7,7 @@ their matches are printed and drawn.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 import tempfile
@@ -17,16 +18,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib.dates
 import pandas as pd
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import (
@@ -40,6 +34,10 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from asterism import CEP, AfterMatchSkipStrategy, KeyedStream, Pattern
+
+if TYPE_CHECKING:  # without matplotlib, there is no picture
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
 
 # ------------------------------------------------------------------ what to look for
 
@@ -111,7 +109,8 @@ def find_open_sessions(events: DataFrame, checkpoint: Path, view: View | None = 
 
 # ------------------------------------------------------------------ the stream
 
-LOG = Path(__file__).resolve().parent / "data" / "ssh_auth.csv"
+HERE = Path(__file__).resolve().parent
+LOG, PATTERNS = HERE / "data" / "ssh_auth.csv", HERE / "patterns"
 COLUMNS = (
     "event_id INT, ts TIMESTAMP, pid INT, ip STRING, port INT, event STRING, method STRING, user STRING, valid_user INT"
 )
@@ -253,11 +252,13 @@ def _duration(attack: Attack) -> str:
 
 KINDS = {"failed": "#d62728", "invalid_user": "#9467bd", "accepted": "#2ca02c", "other": "#9aa0a6"}
 OPEN_COLOR = "#ff9f1c"
-dates: Any = matplotlib.dates  # its functions are not typed
 
 
 def draw(attacks: Sequence[Attack], sessions: Sequence[OpenSession], file: Path) -> None:
     """Draw a line for each of the most active addresses, and the first attack in detail."""
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
     log = pd.read_csv(LOG, parse_dates=["ts"])
     log["ts"] = log["ts"].dt.tz_localize("UTC")
     log["kind"] = log["event"].where(log["event"].isin(list(KINDS)), "other")
@@ -274,6 +275,10 @@ def draw(attacks: Sequence[Attack], sessions: Sequence[OpenSession], file: Path)
 
 
 def _draw_whole(axes: Axes, log: pd.DataFrame, attacks: Sequence[Attack], sessions: Sequence[OpenSession]) -> None:
+    from matplotlib import dates
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
     counts = log["ip"].value_counts()
     matched = {attack.ip for attack in attacks} | {session.ip for session in sessions}
     addresses = sorted({*counts.index[:10], *matched}, key=lambda ip: (ip not in matched, -counts[ip]))
@@ -318,6 +323,8 @@ def _draw_whole(axes: Axes, log: pd.DataFrame, attacks: Sequence[Attack], sessio
 
 
 def _draw_near(axes: Axes, log: pd.DataFrame, attack: Attack) -> None:
+    from matplotlib import dates
+
     margin = timedelta(minutes=3.5)
     begin, start, success, end = (
         dates.date2num(moment)
@@ -387,6 +394,11 @@ def start_spark(log: Path) -> SparkSession:
     return spark
 
 
+def _shown(path: Path) -> Path:
+    """The path as one would type it."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("demo-output"), metavar="DIR", help="default: %(default)s")
@@ -407,11 +419,16 @@ def main() -> None:
 
     show_attacks(console, attacks)
     show_open_sessions(console, sessions)
-    draw(attacks, sessions, out / "ssh_attacks.png")
-    console.print(f"\nThe picture: {out / 'ssh_attacks.png'}", highlight=False)
+    if importlib.util.find_spec("matplotlib") is None:
+        console.print(
+            "\nNo picture, because matplotlib is not installed: pip install 'asterism\\[demo]'", highlight=False
+        )
+    else:
+        draw(attacks, sessions, out / "ssh_attacks.png")
+        console.print(f"\nThe picture: {out / 'ssh_attacks.png'}", highlight=False)
     console.print(
         "Next, the same question from the command line:\n"
-        "  asterism match examples/patterns/brute_force.json --input examples/data/ssh_auth.csv --key ip --time ts",
+        f"  asterism match {_shown(PATTERNS / 'brute_force.json')} --input {_shown(LOG)} --key ip --time ts",
         highlight=False,
         soft_wrap=True,
     )

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from asterism.spark.rules import PatternProcessorStream
     from asterism.spark.state_reader import StateReader, read_state
     from asterism.spark.statements import sql
+    from asterism.spark.timelines import timeline
     from asterism.spark.windows import WindowedStream, window
     from asterism.windows.assigners import (
         CumulativeWindows,
@@ -174,6 +175,7 @@ __all__ = [
     "pattern_json_schema",
     "read_state",
     "sql",
+    "timeline",
     "window",
 ]
 
@@ -205,6 +207,7 @@ _LATE = {
     "spark.state_reader": ["StateReader", "read_state"],
     "spark.statements": ["sql"],
     "spark.keyed_stream": ["BroadcastStream", "KeyedStream"],
+    "spark.timelines": ["timeline"],
     "spark.windows": ["WindowedStream", "window"],
     "windows.triggers": [
         "All", "Any", "ContinuousEventTimeTrigger", "ContinuousProcessingTimeTrigger", "CountTrigger", "DeltaTrigger",

@@ -16,7 +16,8 @@
     ├── OperatorError              a user function failed, or used something that is not available
     ├── SkipStrategyError          ``throw_on_miss``, and no event to skip to
     ├── LimitExceededError         more partial matches of a key than allowed
-    └── StateError                 a checkpoint that does not belong to this query
+    ├── StateError                 a checkpoint that does not belong to this query
+    └── SinkError                  a sink that cannot write each row once, or whose database failed
 
     UserWarning
     └── PatternWarning             a pattern that certainly does not mean what it says
@@ -205,6 +206,10 @@ class LimitExceededError(AsterismError):
 
 class StateError(AsterismError):
     """A checkpoint that does not belong to this query, or state that cannot be read."""
+
+
+class SinkError(AsterismError):
+    """A sink cannot write each row once, or its database failed."""
 
 
 class PatternWarning(UserWarning):

@@ -20,6 +20,7 @@ import pytest
 
 import asterism
 import asterism.discovery
+import asterism.sinks
 import asterism.testing
 from asterism import (
     AfterMatchSkipStrategy,
@@ -257,7 +258,13 @@ def waited(place: Any, versions: Any, timeout: Any) -> str:
     return ""
 
 
+MATCHES = pa.table(
+    {"user": ["ann"], "start_time": [datetime(2026, 1, 1)], "end_time": [datetime(2026, 1, 2)]},
+)
+
+
 CALLS: dict[str, Call] = {
+    "SqlSink": Call(asterism.sinks.SqlSink, {"url": "sqlite:///alarms.db", "table": "alarms", "key": "match_id"}, repr),
     "Pattern": Call(Pattern, {"stages": Pattern.begin("a").stages, "skip": AfterMatchSkipStrategy()}, use_pattern),
     "Pattern.begin": Call(Pattern.begin, {"stage": "a", "skip": AfterMatchSkipStrategy()}, use_pattern),
     **{
@@ -514,6 +521,10 @@ CALLS: dict[str, Call] = {
         check_independence, {"pattern": Pattern.begin("a"), "events": "a1 a2", "cuts": 1, "seed": 0}
     ),
     "pattern_json_schema": Call(asterism.pattern_json_schema),
+    "timeline": Call(
+        asterism.timeline,
+        {"matches": MATCHES, "key": "user", "start": "start_time", "end": "end_time"},
+    ),
     "draw": Call(
         asterism.draw,
         {
@@ -634,7 +645,7 @@ def test_all_that_is_public_is_called() -> None:
     elsewhere = set().union(*ELSEWHERE.values())
     called = {name.partition(" ")[0] for name in CALLS}
     missing = []
-    for module in (asterism, asterism.testing, asterism.discovery):
+    for module in (asterism, asterism.testing, asterism.discovery, asterism.sinks):
         for name in module.__all__:
             thing = getattr(module, name)
             if name in elsewhere or not callable(thing) or (isinstance(thing, type) and issubclass(thing, Enum)):

@@ -16,7 +16,7 @@ from asterism import AfterMatchSkipStrategy, Pattern, Semantics
 from asterism.testing import PatternHarness
 
 ROOT = Path(__file__).parents[2]
-DATA = ROOT / "tests" / "data"
+DATA = ROOT / "examples" / "data"
 SKIP_PAST_LAST = AfterMatchSkipStrategy.skip_past_last_event()
 
 
@@ -103,5 +103,5 @@ def test_answers_are_the_known_ones(name: str, semantics: Semantics) -> None:
         # The next batch may go on with events of the same time.
         harness.feed(events.slice(part, 20_000)).move(watermark=max(filter(None, harness.times(harness.sent[-1]))) - 1)
     found = sorted((row[key], str(row["first"]), str(row["last"])) for row in harness.end().selected)
-    expected = pa.csv.read_csv(DATA / "expected" / f"{name}_fluent.csv").to_pylist()
+    expected = pa.csv.read_csv(ROOT / "tests" / "data" / "expected" / f"{name}_fluent.csv").to_pylist()
     assert found == sorted((row[key], str(row["first"]), str(row["last"])) for row in expected)

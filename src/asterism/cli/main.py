@@ -11,6 +11,7 @@ import click
 
 from asterism.cli.compile import compile_
 from asterism.cli.conformance import conformance
+from asterism.cli.demo import demo
 from asterism.cli.doctor import doctor
 from asterism.cli.explain import explain
 from asterism.cli.match import match
@@ -28,7 +29,7 @@ def main() -> None:
     """Complex event processing on Apache Spark."""
 
 
-for command in (match, sql, validate, explain, trace, rules, state, conformance, compile_, doctor):
+for command in (match, sql, validate, explain, trace, rules, state, conformance, compile_, doctor, demo):
     main.add_command(command)
 for command in (diff, apply, rollback, wait):
     rules.add_command(command)

@@ -420,6 +420,7 @@ class ReducingState(ValueState):
         self.function = function
 
     def add(self, value: Any) -> None:
+        """Combine *value* with the value of the key, or set it if there is none."""
         before = self.value()
         self.update(value if before is None else self.function(before, value))
 

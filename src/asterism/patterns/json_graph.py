@@ -149,7 +149,7 @@ def pattern_from_json(kind: type[P], source: str | bytes | Mapping[str, Any]) ->
 def pattern_json_schema() -> Json:
     """The JSON Schema (draft 2020-12) of the format, which is also the file ``asterism/patterns/pattern.schema.json``.
 
-    :func:`pattern_from_json` refuses everything that the schema refuses, and more: the schema cannot check that edges form a
+    :meth:`Pattern.from_json` refuses everything that the schema refuses, and more: the schema cannot check that edges form a
     chain.
 
     >>> pattern_json_schema()["properties"]["type"]

@@ -63,7 +63,7 @@ class PatternHarness(EventHarness):
     :param literals: the format of event literals
     :param outputs: the outputs, by name. Default: matches, timed-out partial matches and late events.
     :param pages: a fixed number of pages of state per key group; *key_groups*: as on Spark. Results must not depend on them.
-    :param max_partial_matches: and *on_limit*: see :class:`asterism.matching.operator.CepOperator`
+    :param max_partial_matches: and *on_limit*: see :meth:`asterism.CEP.pattern`
 
     Issues a :class:`~asterism.errors.PatternWarning` if the pattern is most likely not what was intended.
 

@@ -444,7 +444,7 @@ def draw(
 
     :param windows, trigger, lateness, evictor, in_order, closing, on_time: as for
         :class:`~asterism.windows.operator.WindowOperator`
-    :param steps: the steps; default: :func:`default_steps`
+    :param steps: the steps; default: steps that show what the policy does
     :param processing_time: windows in processing time: the time of an element is that of its arrival
     :param value: the name of the column with the values
     :raises StreamDefinitionError: an invalid step, or more than MAX_STEPS; a policy that the operator refuses

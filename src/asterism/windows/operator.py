@@ -118,7 +118,7 @@ class WindowOperator(KeyGroupOperator):
     :param time: the event-time column; None: processing time
     :param trigger: when a window fires; default: at its end
     :param lateness: how long a window is kept after its end, in event time
-    :param measures: Spark SQL aggregates, as for :class:`asterism.expressions.aggregates.Aggregates`
+    :param measures: Spark SQL aggregates, such as ``sum(price) AS total``
     :param function: takes the elements of the window (:class:`pyarrow.Table`) and the window
         (:class:`~asterism.windows.triggers.TimeSpan`), and returns a table, a DataFrame, a dict or a list of dicts with the
         columns *output*. After *measures*, *reduce* or *fold*, it takes their result instead of the elements: a table with one

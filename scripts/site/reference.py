@@ -1,0 +1,182 @@
+"""What Sphinx does not know: public names in docstrings, the texts of errors, the help of commands, links to the repository."""
+
+from __future__ import annotations
+
+import html
+import posixpath
+import re
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import click
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+
+from asterism.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+# ---------------------------------------------------------------------------------------------------- references
+
+
+def resolve_public_name(
+    app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, content: nodes.Element
+) -> nodes.Element | None:
+    """Docstrings name objects where they are defined; the reference documents them under their public name."""
+    if node.get("refdomain") != "py":
+        return None
+    parts = node["reftarget"].split(".")
+    first = next((n for n, part in enumerate(parts) if part[:1].isupper()), len(parts) - 1)
+    name = ".".join(parts[first:])
+    domain = env.domains.python_domain
+    found = [public for public in domain.objects if public.startswith("asterism.") and public.endswith("." + name)]
+    if not found and len(parts) > first + 1:  # a method of a base class, documented with the class that has it
+        last = parts[-1]
+        found = [
+            public
+            for public in domain.objects
+            if public.endswith("." + last) and public.startswith("asterism.Pattern.")
+        ]
+    if not found:
+        return content if _in_signature(node) else None
+    exact = min(found, key=len)
+    target = domain.objects[exact]
+    uri = app.builder.get_relative_uri(node.get("refdoc", ""), target.docname) + "#" + target.node_id
+    reference = nodes.reference("", "", internal=True, refuri=uri, reftitle=exact)
+    reference += content
+    return reference
+
+
+def _in_signature(node: nodes.Element) -> bool:
+    """Types of other projects, and of our own that are not public, are no links."""
+    parent = node.parent
+    while parent is not None and not isinstance(parent, addnodes.desc_signature):
+        parent = parent.parent
+    return parent is not None
+
+
+def prepare_page(app: Sphinx, name: str, source: list[str]) -> None:
+    """Let links to Markdown outside docs/ lead to a copy in the site. Sphinx itself copies files of other types."""
+
+    def replaced(link: re.Match[str]) -> str:
+        path = (DOCS / posixpath.dirname(name) / link["path"]).resolve()
+        if path.is_relative_to(DOCS):
+            return link[0]
+        copy = Path("repository") / path.relative_to(ROOT)
+        copy = copy.with_name(copy.name + ".txt")  # which every browser shows
+        place = Path(app.outdir) / copy
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, place)
+        address = "../" * name.count("/") + copy.as_posix()
+        return f'<a href="{address}">{html.escape(link["text"])}</a>'
+
+    source[0] = source[0].replace("  # fmt: skip\n", "\n")  # says nothing to a reader
+    source[0] = re.sub(r"\[(?P<text>[^]]+)\]\((?P<path>(?:\.\./)+[^)#]+\.md)(?:#[^)]*)?\)", replaced, source[0])
+
+
+def hide_constructor(
+    app: Sphinx, what: str, name: str, obj: object, options: object, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None] | None:
+    """A pattern is begun by its class methods; nobody calls the constructor."""
+    return ("", None) if name == "asterism.Pattern" else None
+
+
+def name_each_parameter(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """``:param a, b: text`` describes two parameters, which Sphinx takes for one with a type."""
+    found: list[str] = []
+    for line in lines:
+        several = re.fullmatch(r"\s*:(param|ivar) (\w+(?:, \w+)+):(.*)", line)
+        if several:
+            found += [f":{several[1]} {each}:{several[3]}" for each in several[2].split(", ")]
+        else:
+            found.append(line)
+    lines[:] = found
+
+
+# ---------------------------------------------------------------------------------------------------- errors
+
+
+SUBJECTS = {
+    "patterns": "Patterns and their JSON form", "expressions": "Conditions and measures", "matching": "Matching",
+    "row_patterns": "MATCH_RECOGNIZE", "rules": "Rules", "discovery": "Discovery of rules", "console": "The console",
+    "operators": "User-defined operators", "windows": "Windows and triggers", "spark": "Queries", "trace": "Traces",
+    "testing": "The test kit", "cli": "Commands", "sinks": "Sinks",
+}  # fmt: skip
+
+
+def error_texts() -> dict[str, dict[str, list[str]]]:
+    """Class of error -> subject -> its texts, from the golden files of the tests."""
+    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for path in sorted(ROOT.glob("tests/*/golden/*/*.txt")):
+        name, _, text = path.read_text(encoding="utf-8").strip().partition("\n")
+        if path.parts[-2] == "warning":
+            name, text = "PatternWarning", f"{name}\n{text}"
+        if re.fullmatch(r"\w+(Error|Warning)", name) and text:
+            found[name][SUBJECTS[path.parts[-4]]].add(text.replace(str(ROOT), "..."))
+    return {
+        name: {subject: sorted(texts) for subject, texts in sorted(by_subject.items())}
+        for name, by_subject in found.items()
+    }
+
+
+class ErrorTexts(Directive):
+    """``{error-texts} Name``: the messages of an error, by subject."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        texts = error_texts().get(self.arguments[0])
+        if texts is None:
+            raise self.error(f"no test has a text of {self.arguments[0]}")
+        return list(_lists(texts))
+
+
+def _lists(texts: dict[str, list[str]]) -> Iterator[nodes.Node]:
+    for subject, some in texts.items():
+        yield nodes.rubric("", subject)
+        block = nodes.literal_block("\n\n".join(some), "\n\n".join(some), classes=["errors"])
+        block["language"] = "text"
+        yield block
+
+
+# ---------------------------------------------------------------------------------------------------- commands
+
+
+class Commands(Directive):
+    """``{commands}``: the help of each command of ``asterism``."""
+
+    option_spec: ClassVar[dict[str, Any]] = {}
+
+    def run(self) -> list[nodes.Node]:
+        return list(self._sections(main, "asterism"))
+
+    def _sections(self, command: click.Command, name: str) -> Iterator[nodes.Node]:
+        for sub, each in sorted(command.commands.items()) if isinstance(command, click.Group) else []:
+            whole = f"{name} {sub}"
+            section = nodes.section(ids=[nodes.make_id(whole)], names=[whole])
+            section += nodes.title(whole, whole)
+            context = click.Context(each, info_name=whole, max_content_width=88, terminal_width=88)
+            text = each.get_help(context)
+            block = nodes.literal_block(text, text)
+            block["language"] = "text"
+            section += block
+            section += list(self._sections(each, whole))
+            yield section
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.add_directive("error-texts", ErrorTexts)
+    app.add_directive("commands", Commands)
+    app.connect("autodoc-process-signature", hide_constructor)
+    app.connect("autodoc-process-docstring", name_each_parameter)
+    app.connect("source-read", prepare_page)
+    app.connect("missing-reference", resolve_public_name)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,47 @@
+"""The command ``asterism demo``: runs the example ``ssh_attacks.py``, which is part of the wheel with its data."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+PROGRAM = "ssh_attacks.py"
+
+
+@click.command()
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("demo-output"),
+    show_default=True,
+    help="The folder for the picture and the log of Spark.",
+)
+def demo(out: Path) -> None:
+    """Find the attacks in a real SSH log, with two patterns over a stream.
+
+    The log is read file by file, as if it were just arriving. It takes some minutes on a slow machine.
+    """
+    program = find_program()
+    if program is None:
+        raise click.ClickException(
+            "the demo is not installed: install Asterism from a wheel, or run make demo in a checkout"
+        )
+    arguments = sys.argv
+    sys.argv = [str(program), "--out", str(out)]
+    try:
+        runpy.run_path(str(program), run_name="__main__")
+    finally:
+        sys.argv = arguments
+
+
+def find_program() -> Path | None:
+    """The program: that of the checkout in which this module is, or the installed one."""
+    folders = [Path(__file__).parents[3] / "examples"]
+    installed = find_spec("asterism_demo")
+    if installed is not None:
+        folders += map(Path, installed.submodule_search_locations or ())
+    return next((folder / PROGRAM for folder in folders if (folder / PROGRAM).is_file()), None)

@@ -1,0 +1,244 @@
+"""A drawing of matches on a time axis, with a line for each key."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import cycle, groupby
+from typing import Any
+
+import pyarrow as pa
+
+from asterism.arguments import shown
+from asterism.errors import StreamDefinitionError
+from asterism.text.printable import duration, event_text, one_line
+from asterism.text.svg import (
+    AMBER,
+    BLUE,
+    EDGE_OF_PAPER,
+    FAINT,
+    MONO,
+    PAD,
+    PALE_BLUE,
+    PURPLE,
+    RED,
+    Canvas,
+    text_width,
+)
+
+MAX_KEYS, MAX_ROWS = 30, 1_000
+"""How many keys and matches a drawing has. The first ones are drawn."""
+MAX_LABEL = 40
+"""Maximum length of the text of a key."""
+_WIDTH, _LANE, _BAR, _LEAST = 900.0, 22.0, 12.0, 3.0  # of the axis; of a line; of a match; the least width of a match
+_STAGES = (BLUE, RED, AMBER, PURPLE, "#0b7285", "#5c7a29", "#ad1a72", FAINT)
+_STEPS = [
+    *(timedelta(microseconds=factor * 10**power) for power in range(6) for factor in (1, 2, 5)),
+    *(timedelta(seconds=seconds) for seconds in (1, 2, 5, 10, 15, 30)),
+    *(timedelta(minutes=minutes) for minutes in (1, 2, 5, 10, 15, 30)),
+    *(timedelta(hours=hours) for hours in (1, 2, 3, 6, 12)),
+    *(timedelta(days=factor * 10**power) for power in range(7) for factor in (1, 2, 5)),
+]
+"""Distances of two ticks of the axis."""
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """A match: its row, and the line among those of its key."""
+
+    start: datetime
+    end: datetime
+    row: Mapping[str, Any]
+    lane: int
+
+
+@dataclass(frozen=True, repr=False)
+class Timeline:
+    """Matches on a time axis. Created by :func:`asterism.timeline`. Notebooks draw a timeline that is the last line of a cell.
+
+    :ivar rows: the matches
+    :ivar key: the columns whose values have a line each
+    :ivar start: the column with the start of a match
+    :ivar end: the column with its end
+    :ivar has_more: whether there are more matches than *rows*
+    """
+
+    rows: pa.Table
+    key: Sequence[str] = ()
+    start: str = "start_time"
+    end: str = "end_time"
+    has_more: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        schema = self.rows.schema
+        for name in (self.start, self.end):
+            if name not in schema.names:
+                raise StreamDefinitionError(
+                    f"a timeline needs the start and the end of each match, and there is no column {shown(name)}",
+                    f"Columns: {', '.join(schema.names)}",
+                    'timeline(matches, start="window_start", end="window_end")',
+                )
+            if not pa.types.is_timestamp(schema.field(name).type):
+                raise StreamDefinitionError(
+                    f"the column {shown(name)} of a timeline has the type {schema.field(name).type}, not a timestamp",
+                    hint="to_timestamp(...)",
+                )
+        for name in self.key:
+            if name not in schema.names:
+                raise StreamDefinitionError(
+                    f"there is no column {shown(name)} for the key", f"Columns: {', '.join(schema.names)}"
+                )
+
+    def _stages(self) -> dict[str, str]:
+        """The columns with the events of a stage, and the column of an event that has its time."""
+        found = {}
+        for column in self.rows.schema:
+            if not pa.types.is_list(column.type) or not pa.types.is_struct(column.type.value_type):
+                continue
+            times = [one.name for one in column.type.value_type if pa.types.is_timestamp(one.type)]
+            if times:
+                found[column.name] = next((name for name in times if self._are_between(column.name, name)), times[0])
+        return found
+
+    def _are_between(self, stage: str, time: str) -> bool:
+        """Whether the times of all events are between the start and the end of their match."""
+        for row in self.rows.slice(0, MAX_ROWS).to_pylist():
+            start, end = row[self.start], row[self.end]
+            times = [event[time] for event in row[stage] or () if event[time] is not None]
+            if start is not None and end is not None and times and not start <= min(times) <= max(times) <= end:
+                return False
+        return True
+
+    def to_svg(self) -> str:
+        """The drawing as SVG. Each match is a bar from its start to its end, with its events as points, and tooltips with the
+        columns of both. Matches of a key that overlap are below each other. The first 30 keys and 1,000 matches are drawn;
+        a note says what is missing. Times are in the time zone of the column of the start.
+        """
+        drawn, note = self._lanes()
+        bars = [bar for found in drawn.values() for bar in found]
+        stages = [
+            (stage, time, color) for (stage, time), color in zip(self._stages().items(), cycle(_STAGES), strict=False)
+        ]
+        canvas = Canvas()
+        left = PAD + max([text_width(label, 12, 0.62) for label in drawn], default=0.0) + 14
+        top, width = 56.0, left + _WIDTH + 2 * PAD
+        legend = left
+        for stage, _, color in stages:
+            canvas.add("circle", cx=legend, cy=20, r=4.5, fill=color)
+            name = one_line(stage, MAX_LABEL)
+            canvas.text(legend + 9, 24, name, 12)
+            legend += 9 + text_width(name, 12) + 18
+        width = max(width, legend + PAD)
+        if not bars:
+            canvas.text(left, top, "no matches", 12, fill=FAINT)
+            return canvas.written(width, top + PAD, "no matches")
+
+        first, last = min(bar.start for bar in bars), max(bar.end for bar in bars)
+        span = (last - first) or timedelta(seconds=1)
+
+        def x_at(time: datetime) -> float:
+            return left + _WIDTH * ((time - first) / span)
+
+        lines = sum(1 + max(bar.lane for bar in found) for found in drawn.values())
+        bottom = top + lines * _LANE + 8 * len(drawn)
+        for tick, text in _ticks(first, first + span):
+            canvas.line([(x_at(tick), top - 10), (x_at(tick), bottom)], EDGE_OF_PAPER, width=1)
+            canvas.text(x_at(tick), top - 15, text, 11, text_anchor="middle", fill=FAINT, font_family=MONO)
+        y = top
+        for label, found in drawn.items():
+            canvas.text(PAD, y + _BAR / 2 + 8, label, 12)
+            for bar in found:
+                self._draw(canvas, bar, y + 4 + bar.lane * _LANE, x_at, stages)
+            y += (1 + max(bar.lane for bar in found)) * _LANE + 8
+            canvas.line([(PAD, y - 4), (left + _WIDTH, y - 4)], EDGE_OF_PAPER, width=1)
+        height = bottom + PAD
+        if note:
+            canvas.text(left, height, note, 12, fill=FAINT)
+            height += 18
+        return canvas.written(width, height, f"{len(bars)} matches from {first} to {last}")
+
+    def _draw(
+        self,
+        canvas: Canvas,
+        bar: _Bar,
+        y: float,
+        x_at: Callable[[datetime], float],
+        stages: Sequence[tuple[str, str, str]],
+    ) -> None:
+        x0, x1 = x_at(bar.start), x_at(bar.end)
+        shape = canvas.rect(x0, y, max(x1 - x0, _LEAST), _BAR, rx=4, fill=PALE_BLUE, stroke=BLUE, stroke_width=1)
+        of_stages = {stage for stage, *_ in stages}
+        columns = {name: value for name, value in bar.row.items() if name not in of_stages}
+        canvas.title(shape, f"{duration(bar.end - bar.start)}: {event_text(columns)}")
+        for stage, time, color in stages:
+            for event in bar.row[stage] or ():
+                if event[time] is not None:
+                    point = canvas.add("circle", cx=x_at(event[time]), cy=y + _BAR / 2, r=4, fill=color)
+                    canvas.title(point, f"{stage}: {event_text(event)}")
+
+    def _lanes(self) -> tuple[dict[str, list[_Bar]], str]:
+        """The matches of each key that is drawn, in the order of their starts, and what is not drawn."""
+        zone = _zone(self.rows.schema.field(self.start).type)
+        rows = []
+        for row in self.rows.slice(0, MAX_ROWS).to_pylist():
+            start, end = row[self.start], row[self.end]
+            if start is not None and end is not None:
+                rows.append((start.astimezone(zone) if zone else start, end.astimezone(zone) if zone else end, row))
+        labels = [one_line(", ".join(str(row[name]) for name in self.key), MAX_LABEL) for *_, row in rows]
+        order = sorted(range(len(rows)), key=lambda at: (labels[at], rows[at][:2]))
+        drawn: dict[str, list[_Bar]] = {}
+        keys = 0
+        for label, group in groupby(order, key=lambda at: labels[at]):
+            keys += 1
+            if keys > MAX_KEYS:
+                continue
+            free: list[datetime] = []  # for each line, the end of its last match
+            drawn[label] = []
+            for at in group:
+                start, end, row = rows[at]
+                lane = next((number for number, until in enumerate(free) if until < start), len(free))
+                free[lane : lane + 1] = [end]
+                drawn[label].append(_Bar(start, end, row, lane))
+        missing = []
+        if keys > MAX_KEYS:
+            missing.append(f"{keys - MAX_KEYS} more keys")
+        if self.has_more or self.rows.num_rows > MAX_ROWS:
+            missing.append(f"more than {MAX_ROWS:,} matches")
+        if self.rows.slice(0, MAX_ROWS).num_rows > len(rows):
+            missing.append("matches without a start or an end")
+        return drawn, f"not drawn: {', '.join(missing)}" if missing else ""
+
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
+
+    def __repr__(self) -> str:
+        return f"Timeline({self.rows.num_rows:,} matches)"
+
+
+def _zone(timestamp: pa.TimestampType) -> tzinfo | None:
+    """The time zone in which times of this type are displayed; None: that of the values, which have none."""
+    if timestamp.tz is None:
+        return None
+    zone: tzinfo | None = pa.scalar(datetime(1970, 1, 1, tzinfo=UTC), timestamp).as_py().tzinfo
+    return zone
+
+
+def _ticks(first: datetime, last: datetime) -> list[tuple[datetime, str]]:
+    """At most ten round times from *first* to *last*, with their texts."""
+    step = next((step for step in _STEPS if (last - first) / step <= 9), _STEPS[-1])
+    day = first.replace(hour=0, minute=0, second=0, microsecond=0)
+    ticks: list[tuple[datetime, str]] = []
+    for number in range(math.ceil((first - day) / step), int((last - day) / step) + 1):
+        time = day + number * step
+        if step >= timedelta(days=1):
+            text = f"{time:%Y-%m-%d}"
+        elif not ticks or time.date() != ticks[-1][0].date():
+            text = f"{time:%m-%d %H:%M}" if step >= timedelta(minutes=1) else f"{time:%H:%M:%S}"
+        else:
+            text = f"{time:%H:%M}" if step >= timedelta(minutes=1) else f"{time:%H:%M:%S}"
+        if step < timedelta(seconds=1):
+            text += f"{time:.%f}".rstrip("0")
+        ticks.append((time, text))
+    return ticks

@@ -1,0 +1,93 @@
+"""The documentation site, as far as it can be checked without Sphinx: `make docs-site` checks the rest."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+import asterism
+import asterism.discovery
+import asterism.sinks
+import asterism.testing
+import asterism.trace
+from scripts.site.streams import FOLDER, pictures
+from tests.kit import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+PICTURES = pictures()
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_of_streams_are_current(name: str) -> None:
+    """``ASTERISM_REWRITE=1`` writes them anew."""
+    path = FOLDER / f"{name}.svg"
+    if os.environ.get("ASTERISM_REWRITE"):
+        path.write_text(PICTURES[name], encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == PICTURES[name]
+
+
+def test_every_picture_of_a_stream_is_shown() -> None:
+    shown = {name for page in PAGES for name in re.findall(r"images/streams/(\w+)\.svg\)", text_of(page))}
+    assert shown == set(PICTURES) == {path.stem for path in FOLDER.glob("*.svg")}
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = {DOCS / "index.md"}
+    for page in PAGES:
+        for block in re.findall(r"```{toctree}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            for line in filter(None, block.splitlines()):
+                if not line.startswith(":"):
+                    listed |= {path.resolve() for path in page.parent.glob(f"{line}.md")} or {missing(line, page)}
+    listed |= {(DOCS / "reference" / f"{name}.md").resolve() for name in ("../sql", "../pattern_json")}
+    assert sorted(set(PAGES) - listed) == []
+
+
+def missing(line: str, page: Path) -> Path:
+    path = (page.parent / f"{line}.md").resolve()
+    assert path.exists(), f"{page.relative_to(ROOT)}: no page {line}"
+    return path
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", text_of(page)):
+        name, _, anchor = target.partition("#")
+        if name.startswith(("http:", "https:")):
+            continue
+        path = (page.parent / name).resolve() if name else page
+        assert path.exists(), f"{page.relative_to(ROOT)}: {target}"
+        if anchor and path.suffix == ".md":
+            assert anchor in anchors_of(path), f"{page.relative_to(ROOT)}: {target}"
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    written = "".join(text_of(page, code=True) for page in (DOCS / "reference").glob("*.md"))
+    named = set(re.findall(r"\.\. auto\w+:: (\w+)", written))
+    public = {
+        name
+        for module in (asterism, asterism.testing, asterism.trace, asterism.discovery, asterism.sinks)
+        for name in module.__all__
+    }
+    public |= {name for name in vars(asterism.errors) if name.endswith(("Error", "Warning"))}
+    assert sorted(public - named - {"RecursionError"}) == [], "add them to a page in docs/reference"
+
+
+def text_of(page: Path, *, code: bool = False) -> str:
+    """A page, by default without its code."""
+    text = page.read_text(encoding="utf-8")
+    return (
+        text
+        if code
+        else re.sub(r"`[^`\n]*`", "", re.sub(r"^( *)```.*?^\1```", "", text, flags=re.DOTALL | re.MULTILINE))
+    )
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors of headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
