@@ -62,9 +62,17 @@ if TYPE_CHECKING:
     from asterism.spark.stream_joins import JoinedStream, as_of_join, interval_join, window_join
     from asterism.spark.timelines import timeline
     from asterism.spark.windows import WindowedStream, window
-    from asterism.windows.assigners import GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
+    from asterism.windows.assigners import (
+        CumulativeWindows,
+        GlobalWindows,
+        SessionWindows,
+        SlidingWindows,
+        TumblingWindows,
+        Windows,
+    )
     from asterism.windows.drawing import draw
     from asterism.windows.evictors import Evictor
+    from asterism.windows.folds import Fold
     from asterism.windows.operator import WindowOperator
     from asterism.windows.triggers import (
         All,
@@ -77,6 +85,7 @@ if TYPE_CHECKING:
         NeverTrigger,
         ProcessingTimeTrigger,
         PurgingTrigger,
+        Sequence,
         TimeSpan,
         Trigger,
         TriggerContext,
@@ -101,11 +110,13 @@ __all__ = [
     "ContinuousProcessingTimeTrigger",
     "CountTrigger",
     "Counter",
+    "CumulativeWindows",
     "DeltaTrigger",
     "Element",
     "EventTimeTrigger",
     "Evictor",
     "FilePatternProcessorDiscovererFactory",
+    "Fold",
     "GlobalWindows",
     "HttpPatternProcessorDiscovererFactory",
     "Input",
@@ -138,6 +149,7 @@ __all__ = [
     "RegisteredCondition",
     "RowPatternStream",
     "Semantics",
+    "Sequence",
     "SessionWindows",
     "Side",
     "SlidingWindows",
@@ -155,6 +167,7 @@ __all__ = [
     "ValueState",
     "WindowOperator",
     "WindowedStream",
+    "Windows",
     "WithinType",
     "as_of_join",
     "connect",
@@ -204,12 +217,15 @@ _LATE = {
     "spark.windows": ["WindowedStream", "window"],
     "windows.triggers": [
         "All", "Any", "ContinuousEventTimeTrigger", "ContinuousProcessingTimeTrigger", "CountTrigger", "DeltaTrigger",
-        "EventTimeTrigger", "NeverTrigger", "ProcessingTimeTrigger", "PurgingTrigger", "TimeSpan", "Trigger", "TriggerContext",
-        "TriggerResult", "never",
+        "EventTimeTrigger", "NeverTrigger", "ProcessingTimeTrigger", "PurgingTrigger", "Sequence", "TimeSpan", "Trigger",
+        "TriggerContext", "TriggerResult", "never",
     ],
-    "windows.assigners": ["GlobalWindows", "SessionWindows", "SlidingWindows", "TumblingWindows"],
+    "windows.assigners": [
+        "CumulativeWindows", "GlobalWindows", "SessionWindows", "SlidingWindows", "TumblingWindows", "Windows",
+    ],
     "windows.drawing": ["draw"],
     "windows.evictors": ["Evictor"],
+    "windows.folds": ["Fold"],
     "windows.operator": ["WindowOperator"],
     "patterns.json_graph": ["pattern_json_schema"],
     "row_patterns.match_recognize": ["MatchRecognize"],
