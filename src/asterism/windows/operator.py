@@ -108,9 +108,8 @@ class WindowOperator(KeyGroupOperator):
     """Windows over one input.
 
     Exactly one of *measures*, *reduce* and *fold* defines the result of a firing, or *function*, which may also follow one of
-    them. Each row of the output FIRINGS has the
-    key, the window (NULL for a global one), the number of the firing from 1, its kind ("early", "on_time", "late"), whether it
-    is the last firing of the window, lateness included, and the results.
+    them. Each row of the output FIRINGS has the key, the window (NULL for a global one), the number of the firing from 1, its
+    kind ("early", "on_time", "late"), whether it is the last firing of the window, lateness included, and the results.
 
     :param windows: the window assigner
     :param schema: the columns of the elements
