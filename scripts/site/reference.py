@@ -107,7 +107,8 @@ def name_each_parameter(app: Sphinx, what: str, name: str, obj: object, options:
 SUBJECTS = {
     "patterns": "Patterns and their JSON form", "expressions": "Conditions and measures", "matching": "Matching",
     "row_patterns": "MATCH_RECOGNIZE", "rules": "Rules", "discovery": "Discovery of rules", "console": "The console",
-    "operators": "User-defined operators", "windows": "Windows and triggers", "spark": "Queries", "trace": "Traces",
+    "operators": "User-defined operators", "windows": "Windows and triggers", "joins": "Joins",
+    "spark": "Queries", "trace": "Traces",
     "testing": "The test kit", "cli": "Commands", "sinks": "Sinks",
 }  # fmt: skip
 

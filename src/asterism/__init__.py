@@ -61,11 +61,20 @@ if TYPE_CHECKING:
     from asterism.spark.rules import PatternProcessorStream
     from asterism.spark.state_reader import StateReader, read_state
     from asterism.spark.statements import sql
+    from asterism.spark.stream_joins import JoinedStream, as_of_join, interval_join, window_join
     from asterism.spark.timelines import timeline
     from asterism.spark.windows import WindowedStream, window
-    from asterism.windows.assigners import GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
+    from asterism.windows.assigners import (
+        CumulativeWindows,
+        GlobalWindows,
+        SessionWindows,
+        SlidingWindows,
+        TumblingWindows,
+        Windows,
+    )
     from asterism.windows.drawing import draw
     from asterism.windows.evictors import Evictor
+    from asterism.windows.folds import Fold
     from asterism.windows.operator import WindowOperator
     from asterism.windows.triggers import (
         All,
@@ -78,6 +87,7 @@ if TYPE_CHECKING:
         NeverTrigger,
         ProcessingTimeTrigger,
         PurgingTrigger,
+        Sequence,
         TimeSpan,
         Trigger,
         TriggerContext,
@@ -102,16 +112,19 @@ __all__ = [
     "ContinuousProcessingTimeTrigger",
     "CountTrigger",
     "Counter",
+    "CumulativeWindows",
     "DeltaTrigger",
     "Element",
     "EventTimeTrigger",
     "Evictor",
     "FilePatternProcessorDiscovererFactory",
+    "Fold",
     "GlobalWindows",
     "HttpPatternProcessorDiscovererFactory",
     "Input",
     "InputSelection",
     "IterativeCondition",
+    "JoinedStream",
     "KeyedStream",
     "ListState",
     "Lookup",
@@ -138,6 +151,7 @@ __all__ = [
     "RegisteredCondition",
     "RowPatternStream",
     "Semantics",
+    "Sequence",
     "SessionWindows",
     "Side",
     "SlidingWindows",
@@ -155,10 +169,13 @@ __all__ = [
     "ValueState",
     "WindowOperator",
     "WindowedStream",
+    "Windows",
     "WithinType",
+    "as_of_join",
     "connect",
     "draw",
     "export_metrics",
+    "interval_join",
     "match_recognize",
     "monitor",
     "multi_broadcast_join",
@@ -168,6 +185,7 @@ __all__ = [
     "sql",
     "timeline",
     "window",
+    "window_join",
 ]
 
 _LATE = {
@@ -199,17 +217,21 @@ _LATE = {
     "spark.row_patterns": ["RowPatternStream", "match_recognize"],
     "spark.state_reader": ["StateReader", "read_state"],
     "spark.statements": ["sql"],
+    "spark.stream_joins": ["JoinedStream", "as_of_join", "interval_join", "window_join"],
     "spark.keyed_stream": ["BroadcastStream", "KeyedStream"],
     "spark.timelines": ["timeline"],
     "spark.windows": ["WindowedStream", "window"],
     "windows.triggers": [
         "All", "Any", "ContinuousEventTimeTrigger", "ContinuousProcessingTimeTrigger", "CountTrigger", "DeltaTrigger",
-        "EventTimeTrigger", "NeverTrigger", "ProcessingTimeTrigger", "PurgingTrigger", "TimeSpan", "Trigger", "TriggerContext",
-        "TriggerResult", "never",
+        "EventTimeTrigger", "NeverTrigger", "ProcessingTimeTrigger", "PurgingTrigger", "Sequence", "TimeSpan", "Trigger",
+        "TriggerContext", "TriggerResult", "never",
     ],
-    "windows.assigners": ["GlobalWindows", "SessionWindows", "SlidingWindows", "TumblingWindows"],
+    "windows.assigners": [
+        "CumulativeWindows", "GlobalWindows", "SessionWindows", "SlidingWindows", "TumblingWindows", "Windows",
+    ],
     "windows.drawing": ["draw"],
     "windows.evictors": ["Evictor"],
+    "windows.folds": ["Fold"],
     "windows.operator": ["WindowOperator"],
     "patterns.json_graph": ["pattern_json_schema"],
     "row_patterns.match_recognize": ["MatchRecognize"],

@@ -32,10 +32,12 @@ from asterism import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
     CountTrigger,
+    CumulativeWindows,
     DeltaTrigger,
     EventTimeTrigger,
     Evictor,
     FilePatternProcessorDiscovererFactory,
+    Fold,
     GlobalWindows,
     HttpPatternProcessorDiscovererFactory,
     Input,
@@ -55,6 +57,7 @@ from asterism import (
     ReducingState,
     RegisteredCondition,
     Semantics,
+    Sequence,
     SessionWindows,
     SlidingWindows,
     SqlPatternProcessorDiscovererFactory,
@@ -72,6 +75,7 @@ from asterism.patterns.conditions import NotCondition, SqlCondition
 from asterism.rules.lookups import defined_lookups
 from asterism.testing import (
     End,
+    JoinHarness,
     Literals,
     OperatorHarness,
     PatternHarness,
@@ -89,7 +93,9 @@ from asterism.testing import (
     match,
     table_of,
 )
+from asterism.windows.evictors import BuiltInEvictor
 from asterism.windows.trigger_table import trigger_table_of
+from asterism.windows.triggers import OnceTrigger, UntilTrigger
 from asterism.windows.user_functions import failed
 from tests.spark.progress import WrittenQuery, WrittenSession, progress
 
@@ -201,6 +207,11 @@ def of_harness(name: str, make: Callable[[], Any] = harness, /, **arguments: Any
 
 LOOP = Pattern.begin("a").one_or_more()
 COUNTS: dict[str, Any] = {"operator": Counts(), "inputs": {"clicks": {"key": "user", "time": "at"}}}
+JOIN: dict[str, Any] = {
+    "left": {"key": "id", "time": "ts", "columns": "id BIGINT, ts TIMESTAMP, x INT"},
+    "right": {"key": "id", "time": "ts", "columns": "id BIGINT, ts TIMESTAMP"},
+    "prefix": "other_",
+}
 HARNESS: dict[str, Any] = {
     "pattern": Pattern.begin("a"),
     "schema": asterism.testing.EVENTS,
@@ -407,10 +418,29 @@ CALLS: dict[str, Call] = {
     "TumblingWindows, months": Call(TumblingWindows, {"size": 1, "slide": 1, "offset": timedelta(0), "zone": None}),
     "SlidingWindows": Call(SlidingWindows, {"size": 2 * SECOND, "slide": SECOND, "offset": timedelta(0), "zone": None}),
     "SessionWindows": Call(SessionWindows, {"gap": SECOND}),
+    "CumulativeWindows.of": Call(
+        CumulativeWindows.of, {"size": 2 * SECOND, "step": SECOND, "offset": timedelta(0), "zone": None}
+    ),
+    "CumulativeWindows": Call(
+        CumulativeWindows, {"size": 2 * SECOND, "step": SECOND, "offset": timedelta(0), "zone": None}
+    ),
+    "Evictor.count": Call(Evictor.count, {"elements": 2, "after": False}),
+    "Evictor.time": Call(Evictor.time, {"length": SECOND, "after": False}),
+    "Evictor.delta": Call(Evictor.delta, {"threshold": 1.0, "delta": "x", "after": False}),
     **{
-        f"Evictor {kind}": Call(Evictor, {"kind": kind, "keep": 2, "threshold": 1.0, "distance": "x", "after": False})
+        f"Evictor {kind}": Call(
+            BuiltInEvictor, {"kind": kind, "keep": 2, "threshold": 1.0, "distance": "x", "after": False}
+        )
         for kind in ("count", "time", "delta")
     },
+    "Fold": Call(Fold, {"accumulator": "n INT", "initial": {"n": 0}, "add": max, "merge": None}),
+    "Trigger.until": Call(CountTrigger.at_least(2).until, {"end": CountTrigger.at_least(2)}, use_trigger),
+    "UntilTrigger": Call(
+        UntilTrigger,
+        {"trigger": CountTrigger.at_least(2), "end": CountTrigger.at_least(2), "mode": None},
+        use_trigger,
+    ),
+    "OnceTrigger": Call(OnceTrigger, {"trigger": CountTrigger.at_least(2), "mode": None}, use_trigger),
     "CountTrigger.at_least": Call(CountTrigger.at_least, {"count": 2}),
     "CountTrigger": Call(CountTrigger, {"count": 2, "mode": None}, use_trigger),
     **{
@@ -447,14 +477,11 @@ CALLS: dict[str, Call] = {
             {"one": CountTrigger.at_least(2), "other": EventTimeTrigger.after_end_of_window()},
             use_trigger,
         )
-        for kind in (All, AnyTrigger)
+        for kind in (All, AnyTrigger, Sequence)
     },
     "NeverTrigger": Call(NeverTrigger, {"mode": None}, use_trigger),
     "GlobalWindows": Call(GlobalWindows),
     "InputSelection.of": Call(lambda **names: InputSelection.of(*names.values()), {"one": "a", "other": "b"}),
-    "Evictor.count": Call(Evictor.count, {"elements": 2, "after": False}),
-    "Evictor.time": Call(Evictor.time, {"length": SECOND, "after": False}),
-    "Evictor.delta": Call(Evictor.delta, {"threshold": 1.0, "delta": "x", "after": False}),
     "Input": Call(Input, {"columns": "x BIGINT"}),
     "BroadcastInput": Call(BroadcastInput, {"columns": "x BIGINT"}),
     "Output": Call(Output, {"columns": "x BIGINT"}),
@@ -520,6 +547,8 @@ CALLS: dict[str, Call] = {
             "lateness": SECOND,
             "evictor": asterism.Evictor.count(2),
             "value": "v",
+            "closing": "drop",
+            "on_time": "fire_if_non_empty",
         },
     ),
     "WindowOperator": Call(
@@ -534,7 +563,14 @@ CALLS: dict[str, Call] = {
             "measures": ["count(*) AS n"],
             "evictor": asterism.Evictor.count(2),
             "pages": 1,
+            "closing": "drop",
+            "on_time": "fire_if_non_empty",
+            "session_ids": False,
         },
+    ),
+    "WindowOperator, fold": Call(
+        lambda fold: asterism.WindowOperator(TumblingWindows.of(SECOND), asterism.testing.EVENTS, time="ts", fold=fold),
+        {"fold": Fold("n INT", {"n": 0}, lambda total, element: total)},
     ),
     "status_of": Call(state_of_status, {"place": "."}),
     "history_of": Call(changes_in_history, {"place": "."}),
@@ -559,6 +595,27 @@ CALLS: dict[str, Call] = {
     "StreamOperatorHarness.advance_processing_time": of_harness("advance_processing_time", operator_harness, to="1s"),
     "StreamOperatorHarness.end": of_harness("end", operator_harness, input="clicks"),
     "StreamOperatorHarness.play": of_harness("play", operator_harness, steps=[ProcessingTime("1s")]),
+    "JoinHarness.interval_join": Call(
+        JoinHarness.interval_join,
+        {
+            **JOIN,
+            "between": (SECOND, SECOND),
+            "lower_exclusive": False,
+            "upper_exclusive": False,
+            "how": "left",
+            "on": "x > 5",
+            "key_groups": 1,
+            "pages": 1,
+        },
+    ),
+    "JoinHarness.as_of_join": Call(
+        JoinHarness.as_of_join, {**JOIN, "tolerance": SECOND, "how": "left", "on": "x > 5", "key_groups": 1, "pages": 1}
+    ),
+    "JoinHarness.window_join": Call(
+        JoinHarness.window_join,
+        {**JOIN, "windows": TumblingWindows.of(SECOND), "how": "left", "on": "x > 5", "key_groups": 1, "pages": 1},
+    ),
+    "JoinHarness.late": of_harness("late", lambda: JoinHarness.as_of_join(**JOIN), side="left"),
     "Send": Call(
         Send, {"input": "clicks", "rows": {"user": "ann", "at": "1s"}}, lambda step: operator_harness().play([step])
     ),
@@ -580,6 +637,9 @@ CALLS: dict[str, Call] = {
             "literals": Literals(),
             "pages": 1,
             "key_groups": 1,
+            "closing": "drop",
+            "on_time": "fire_if_non_empty",
+            "session_ids": False,
         },
         lambda made: made.send("a1").end().firings,
     ),
@@ -603,12 +663,12 @@ ELSEWHERE = {
     },
     "on Spark: tests/spark/test_wrong_types.py": {
         "BroadcastStream", "CEP", "KeyedStream", "OperatorStream", "PatternProcessorStream", "PatternStream",
-        "RowPatternStream", "Side", "WindowedStream", "connect", "match_recognize", "multi_broadcast_join", "read_state", "sql",
-        "window",
+        "RowPatternStream", "JoinedStream", "Side", "WindowedStream", "as_of_join", "connect", "interval_join",
+        "match_recognize", "multi_broadcast_join", "read_state", "sql", "window", "window_join",
     },
     "to be derived from": {
         "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
-        "LookupSource", "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor",
+        "LookupSource", "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor", "Windows",
     },
     "what comes out": {"Backtest", "Finding", "Snapshot", "StateReader", "WindowFiring"},
 }  # fmt: skip

@@ -31,6 +31,15 @@ class Window:
         return END if self.end == END else self.end - self.open
 
 
+@dataclass(frozen=True)
+class Now:
+    """When a window fires. *moment*: the time of the element or the timer, if the watermark has not passed it yet."""
+
+    watermark: int
+    moment: int
+    processing_time: int
+
+
 class Running:
     """What a trigger remembers of one window."""
 
@@ -54,12 +63,20 @@ class Running:
     def ready(self, window: Window) -> bool:
         return self.is_ready
 
-    def fired(self, window: Window) -> None:
+    def fired(self, window: Window, now: Now) -> None:
         self.is_ready = False
 
     def merge(self, other: Any, window: Window, watermark: int, processing_time: int) -> None:
         """Go on for *window*, which this window and the other's have become."""
         raise NotImplementedError
+
+    def begin(self, window: Window, now: Now) -> None:
+        """Its turn in a sequence has come."""
+
+    @property
+    def is_over(self) -> bool:
+        """Will it never be ready again?"""
+        return False
 
 
 class Never(Running):
@@ -77,7 +94,7 @@ class Count(Running):
     def ready(self, window: Window) -> bool:
         return self.count >= self.wanted
 
-    def fired(self, window: Window) -> None:
+    def fired(self, window: Window, now: Now) -> None:
         self.count = 0
 
     def merge(self, other: Count, window: Window, watermark: int, processing_time: int) -> None:
@@ -108,7 +125,7 @@ class AfterFirst(Running):
     def on_processing_time(self, window: Window, time: int, now: int) -> None:
         self.is_ready |= not self.event and self.due is not None and self.due <= time
 
-    def fired(self, window: Window) -> None:
+    def fired(self, window: Window, now: Now) -> None:
         self.is_ready, self.due = False, None
 
     def merge(self, other: AfterFirst, window: Window, watermark: int, processing_time: int) -> None:
@@ -160,15 +177,20 @@ class AfterEnd(Running):
     def ready(self, window: Window) -> bool:
         return self.is_ready or (self.phase is not None and self.phase.ready(window))
 
-    def fired(self, window: Window) -> None:
+    def fired(self, window: Window, now: Now) -> None:
         if self.over and self.late is not None:
-            self.late.fired(window)
+            self.late.fired(window, now)
         elif self.is_ready:
             self.over, self.awaited = True, False
             self.early, self.late = copy.deepcopy(self.new_early), copy.deepcopy(self.new_late)
         elif self.early is not None:
-            self.early.fired(window)
+            self.early.fired(window, now)
         self.is_ready = False
+
+    def begin(self, window: Window, now: Now) -> None:
+        self.awaited = (now.watermark if self.event else now.processing_time) < window.last
+        if self.early is not None:
+            self.early.begin(window, now)
 
     def merge(self, other: AfterEnd, window: Window, watermark: int, processing_time: int) -> None:
         """Where the merged window has ended too, the late phase goes on; otherwise its end is still to come."""
@@ -210,6 +232,12 @@ class ContinuousEvent(Running):
             if ending and window.last == END:
                 self.next = None
 
+    def begin(self, window: Window, now: Now) -> None:
+        if now.watermark < window.last:
+            self.end_awaited = True
+            if now.moment != BEFORE:
+                self.next = now.moment // self.interval * self.interval + self.interval
+
     def merge(self, other: ContinuousEvent, window: Window, watermark: int, processing_time: int) -> None:
         self.next = min((next_ for next_ in (self.next, other.next) if next_ is not None), default=None)
         self.is_ready |= other.is_ready
@@ -232,6 +260,9 @@ class ContinuousProcessing(Running):
         if self.next is not None and self.next <= time:
             self.is_ready = True
             self.next = now // self.interval * self.interval + self.interval
+
+    def begin(self, window: Window, now: Now) -> None:
+        self.next = now.processing_time // self.interval * self.interval + self.interval
 
     def merge(self, other: ContinuousProcessing, window: Window, watermark: int, processing_time: int) -> None:
         self.next = min((next_ for next_ in (self.next, other.next) if next_ is not None), default=None)
@@ -277,18 +308,105 @@ class Combination(Running):
     def ready(self, window: Window) -> bool:
         return bool(self.join(part.ready(window) for part in self.parts))
 
-    def fired(self, window: Window) -> None:
+    def fired(self, window: Window, now: Now) -> None:
         for part in self.parts:
-            part.fired(window)
+            part.fired(window, now)
 
     def merge(self, other: Combination, window: Window, watermark: int, processing_time: int) -> None:
         for mine, its in zip(self.parts, other.parts, strict=True):
             mine.merge(its, window, watermark, processing_time)
 
+    def begin(self, window: Window, now: Now) -> None:
+        for part in self.parts:
+            part.begin(window, now)
 
-def running(trigger: t.Trigger, unit: Any) -> Running:
-    """The running part of a trigger. *unit* is what a whole number of time stands for."""
+
+class Until(Combination):
+    """Its only or first part, until the last one has fired."""
+
+    def __init__(self, parts: list[Running]) -> None:
+        super().__init__(parts, any)
+        self.over = False
+
+    def fired(self, window: Window, now: Now) -> None:
+        if not self.over and self.parts[-1].ready(window):
+            self.over, self.parts = True, []
+        super().fired(window, now)
+
+    def merge(self, other: Until, window: Window, watermark: int, processing_time: int) -> None:  # type: ignore[override]
+        if self.over or other.over:
+            self.over, self.parts = True, []
+        else:
+            super().merge(other, window, watermark, processing_time)
+
+    @property
+    def is_over(self) -> bool:
+        return self.over
+
+
+class Turns(Running):
+    """One after the other. All but the last one end."""
+
+    def __init__(self, parts: list[Running]) -> None:
+        self.all, self.turn = parts, 0
+
+    @property
+    def parts(self) -> list[Running]:
+        return [self.all[self.turn]]
+
+    def element(self, *args: Any) -> None:
+        self.all[self.turn].element(*args)
+
+    def watermark_at(self, *args: Any) -> None:
+        self.all[self.turn].watermark_at(*args)
+
+    def on_processing_time(self, *args: Any) -> None:
+        self.all[self.turn].on_processing_time(*args)
+
+    def event_times(self, window: Window) -> list[int]:
+        return self.all[self.turn].event_times(window)
+
+    def processing_times(self, window: Window) -> list[int]:
+        return self.all[self.turn].processing_times(window)
+
+    def ready(self, window: Window) -> bool:
+        return self.all[self.turn].ready(window)
+
+    def fired(self, window: Window, now: Now) -> None:
+        self.all[self.turn].fired(window, now)
+        if self.all[self.turn].is_over and self.turn + 1 < len(self.all):
+            self.turn += 1
+            self.all[self.turn].begin(window, now)
+
+    def begin(self, window: Window, now: Now) -> None:
+        self.all[self.turn].begin(window, now)
+
+    def merge(self, other: Turns, window: Window, watermark: int, processing_time: int) -> None:
+        """The one that is behind begins the turn of the other, in which it has seen nothing yet."""
+        self.turn = other.turn = max(self.turn, other.turn)
+        self.all[self.turn].merge(other.all[self.turn], window, watermark, processing_time)
+
+    @property
+    def is_over(self) -> bool:
+        return self.turn + 1 == len(self.all) and self.all[-1].is_over
+
+
+def running(trigger: t.Trigger, unit: Any, ends: bool = False) -> Running:
+    """The running part of a trigger. *unit* is what a whole number of time stands for. *ends*: with its first firing, if nothing
+    else says when.
+    """
+    if ends and isinstance(trigger, t.PurgingTrigger):
+        return running(trigger.trigger, unit, ends)
+    if ends and not isinstance(trigger, t.OnceTrigger | t.UntilTrigger | t.Sequence):
+        return Until([running(trigger, unit)])
     match trigger:
+        case t.OnceTrigger(inner):
+            return Until([running(inner, unit)])
+        case t.UntilTrigger(inner, end):
+            return Until([running(inner, unit), running(end, unit)])
+        case t.Sequence():
+            last = len(trigger.parts) - 1
+            return Turns([running(part, unit, ends or n < last) for n, part in enumerate(trigger.parts)])
         case t.CountTrigger(count):
             return Count(count)
         case t.EventTimeTrigger(None, early, late):
@@ -335,6 +453,14 @@ class Pane:
     trigger: Running
     contents: list[tuple[int, Any]] = field(default_factory=list)
     firings: int = 0
+    taken: int = 0
+    """How many elements its trigger has seen, evicted or not, since the window was purged."""
+    unfired: int = 0
+    """How many of the elements have been in no firing."""
+    identity: tuple[int, int] = (0, 0)
+    """The window of the element that began it."""
+    replaces: list[tuple[int, int]] = field(default_factory=list)
+    """What has been merged into it and had fired, and no firing has said so."""
 
 
 @dataclass(frozen=True)
@@ -346,6 +472,8 @@ class Firing:
     kind: str
     last: bool
     values: tuple[Any, ...]
+    identity: tuple[int, int] = (0, 0)
+    replaces: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
         window = "global" if self.end == END else f"[{self.start},{self.end})"
@@ -359,12 +487,16 @@ class Reference:
     :param evict: (contents) -> those that stay
     :param event: event time; otherwise windows, and the times of elements, are those of the clock
     :param in_order: elements wait for the watermark
+    :param closing: "drop", "fire_if_non_empty" or "fire_always"
+    :param always_on_time: a window fires on time though it is empty
     """
 
     def __init__(
         self, assign: Any, trigger: t.Trigger, *, unit: Any, event: bool = True, merges: bool = False, lateness: int = 0,
-        evict: Any = None, evict_after: bool = False, in_order: bool = False,
+        evict: Any = None, evict_after: bool = False, in_order: bool = False, closing: str = "drop",
+        always_on_time: bool = False,
     ) -> None:  # fmt: skip
+        self.closing, self.always_on_time, self.unfired = closing, always_on_time, 0
         self.assign, self.trigger, self.unit, self.event, self.merges = assign, trigger, unit, event, merges
         self.lateness, self.evict, self.evict_after, self.in_order = lateness, evict, evict_after, in_order
         # Sessions that touch are one: in order, they must wait for what begins at their end.
@@ -414,18 +546,18 @@ class Reference:
                 kind = "early" if self.watermark < pane.window.last else "late"
             else:
                 kind = "on_time" if time >= pane.window.last else "early"
-            self._fire_if_ready(pane, kind, cleanup)
+            self._fire_if_ready(pane, kind, cleanup, Now(self.watermark, self.watermark, self.processing_time))
             if cleanup:
-                self.panes.remove(pane)
+                self._drop(pane)
 
     def end(self) -> None:
         """Nothing comes any more."""
         if self.event:
             self.move_watermark(END)
             return
-        for pane in self.panes:
+        for pane in list(self.panes):
             self._end_in_processing_time(pane)
-        self.panes = []
+            self._drop(pane)
 
     # -- how
 
@@ -440,7 +572,11 @@ class Reference:
 
         tell(pane.trigger)
         tell_over(pane.trigger)
-        self._fire_if_ready(pane, "on_time", True)
+        self._fire_if_ready(pane, "on_time", True, Now(self.watermark, self.watermark, self.processing_time))
+
+    def _drop(self, pane: Pane) -> None:
+        self.panes.remove(pane)
+        self.unfired += pane.unfired
 
     def _processing_times(self, pane: Pane) -> list[int]:
         cleanup = [pane.window.last] if not self.event and pane.window.last != END else []
@@ -464,9 +600,9 @@ class Reference:
             pane.trigger.watermark_at(pane.window, time, self.ending)
             cleanup = time >= self._cleanup(pane.window)
             kind = "early" if time < pane.window.last else "on_time" if time == pane.window.last else "late"
-            self._fire_if_ready(pane, kind, cleanup)
+            self._fire_if_ready(pane, kind, cleanup, Now(time, time, self.processing_time))
             if cleanup:
-                self.panes.remove(pane)
+                self._drop(pane)
         self.watermark = to
 
     def _element(self, key: Any, time: int, value: Any) -> None:
@@ -479,12 +615,14 @@ class Reference:
                 continue
             taken = True
             pane.contents.append((time, value))
+            pane.taken += 1
+            pane.unfired += 1
             pane.trigger.element(pane.window, time, value, self.watermark, self.processing_time)
             if self.event:
                 kind = "early" if self.watermark < pane.window.last else "late"
             else:
                 kind = "early" if self.processing_time < pane.window.last else "on_time"
-            self._fire_if_ready(pane, kind, False)
+            self._fire_if_ready(pane, kind, False, Now(self.watermark, max(self.watermark, time), self.processing_time))
             if not self.event:
                 self.advance_processing_time(self.processing_time)
         if not taken:
@@ -494,7 +632,7 @@ class Reference:
         for pane in self.panes:
             if pane.key == key and pane.window == window:
                 return pane
-        pane = Pane(key, window, running(self.trigger, self.unit))
+        pane = Pane(key, window, running(self.trigger, self.unit), identity=(window.start, window.end))
         self.panes.append(pane)
         return pane
 
@@ -511,6 +649,9 @@ class Reference:
         for other in met[1:]:
             first.trigger.merge(other.trigger, whole, self.watermark, self.processing_time)
             first.contents += other.contents
+            first.taken += other.taken
+            first.unfired += other.unfired
+            first.replaces += other.replaces + ([other.identity] if other.firings else [])
             first.firings = max(first.firings, other.firings)
             self.panes.remove(other)
         if len(met) == 1:  # it grows: the same as to merge with nothing
@@ -518,20 +659,28 @@ class Reference:
         first.window = whole
         return first
 
-    def _fire_if_ready(self, pane: Pane, kind: str, last: bool) -> bool:
-        if not pane.trigger.ready(pane.window):
-            return False
-        pane.trigger.fired(pane.window)
+    def _fire_if_ready(self, pane: Pane, kind: str, last: bool, now: Now) -> None:
+        """*last*: the window is dropped then."""
+        is_ready = pane.trigger.ready(pane.window)
+        if is_ready:
+            pane.trigger.fired(pane.window, now)
         contents = pane.contents
-        if self.evict is not None and not self.evict_after:
-            contents = pane.contents = self.evict(contents)
-        if not contents:
-            return False
-        pane.firings += 1
-        values = tuple(value for _, value in contents)
-        self.out.append(Firing(pane.key, pane.window.start, pane.window.end, pane.firings, kind, last, values))
-        if self.evict is not None and self.evict_after:
-            pane.contents = self.evict(contents)
-        if self.trigger.purges:
-            pane.contents = []
-        return True
+        fires = is_ready and (pane.taken > 0 or (self.always_on_time and kind == "on_time"))
+        if last and not fires:
+            fires = self.closing == "fire_always" or (self.closing == "fire_if_non_empty" and pane.unfired > 0)
+        if fires:
+            if self.evict is not None and not self.evict_after:
+                contents = pane.contents = self.evict(contents)
+            pane.firings += 1
+            pane.unfired = 0
+            values = tuple(value for _, value in contents)
+            window = pane.window
+            identity, replaces = pane.identity, tuple(pane.replaces)
+            pane.replaces = []
+            self.out.append(
+                Firing(pane.key, window.start, window.end, pane.firings, kind, last, values, identity, replaces)
+            )
+            if self.evict is not None and self.evict_after:
+                pane.contents = self.evict(contents)
+        if is_ready and self.trigger.purges:
+            pane.contents, pane.taken, pane.unfired = [], 0, 0

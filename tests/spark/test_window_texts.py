@@ -91,7 +91,8 @@ def provocations(spark: SparkSession) -> dict[str, Callable[[], object]]:
         "reduce_is_no_function": computed(lambda w: w.reduce("sum")),  # type: ignore[arg-type]
         "output_unknown": computed(lambda w: w.run({"matches": nothing})),
         "nothing_is_computed": computed(lambda w: w.run({"results": nothing})),
-        "computed_twice": computed(lambda w: w.run({"late": nothing}, aggregate=["count(*) AS n"], process=nothing)),
+        "computed_twice": computed(lambda w: w.run({"late": nothing}, aggregate=["count(*) AS n"], reduce=nothing)),
+        "session_ids_of_hours": lambda: window(stream, HOURS, session_ids=True),
         "function_without_schema": computed(lambda w: w.run({"results": nothing}, process=nothing)),
         "no_checkpoint": lambda: window(flowing, HOURS).run({"late": nothing}),
         "does_not_end_by_itself": lambda: window(KeyedStream(rate, "who"), HOURS).run(

@@ -25,12 +25,15 @@ from asterism import (
     Side,
     StreamOperator,
     TumblingWindows,
+    as_of_join,
     connect,
+    interval_join,
     match_recognize,
     multi_broadcast_join,
     read_state,
     sql,
     window,
+    window_join,
 )
 from asterism.errors import AsterismError, PatternWarning
 
@@ -73,6 +76,14 @@ def connected(spark: SparkSession, **options: Any) -> Any:
 
 def side(spark: SparkSession, **options: Any) -> Side:
     return Side(**{"df": frame(spark).withColumnRenamed("kind", "sort"), "on": "user", "select": ["sort"]} | options)
+
+
+def sides(spark: SparkSession, **options: Any) -> dict[str, Any]:
+    return {"left": keyed(spark), "right": keyed(spark), "prefix": "other_"} | options
+
+
+def joined(spark: SparkSession, **wrong: Any) -> Any:
+    return interval_join(**{"between": (timedelta(0), timedelta(1))} | sides(spark) | wrong)
 
 
 RISE = "ORDER BY ts MEASURES A.ts AS t PATTERN (A B+) DEFINE B AS kind > PREV(kind)"
@@ -148,23 +159,63 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
     ),
     "window": (
         lambda spark, **wrong: windowed(spark, trigger=CountTrigger.at_least(2), **wrong),
-        ["stream", "windows", "allowed_lateness", "evictor", "in_order", "key_groups", "pages", "drain"],
+        [
+            "stream",
+            "windows",
+            "allowed_lateness",
+            "evictor",
+            "in_order",
+            "key_groups",
+            "pages",
+            "drain",
+            "closing",
+            "on_time",
+            "session_ids",
+        ],
     ),
     "window, trigger": (windowed, ["trigger"]),
     "window.aggregate": (lambda spark, measure: windowed(spark).aggregate(measure), ["measure"]),
     "window.process": (
         lambda spark, **wrong: windowed(spark).process(**{"function": len, "schema": "n BIGINT"} | wrong),
-        ["function", "schema"],
+        ["function", "schema", "aggregate", "fold"],
     ),
+    "window.fold": (lambda spark, fold: windowed(spark).fold(fold), ["fold"]),
     "window.reduce": (lambda spark, function: windowed(spark).reduce(function), ["function"]),
     "window.run": (
         lambda spark, **wrong: windowed(spark).run(**{"sinks": {}} | wrong),
-        ["sinks", "aggregate", "process", "schema", "reduce", "checkpoint", "drain", "trigger", "name"],
+        ["sinks", "aggregate", "process", "schema", "reduce", "fold", "checkpoint", "drain", "trigger", "name"],
     ),
     "connect": (connected, ["operator", "inputs", "key_groups", "pages", "drain", "co_partitioned", "events"]),
     "connect.output": (lambda spark, name: connected(spark).output(name), ["name"]),
     "connect.run": (
         lambda spark, **wrong: connected(spark).run(**{"sinks": {}} | wrong),
+        ["sinks", "checkpoint", "drain", "trigger", "name"],
+    ),
+    "interval_join": (
+        joined,
+        [
+            "left",
+            "right",
+            "between",
+            "lower_exclusive",
+            "upper_exclusive",
+            "how",
+            "on",
+            "prefix",
+            "key_groups",
+            "drain",
+        ],
+    ),
+    "as_of_join": (
+        lambda spark, **wrong: as_of_join(**sides(spark) | wrong),
+        ["left", "right", "tolerance", "how", "on", "prefix", "key_groups", "drain"],
+    ),
+    "window_join": (
+        lambda spark, **wrong: window_join(**{"windows": TumblingWindows.of(timedelta(1))} | sides(spark) | wrong),
+        ["left", "right", "windows", "how", "on", "prefix", "key_groups", "drain"],
+    ),
+    "interval_join.run": (
+        lambda spark, **wrong: joined(spark).run(**{"sinks": {}} | wrong),
         ["sinks", "checkpoint", "drain", "trigger", "name"],
     ),
     "read_state": (

@@ -23,7 +23,7 @@ from asterism import (
 from asterism.errors import InvalidEventError, StreamDefinitionError
 from asterism.testing import EVENTS, WindowFiring, WindowHarness, assert_firings, check_window_independence
 from tests.windows import transcripts
-from tests.windows.driver import ROW, SCHEMA, is_dynamic, values_of
+from tests.windows.driver import ROW, SCHEMA, is_dynamic, session_texts, values_of
 
 TEN = TumblingWindows.of(timedelta(seconds=10))
 EARLY = EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(2))
@@ -44,9 +44,13 @@ def test_transcripts_of_the_operator(case: transcripts.Case) -> None:
         in_order=case.in_order,
         keys=["k"] if case.keyed else [],
         time="t" if case.event else None,
+        closing=case.closing,
+        on_time=case.on_time,
+        session_ids=case.session_ids,
     )
+    sessions = session_texts(case) if case.session_ids else {}
     for step in case.steps:
-        before, late = len(harness.found()), len(harness.rows("late"))
+        before, late, unfired = len(harness.found()), len(harness.rows("late")), harness.unfired
         match step.action:
             case "in":
                 harness.send([{"k": one.key, "t": one.time, "v": one.value} for one in step.elements])
@@ -61,11 +65,25 @@ def test_transcripts_of_the_operator(case: transcripts.Case) -> None:
                 one.key[0] if one.key else "*",
                 *((time // 1000) if time is not None else transcripts.END for time in (one.start, one.end)),
                 one.number, one.kind, one.is_last, row["values"],
+                (sessions[row["session_id"]], [sessions[old] for old in row["replaces"]]) if sessions else None,
             )
             for one, row in list(zip(harness.found(), harness.results, strict=True))[before:]
         ]  # fmt: skip
         found += [transcripts.late_text(row["k"], row["v"], row["t"]) for row in harness.rows("late")[late:]]
+        found += [f"unfired {harness.unfired - unfired}"] if harness.unfired > unfired else []
         assert sorted(found) == sorted(step.expected)
+
+
+def test_a_transcript_may_say_how_many_elements_never_fired() -> None:
+    steps = "in a1@1s a2@2s a3@3s\nfires [0s,10s): a1 a2\nwatermark 10s\nunfired "
+    harness = WindowHarness(TEN, CountTrigger.at_least(2), in_order=False)
+    harness.play(steps + "1")
+    with pytest.raises(
+        AssertionError, match=r'step 2, "watermark 10s": 1 missing, 1 unexpected\n  - unfired 3\n  . unfired 1'
+    ):
+        harness.again().play(steps + "3")
+    with pytest.raises(InvalidEventError, match="not a step: 'unfired many'"):
+        harness.again().play(steps + "many")
 
 
 def test_a_transcript_of_keys_and_late_elements() -> None:

@@ -7,19 +7,22 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from asterism.columns.groups import KEY_HASH
+from asterism.columns.keys import key_strings
 from asterism.columns.time import END_OF_TIME
+from asterism.matching.match_ids import ids_of_numbers, seed_of
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.testing.operator_harness import key_hashes
 from asterism.windows.assigners import SessionWindows
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
-from asterism.windows.plan import FIRINGS
+from asterism.windows.plan import FIRINGS, UNFIRED
 from tests.kit import small_pages
 from tests.reference.windows import END
-from tests.windows.transcripts import Case, Element, Step, firing_text, late_text
+from tests.windows.transcripts import MILLISECOND, Case, Element, Step, firing_text, late_text, span
 
 SCHEMA = pa.schema({"k": "string", "t": "int64", "v": "int64", "gap": "float64"})
 ROW = pa.schema({"values": pa.list_(pa.int64())})
@@ -45,6 +48,9 @@ def operator_of(case: Case, *, incremental: bool = False, pages: int | None = 1)
         late_output=True,
         in_order=case.in_order,
         pages=pages,
+        closing=case.closing,
+        on_time=case.on_time,
+        session_ids=case.session_ids,
         **computed,
     )
 
@@ -93,6 +99,7 @@ class Driver:
         self.found: list[str] = []
         self.next_event_time: int | None = None
         self.next_processing_time: int | None = None
+        self.sessions = session_texts(case) if case.session_ids else {}
 
     def play(self) -> list[list[str]]:
         results: list[list[str]] = []
@@ -158,24 +165,47 @@ class Driver:
             values = row["values"] if "values" in row else [row["total"], row["n"], row["newest"]]
             end = END if row["window_end"] is None else self._millis(row["window_end"])
             start = 0 if row["window_start"] is None else self._millis(row["window_start"])
+            session = None
+            if self.case.session_ids:
+                session = self.sessions[row["session_id"]], [self.sessions[one] for one in row["replaces"]]
             self.found.append(
-                firing_text(row.get("k", "*"), start, end, row["firing"], row["kind"], row["is_last"], values)
+                firing_text(row.get("k", "*"), start, end, row["firing"], row["kind"], row["is_last"], values, session)
             )
         for row in result.outputs.get(LATE_ELEMENTS, pa.table({})).to_pylist():
             self.found.append(late_text(row["k"] if self.case.keyed else "*", row["v"], row["t"]))
 
+        if result.metrics.get(UNFIRED):
+            self.found.append(f"unfired {result.metrics[UNFIRED]}")
+
     def _millis(self, time: Any) -> int:
         return time if isinstance(time, int) else round(time.timestamp() * 1000)
+
+
+def session_texts(case: Case) -> dict[str, str]:
+    """The window with which a session begins, by the id of the session."""
+    texts = {}
+    assert isinstance(case.window, SessionWindows)
+    processing_time = 0
+    for step in case.steps:
+        processing_time = step.time if step.action == "clock" else processing_time
+        for one in step.elements:
+            gap = case.window.gap // MILLISECOND if isinstance(case.window.gap, timedelta) else one.gap
+            assert gap is not None
+            start = one.time if case.event else processing_time
+            bounds = [np.array([time * 1000]) for time in (start, start + gap)]
+            keys = key_strings([pa.chunked_array([[one.key if case.keyed else 0]])], 1)
+            texts[ids_of_numbers(seed_of("session"), keys, bounds)[0].as_py()] = span(start, start + gap)
+    return texts
 
 
 def summed(line: str) -> str:
     """An expected line, with its values as the incremental aggregates tell them."""
     if not line.startswith("fires "):
         return line
-    head, values = line.split(": ")
+    head, _, values = line.partition(":")
     numbers = [None if word == "null" else int(word) for word in values.split()]
     known = [number for number in numbers if number is not None]
-    shown = [sum(known) if known else None, len(numbers), numbers[-1]]
+    shown = [sum(known) if known else None, len(numbers), numbers[-1] if numbers else None]
     return f"{head}: " + " ".join("null" if value is None else str(value) for value in shown)
 
 

@@ -15,8 +15,16 @@ import pyarrow as pa
 import pytest
 
 from asterism.testing import OperatorHarness
-from asterism.windows.assigners import GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
+from asterism.windows.assigners import (
+    CumulativeWindows,
+    GlobalWindows,
+    SessionWindows,
+    SlidingWindows,
+    TumblingWindows,
+    Windows,
+)
 from asterism.windows.evictors import Evictor
+from asterism.windows.folds import Fold
 from asterism.windows.operator import WindowOperator
 from asterism.windows.triggers import (
     All,
@@ -33,6 +41,7 @@ from asterism.windows.triggers import (
     TriggerResult,
 )
 from asterism.windows.triggers import Any as AnyOf
+from asterism.windows.triggers import Sequence as Turns
 from tests.kit import Golden
 from tests.windows.user_functions import event_time_timer, fails, processing_time_timer, timer_without_zone
 
@@ -71,8 +80,33 @@ class Empty(Trigger):
     """Has no methods."""
 
 
+class OwnEvictor(Evictor):
+    def __init__(self, answer: Callable[..., Any]) -> None:
+        self.answer = answer
+
+    def keeps(self, elements: pa.Table, window: TimeSpan) -> Any:
+        return self.answer(elements, window)
+
+
+class OwnWindows(Windows):
+    def __init__(self, answer: Callable[..., Any]) -> None:
+        self.answer = answer
+
+    def assign(self, times: Any) -> Any:
+        return self.answer(times)
+
+
+class OwnSessions(OwnWindows):
+    @property
+    def merges(self) -> bool:
+        return True
+
+
+COUNT = Fold("n INT", {"n": 0}, lambda total, element: {"n": total["n"] + 1})
+
+
 def made(windows: Any = TEN, **more: Any) -> WindowOperator:
-    if not more.keys() & {"measures", "function", "reduce"}:
+    if not more.keys() & {"measures", "function", "reduce", "fold"}:
         more["measures"] = ["sum(v) AS total"]
     return WindowOperator(windows, SCHEMA, **({"keys": ["k"], "time": "t"} | more))
 
@@ -116,6 +150,10 @@ TRIGGERS: dict[str, Provocation] = {
     "purging_and_accumulating": lambda: PurgingTrigger.of(END).accumulating(),
     "own_trigger_without_method": lambda: All(Empty()),
     "nested_too_deep": deep,
+    "sequence_of_nothing": Turns,
+    "sequence_of_a_number": lambda: Turns(END, 5),  # type: ignore[arg-type]
+    "until_a_number": lambda: END.until(5),
+    "once_of_own_trigger_without_method": lambda: Empty().once(),
 }
 
 WINDOWS: dict[str, Provocation] = {
@@ -136,6 +174,17 @@ WINDOWS: dict[str, Provocation] = {
     "evictor_of_zero": lambda: Evictor.count(0),
     "evictor_of_negative_time": lambda: Evictor.time(-SECOND),
     "evictor_of_no_distance": lambda: Evictor.delta(0, "v"),
+    "step_does_not_divide_the_size": lambda: CumulativeWindows.of(10 * SECOND, 3 * SECOND),
+    "step_is_tiny": lambda: CumulativeWindows.of(DAY, timedelta(milliseconds=1)),
+    "step_does_not_divide_a_day_of_a_zone": lambda: CumulativeWindows.of(2 * DAY, 2 * DAY, zone="Asia/Tokyo"),
+    "accumulator_is_a_number": lambda: Fold(5, {}, fails),  # type: ignore[arg-type]
+    "accumulator_without_columns": lambda: Fold(pa.schema([]), {}, fails),
+    "accumulator_would_be_rounded": lambda: Fold("mean FLOAT", {"mean": 0.0}, fails),
+    "initial_accumulator_is_a_list": lambda: Fold("n INT", [0], fails),  # type: ignore[arg-type]
+    "initial_accumulator_without_a_column": lambda: Fold("n INT, m INT", {"n": 0}, fails),
+    "initial_accumulator_of_another_type": lambda: Fold("n INT", {"n": "0"}, fails),
+    "add_is_a_text": lambda: Fold("n INT", {"n": 0}, "add"),  # type: ignore[arg-type]
+    "merge_is_a_text": lambda: Fold("n INT", {"n": 0}, fails, "merge"),  # type: ignore[arg-type]
 }
 
 DEFINITIONS: dict[str, Provocation] = {
@@ -186,6 +235,18 @@ DEFINITIONS: dict[str, Provocation] = {
     "delta_of_a_text_column": lambda: made(trigger=DeltaTrigger.of(1, "s")),
     "delta_of_an_unknown_column": lambda: made(trigger=DeltaTrigger.of(1, "w")),
     "gap_of_a_text_column": lambda: made(SessionWindows.with_dynamic_gap("s")),
+    "closing_is_unknown": lambda: made(closing="fire"),
+    "on_time_is_unknown": lambda: made(on_time=True),
+    "session_ids_of_other_windows": lambda: made(session_ids=True),
+    "measure_is_called_like_a_column_of_sessions": lambda: made(
+        SessionWindows.with_gap(SECOND), session_ids=True, measures=["count(*) AS replaces"]
+    ),
+    "fold_is_a_function": lambda: made(fold=fails),
+    "fold_of_sessions_without_merge": lambda: made(SessionWindows.with_gap(SECOND), fold=COUNT),
+    "folded_and_reduced": lambda: made(fold=COUNT, reduce=fails),
+    "own_evictor_without_method": lambda: made(evictor=Evictor()),
+    "own_windows_without_method": lambda: made(Windows()),
+    "own_windows_that_merge": lambda: made(OwnSessions(fails)),
 }
 
 RUNNING: dict[str, Provocation] = {
@@ -209,6 +270,22 @@ RUNNING: dict[str, Provocation] = {
     "window_function_is_a_generator": lambda: run(
         function=lambda rows, window: ({"n": n} for n in (1, 2)), output="n BIGINT"
     ),
+    "fold_function_fails": lambda: run(fold=Fold("n INT", {"n": 0}, fails)),
+    "fold_function_gives_nothing": lambda: run(fold=Fold("n INT", {"n": 0}, lambda total, element: None)),  # type: ignore[arg-type,return-value]
+    "fold_function_gives_a_fraction": lambda: run(fold=Fold("n INT", {"n": 0}, lambda total, element: {"n": 1.5})),
+    "fold_function_of_another_column": lambda: run(fold=Fold("n INT", {"n": 0}, lambda total, element: element)),
+    "own_evictor_fails": lambda: run(evictor=OwnEvictor(fails)),
+    "own_evictor_gives_too_few": lambda: run(evictor=OwnEvictor(lambda *_: [True])),
+    "own_evictor_gives_numbers": lambda: run(evictor=OwnEvictor(lambda *_: [0, 1])),
+    "own_windows_fail": lambda: run(OwnWindows(fails)),
+    "own_windows_give_nothing": lambda: run(OwnWindows(lambda times: None)),
+    "own_windows_give_texts": lambda: run(OwnWindows(lambda times: ([0, 1], ["a", "b"], times))),
+    "own_windows_of_other_length": lambda: run(OwnWindows(lambda times: ([0, 1], times, [1]))),
+    "own_windows_of_an_unknown_element": lambda: run(OwnWindows(lambda times: ([0, 2], times, times + 1))),
+    "own_windows_in_disorder": lambda: run(OwnWindows(lambda times: ([1, 0], times, times + 1))),
+    "own_windows_twice": lambda: run(OwnWindows(lambda times: ([0, 0, 1], [0, 0, 0], [9, 9, 9]))),
+    "own_windows_miss_an_element": lambda: run(OwnWindows(lambda times: ([0], times[:1], times[:1] + 1))),
+    "own_windows_end_before_they_start": lambda: run(OwnWindows(lambda times: ([0, 1], times, times))),
     "reduce_function_fails": lambda: run(reduce=fails),
     "reduce_function_gives_text": lambda: run(reduce=lambda a, b: {**a, "v": "x"}),
     "reduce_function_gives_a_fraction": lambda: run(reduce=lambda a, b: {**a, "v": (a["v"] + b["v"]) / 2}),

@@ -8,6 +8,10 @@ A case has a name, a ``window``, a ``trigger`` (code, with durations such as ``1
     end                     nothing comes any more
     fires a [0,10) #1 on_time!: 1 2     key, window, number and kind of the firing, ! if it is the last, the window's values
     late a7@1               an element that came too late
+    unfired 2               so many elements were dropped with their windows, and have been in no firing
+
+With ``session_ids``, a firing also has the window with which its session began, and those that it replaces:
+``fires a [1,30) #2 early session [1,11) replaces [20,30): 1 2 3``.
 
 After a step that moves something stands all that comes of it, in any order; what is not there must not come. What a case does not
 know it must not say: an unknown word, or an unknown setting, is an error.
@@ -17,24 +21,28 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import yaml
 
 from asterism.windows import assigners as windows
 from asterism.windows import triggers
-from asterism.windows.evictors import Evictor
+from asterism.windows.evictors import BuiltInEvictor, Evictor
 from tests.reference.windows import END, Reference
 
 MILLISECOND = timedelta(milliseconds=1)
 FOLDER = Path(__file__).parent / "transcripts"
-SETTINGS = {"name", "why", "window", "trigger", "lateness", "time", "keyed", "in_order", "evict", "steps"}
+SETTINGS = {
+    "name", "why", "window", "trigger", "lateness", "time", "keyed", "in_order", "evict", "closing", "on_time", "session_ids",
+    "steps",
+}  # fmt: skip
 ACTIONS = {"in", "watermark", "clock", "end"}
-RESULTS = {"fires", "late"}
+RESULTS = {"fires", "late", "unfired"}
 _UNITS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _ELEMENT = re.compile(r"([a-z])(-?\d+|null)(?:@(-?[\d.]+))?(?:\+([\d.]+))?")
 
@@ -68,6 +76,19 @@ class Case:
     keyed: bool = True
     in_order: bool = False
     evict: Evictor | None = None
+    closing: str = "drop"
+    on_time: str = "fire_if_non_empty"
+    session_ids: bool = False
+
+
+class EvensOnly(Evictor):
+    """An evictor of one's own: drops odd values."""
+
+    def __init__(self, after: bool = False) -> None:
+        self.after = after
+
+    def keeps(self, elements: pa.Table, window: triggers.TimeSpan) -> Any:
+        return [value is not None and value % 2 == 0 for value in elements["v"].to_pylist()]
 
 
 # ---------------------------------------------------------------------- reading
@@ -94,6 +115,9 @@ def case_of(raw: dict[str, Any]) -> Case:
         keyed=raw.get("keyed", True),
         in_order=raw.get("in_order", False),
         evict=evaluate(raw["evict"]) if "evict" in raw else None,
+        closing=raw.get("closing", "drop"),
+        on_time=raw.get("on_time", "fire_if_non_empty"),
+        session_ids=raw.get("session_ids", False),
     )
 
 
@@ -137,6 +161,8 @@ def evaluate(text: str) -> Any:
         "Evictor": Evictor,
         "All": triggers.All,
         "Any": triggers.Any,
+        "Sequence": triggers.Sequence,
+        "EvensOnly": EvensOnly,
         "duration": lambda number: number * MILLISECOND,
     }
 
@@ -167,10 +193,21 @@ def seconds(time: int) -> str:
     return f"{time / 1000:.3f}".rstrip("0").rstrip(".")
 
 
-def firing_text(key: str, start: int, end: int, number: int, kind: str, last: bool, values: Any) -> str:
-    window = "global" if end == END else f"[{seconds(start)},{seconds(end)})"
+def firing_text(
+    key: str, start: int, end: int, number: int, kind: str, last: bool, values: Any,
+    session: tuple[str, Sequence[str]] | None = None,
+) -> str:  # fmt: skip
+    """:param session: the window with which it began, and those that it replaces"""
+    window = "global" if end == END else span(start, end)
     shown = " ".join("null" if value is None else str(value) for value in values)
-    return f"fires {key} {window} #{number} {kind}{'!' if last else ''}: {shown}"
+    began = "" if session is None else f" session {session[0]}"
+    if session is not None and session[1]:
+        began += f" replaces {' '.join(sorted(session[1]))}"
+    return f"fires {key} {window} #{number} {kind}{'!' if last else ''}{began}: {shown}".rstrip()
+
+
+def span(start: int, end: int) -> str:
+    return f"[{seconds(start)},{seconds(end)})"
 
 
 def late_text(key: str, value: int | None, time: int) -> str:
@@ -186,6 +223,12 @@ def reference_of(case: Case) -> Reference:
         evict = case.evict
 
         def keep(contents: list[Any]) -> list[Any]:
+            if isinstance(evict, EvensOnly):
+                values = [one[1][0] if isinstance(one[1], tuple) else one[1] for one in contents]
+                return [
+                    one for one, value in zip(contents, values, strict=True) if value is not None and value % 2 == 0
+                ]
+            assert isinstance(evict, BuiltInEvictor)
             if evict.kind == "count":
                 return contents[-evict.keep :]
             if evict.kind == "time":
@@ -203,6 +246,7 @@ def reference_of(case: Case) -> Reference:
     return Reference(
         assign, case.trigger, unit=MILLISECOND, event=case.event, merges=case.window.merges, lateness=case.lateness,
         evict=keep, evict_after=case.evict is not None and case.evict.after, in_order=case.in_order,
+        closing=case.closing, always_on_time=case.on_time == "fire_always",
     )  # fmt: skip
 
 
@@ -223,6 +267,10 @@ def windows_of(window: windows.Windows, time: int, value: Any) -> list[tuple[int
                 starts.append(start)
                 start -= step
             return [(start, start + length) for start in reversed(starts)]
+        case windows.CumulativeWindows(size, step, offset):
+            length, each = size // MILLISECOND, step // MILLISECOND
+            start = (time - offset // MILLISECOND) // length * length + offset // MILLISECOND
+            return [(start, end) for end in range(start + each, start + length + 1, each) if end > time]
     raise ValueError(window)
 
 
@@ -234,6 +282,7 @@ def play_reference(case: Case) -> list[list[str]]:
     for step in case.steps:
         reference.out.clear()
         reference.late.clear()
+        reference.unfired = 0
         match step.action:
             case "in":
                 for one in step.elements:
@@ -247,9 +296,13 @@ def play_reference(case: Case) -> list[list[str]]:
                 reference.end()
         results.append(
             [
-                firing_text(f.key, f.start, f.end, f.number, f.kind, f.last, [v[0] if dynamic else v for v in f.values])
+                firing_text(
+                    f.key, f.start, f.end, f.number, f.kind, f.last, [v[0] if dynamic else v for v in f.values],
+                    (span(*f.identity), [span(*one) for one in f.replaces]) if case.session_ids else None,
+                )
                 for f in reference.out
             ]
             + [late_text(key, value[0] if dynamic else value, time) for key, time, value in reference.late]
-        )
+            + ([f"unfired {reference.unfired}"] if reference.unfired else [])
+        )  # fmt: skip
     return results

@@ -69,7 +69,7 @@ def _summary(
         "totals": _totals(reader),
         "waiting_events": {name: reader.waiting_events(name).count() for name in reader.inputs},
         "heaviest_keys": _rows(reader.heaviest_keys(top)),
-        "deadlines": _rows(reader.deadlines(top)),
+        "deadlines": [] if reader.kind == "join" else _rows(reader.deadlines(top)),
     }
 
 
@@ -77,6 +77,8 @@ def _totals(reader: StateReader) -> dict[str, int]:
     match reader.kind:
         case "windows":
             return {"windows": reader.windows().count()}
+        case "join":
+            return {f"rows_of_the_{side}_side": reader.kept_rows(side).count() for side in ("left", "right")}
         case "operator":
             keyed = {name: reader.state(name).count() for name in reader.states if name in reader.keyed_states}
             broadcast = {name: reader.broadcast(name).count() for name in reader.states if name not in keyed}

@@ -64,6 +64,7 @@ _NAMES = {
     OperatorKind.RULES: "a stream of rules",
     OperatorKind.ROW_PATTERN: "a MATCH_RECOGNIZE clause",
     OperatorKind.WINDOWS: "windows",
+    OperatorKind.JOIN: "a join",
     OperatorKind.OPERATOR: "a StreamOperator",
 }
 

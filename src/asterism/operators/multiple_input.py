@@ -508,15 +508,23 @@ def _key_schema(declared: Mapping[str, Input], wires: Mapping[str, Wire]) -> pa.
             "an operator needs a keyed input", "An operator with only broadcast inputs is not supported."
         )
     fields = {name: [wires[name].schema.field(key) for key in wires[name].keys] for name in keyed}
-    first = fields[keyed[0]]
-    for name in keyed[1:]:
-        if [f.type for f in fields[name]] != [f.type for f in first]:
+    check_same_keys(fields)
+    return pa.schema(fields[keyed[0]] or [pa.field(ONE_KEY, pa.int8())])
+
+
+def check_same_keys(fields: Mapping[str, Sequence[pa.Field]]) -> None:
+    """
+    :param fields: the key columns of each keyed input
+    :raises StreamDefinitionError: their types differ
+    """
+    (first_name, first), *others = fields.items()
+    for name, mine in others:
+        if [f.type for f in mine] != [f.type for f in first]:
             raise StreamDefinitionError(
-                f'the keys of the inputs "{keyed[0]}" and "{name}" differ',
-                f"{keyed[0]}: {_shown(first)}\n{name}: {_shown(fields[name])}",
+                f'the keys of the inputs "{first_name}" and "{name}" differ',
+                f"{first_name}: {_shown(first)}\n{name}: {_shown(mine)}",
                 "connect inputs with the same number of key columns, of the same types",
             )
-    return pa.schema(first or [pa.field(ONE_KEY, pa.int8())])
 
 
 def _shown(fields: Sequence[pa.Field]) -> str:

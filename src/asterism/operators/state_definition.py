@@ -37,6 +37,7 @@ class OperatorKind(enum.StrEnum):
     RULES = "rules"
     ROW_PATTERN = "row pattern"
     WINDOWS = "windows"
+    JOIN = "join"
     OPERATOR = "operator"
 
 

@@ -126,6 +126,26 @@ def tables_to_bytes(tables: Sequence[pa.Table]) -> bytes:
     return record_of(Record.TABLES, sizes.tobytes(), *parts)
 
 
+def with_additions(value: bytes, additions: pa.Table | None) -> bytes:
+    """A record of tables with one more table at its end, which has its schema in itself. Releases and readers that do not know
+    it ignore it.
+    """
+    if additions is None:
+        return value
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, additions.schema) as writer:
+        writer.write_table(additions)
+    return b"".join([value, sink.getvalue().to_pybytes()])
+
+
+def additions_from_bytes(value: bytes, tables: int) -> pa.Table | None:
+    """The table that was added to a record of so many *tables*; None: there is none."""
+    layout_of(value, Record.TABLES)
+    sizes = np.frombuffer(value, np.int64, tables, BODY)
+    at = BODY + sizes.nbytes + int(sizes.sum())
+    return pa.ipc.open_stream(pa.py_buffer(value)[at:]).read_all() if at < len(value) else None
+
+
 def tables_from_bytes(value: bytes, schemas: Sequence[pa.Schema]) -> list[pa.Table]:
     layout_of(value, Record.TABLES)
     sizes = np.frombuffer(value, np.int64, len(schemas), BODY)

@@ -146,16 +146,17 @@ def waiting_events(definition: StateDefinition, name: str, value: bytes, schema:
         keys = keys_as_structs(rows.select(of_key), definition.keys.names)
     else:  # a broadcast input
         keys = pa.nulls(rows.num_rows, key_type(definition))
-    return _waiting(keys, rows, TIME, schema)
+    return events_of(keys, rows, TIME, schema)
 
 
 def unselected_events(rows: pa.Table, keys: pa.Array, schema: pa.Schema) -> pa.Table:
     """The elements of an input that wait to be selected, with the *keys* of their page."""
     mine = keys.take(pa.array(rows.column(KEY).to_numpy()))
-    return _waiting(mine, rows, "time", schema)
+    return events_of(mine, rows, "time", schema)
 
 
-def _waiting(keys: pa.Array, rows: pa.Table, time: str, schema: pa.Schema) -> pa.Table:
+def events_of(keys: pa.Array, rows: pa.Table, time: str, schema: pa.Schema) -> pa.Table:
+    """Stored events, with their *keys*. *time*: the column of their times; *schema*: of :func:`waiting_schema`"""
     event = schema.field("event").type
     columns: pa.Array = pa.nulls(rows.num_rows, event)
     if pa.types.is_struct(event):

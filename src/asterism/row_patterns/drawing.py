@@ -133,13 +133,13 @@ class _VariableBox(_Part):
 
 
 @dataclass(slots=True)
-class _Sequence(_Part):
+class _DrawnSequence(_Part):
     """Parts one after the other, with arrows between them."""
 
     parts: list[_Part]
 
     @classmethod
-    def of(cls, parts: list[_Part]) -> _Sequence:
+    def of(cls, parts: list[_Part]) -> _DrawnSequence:
         width = sum(part.width for part in parts) + ARROW * (len(parts) - 1)
         return cls(width, max(part.above for part in parts), max(part.below for part in parts), parts)
 
@@ -274,7 +274,7 @@ class _PartLayout:
             case Alternation():
                 self.chooses = True
                 return _Stack.of(self.parts(node.parts, depth), branches=True)
-        return _Sequence.of(self.parts(node.parts, depth))
+        return _DrawnSequence.of(self.parts(node.parts, depth))
 
     def parts(self, nodes: tuple[PatternNode, ...], depth: int) -> list[_Part]:
         """The parts of a node, with one note for all those that are not drawn."""
@@ -339,7 +339,7 @@ def pattern_svg(clause: Clause) -> str:
     )
 
 
-def _rows(parts: list[_Part]) -> list[_Sequence]:
+def _rows(parts: list[_Part]) -> list[_DrawnSequence]:
     rows: list[list[_Part]] = [[]]
     width = 0.0
     for part in parts:
@@ -348,7 +348,7 @@ def _rows(parts: list[_Part]) -> list[_Sequence]:
             width = 0.0
         width += part.width + ARROW
         rows[-1].append(part)
-    return [_Sequence.of(row) for row in rows]
+    return [_DrawnSequence.of(row) for row in rows]
 
 
 def to_html(clause: Clause) -> str:

@@ -14,9 +14,8 @@ from pyspark.sql import functions as F
 
 from asterism.arguments import expect, expect_strings, shown
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError
+from asterism.joins.types import FILTERING, JOIN_TYPES
 from asterism.text.printable import quoted_name
-
-BRINGING, FILTERING = ("inner", "left"), ("left_semi", "left_anti")
 
 
 @dataclass(frozen=True)
@@ -52,11 +51,11 @@ class Side:
             expect_strings(
                 StreamDefinitionError, self.select, "select must be a list of columns", 'Side(..., select=["name"])'
             )
-        if not isinstance(self.how, str) or self.how not in (*BRINGING, *FILTERING):
+        if not isinstance(self.how, str) or self.how not in JOIN_TYPES:
             raise StreamDefinitionError(
                 f"a broadcast table cannot be joined as {shown(self.how)}",
                 "Only a task that reads the whole probe side could find the rows without a match.",
-                f"use one of {', '.join((*BRINGING, *FILTERING))}",
+                f"use one of {', '.join(JOIN_TYPES)}",
             )
         if not all(isinstance(name, str) for name in self._names()):
             raise StreamDefinitionError(

@@ -6,46 +6,31 @@ import io
 import re
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import redirect_stdout
-from datetime import timedelta
-from functools import partial, reduce
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect
-from asterism.columns.time import END_OF_TIME
 from asterism.errors import StreamDefinitionError
-from asterism.operators.multiple_input import MultipleInputOperator, Wire, check_operator
+from asterism.operators.multiple_input import MultipleInputOperator, check_operator
 from asterism.operators.stream_operator import Input, StreamOperator
-from asterism.spark import CHUNKS, RESULTS
-from asterism.spark.batch import BATCH_GROUP, BATCH_INPUT, BATCH_NUMBER, BATCH_ORDER, BATCH_TIME, arrivals, run_keys
+from asterism.spark import RESULTS
+from asterism.spark.batch import BATCH_INPUT, BATCH_NUMBER, BATCH_TIME, run_keys
 from asterism.spark.execution import Sink, check_run, run
-from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
-from asterism.spark.partitioning import label
-from asterism.spark.row_schemas import arrow_schema
+from asterism.spark.several_inputs import Stream, keys_of, over_streams, over_tables, together, wire_of
 from asterism.spark.stateful import (
     DEFAULT_KEY_GROUPS,
     Use,
-    bounded,
     check_key_groups,
-    hashed,
-    key_group_of,
     mapped,
     output_of,
-    packed,
-    stateful,
 )
-from asterism.spark.times import event_micros
 from asterism.text.printable import quoted_name
-
-Stream = KeyedStream | BroadcastStream
-_LAST = 2**62  # after every chunk of a micro-batch
 
 
 def connect(
@@ -121,7 +106,7 @@ class OperatorStream:
         if not streams:
             raise StreamDefinitionError("an operator needs inputs", hint="connect(operator, orders=KeyedStream(...))")
         self.spark: SparkSession = next(iter(streams.values())).df.sparkSession
-        wires = {name: _wire(self.spark, stream) for name, stream in streams.items()}
+        wires = {name: wire_of(self.spark, stream) for name, stream in streams.items()}
         for name, declared in operator.declared(Input).items():
             if name in streams and not declared.broadcast and isinstance(streams[name], BroadcastStream):
                 raise StreamDefinitionError(
@@ -192,83 +177,27 @@ class OperatorStream:
 
     def _results(self, use: Use) -> DataFrame:
         if self.streaming:
-            return self._stateful(use)
-        return self._co_partitioned() if self.co_partitioned else self._batch()
-
-    def _packed(self, name: str, stream: Stream, use: Use) -> DataFrame:
-        rows = hashed(stream.df, _keys(stream), self.operator.inputs[name].schema.names)
-        return packed(stream, self.operator, name, rows, key_groups=self.key_groups, use=use)
-
-    def _stateful(self, use: Use) -> DataFrame:
-        chunks = {name: self._packed(name, stream, use) for name, stream in self.streams.items()}
-        bounded = [name for name, stream in self.streams.items() if not stream.df.isStreaming]
-        first = None
-        if bounded:
-            ends = [(label(g), name, _LAST, END_OF_TIME, None) for name in bounded for g in range(self.key_groups)]
-            first = reduce(
-                DataFrame.unionByName, [chunks[name] for name in bounded], self.spark.createDataFrame(ends, CHUNKS)
-            )
-        return stateful(
-            self.spark,
-            self.operator,
-            [chunks[name] for name in self.streams if name not in bounded],
-            streams=self.streams,
-            use=use,
-            key_groups=self.key_groups,
-            time_mode=PROCESSING_TIME if self.operator.processing_time else NO_TIME,
-            first=first,
-        )
-
-    def _batch(self) -> DataFrame:
-        """All elements, by key group and in processing order. Spark sorts them, and spills if necessary."""
-        ranked = sorted(self.streams, key=lambda name: not self.operator.inputs[name].broadcast)
-
-        def group(name: str) -> Column:
-            if self.operator.inputs[name].broadcast:
-                return F.explode(F.sequence(F.lit(0), F.lit(self.key_groups - 1)))
-            return key_group_of(_keys(self.streams[name]), self.key_groups)
-
-        def place(name: str) -> list[Column]:
-            # Broadcast elements must have the same order in all key groups. The order of keyed elements with equal times is
-            # free.
-            order = (
-                F.monotonically_increasing_id() if self.operator.inputs[name].broadcast else F.lit(None).cast("long")
-            )
-            return [order.alias(BATCH_ORDER), group(name).alias(BATCH_GROUP)]
-
-        rows = self._together(ranked, place)
-        return bounded(
-            rows, [BATCH_TIME, BATCH_INPUT, BATCH_ORDER], self.operator, partial(arrivals, self.operator, ranked)
-        )
+            return over_streams(self.spark, self.operator, self.streams, use=use, key_groups=self.key_groups)
+        if self.co_partitioned:
+            return self._co_partitioned()
+        return over_tables(self.operator, self.streams, key_groups=self.key_groups)
 
     def _co_partitioned(self) -> DataFrame:
         """All elements, by key and in order. Unlike a repartition, a window does not move rows of bucketed tables."""
         names = list(self.streams)
         for name in names:
-            if not _keys(self.streams[name]):
+            if not keys_of(self.streams[name]):
                 raise StreamDefinitionError(f'the input "{name}" has no key by which it can be partitioned')
 
         def keys(name: str) -> list[Column]:
-            return [F.col(quoted_name(key)).alias(f"__key{n}") for n, key in enumerate(_keys(self.streams[name]))]
+            return [F.col(quoted_name(key)).alias(f"__key{n}") for n, key in enumerate(keys_of(self.streams[name]))]
 
-        rows = self._together(names, keys)
+        rows = together(self.operator, self.streams, names, keys)
         by_key = Window.partitionBy(*[f"__key{n}" for n in range(len(self.operator.key_schema))])
         number = F.row_number().over(by_key.orderBy(BATCH_TIME, BATCH_INPUT))
         rows = rows.select(number.alias(BATCH_NUMBER), BATCH_TIME, BATCH_INPUT, *map(quoted_name, names))
         _warn_of_a_shuffle(rows)
         return mapped(rows, run_keys(self.operator, names, time.time_ns() // 1000), RESULTS)
-
-    def _together(self, names: Sequence[str], place: Callable[[str], list[Column]]) -> DataFrame:
-        """The elements of all inputs, with the columns of *place*, their times, the indexes of their inputs, and a struct per
-        input.
-        """
-        parts = []
-        for number, name in enumerate(names):
-            stream = self.streams[name]
-            struct = F.struct(*[F.col(quoted_name(column)) for column in self.operator.inputs[name].schema.names])
-            times = _sort_time(stream).alias(BATCH_TIME), F.lit(number).alias(BATCH_INPUT)
-            parts.append(stream.df.select(*place(name), *times, struct.alias(name)))
-        return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
 
 
 def _warn_of_a_shuffle(rows: DataFrame) -> None:
@@ -280,20 +209,3 @@ def _warn_of_a_shuffle(rows: DataFrame) -> None:
             "Bucket all of them by the key, into the same number of buckets.",
             stacklevel=4,
         )
-
-
-def _keys(stream: Stream) -> list[str]:
-    return stream.keys if isinstance(stream, KeyedStream) else []
-
-
-def _wire(spark: SparkSession, stream: Stream) -> Wire:
-    schema: pa.Schema = arrow_schema(spark, stream.df.schema, stream.time_unit)
-    idle = None if stream.idle_after is None else stream.idle_after // timedelta(microseconds=1)
-    return Wire(schema, _keys(stream), stream.time, idle)
-
-
-def _sort_time(stream: Stream) -> Any:
-    """Event time in microseconds; null, which is sorted first, for a stream without one."""
-    if stream.time is None:
-        return F.lit(None).cast("long")
-    return event_micros(quoted_name(stream.time), stream.df.schema[stream.time].dataType, stream.time_unit)

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from asterism.arguments import expect, expect_string, shown
 from asterism.columns.time import BEFORE_TIME, MOMENT, moments
 from asterism.errors import StateError
+from asterism.joins.stored_joins import LEFT, RIGHT, kept_rows_of
 from asterism.matching.stored_matches import event_type, matches_schema, partial_matches_of
 from asterism.operators.broadcast_state import FIRST_PART, PART, parts_in
 from asterism.operators.group_header import GroupHeader
@@ -172,7 +173,7 @@ class StateReader:
     """The state of an operator in a checkpoint, as it was after a micro-batch. Times are TIMESTAMP, whatever the type of the
     event time. The column ``key`` is a struct of the key columns, with rules the list of their values as strings.
 
-    :ivar kind: "pattern", "rules", "row pattern", "windows" or "operator"; None: there is no state, or it is unknown
+    :ivar kind: "pattern", "rules", "row pattern", "windows", "join" or "operator"; None: there is no state, or it is unknown
     :ivar batch_id: the micro-batch
     :ivar operator_id: Spark's number of the operator
     """
@@ -355,6 +356,20 @@ class StateReader:
         schema = windows_schema(key_type(definition))
         return self._decoded(_of_keys(), schema, lambda own, page, value: windows_of(_sure(own), value))
 
+    def kept_rows(self, side: str) -> DataFrame:
+        """The rows of one side of a join that may still join others: ``key``, ``time``, and ``event``, a struct of the columns
+        that the query keeps. Rows that the watermark has not passed are :meth:`waiting_events`.
+
+        :param side: "left" or "right"
+        :raises StateError: it is not the state of a join, or there is no such side
+        """
+        self._needs("kept rows", OperatorKind.JOIN)
+        if not isinstance(side, str) or side not in (LEFT, RIGHT):
+            raise StateError(f"a join has no side {shown(side)}", hint='kept_rows("left"), kept_rows("right")')
+        definition = self._defined("Kept rows")
+        schema = waiting_schema(key_type(definition), max((one.tables[side] for one in self._known), key=len))
+        return self._decoded(_of_keys(), schema, lambda own, page, value: kept_rows_of(_sure(own), side, value, schema))
+
     def state(self, name: str) -> DataFrame:
         """A keyed state of a user-defined operator: ``key``; of a list also ``position``, of a map ``map_key``; ``value``; and
         ``expires``, if the state has a time to live.
@@ -474,7 +489,8 @@ class StateReader:
 
     def heaviest_keys(self, limit: int = 10) -> DataFrame:
         """The keys with most state: ``key`` and ``rule``, the number of ``partial_matches`` and of their ``events``; or the
-        number of ``windows`` and of their ``elements``; or the number of ``entries`` of all states and of ``timers``.
+        number of ``windows`` and of their ``elements``; or the number of ``rows`` that a join keeps; or the number of ``entries``
+        of all states and of ``timers``.
 
         :raises StateError: the kind of the state is unknown
         """
@@ -483,6 +499,9 @@ class StateReader:
         if kind is OperatorKind.WINDOWS:
             sums = [F.count("*").alias("windows"), F.sum("elements").alias("elements")]
             found = self.windows().groupBy("key").agg(*sums)
+        elif kind is OperatorKind.JOIN:
+            both = self.kept_rows(LEFT).select("key").unionByName(self.kept_rows(RIGHT).select("key"))
+            found = both.groupBy("key").agg(F.count("*").alias("rows"))
         elif kind is OperatorKind.OPERATOR:
             found = self._entries_by_key()
         else:
@@ -493,7 +512,8 @@ class StateReader:
                 F.min("since").alias("since"),
             ]
             found = self.partial_matches().groupBy(*by).agg(*sums)
-        most = {OperatorKind.WINDOWS: "elements", OperatorKind.OPERATOR: "entries"}.get(kind, "partial_matches")
+        columns = {OperatorKind.WINDOWS: "elements", OperatorKind.JOIN: "rows", OperatorKind.OPERATOR: "entries"}
+        most = columns.get(kind, "partial_matches")
         return found.orderBy(F.desc(most), F.col("key").cast("string")).limit(limit)
 
     def _entries_by_key(self) -> DataFrame:
@@ -510,10 +530,10 @@ class StateReader:
     def deadlines(self, limit: int = 10) -> DataFrame:
         """The first deadlines: partial matches, by ``deadline``; windows, by ``kept_until``; or timers, by ``time``.
 
-        :raises StateError: the kind of the state is unknown
+        :raises StateError: the kind of the state is unknown, or it is that of a join
         """
         _check_rows(limit)
-        kind = self._needs("deadlines", *OperatorKind)
+        kind = self._needs("deadlines", *(kind for kind in OperatorKind if kind is not OperatorKind.JOIN))
         if kind is OperatorKind.WINDOWS:
             found, column = self.windows(), "kept_until"
         elif kind is OperatorKind.OPERATOR:
@@ -532,7 +552,11 @@ class StateReader:
                 "name the operator: read_state(spark, checkpoint, operator); or let the query run once with this release",
             )
         if self.kind not in kinds:
-            has = {OperatorKind.WINDOWS: "windows()", OperatorKind.OPERATOR: "state(name), broadcast(name), timers()"}
+            has = {
+                OperatorKind.WINDOWS: "windows()",
+                OperatorKind.JOIN: "kept_rows(side), waiting_events(side)",
+                OperatorKind.OPERATOR: "state(name), broadcast(name), timers()",
+            }
             raise StateError(
                 f"the state of {_what_kind(self.kind)} has no {what}", hint=has.get(self.kind, "partial_matches()")
             )
@@ -652,5 +676,6 @@ def _what_kind(kind: OperatorKind) -> str:
         OperatorKind.RULES: "rules",
         OperatorKind.ROW_PATTERN: "MATCH_RECOGNIZE",
         OperatorKind.WINDOWS: "windows",
+        OperatorKind.JOIN: "a join",
         OperatorKind.OPERATOR: "an operator",
     }[kind]

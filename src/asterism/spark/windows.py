@@ -33,6 +33,7 @@ from asterism.spark.stateful import (
 from asterism.text.printable import quoted_name
 from asterism.windows.assigners import Windows
 from asterism.windows.evictors import Evictor
+from asterism.windows.folds import Fold
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
 from asterism.windows.plan import EVENTS, FIRINGS, WindowFunction
 from asterism.windows.triggers import Trigger
@@ -42,6 +43,7 @@ Reduce = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 RESULT_ROWS, LATE_ROWS = "results", "late"
 """The outputs of :meth:`WindowedStream.run`."""
 _OUTPUTS = {RESULT_ROWS: FIRINGS, LATE_ROWS: LATE_ELEMENTS}
+_DEFAULTS = (False, "drop", "fire_if_non_empty")
 _NOTHING: dict[str, Any] = {"measures": ["count(*) AS __elements"]}
 """A placeholder, if only late elements are requested, and to validate everything except the aggregates."""
 
@@ -57,6 +59,9 @@ def window(
     key_groups: int = DEFAULT_KEY_GROUPS,
     pages: int | None = None,
     drain: bool = False,
+    closing: str = "drop",
+    on_time: str = "fire_if_non_empty",
+    session_ids: bool = False,
 ) -> WindowedStream:
     """Assign the elements of *stream* to *windows*, which fire according to their *trigger*.
 
@@ -79,6 +84,14 @@ def window(
         follows the size of the state. Needed only for a checkpoint that was created with a number.
     :param drain: whether this run ends the stream (streaming). With the trigger *available now*, a single micro-batch reads
         all available data, then every window ends. :meth:`WindowedStream.run` drains by default.
+    :param closing: what happens when a window ends, allowed lateness included, and its trigger does not fire then.
+        ``"drop"``: nothing; elements that have not been in a firing are dropped, and counted as ``unfired_elements``.
+        ``"fire_if_non_empty"``: the window fires once more if there are such elements. ``"fire_always"``: it fires once more in
+        any case, so each window has exactly one row with ``is_last``.
+    :param on_time: ``"fire_always"``: if the trigger fires on time and the window is empty, because it is discarding and
+        nothing is new, the window fires nevertheless. Default: ``"fire_if_non_empty"``.
+    :param session_ids: session windows: whether results have the columns ``session_id`` and ``replaces``, with which a sink
+        can keep one row per session although sessions merge. See docs/windows.md.
     :raises StreamDefinitionError: the arguments are incompatible; the message has the reason and an alternative
     :raises ExpressionError, ColumnNotFoundError: an expression in the trigger, the windows or the evictor does not fit the
         stream
@@ -97,7 +110,10 @@ def window(
             "remove it; to define the last element, use max_by(price, number)",
         )
     check_key_groups(key_groups)
-    return WindowedStream(stream, windows, trigger, allowed_lateness, evictor, in_order, key_groups, pages, drain)
+    closed = {"closing": closing, "on_time": on_time, "session_ids": session_ids}
+    return WindowedStream(
+        stream, windows, trigger, allowed_lateness, evictor, in_order, key_groups, pages, drain, closed
+    )
 
 
 class WindowedStream:
@@ -106,7 +122,8 @@ class WindowedStream:
 
     A row of a result has the key columns; ``window_start`` and ``window_end``, of the type of the event time (NULL for global
     windows); ``firing``, the number of the firing within the window, from 1; ``kind``, which is "early", "on_time" or "late";
-    ``is_last``, whether the window, including its allowed lateness, ends with this firing; and the computed columns.
+    ``is_last``, whether the window, including its allowed lateness, ends with this firing; with session ids, ``session_id`` and
+    ``replaces``; and the computed columns.
     """
 
     def __init__(
@@ -120,6 +137,7 @@ class WindowedStream:
         key_groups: int,
         pages: int | None,
         drain: bool,
+        closed: Mapping[str, Any],
     ) -> None:
         self.stream = stream
         self.windows = windows
@@ -127,6 +145,7 @@ class WindowedStream:
         self.allowed_lateness = allowed_lateness
         self.evictor = evictor
         self.key_groups, self.pages, self.drain = key_groups, pages, drain
+        self._closed = closed
         self.spark: SparkSession = stream.df.sparkSession
         self.schema = arrow_schema(self.spark, stream.df.schema, stream.time_unit)
         expect(StreamDefinitionError, in_order, bool | None, "in_order must be True, False or None")
@@ -140,8 +159,9 @@ class WindowedStream:
             self.in_order = stream.time is not None and not operator.processing_time
 
     def __repr__(self) -> str:
-        order = ", in_order=True" if self.in_order else ""
-        return f"WindowedStream({self.windows!r}, {self.trigger!r}{order})"
+        given = {"in_order": self.in_order} | dict(self._closed)
+        options = [f", {name}={value!r}" for name, value in given.items() if value not in _DEFAULTS]
+        return f"WindowedStream({self.windows!r}, {self.trigger!r}{''.join(options)})"
 
     # ------------------------------------------------------------------ results
 
@@ -167,16 +187,41 @@ class WindowedStream:
         whole = measures[0] if len(measures) == 1 and isinstance(measures[0], list | tuple) else measures
         return self._results_of({"measures": whole})
 
-    def process(self, function: WindowFunction, schema: T.StructType | str) -> DataFrame:
+    def process(
+        self,
+        function: WindowFunction,
+        schema: T.StructType | str,
+        *,
+        aggregate: Sequence[str] | str | None = None,
+        reduce: Reduce | None = None,
+        fold: Fold | None = None,
+    ) -> DataFrame:
         """Rows computed by *function*, which is called once for each firing.
+
+        After *aggregate*, *reduce* or *fold*, at most one of which is given, the function gets their result instead of the
+        elements: a table with one row, with the key columns. The state then has one row per window, not the elements.
 
         :param function: takes the elements of the window, a :class:`pyarrow.Table`, and the window, a
             :class:`~asterism.windows.triggers.TimeSpan`; returns a table, a pandas DataFrame, a dict or a list of dicts with
             exactly the columns of *schema*. The query fails if a value does not fit its column, or if the function raises.
         :param schema: the columns that the function returns
+        :param aggregate: the measures of :meth:`aggregate`, a list or one string
+        :param reduce: the function of :meth:`reduce`
+        :param fold: the fold of :meth:`fold`
         :raises StreamDefinitionError: *function* is not callable, or two columns have the same name
+
+        Source: Flink's ``aggregate(AggregateFunction, ProcessWindowFunction)``.
         """
-        return self._results_of(self._processed(function, schema))
+        first = _first_step(aggregate, reduce, fold)
+        return self._results_of(first | self._processed(function, schema))
+
+    def fold(self, fold: Fold) -> DataFrame:
+        """Aggregate the elements of a window with functions of your own: the result is the accumulator. The state has a single
+        row per window.
+
+        :raises StreamDefinitionError: *fold* is not a :class:`asterism.Fold`, or has no ``merge``, for session windows
+        """
+        return self._results_of({"fold": fold})
 
     def reduce(self, function: Reduce) -> DataFrame:
         """Combine all elements of a window into one with *function*. It takes two elements, as dicts, and returns one with
@@ -203,6 +248,7 @@ class WindowedStream:
         process: WindowFunction | None = None,
         schema: T.StructType | str | None = None,
         reduce: Reduce | None = None,
+        fold: Fold | None = None,
         checkpoint: str | None = None,
         drain: bool = True,
         trigger: Mapping[str, Any] | None = None,
@@ -211,12 +257,16 @@ class WindowedStream:
         """Write the outputs ``results`` and ``late`` to sinks. They are computed only once, as in
         :meth:`asterism.PatternStream.run`.
 
-        The query's progress has the numbers of early, on-time and late firings and of late elements, in the observation
-        ``asterism``. Exactly one of *aggregate*, *process* and *reduce* is required for ``results``.
+        The query's progress has the numbers of early, on-time and late firings, of late elements, and of elements that were
+        dropped with their window before they were in a firing (``unfired_elements``), in the observation ``asterism``.
+
+        Exactly one of *aggregate*, *reduce*, *fold* and *process* is required for ``results``; *process* may also follow one of
+        the others.
 
         :param aggregate: the measures of :meth:`aggregate`, a list or one string
         :param process: the function of :meth:`process`, with its *schema*
         :param reduce: the function of :meth:`reduce`
+        :param fold: the fold of :meth:`fold`
         """
         check_run(sinks, checkpoint, drain, trigger, name)
         for output in sinks:
@@ -224,19 +274,11 @@ class WindowedStream:
                 raise StreamDefinitionError(
                     f'windows have no output "{output}"', f"Their outputs: {', '.join(_OUTPUTS)}"
                 )
-        given = sum(what is not None for what in (aggregate, process, reduce))
-        if given > 1 or (not given and RESULT_ROWS in sinks):
-            raise StreamDefinitionError(
-                "exactly one of aggregate, process and reduce is required",
-                hint='run({"results": sink}, aggregate=["count(*) AS n", "sum(amount) AS total"])',
-            )
-        computed: dict[str, Any] = {}
-        if aggregate is not None:
-            computed = {"measures": [aggregate] if isinstance(aggregate, str) else aggregate}
-        elif reduce is not None:
-            computed = {"reduce": reduce}
-        elif process is not None:
-            computed = self._processed(process, schema)
+        computed = _first_step(aggregate, reduce, fold)
+        if process is not None:
+            computed |= self._processed(process, schema)
+        if not computed and RESULT_ROWS in sinks:
+            raise _no_result()
         build = partial(self._operator, computed or _NOTHING, LATE_ROWS in sinks)
         operator = build(self.schema)
         return run(
@@ -273,6 +315,7 @@ class WindowedStream:
             late_output=late,
             in_order=self.in_order,
             pages=self.pages if stream.df.isStreaming else 1,
+            **self._closed,
             **computed,
         )
 
@@ -307,3 +350,23 @@ class WindowedStream:
         rows = stream.df.select(group.alias(BATCH_GROUP), *map(quoted_name, operator.inputs[EVENTS].schema.names))
         order = [] if stream.time is None else [quoted_name(stream.time)]
         return bounded(rows, order, operator, lambda rows: sorted_arrival(EVENTS, operator.prepare(EVENTS, rows)))
+
+
+def _first_step(aggregate: Sequence[str] | str | None, reduce: Reduce | None, fold: Fold | None) -> dict[str, Any]:
+    """The arguments of the operator for what is computed without keeping the elements.
+
+    :raises StreamDefinitionError: there is more than one
+    """
+    measures = [aggregate] if isinstance(aggregate, str) else aggregate
+    found = {"measures": measures, "reduce": reduce, "fold": fold}
+    given = {name: value for name, value in found.items() if value is not None}
+    if len(given) > 1:
+        raise _no_result()
+    return given
+
+
+def _no_result() -> StreamDefinitionError:
+    return StreamDefinitionError(
+        "exactly one of aggregate, reduce and fold is required, or process, which may follow one of them",
+        hint='run({"results": sink}, aggregate=["count(*) AS n", "sum(amount) AS total"])',
+    )

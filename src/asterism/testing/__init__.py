@@ -4,8 +4,8 @@
 test controls the time; :class:`RowPatternHarness` does this for a MATCH_RECOGNIZE clause. :func:`assert_matches` reports
 differences, and :func:`check_independence` checks that the result does not depend on how the events are divided into batches.
 :class:`WindowHarness`, :func:`assert_firings` and :func:`check_window_independence` do the same for windows and triggers, and
-:class:`StreamOperatorHarness` and :func:`check_operator_independence` for operators with any number of inputs. The test kit does
-not require pytest. ``docs/testing.md`` has examples.
+:class:`StreamOperatorHarness` and :func:`check_operator_independence` for operators with any number of inputs.
+:class:`JoinHarness` runs a join. The test kit does not require pytest. ``docs/testing.md`` has examples.
 
 >>> from asterism import Pattern
 >>> pattern = Pattern.begin("a").where("kind = 'a'").followed_by("b").where("kind = 'b' AND value > LAST(a.value)")
@@ -19,6 +19,7 @@ from asterism.testing.independence import (
     check_operator_independence,
     check_window_independence,
 )
+from asterism.testing.join_harness import JoinHarness
 from asterism.testing.literals import EVENTS, Literals, table_of
 from asterism.testing.operator_harness import OperatorHarness, Snapshot
 from asterism.testing.pattern_harness import Finding, PatternHarness, match
@@ -30,6 +31,7 @@ __all__ = [
     "EVENTS",
     "End",
     "Finding",
+    "JoinHarness",
     "Literals",
     "OperatorHarness",
     "PatternHarness",

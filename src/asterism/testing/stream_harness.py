@@ -1,4 +1,4 @@
-"""Runs a user-defined operator without Spark, step by step."""
+"""Runs operators with several inputs without Spark, step by step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asterism.columns.time import END_OF_TIME, MICROSECOND, TimeColumn
 from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
 from asterism.operators.key_group import check_pages
 from asterism.operators.multiple_input import MultipleInputOperator, Wire
-from asterism.operators.operator import Arrival, Now
+from asterism.operators.operator import Arrival, Now, Operator
 from asterism.operators.stream_operator import Input, StreamOperator
 from asterism.testing.literals import WORDS, Row, Time, check_rows, table_of
 from asterism.testing.operator_harness import OperatorHarness
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _CONNECTED = 'inputs={"orders": {"key": "id", "time": "ts"}}'
 
 
-# ---------------------------------------------------------------------- operators with any number of inputs
+# ---------------------------------------------------------------------- steps
 
 Rows: TypeAlias = "Row | Sequence[Row] | pa.Table | pd.DataFrame"
 
@@ -65,74 +65,21 @@ class End:
 Step: TypeAlias = Send | Watermark | ProcessingTime | End
 
 
-class StreamOperatorHarness(OperatorHarness):
-    """Runs a :class:`~asterism.operators.stream_operator.StreamOperator` step by step, with its state and time.
+# ---------------------------------------------------------------------- operators with any number of inputs
 
-    :param inputs: the stream of each input, by name, as a dict with the options of ``KeyedStream`` and ``BroadcastStream``:
-        ``key`` (a column or several), ``time`` and ``idle_after``. If the stream has columns that the operator does not read,
-        such as its key or its time, ``columns`` has all columns, as Spark SQL or an Arrow schema. An input without options
-        has no key and no time.
-    :param key_groups: the number of key groups, as on Spark; *pages*: a fixed number of pages of state per key group. Results
-        must not depend on them.
-    :raises StreamDefinitionError, ColumnNotFoundError: as ``connect``
+
+class InputsHarness(OperatorHarness):
+    """Runs an operator with any number of inputs step by step, with its state and time.
+
+    :param wires: the connection of each input, by name
 
     Times, including those in timestamp columns of rows, are strings as in event literals (``"10s"``, see :class:`Literals`), the
     time since 1970, or datetimes.
-
-    >>> from asterism.operators.keyed_state import ValueState
-    >>> from asterism.operators.stream_operator import Input, Output, StreamOperator
-    >>> class Unpaid(StreamOperator):
-    ...     orders = Input("id BIGINT, ts TIMESTAMP")
-    ...     payments = Input("id BIGINT")
-    ...     paid = ValueState("BOOLEAN")
-    ...     reminders = Output("id BIGINT")
-    ...
-    ...     @orders.process_element
-    ...     def order(self, order, ctx):
-    ...         ctx.register_event_time_timer("due", order.ts + timedelta(minutes=30))
-    ...
-    ...     @payments.process_element
-    ...     def pay(self, payment, ctx):
-    ...         self.paid.update(True)
-    ...
-    ...     def on_event_time_timer(self, timer, ctx):
-    ...         if not self.paid.value():
-    ...             self.reminders.collect(id=ctx.key)
-    >>> inputs = {"orders": {"key": "id", "time": "ts"}, "payments": {"key": "id"}}
-    >>> harness = StreamOperatorHarness(Unpaid(), inputs)
-    >>> harness = harness.send("orders", [{"id": 1, "ts": "1m"}, {"id": 2, "ts": "2m"}]).send("payments", {"id": 1})
-    >>> harness.advance_watermark("orders", "40m").rows("reminders")
-    [{'id': 2}]
     """
 
-    def __init__(
-        self,
-        operator: StreamOperator,
-        inputs: Mapping[str, Mapping[str, Any]] | None = None,
-        *,
-        key_groups: int = 1,
-        pages: int | None = None,
-    ) -> None:
-        expect(StreamDefinitionError, operator, StreamOperator, "expected a StreamOperator", "Unpaid()")
-        check_pages(pages)
-        expect(StreamDefinitionError, inputs, Mapping | None, "inputs must be a dict of options by input", _CONNECTED)
-        for name, options in (inputs or {}).items():
-            expect_string(StreamDefinitionError, name, "the name of an input must be a string", _CONNECTED)
-            expect(
-                StreamDefinitionError, options, Mapping, f'the options of the input "{name}" must be a dict', _CONNECTED
-            )
-        self._options: dict[str, Any] = {
-            "operator": operator, "inputs": inputs or {}, "key_groups": key_groups, "pages": pages
-        }  # fmt: skip
-        declared: Mapping[str, Input] = operator.declared(Input)
-        connected: dict[str, Mapping[str, Any]] = {name: {} for name in declared} | dict(inputs or {})
-        wires = {name: _wire(name, declared.get(name), **_known(name, options)) for name, options in connected.items()}
-        self.streams = MultipleInputOperator(operator, wires, pages=pages)
-        super().__init__(self.streams, keys={name: wire.keys for name, wire in wires.items()}, key_groups=key_groups)
-
-    def again(self, **changes: Any) -> StreamOperatorHarness:
-        """A new harness for the same operator, with the same options except for *changes*."""
-        return StreamOperatorHarness(**self._options | changes)
+    def __init__(self, operator: Operator, wires: Mapping[str, Wire], *, key_groups: int = 1) -> None:
+        super().__init__(operator, keys={name: wire.keys for name, wire in wires.items()}, key_groups=key_groups)
+        self.wires = wires
 
     def send(self, input: str, rows: Rows) -> Self:
         """Send elements of one input: a dict, a list of dicts, a table or a pandas DataFrame. Each call is a batch.
@@ -161,7 +108,7 @@ class StreamOperatorHarness(OperatorHarness):
 
     def _wire(self, input: str) -> Wire:
         self._check_input(input)
-        return self.streams.wires[input]
+        return self.wires[input]
 
     @overload
     def advance_watermark(self, input: Time, to: None = None) -> Self: ...
@@ -227,6 +174,84 @@ class StreamOperatorHarness(OperatorHarness):
                         f"not a step of a test: {shown(step)}", hint="Send, Watermark, ProcessingTime or End"
                     )
         return self
+
+
+class StreamOperatorHarness(InputsHarness):
+    """Runs a :class:`~asterism.operators.stream_operator.StreamOperator` step by step, with its state and time.
+
+    :param inputs: the stream of each input, by name, as a dict with the options of ``KeyedStream`` and ``BroadcastStream``:
+        ``key`` (a column or several), ``time`` and ``idle_after``. If the stream has columns that the operator does not read,
+        such as its key or its time, ``columns`` has all columns, as Spark SQL or an Arrow schema. An input without options
+        has no key and no time.
+    :param key_groups: the number of key groups, as on Spark; *pages*: a fixed number of pages of state per key group. Results
+        must not depend on them.
+    :raises StreamDefinitionError, ColumnNotFoundError: as ``connect``
+
+    Times, including those in timestamp columns of rows, are strings as in event literals (``"10s"``, see :class:`Literals`), the
+    time since 1970, or datetimes.
+
+    >>> from asterism.operators.keyed_state import ValueState
+    >>> from asterism.operators.stream_operator import Input, Output, StreamOperator
+    >>> class Unpaid(StreamOperator):
+    ...     orders = Input("id BIGINT, ts TIMESTAMP")
+    ...     payments = Input("id BIGINT")
+    ...     paid = ValueState("BOOLEAN")
+    ...     reminders = Output("id BIGINT")
+    ...
+    ...     @orders.process_element
+    ...     def order(self, order, ctx):
+    ...         ctx.register_event_time_timer("due", order.ts + timedelta(minutes=30))
+    ...
+    ...     @payments.process_element
+    ...     def pay(self, payment, ctx):
+    ...         self.paid.update(True)
+    ...
+    ...     def on_event_time_timer(self, timer, ctx):
+    ...         if not self.paid.value():
+    ...             self.reminders.collect(id=ctx.key)
+    >>> inputs = {"orders": {"key": "id", "time": "ts"}, "payments": {"key": "id"}}
+    >>> harness = StreamOperatorHarness(Unpaid(), inputs)
+    >>> harness = harness.send("orders", [{"id": 1, "ts": "1m"}, {"id": 2, "ts": "2m"}]).send("payments", {"id": 1})
+    >>> harness.advance_watermark("orders", "40m").rows("reminders")
+    [{'id': 2}]
+    """
+
+    def __init__(
+        self,
+        operator: StreamOperator,
+        inputs: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        key_groups: int = 1,
+        pages: int | None = None,
+    ) -> None:
+        expect(StreamDefinitionError, operator, StreamOperator, "expected a StreamOperator", "Unpaid()")
+        check_pages(pages)
+        expect(StreamDefinitionError, inputs, Mapping | None, "inputs must be a dict of options by input", _CONNECTED)
+        for name, options in (inputs or {}).items():
+            expect_string(StreamDefinitionError, name, "the name of an input must be a string", _CONNECTED)
+            expect(
+                StreamDefinitionError, options, Mapping, f'the options of the input "{name}" must be a dict', _CONNECTED
+            )
+        self._options: dict[str, Any] = {
+            "operator": operator, "inputs": inputs or {}, "key_groups": key_groups, "pages": pages
+        }  # fmt: skip
+        declared: Mapping[str, Input] = operator.declared(Input)
+        connected: dict[str, Mapping[str, Any]] = {name: {} for name in declared} | dict(inputs or {})
+        wires = {name: wire_of(name, options, declared.get(name)) for name, options in connected.items()}
+        self.streams = MultipleInputOperator(operator, wires, pages=pages)
+        super().__init__(self.streams, self.streams.wires, key_groups=key_groups)
+
+    def again(self, **changes: Any) -> StreamOperatorHarness:
+        """A new harness for the same operator, with the same options except for *changes*."""
+        return StreamOperatorHarness(**self._options | changes)
+
+
+def wire_of(name: str, options: Mapping[str, Any], declared: Input | None = None) -> Wire:
+    """The connection of an input from the *options* of its stream.
+
+    :raises StreamDefinitionError, ColumnNotFoundError: an option is unknown or wrong
+    """
+    return _wire(name, declared, **_known(name, options))
 
 
 def _wire(

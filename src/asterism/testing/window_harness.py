@@ -19,6 +19,7 @@ from asterism.testing.literals import EVENTS, WORDS, Literals, Row
 from asterism.testing.operator_harness import python_rows
 from asterism.windows.assigners import Windows
 from asterism.windows.evictors import Evictor
+from asterism.windows.folds import Fold
 from asterism.windows.operator import (
     FIRING,
     IS_LAST,
@@ -29,7 +30,8 @@ from asterism.windows.operator import (
     WINDOW_START,
     WindowOperator,
 )
-from asterism.windows.plan import FIRINGS, WindowFunction
+from asterism.windows.plan import FIRINGS, UNFIRED, WindowFunction
+from asterism.windows.session_ids import SESSION_COLUMNS
 from asterism.windows.triggers import Trigger
 
 _ELEMENTS = "elements"
@@ -39,7 +41,7 @@ _EXPECTED = re.compile(
     r"(?P<last>!)?(?P<contents>:.*)?"
 )
 _FIRING = "[0s,10s) early: a1 b2, ann [0s,10s) #2 on_time!: total=3"
-_STEPS = "in a1@3s b2@4s, watermark 10s, processing_time 12s, end, fires [0s,10s): a1 b2, late a7@1s"
+_STEPS = "in a1@3s b2@4s, watermark 10s, processing_time 12s, end, fires [0s,10s): a1 b2, late a7@1s, unfired 2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +110,14 @@ class WindowHarness(EventHarness):
     """Runs windows and their trigger step by step, with their state and time.
 
     :param windows: the window assigner
-    :param trigger: and *allowed_lateness*, *evictor*, *in_order*: as for :func:`asterism.window`
+    :param trigger: and *allowed_lateness*, *evictor*, *in_order*, *closing*, *on_time*, *session_ids*: as for
+        :func:`asterism.window`
     :param schema: the columns of the elements. Default: :data:`EVENTS`, the columns of event literals.
-    :param aggregate: the measures of a firing, in Spark SQL. Default: without *aggregate*, *process* and *reduce*, the contents
-        of a firing are the elements of its window, as literals.
+    :param aggregate: the measures of a firing, in Spark SQL. Default: without *aggregate*, *process*, *reduce* and *fold*, the
+        contents of a firing are the elements of its window, as literals.
     :param process: a window function, with the *columns* that it returns, as for ``WindowedStream.process``
     :param reduce: a function that combines two elements, as dicts
+    :param fold: an aggregation with an accumulator of your own
     :param keys: the key columns. Default: the key column of *literals*, if the schema has it.
     :param time: the event-time column. None: processing time, which starts in 1970 and is advanced by the test.
     :param literals: the format of event literals
@@ -140,6 +144,7 @@ class WindowHarness(EventHarness):
         process: WindowFunction | None = None,
         columns: str | pa.Schema | None = None,
         reduce: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]] | None = None,
+        fold: Fold | None = None,
         allowed_lateness: timedelta = timedelta(0),
         evictor: Evictor | None = None,
         in_order: bool | None = None,
@@ -148,6 +153,9 @@ class WindowHarness(EventHarness):
         literals: Literals = WORDS,
         pages: int | None = None,
         key_groups: int = 1,
+        closing: str = "drop",
+        on_time: str = "fire_if_non_empty",
+        session_ids: bool = False,
     ) -> None:
         expect(StreamDefinitionError, literals, Literals, "literals must be Literals")
         expect(StreamDefinitionError, schema, pa.Schema, "the schema of the elements must be a pyarrow.Schema")
@@ -162,7 +170,7 @@ class WindowHarness(EventHarness):
             literals = replace(literals, time=time)
         options: dict[str, Any] = {
             "measures": [aggregate] if isinstance(aggregate, str) else aggregate, "function": process, "output": columns,
-            "reduce": reduce,
+            "reduce": reduce, "fold": fold,
         }  # fmt: skip
         self._shows_elements = all(value is None for value in options.values())
         if self._shows_elements:
@@ -171,7 +179,8 @@ class WindowHarness(EventHarness):
         def operator(in_order: bool) -> WindowOperator:
             return WindowOperator(
                 windows, schema, keys=keys, time=time, trigger=trigger, lateness=allowed_lateness, evictor=evictor,
-                late_output=True, in_order=in_order, pages=pages, **options,
+                late_output=True, in_order=in_order, pages=pages, closing=closing, on_time=on_time, session_ids=session_ids,
+                **options,
             )  # fmt: skip
 
         self.window_operator = operator(bool(in_order))
@@ -182,9 +191,9 @@ class WindowHarness(EventHarness):
         )
         self._options: dict[str, Any] = {
             "windows": windows, "trigger": trigger, "schema": schema, "aggregate": aggregate, "process": process,
-            "columns": columns, "reduce": reduce, "allowed_lateness": allowed_lateness, "evictor": evictor,
+            "columns": columns, "reduce": reduce, "fold": fold, "allowed_lateness": allowed_lateness, "evictor": evictor,
             "in_order": in_order, "keys": keys, "time": time, "literals": literals, "pages": pages,
-            "key_groups": key_groups,
+            "key_groups": key_groups, "closing": closing, "on_time": on_time, "session_ids": session_ids,
         }  # fmt: skip
 
     def again(self, **changes: Any) -> WindowHarness:
@@ -204,6 +213,11 @@ class WindowHarness(EventHarness):
         return self.rows(FIRINGS)
 
     @property
+    def unfired(self) -> int:
+        """The number of elements so far that were dropped with their windows before they were in a firing."""
+        return self.metrics[UNFIRED]
+
+    @property
     def late(self) -> list[str]:
         """The late elements as literals, in arrival order."""
         return [self.literals.text(row) for row in self.rows(LATE_ELEMENTS)]
@@ -215,7 +229,8 @@ class WindowHarness(EventHarness):
         for name in (WINDOW_START, WINDOW_END):
             column = TimeColumn(name, table.schema.field(name).type)
             bounds.append(column.to_micros(table.column(name), lenient=True).to_pylist())
-        computed = [name for name in table.column_names if name not in (*OWN_COLUMNS, *self.keys)]
+        others = (*OWN_COLUMNS, *self.keys, *(SESSION_COLUMNS if self.window_operator.session_ids else ()))
+        computed = [name for name in table.column_names if name not in others]
         found = []
         for row, start, end in zip(python_rows(table), *bounds, strict=True):
             if self._shows_elements:
@@ -240,9 +255,10 @@ class WindowHarness(EventHarness):
         ``end``                     the input ends
         ``fires [0s,10s): a1 b2``   a firing that the step before emits (see :meth:`WindowFiring.fits`)
         ``late a7``                 a late element that the step before emits
+        ``unfired 2``               elements that the step before drops and that never fired; compared only if it is given
         ==========================  ====================================================================================
 
-        The results of a step are complete, in any order. A comment begins with ``--``.
+        The firings and late elements of a step are complete, in any order. A comment begins with ``--``.
 
         :raises AssertionError: a step emits something else; the message has the step and the differences
         :raises InvalidEventError: a line is not understood
@@ -265,10 +281,13 @@ class WindowHarness(EventHarness):
         """
         __tracebackhide__ = True
         fired, came_late = len(self.found()), len(self.late)
-        for number, (step, fires, late) in enumerate(_steps_of(transcript), 1):
+        for number, (step, fires, late, unfired) in enumerate(_steps_of(transcript), 1):
+            before = self.unfired
             self._step(step)
             found, found_late = self.found(), self.late
             lines = _compared(fires, found[fired:], self.literals) + _compared_late(late, found_late[came_late:])
+            if unfired is not None and unfired != self.unfired - before:
+                lines += [("-", f"unfired {unfired}"), ("+", f"unfired {self.unfired - before}")]
             _check(f'step {number}, "{step}"', lines)
             fired, came_late = len(found), len(found_late)
         return self
@@ -318,20 +337,22 @@ def _elements_of(literals: Literals) -> WindowFunction:
     return elements
 
 
-def _steps_of(transcript: str) -> list[tuple[str, list[str], list[str]]]:
-    """Each step with the firings and the late elements that it must emit."""
+def _steps_of(transcript: str) -> list[tuple[str, list[str], list[str], int | None]]:
+    """Each step with the firings and the late elements that it must emit, and the number of elements that never fired."""
     expect(InvalidEventError, transcript, str, "a transcript must be a string", _STEPS)
-    steps: list[tuple[str, list[str], list[str]]] = []
+    steps: list[tuple[str, list[str], list[str], int | None]] = []
     for number, line in enumerate(transcript.splitlines(), 1):
         line = line.partition("--")[0].strip()
         word, _, rest = line.partition(" ")
         if word in ("in", "watermark", "processing_time") or line == "end":
-            steps.append((line, [], []))
+            steps.append((line, [], [], None))
         elif word == "fires" and steps:
             _read(rest)
             steps[-1][1].append(rest.strip())
         elif word == "late" and steps:
             steps[-1][2].extend(rest.split())
+        elif word == "unfired" and steps and rest.strip().isdecimal():
+            steps[-1] = (*steps[-1][:3], int(rest))
         elif line:
             raise InvalidEventError(f"line {number} of the transcript is not a step: {shown(line)}", hint=_STEPS)
     return steps

@@ -19,10 +19,11 @@ import pyarrow as pa
 
 from asterism.arguments import shown
 from asterism.columns.arrays import Ints
-from asterism.columns.time import END_OF_TIME, micros
+from asterism.columns.time import END_OF_TIME, FAR, micros, to_datetime
 from asterism.columns.time_zones import moments, wall_times
-from asterism.errors import StreamDefinitionError
+from asterism.errors import OperatorError, StreamDefinitionError
 from asterism.windows.arguments import code, duration, name_of
+from asterism.windows.user_functions import failed
 
 DAY = timedelta(days=1)
 MAX_WINDOWS = 10_000
@@ -33,7 +34,37 @@ Gap = str | Callable[[pa.Table], Any]
 
 
 class Windows:
-    """Base of window assigners."""
+    """Base of window assigners, including user-defined ones: a subclass with the method :meth:`assign`.
+
+    >>> class EvenAndOdd(Windows):
+    ...     '''Windows of an hour and of two hours.'''
+    ...
+    ...     def assign(self, times):
+    ...         hour = 3_600_000_000
+    ...         row = np.repeat(np.arange(len(times)), 2)
+    ...         size = np.tile([hour, 2 * hour], len(times))
+    ...         start = times[row] // size * size
+    ...         order = np.lexsort((start + size, start, row))
+    ...         return row, start[order], (start + size)[order]
+    >>> [column.tolist() for column in EvenAndOdd().assign(np.array([5_000_000_000]))]
+    [[0, 0], [0, 3600000000], [7200000000, 7200000000]]
+
+    Source: Flink's ``WindowAssigner``.
+    """
+
+    @property
+    def is_user_defined(self) -> bool:
+        """Whether they are user-defined windows."""
+        return type(self).__module__ != __name__
+
+    @property
+    def starts_differ(self) -> bool:
+        """Whether no two windows of a key have the same start."""
+        return not self.is_user_defined
+
+    def __repr__(self) -> str:
+        # Without anything that depends on the process: the text is part of the fingerprint of the state.
+        return f"{type(self).__name__}(...)"
 
     @property
     def merges(self) -> bool:
@@ -45,8 +76,69 @@ class Windows:
         return False
 
     def assign(self, times: Ints) -> tuple[Ints, Ints, Ints]:
-        """The windows of elements with these *times*: element, start, end. The windows of an element are ordered by start."""
+        """The windows of elements.
+
+        :param times: their times, in microseconds since 1970-01-01 UTC
+        :return: three arrays of 64-bit integers with a row for each window of an element: the index of the element, and the
+            start and the end of the window in microseconds. Every element has a window; rows are in the order of elements,
+            and those of an element in the order of start and end. The answer may depend only on the times.
+        """
         raise NotImplementedError
+
+
+def assigned(windows: Windows, times: Ints) -> tuple[Ints, Ints, Ints]:
+    """:meth:`Windows.assign`, and checks of what user-defined windows return.
+
+    :raises OperatorError: it fails, or returns something else
+    """
+    if not windows.is_user_defined:
+        return windows.assign(times)
+    what = f"the windows {type(windows).__name__}"
+    try:
+        found = windows.assign(times.copy())
+    except Exception as error:
+        raise failed(f"{what}: assign", error) from error
+    hint = "return row, start, end: numpy arrays of integers of the same length"
+    if not isinstance(found, tuple | list) or len(found) != 3:
+        raise OperatorError(f"{what} must assign three arrays, not {shown(found)}", hint=hint)
+    columns: list[Ints] = []
+    for name, column in zip(("elements", "starts", "ends"), found, strict=True):
+        array = np.asarray(column)
+        if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
+            raise OperatorError(f"{what}: the {name} must be an array of integers, not {shown(column)}", hint=hint)
+        columns.append(array.astype(np.int64))
+    row, start, end = columns
+    if len(start) != len(row) or len(end) != len(row):
+        raise OperatorError(
+            f"{what}: the arrays differ in length",
+            f"Elements: {len(row)}, starts: {len(start)}, ends: {len(end)}",
+            hint,
+        )
+    if len(row) and (row.min() < 0 or row.max() >= len(times)):
+        raise OperatorError(f"{what}: there is no element {int(row.max() if row.min() >= 0 else row.min())}", hint=hint)
+    ordered = (row[1:] > row[:-1]) | (
+        (row[1:] == row[:-1]) & ((start[1:] > start[:-1]) | ((start[1:] == start[:-1]) & (end[1:] > end[:-1])))
+    )
+    if not ordered.all():
+        raise OperatorError(
+            f"{what}: the windows are not in order",
+            "They must be in the order of elements, and those of an element in the order of start and end, each once.",
+            "order = np.lexsort((end, start, row))",
+        )
+    without = np.flatnonzero(np.bincount(row, minlength=len(times)) == 0)
+    if len(without):
+        raise OperatorError(
+            f"{what}: an element has no window",
+            f"Its time is {to_datetime(int(times[without[0]]))}.",
+            "filter such elements out before, or add a window for the others",
+        )
+    wrong = np.flatnonzero((end <= start) | (np.abs(start) > FAR) | (np.abs(end) > FAR))
+    if len(wrong):
+        raise OperatorError(
+            f"{what}: a window must end after its start, within 146,000 years of 1970",
+            f"Start: {int(start[wrong[0]])}, end: {int(end[wrong[0]])}, in microseconds.",
+        )
+    return row, start, end
 
 
 @dataclass(frozen=True)
@@ -220,6 +312,79 @@ class SlidingWindows(_Aligned):
             return f"SlidingWindows.of_months({self.size}, {self.slide}" + self._rest()
         assert isinstance(self.slide, timedelta)
         return f"SlidingWindows.of({code(self.size)}, {code(self.slide)}" + self._rest()
+
+
+@dataclass(frozen=True, repr=False)
+class CumulativeWindows(Windows):
+    """Windows with the same start that grow by a step up to a size: the sales of the day so far, every hour. Created by
+    :meth:`of`.
+
+    Source: Flink SQL's ``CUMULATE``.
+    """
+
+    size: timedelta
+    step: timedelta
+    offset: timedelta = timedelta(0)
+    zone: str | None = None
+
+    def __post_init__(self) -> None:
+        where = "CumulativeWindows.of"
+        for length in (self.size, self.step):
+            duration(length, where)
+        texts = f"Size {code(self.size)}, step {code(self.step)}."
+        if self.size % self.step:
+            raise StreamDefinitionError(
+                f"{where}: the size is not a multiple of the step",
+                texts,
+                "choose a step that divides the size, such as an hour for a day",
+            )
+        if self.size // self.step > MAX_WINDOWS:
+            raise StreamDefinitionError(
+                f"{where}: each element would be in more than {MAX_WINDOWS} windows", texts, "use a larger step"
+            )
+        _check_calendar(where, self.size, self.size, self.offset, self.zone)
+        if self.zone is not None and DAY % self.step:
+            raise StreamDefinitionError(
+                f"{where}: with a time zone, the step must divide a day", texts, "use a step such as an hour or a day"
+            )
+
+    @classmethod
+    def of(
+        cls, size: timedelta, step: timedelta, *, offset: timedelta = timedelta(0), zone: str | None = None
+    ) -> CumulativeWindows:
+        """
+        :param size: the length of the longest window; with *zone*, whole days
+        :param step: the length of the shortest window, and the difference between two. *size* is a multiple of it; with *zone*,
+            so is a day.
+        :param offset, zone: as for :meth:`TumblingWindows.of`
+        :raises StreamDefinitionError: as for :meth:`TumblingWindows.of`; *size* is not a multiple of *step*; an element would
+            belong to more than MAX_WINDOWS windows
+
+        >>> CumulativeWindows.of(timedelta(days=1), timedelta(hours=1))
+        CumulativeWindows.of(timedelta(days=1), timedelta(hours=1))
+        """
+        return cls(size, step, offset, zone)
+
+    @property
+    def starts_differ(self) -> bool:
+        return False
+
+    def assign(self, times: Ints) -> tuple[Ints, Ints, Ints]:
+        size, step = micros(self.size), micros(self.step)
+        grid = _Grid(size, micros(self.offset), months=False, zone=self.zone)
+        number = grid.index(times)
+        start, stop = grid.moment(number), grid.moment(number + 1)
+        first = (times - start) // step + 1
+        last = -(-(stop - start) // step)  # a day of a calendar may be longer or shorter
+        counts = last - first + 1
+        rows = np.repeat(np.arange(len(times)), counts)
+        steps = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts) + first[rows]
+        return rows, start[rows], np.minimum(start[rows] + steps * step, stop[rows])
+
+    def __repr__(self) -> str:
+        offset = f", offset={code(self.offset)}" if self.offset else ""
+        zone = f", zone={self.zone!r}" if self.zone is not None else ""
+        return f"CumulativeWindows.of({code(self.size)}, {code(self.step)}{offset}{zone})"
 
 
 @dataclass(frozen=True, repr=False)

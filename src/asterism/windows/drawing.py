@@ -40,7 +40,7 @@ from asterism.text.svg import (
     text_width,
 )
 from asterism.windows.arguments import code
-from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows
+from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows, assigned
 from asterism.windows.evictors import Evictor
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
 from asterism.windows.plan import EVENTS, FIRINGS
@@ -188,7 +188,7 @@ class _Firing:
         """The notation of transcripts."""
         window = "global" if self.end is None else f"[{_seconds(self.start or 0)},{_seconds(self.end)})"
         key = self.key + " " if self.key else ""
-        return f"fires {key}{window} #{self.number} {self.kind}{'!' * self.last}: {' '.join(self.values)}"
+        return f"fires {key}{window} #{self.number} {self.kind}{'!' * self.last}: {' '.join(self.values)}".rstrip()
 
 
 @dataclass(slots=True)
@@ -210,7 +210,7 @@ class _Play:
 
     def __init__(
         self, windows: Windows, trigger: Trigger | None, lateness: timedelta, evictor: Evictor | None, event_time: bool,
-        in_order: bool, value: str,
+        in_order: bool, value: str, closing: str, on_time: str,
     ) -> None:  # fmt: skip
         self.schema = pa.schema({"k": "string", "t": "int64", value: "float64", "gap": "float64"})
         self.event_time, self.value = event_time, value
@@ -220,7 +220,7 @@ class _Play:
 
         self.operator = WindowOperator(
             windows, self.schema, keys=["k"], time="t" if event_time else None, trigger=trigger, lateness=lateness,
-            evictor=evictor, in_order=in_order, late_output=True,
+            evictor=evictor, in_order=in_order, late_output=True, closing=closing, on_time=on_time,
             function=values, output=pa.schema({"values": pa.list_(pa.float64())}),
         )  # fmt: skip
         self.store = MemoryStore()
@@ -251,7 +251,7 @@ class _Play:
             return []
         if isinstance(windows, SessionWindows) and windows.dynamic_gap is not None:
             return [(time, time + (element.gap or 0))]
-        _, starts, ends = windows.assign(np.array([time * 1000]))
+        _, starts, ends = assigned(windows, np.array([time * 1000]))
         return [(int(start) // 1000, int(end) // 1000) for start, end in zip(starts, ends, strict=True)]
 
     def _call(self, event: _DrawnEvent, element: _DrawnElement | None) -> None:
@@ -410,7 +410,7 @@ def _span(windows: Windows, parts: list[Trigger]) -> tuple[int, int]:
         ]
         longest = max((length for length in lengths if length), default=timedelta(seconds=20))
         return 0, max(3 * longest // timedelta(milliseconds=1), 1)
-    _, starts, ends = windows.assign(np.zeros(1, np.int64))
+    _, starts, ends = assigned(windows, np.zeros(1, np.int64))
     return int(starts[-1]) // 1000, max(int(ends[-1]) // 1000, int(starts[-1]) // 1000 + 1)
 
 
@@ -433,6 +433,8 @@ def draw(
     processing_time: bool = False,
     in_order: bool = False,
     value: str = "v",
+    closing: str = "drop",
+    on_time: str = "fire_if_non_empty",
 ) -> str:
     """Draw the effect of a policy on the elements, watermarks and processing times of *steps*, as SVG.
 
@@ -440,7 +442,8 @@ def draw(
     ``watermark 10min``, ``clock 12`` (processing time) and ``end``. Times are seconds after 1970-01-01 UTC, or have a unit: ms,
     s, min, h, d. Expressions may read the columns k (the key), t (the time in milliseconds), *value* and gap (in seconds).
 
-    :param windows, trigger, lateness, evictor, in_order: as for :class:`~asterism.windows.operator.WindowOperator`
+    :param windows, trigger, lateness, evictor, in_order, closing, on_time: as for
+        :class:`~asterism.windows.operator.WindowOperator`
     :param steps: the steps; default: steps that show what the policy does
     :param processing_time: windows in processing time: the time of an element is that of its arrival
     :param value: the name of the column with the values
@@ -462,7 +465,7 @@ def draw(
         '"in 1@1 2@2\\nwatermark 10"',
     )
     expect_string(StreamDefinitionError, value, "the column of values must be a string", 'value="price"')
-    play = _Play(windows, trigger, lateness, evictor, not processing_time, in_order, value)
+    play = _Play(windows, trigger, lateness, evictor, not processing_time, in_order, value, closing, on_time)
     if steps is None:
         steps = default_steps(windows, play.operator.trigger, lateness=lateness, processing_time=processing_time)
     events = list(play.run(_parsed(steps)))

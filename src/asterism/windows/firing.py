@@ -19,13 +19,16 @@ from asterism.columns.groups import group_codes
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.errors import OperatorError
 from asterism.operators.key_group import Group
-from asterism.operators.state_store import tables_from_bytes, tables_to_bytes
-from asterism.windows.assigners import SessionWindows
-from asterism.windows.panes import NONE, RecordedFirings, Rows, applied, results_of
-from asterism.windows.plan import COUNTED, DISTANCES, EVENTS, FIRINGS, GAP, KINDS, META, WindowPlan
+from asterism.operators.state_store import additions_from_bytes, tables_from_bytes, tables_to_bytes, with_additions
+from asterism.windows.assigners import SessionWindows, assigned
+from asterism.windows.panes import NONE, RecordedFirings, Rows, applied, plain, results_of
+from asterism.windows.plan import COUNTED, DISTANCES, EVENTS, FIRINGS, GAP, KINDS, META, UNFIRED, WindowPlan
+from asterism.windows.session_ids import IDS, REPLACES, SESSION_ID, Sessions
 from asterism.windows.triggers import TimeSpan
 from asterism.windows.user_triggers import UserDefinedTriggers, span_of
 
+EMPTIED = "emptied"
+"""In state: 1 if an evictor has removed all elements of a pane. It fires as if it had one, since its trigger has seen it."""
 MAX_FIRINGS = 2**24
 """In one call for one key group; the limit is higher if there are many elements."""
 
@@ -87,11 +90,32 @@ class WindowCall:
         self.old = pa.concat_tables([plan.pane_schema.empty_table(), *(page[1] for page in pages)]).combine_chunks()
         self.old_seen = np.repeat(np.array(seen, np.int64), sizes)
         self.old_page = np.repeat(np.arange(len(pages)), sizes)
+        self._load_additions(len(schemas), sizes)
         rows = [page[2] for page in pages if len(page) > 2]
         self.old_rows = pa.concat_tables([plan.row_schema.empty_table(), *rows])
         names = plan.key_schema.names
         codes, self.n_keys = group_codes(pa.concat_tables([self.old.select(names), self.events.select(names)]))
         self.old_code, self.event_code = codes[: self.old.num_rows], codes[self.old.num_rows :]
+
+    def _load_additions(self, tables: int, sizes: list[int]) -> None:
+        """Columns of panes that releases before do not know. Without them, a pane that has not fired has only new elements."""
+        firings, counts = (self.old.column(name).to_numpy() for name in ("firings", "count"))
+        self.old_unfired = np.where(firings == 0, counts, 0)
+        self.old_emptied = np.zeros(len(firings), np.int64)
+        self.old_ids: list[str | None] = [None] * len(firings)
+        self.old_replaces: list[list[str]] = [[]] * len(firings)
+        first = 0
+        for value, size in zip(self.pages.stored, sizes, strict=True):
+            added = None if value is None else additions_from_bytes(value, tables)
+            if added is not None:
+                mine = slice(first, first + size)
+                self.old_unfired[mine] = added.column(UNFIRED).to_numpy()
+                if EMPTIED in added.column_names:
+                    self.old_emptied[mine] = added.column(EMPTIED).to_numpy()
+                if self.plan.session_ids and SESSION_ID in added.column_names:
+                    self.old_ids[mine] = added.column(SESSION_ID).to_pylist()
+                    self.old_replaces[mine] = added.column(REPLACES).to_pylist()
+            first += size
 
     def _panes(self, old: Ints, count: int) -> Any:
         """Panes for the kernel: *old* is the previous index of each, or NONE."""
@@ -111,7 +135,10 @@ class WindowCall:
             return values
 
         elements = column("count")
-        contents = np.where(elements > 0, np.arange(count), NONE)
+        elements[was] += self.old_emptied[back]
+        unfired = np.zeros(count, np.int64)
+        unfired[was] = self.old_unfired[back]
+        contents = np.where(column("count") > 0, np.arange(count), NONE)
         seen = np.full(count, BEFORE_TIME, np.int64)
         seen[was] = self.old_seen[back]
         return Panes(
@@ -121,6 +148,7 @@ class WindowCall:
             words=words,
             firings=column("firings"),
             count=elements,
+            unfired=unfired,
             contents=contents,
             segment=np.full(count, NONE, np.int64),
             alive=was.copy(),
@@ -144,12 +172,15 @@ class WindowCall:
             processing_time=self.processing_time if self.event_time else group.processing_time,
             in_order=self.plan.in_order,
             ending=group.watermark == END_OF_TIME if self.event_time else group.over,
+            closing=plan.closing,
+            always_on_time=plan.always_on_time,
+            turns=plan.table.turns,
         )
 
     # -- windows
 
     def _aligned(self, times: Ints) -> None:
-        row, start, end = self.plan.windows.assign(times)
+        row, start, end = assigned(self.plan.windows, times)
         if self.event_time:
             last = np.where(end == END_OF_TIME, END_OF_TIME, end - self.resolution)
             cleanup = np.where(last > END_OF_TIME - self.lateness, END_OF_TIME, last + self.lateness)
@@ -161,9 +192,13 @@ class WindowCall:
         n_old = self.old.num_rows
         code = np.concatenate([self.old_code, self.event_code[row]])
         starts = np.concatenate([self.old.column("start").to_numpy(), start])
-        order = np.lexsort((starts, code))  # stable: existing panes come first
+        differ = self.plan.windows.starts_differ
+        by_end = () if differ else (np.concatenate([self.old.column("end").to_numpy(), end]),)
+        order = np.lexsort((*by_end, starts, code))  # stable: existing panes come first
         new = np.ones(len(order), np.bool_)
-        new[1:] = (code[order][1:] != code[order][:-1]) | (starts[order][1:] != starts[order][:-1])
+        new[1:] = False
+        for column in (code, starts, *by_end):
+            new[1:] |= column[order][1:] != column[order][:-1]
         pane_of = np.cumsum(new) - 1
         count = int(new.sum())
         first = order[new]
@@ -218,7 +253,7 @@ class WindowCall:
         table, rules = self.plan.table, self._rules()
         everywhere = len(row) == self.events.num_rows and bool((row[1:] > row[:-1]).all())
         elements = self.events if everywhere else self.events.take(pa.array(row))
-        times = elements.column(TIME).to_numpy()
+        times = self._element_times = elements.column(TIME).to_numpy()
         watermarks, stages = self.watermarks[row], self.stages[row]
         distances = np.zeros((len(row), len(table.distances)))
         for n in range(len(table.distances)):
@@ -231,8 +266,9 @@ class WindowCall:
                 segment_of=np.full(len(row), NONE, np.int64),
                 left=np.zeros(2 * len(row) + count + 1, np.int64),
                 right=np.zeros(2 * len(row) + count + 1, np.int64),
-                sizes=np.zeros(3, np.int64),
+                sizes=np.zeros(5, np.int64),
                 late=np.zeros(len(row), np.bool_),
+                merges=np.zeros((0 if end is None else count, 3), np.int64),
             )
             user_defined = self._user_defined(now, old, elements, rules) if table.user_defined else None
             run: Any
@@ -269,9 +305,36 @@ class WindowCall:
             right=log.right[: log.sizes[kernels.JOINS]],
             elements=elements,
         )
+        if log.sizes[kernels.UNFIRED]:
+            self.group.metrics[UNFIRED] += int(log.sizes[kernels.UNFIRED])
         key_of = self._keys(old, example)
+        self.sessions = self._sessions_of(panes, now, log, old, end, key_of) if self.plan.session_ids else None
         kept, counts, rows = self._results(recorded, fired, key_of, now, old)
         self._write(now, kept, counts, rows, key_of, old, example, rules, user_defined)
+
+    def _sessions_of(
+        self, before: Any, panes: Any, log: Any, old: Ints, end: Ints | None, key_of: pa.Table
+    ) -> Sessions | None:
+        """:param before: the panes before the call"""
+        from asterism.windows.kernels import MERGES
+
+        if end is None:
+            return None
+        merges = [
+            (survivor, merged, fired, bool(panes.firings[merged]))
+            for survivor, merged, fired in log.merges[: log.sizes[MERGES]].tolist()
+        ]
+        ids = [None if at == NONE else self.old_ids[at] for at in old.tolist()]
+        replaces = {
+            pane: list(self.old_replaces[at])
+            for pane, at in enumerate(old.tolist())
+            if at != NONE and self.old_replaces[at]
+        }
+        # A pane begins with the window of its element; in state of earlier releases, with its window then.
+        was = old != NONE
+        begin = np.where(was, before.start, 0), np.where(was, before.end, 0)
+        begin[0][~was], begin[1][~was] = self._element_times, end
+        return Sessions(key_of, ids, replaces, begin, merges)
 
     def _user_defined(self, panes: Any, old: Ints, elements: pa.Table, rules: Any) -> UserDefinedTriggers:
         texts = self.old.column("own").to_pylist()
@@ -295,7 +358,7 @@ class WindowCall:
             was = old != NONE
             before = self.old.select(plan.partials.kept.names).take(pa.array(np.where(was, old, 0), mask=~was))
             results, kept = plan.partials.run(recorded, before)
-            self._emit(results, np.arange(len(fired)), fired, key_of)
+            self._emit(*self._finished(results, np.arange(len(fired)), fired, key_of), fired, key_of)
             return kept, panes.count, None
         old_counts = self.old.column("count").to_numpy()
         sizes = np.where(old != NONE, old_counts[np.maximum(old, 0)] if len(old_counts) else 0, 0)
@@ -313,11 +376,29 @@ class WindowCall:
 
             def make(rows: pa.Table, offsets: Ints, firings: Ints) -> tuple[pa.Table, Ints]:
                 assert plan.function is not None
-                return applied(plan.function, plan.result_schema, rows, offsets, spans)
+                return applied(plan.function, plan.result_schema, plain(rows), offsets, spans)
 
-        results, firing_of, rows, counts = Rows(make, plan.evictor).run(recorded, old_rows, old_at)
+        evict_spans = self._spans(fired) if plan.evictor is not None and plan.evictor.is_user_defined else []
+        results, firing_of, rows, counts = Rows(make, plan.evictor, evict_spans).run(recorded, old_rows, old_at)
+        if plan.computation is not None:
+            results, firing_of = self._finished(results, firing_of, fired, key_of)
         self._emit(results, firing_of, fired, key_of)
         return None, counts, rows
+
+    def _finished(self, results: pa.Table, firing_of: Ints, fired: Ints, key_of: pa.Table) -> tuple[pa.Table, Ints]:
+        """The result of each firing, or what the window function makes of it and of the key."""
+        from asterism.windows.kernels import PANE
+
+        plan = self.plan
+        if plan.function is None:
+            return results, firing_of
+        keys = key_of.take(pa.array(fired[:, PANE])).columns
+        # A stream without a key has a constant one; a reduced element contains its key, unless there is no element.
+        of_keys = dict(zip(plan.keys, keys, strict=False))
+        both = of_keys | dict(zip(results.column_names, results.columns, strict=True)) | of_keys
+        results = pa.table(list(both.values()), names=list(both))
+        offsets = np.arange(len(fired) + 1)
+        return applied(plan.function, plan.result_schema, results, offsets, self._spans(fired))
 
     def _spans(self, fired: Ints) -> list[TimeSpan]:
         if self.plan.windows.is_global:
@@ -351,6 +432,10 @@ class WindowCall:
             columns += [plan.time.from_micros(mine[:, at]) for at in (kernels.START, kernels.STOP)]
         kinds = pa.array(KINDS).take(pa.array(mine[:, kernels.FIRING_KIND]))
         columns += [pa.array(mine[:, kernels.FIRING_NUMBER]), kinds, pa.array(mine[:, kernels.IS_LAST] != 0)]
+        if self.sessions is not None:
+            panes = fired[:, kernels.PANE]
+            told = self.sessions.told(panes, np.bincount(firing_of, minlength=len(fired)))
+            columns += [self.sessions.ids(mine[:, kernels.PANE]), told.take(pa.array(which))]
         columns += results.take(pa.array(order)).select(plan.result_names).columns
         self.group.emit(FIRINGS, pa.table(columns, schema=plan.firing_schema))
 
@@ -379,6 +464,8 @@ class WindowCall:
         row_at = np.cumsum(counts) - counts
         seen = pa.table({"seen": [max(group.watermark, BEFORE_TIME)]}, schema=META)
         remaining = np.flatnonzero(alive)
+        usual = np.where(panes.firings == 0, counts, 0)
+        emptied = np.asarray((counts == 0) & (panes.count > 0), np.int64)
 
         def encoded(which: Ints) -> tuple[bytes, int, int]:
             mine = remaining[which]
@@ -388,7 +475,16 @@ class WindowCall:
                 elements = np.repeat(row_at[mine] - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
                 tables.append(rows.take(pa.array(elements)))
             next_event_time = int(event_times[mine].min()) if self.event_time else END_OF_TIME
-            return tables_to_bytes(tables), next_event_time, int(processing_times[mine].min())
+            value = with_additions(tables_to_bytes(tables), additions(mine))
+            return value, next_event_time, int(processing_times[mine].min())
+
+        def additions(mine: Ints) -> pa.Table | None:
+            if self.sessions is None and not emptied[mine].any() and (panes.unfired[mine] == usual[mine]).all():
+                return None
+            added: dict[str, Any] = {UNFIRED: pa.array(panes.unfired[mine]), EMPTIED: pa.array(emptied[mine])}
+            if self.sessions is not None:
+                added |= {SESSION_ID: self.sessions.ids(mine), REPLACES: self.sessions.untold(mine).cast(IDS)}
+            return pa.table(added)
 
         keys = table.select(plan.key_schema.names)
         self.pages.rewrite(lambda: keys.take(pa.array(remaining)), page_of[remaining], encoded)

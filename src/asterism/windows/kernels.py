@@ -27,13 +27,14 @@ from asterism.windows.trigger_table import (
     EARLY,
     END_ROW,
     END_WORD,
+    FINAL,
     KIND,
     LATE,
     NO_MOMENT,
     NUMBER,
     PARENT,
-    PLAIN,
     ROLE,
+    STEP,
     WORD,
     CallPhase,
     TriggerPart,
@@ -57,13 +58,14 @@ DELTA, ALL, ANY, USER_DEFINED = (
     int(TriggerPart.ANY),
     int(TriggerPart.USER_DEFINED),
 )
+SEQUENCE, ONCE, UNTIL = int(TriggerPart.SEQUENCE), int(TriggerPart.ONCE), int(TriggerPart.UNTIL)
 END_OF_TIME = 2**63 - 1
 BEFORE_TIME = -(2**63) + 1
 
 READY = 1
 OVER = 2
 """END: it has fired at the end. EACH: it waits for the end of the window. DELTA: there is a number to compare with. USER_DEFINED:
-there is state."""
+there is state. SEQUENCE, ONCE, UNTIL: it will never be ready again."""
 ARMED = 4
 """END: an element waits for the end of the window."""
 
@@ -75,6 +77,10 @@ element, or -1."""
 STAGE_BEFORE, STAGE_PROCESSING_TIME, STAGE_ELEMENTS, STAGE_AFTER = map(int, CallPhase)
 NONE = -1
 """No contents."""
+SURVIVOR, MERGED, FIRED_BEFORE = range(3)
+"""Columns of merges: a pane; the pane that was merged into it; the number of firings of the call before."""
+DROP, FIRE_IF_NON_EMPTY, FIRE_ALWAYS = range(3)
+"""What to do with a pane that is dropped."""
 
 
 class Rules(NamedTuple):
@@ -98,6 +104,12 @@ class Rules(NamedTuple):
     """whether elements waited for a watermark"""
     ending: bool
     """whether the input has ended"""
+    closing: int
+    """DROP, FIRE_IF_NON_EMPTY or FIRE_ALWAYS"""
+    always_on_time: bool
+    """whether a pane without contents fires on time"""
+    turns: bool
+    """whether there is a SEQUENCE, ONCE or UNTIL"""
 
 
 class Panes(NamedTuple):
@@ -111,6 +123,8 @@ class Panes(NamedTuple):
     firings: Any
     count: Any
     """elements in the contents"""
+    unfired: Any
+    """those of them that have not been in a firing"""
     contents: Any
     segment: Any
     """the open segment, or NONE"""
@@ -120,7 +134,7 @@ class Panes(NamedTuple):
 
 
 class Log(NamedTuple):
-    """The output of a call. *sizes*: number of firings, segments, joins."""
+    """The output of a call. *sizes*: number of firings, segments, joins, elements that were dropped without a firing, merges."""
 
     firings: Any
     segment_of: Any
@@ -130,9 +144,10 @@ class Log(NamedTuple):
     sizes: Any
     late: Any
     """by element"""
+    merges: Any
 
 
-FIRED, SEGMENTS, JOINS = range(3)
+FIRED, SEGMENTS, JOINS, UNFIRED, MERGES = range(5)
 
 
 # ---------------------------------------------------------------------- one trigger, one pane
@@ -149,21 +164,26 @@ def cleanup_time(last: int, lateness: int) -> int:
 
 
 @compiled
-def find_live(table: Any, words: Any, live: Any, past: bool) -> None:
-    """Find the active parts: of a trigger that waits for the end, the early trigger before it and the late one after it; *past*:
-    neither in between."""
+def takes_part(table: Any, words: Any, row: int) -> bool:
+    """Whether a part is active when its parent is: of a trigger that waits for the end, the early trigger before it and the late
+    one after it; the current part of a sequence; the parts of a trigger that is not over."""
+    role, parent = table[row, ROLE], table[row, PARENT]
+    kind, at = table[parent, KIND], table[parent, WORD]
+    if role >= STEP:
+        return bool(words[at + 1] == role - STEP)
+    if role == LATE:
+        return bool(words[at] & OVER != 0)
+    if role == EARLY or kind in (ONCE, UNTIL):
+        return bool(words[at] & OVER == 0)
+    return True
+
+
+@compiled
+def find_live(table: Any, words: Any, live: Any) -> None:
+    """Find the active parts."""
     for row in range(len(table)):
         parent = table[row, PARENT]
-        if parent < 0:
-            live[row] = True
-        elif table[row, ROLE] == PLAIN:
-            live[row] = live[parent]
-        else:
-            over = words[table[parent, WORD]] & OVER != 0
-            if over:
-                live[row] = live[parent] and table[row, ROLE] == LATE
-            else:
-                live[row] = live[parent] and table[row, ROLE] == EARLY and not past
+        live[row] = parent < 0 or (live[parent] and takes_part(table, words, row))
 
 
 @compiled
@@ -184,15 +204,10 @@ def add_element(
     # A processing-time part is early or late in processing time; the others by the watermark.
     for row in range(len(table)):
         parent = table[row, PARENT]
-        if parent < 0:
-            live[row] = True
-        elif table[row, ROLE] == PLAIN:
-            live[row] = live[parent]
-        else:
-            over = words[table[parent, WORD]] & OVER != 0
+        live[row] = parent < 0 or (live[parent] and takes_part(table, words, row))
+        if parent >= 0 and table[row, ROLE] == EARLY:
             past = (watermark if table[parent, KIND] == END_EVENT else processing_time) >= last
-            wanted = LATE if over else EARLY
-            live[row] = live[parent] and table[row, ROLE] == wanted and (over or not past)
+            live[row] = live[row] and not past
         if not live[row]:
             continue
         kind, at = table[row, KIND], table[row, WORD]
@@ -237,7 +252,7 @@ def add_element(
 @compiled
 def first_timer(table: Any, words: Any, live: Any, last: int, event: bool) -> int:
     """The first time for which a part waits, in event time (*event*) or in processing time."""
-    find_live(table, words, live, False)
+    find_live(table, words, live)
     first = NO_MOMENT
     for row in range(len(table)):
         if not live[row]:
@@ -264,7 +279,7 @@ def first_timer(table: Any, words: Any, live: Any, last: int, event: bool) -> in
 @compiled
 def on_event_time(table: Any, words: Any, live: Any, time: int, last: int, ending: bool) -> None:
     """Update the trigger when the watermark has passed *time*, one of its timers. *ending*: the input has ended."""
-    find_live(table, words, live, False)
+    find_live(table, words, live)
     for row in range(len(table)):
         if not live[row]:
             continue
@@ -294,7 +309,7 @@ def on_processing_time(
     Of the multiples of an interval that have passed, only the first is used, and the next one is after *now*: after a pause
     a window fires once.
     """
-    find_live(table, words, live, False)
+    find_live(table, words, live)
     for row in range(len(table)):
         if not live[row]:
             continue
@@ -326,31 +341,62 @@ def is_ready(table: Any, words: Any, ready: Any) -> bool:
         kind, at = table[row, KIND], table[row, WORD]
         if kind == COUNT:
             ready[row] = words[at] >= table[row, NUMBER]
-        elif kind not in (NEVER, ALL, ANY) and words[at] & READY != 0:
+        elif kind not in (NEVER, ALL, ANY, SEQUENCE, ONCE, UNTIL) and words[at] & READY != 0:
             ready[row] = True
         parent = table[row, PARENT]
         if parent < 0:
             continue
-        if table[row, ROLE] == PLAIN:
-            if table[parent, KIND] == ALL:
-                ready[parent] &= ready[row]
-            else:
-                ready[parent] |= ready[row]
-        elif (words[table[parent, WORD]] & OVER != 0) == (table[row, ROLE] == LATE):
+        if table[parent, KIND] == ALL:
+            ready[parent] &= ready[row]
+        elif takes_part(table, words, row):
             ready[parent] |= ready[row]
     return bool(ready[0])
 
 
 @compiled
-def reset_after_firing(rules: Rules, words: Any, active: Any) -> None:
-    """Reset all active parts after a firing of the window."""
+def reset_words(rules: Rules, words: Any, first: int, row: int) -> None:
+    """Set the words from *first* to the end of the part in *row* to the initial ones."""
+    for word in range(first, rules.table[row, END_WORD]):
+        words[word] = rules.initial[word]
+
+
+@compiled
+def begin_part(
+    rules: Rules, words: Any, active: Any, first: int, watermark: int, moment: int, processing_time: int, last: int
+) -> None:
+    """The turn of a part of a sequence has come: it waits for the end of the window and for multiples of intervals, and for
+    elements that come from now on. *moment*: the event time.
+    """
+    table = rules.table
+    reset_words(rules, words, table[first, WORD], first)
+    for row in range(first, table[first, END_ROW]):
+        active[row] = row == first or (active[table[row, PARENT]] and takes_part(table, words, row))
+        if not active[row]:
+            continue
+        kind, at = table[row, KIND], table[row, WORD]
+        if kind in (END_EVENT, END_PROCESSING):
+            if (watermark if kind == END_EVENT else processing_time) < last:
+                words[at] |= ARMED
+        elif kind == EACH_EVENT and watermark < last:
+            words[at] |= OVER
+            if moment != BEFORE_TIME:
+                words[at + 1] = (moment // table[row, NUMBER] + 1) * table[row, NUMBER]
+        elif kind == EACH_PROCESSING and processing_time != END_OF_TIME:
+            words[at + 1] = (processing_time // table[row, NUMBER] + 1) * table[row, NUMBER]
+
+
+@compiled
+def reset_after_firing(
+    rules: Rules, words: Any, active: Any, ready: Any, watermark: int, moment: int, processing_time: int, last: int
+) -> None:
+    """Reset all active parts after a firing of the window. *ready*: the parts that were; *moment*: the event time."""
     table = rules.table
     for row in range(len(table)):
         parent = table[row, PARENT]
         if parent < 0:
             active[row] = True
-        elif table[row, ROLE] == PLAIN:
-            active[row] = active[parent]
+        elif table[row, ROLE] not in (EARLY, LATE):
+            active[row] = active[parent] and takes_part(table, words, row)
         # parts of a trigger that waits for the end are reset with it, see below
         if not active[row]:
             for inner in range(row + 1, table[row, END_ROW]):
@@ -369,8 +415,7 @@ def reset_after_firing(rules: Rules, words: Any, active: Any) -> None:
                 role = LATE
             elif words[at] & READY != 0:
                 words[at] = OVER
-                for word in range(at + 1, table[row, END_WORD]):
-                    words[word] = rules.initial[word]
+                reset_words(rules, words, at + 1, row)
             else:
                 role = EARLY
             words[at] &= ~READY
@@ -379,12 +424,61 @@ def reset_after_firing(rules: Rules, words: Any, active: Any) -> None:
                     active[inner] = table[inner, ROLE] == role
         elif kind in (EACH_EVENT, EACH_PROCESSING, DELTA, USER_DEFINED):
             words[at] &= ~READY
+        elif kind in (ONCE, UNTIL):
+            over = kind == ONCE and ready[row]
+            for inner in range(row + 1, table[row, END_ROW]):
+                over = over or (table[inner, PARENT] == row and table[inner, ROLE] == FINAL and ready[inner])
+            if over:
+                words[at] |= OVER
+                reset_words(rules, words, at + 1, row)
+    if not rules.turns:
+        return
+    for row in range(len(table) - 1, -1, -1):  # the inner sequences first
+        at = table[row, WORD]
+        if table[row, KIND] != SEQUENCE or not active[row] or words[at] & OVER != 0:
+            continue
+        current = words[at + 1]
+        following = -1
+        over = False
+        for inner in range(row + 1, table[row, END_ROW]):
+            if table[inner, PARENT] == row:
+                if table[inner, ROLE] == STEP + current:
+                    over = table[inner, KIND] in (SEQUENCE, ONCE, UNTIL) and words[table[inner, WORD]] & OVER != 0
+                elif table[inner, ROLE] == STEP + current + 1:
+                    following = inner
+        if over and following < 0:
+            words[at] |= OVER
+        elif over:
+            words[at + 1] += 1
+            begin_part(rules, words, active, following, watermark, moment, processing_time, last)
+
+
+@compiled
+def align_turns(rules: Rules, words: Any, other: Any) -> None:
+    """Before words are merged: a trigger that is over in one window is over in both, and sequences continue with the later of
+    their parts.
+    """
+    table = rules.table
+    for row in range(len(table)):
+        kind, at = table[row, KIND], table[row, WORD]
+        if kind in (ONCE, UNTIL) and (words[at] | other[at]) & OVER != 0:
+            for side in (words, other):
+                reset_words(rules, side, at, row)
+                side[at] |= OVER
+        elif kind == SEQUENCE and words[at + 1] != other[at + 1]:
+            mine, its = words[at + 1], other[at + 1]
+            behind = words if mine < its else other
+            reset_words(rules, behind, at, row)
+            behind[at + 1] = max(mine, its)
 
 
 @compiled
 def merge_words(rules: Rules, words: Any, other: Any, watermark: int, last: int) -> None:
     """Merge the words of two windows; the last time of the merged window is *last*."""
     table = rules.table
+    if rules.turns:
+        other = other.copy()
+        align_turns(rules, words, other)
     for row in range(len(table)):
         kind, at = table[row, KIND], table[row, WORD]
         if kind == COUNT:
@@ -398,14 +492,15 @@ def merge_words(rules: Rules, words: Any, other: Any, watermark: int, last: int)
         elif kind in (END_EVENT, END_PROCESSING):
             past = (watermark if kind == END_EVENT else rules.processing_time) >= last
             words[at] = (words[at] | other[at]) if past else 0
+        elif kind in (SEQUENCE, ONCE, UNTIL):
+            words[at] |= other[at]
         elif kind == USER_DEFINED:
             words[at] |= other[at] & READY
             words[at + 1] = min(words[at + 1], other[at + 1])
             words[at + 2] = min(words[at + 2], other[at + 2])
     for row in range(len(table)):
         if table[row, ROLE] == LATE and words[table[table[row, PARENT], WORD]] & OVER == 0:
-            for word in range(table[row, WORD], table[row, END_WORD]):
-                words[word] = rules.initial[word]
+            reset_words(rules, words, table[row, WORD], row)
 
 
 # ---------------------------------------------------------------------- one pane
@@ -438,11 +533,13 @@ def purge(panes: Panes, log: Log, pane: int) -> None:
     panes.contents[pane] = NONE
     panes.segment[pane] = NONE
     panes.count[pane] = 0
+    panes.unfired[pane] = 0
 
 
 @compiled
 def drop(rules: Rules, panes: Panes, log: Log, pane: int) -> None:
     """Drop the pane; a later element starts a new one."""
+    log.sizes[UNFIRED] += panes.unfired[pane]
     purge(panes, log, pane)
     panes.alive[pane] = False
     panes.firings[pane] = 0
@@ -457,29 +554,39 @@ def take(panes: Panes, log: Log, pane: int, element: int) -> None:
         log.sizes[SEGMENTS] += 1
     log.segment_of[element] = panes.segment[pane]
     panes.count[pane] += 1
+    panes.unfired[pane] += 1
     panes.alive[pane] = True
 
 
 @register_jitable
 def fire_if_ready(
-    rules: Rules, panes: Panes, log: Log, ready: Any, pane: int, stage: int, time: int, place: int, kind: int,
-    is_last: bool, calls: Any,
+    rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane: int, stage: int, time: int, place: int, kind: int,
+    is_last: bool, watermark: int, moment: int, processing_time: int, calls: Any,
 ) -> None:  # fmt: skip
-    """Record a firing; there is room for it."""
+    """Record a firing; there is room for it. *is_last*: the pane is dropped then."""
     words = panes.words[pane]
+    fires, purges = False, False
     if is_ready(rules.table, words, ready):
-        reset_after_firing(rules, words, ready)
-        if panes.count[pane] > 0:
-            close(panes, log, pane)
-            fired = log.sizes[FIRED]
-            log.sizes[FIRED] += 1
-            panes.firings[pane] += 1
-            row = log.firings[fired]
-            row[PANE], row[CONTENTS], row[STAGE], row[TIME], row[PLACE] = pane, panes.contents[pane], stage, time, place
-            row[FIRING_KIND], row[IS_LAST], row[FIRING_NUMBER] = kind, is_last, panes.firings[pane]
-            row[START], row[STOP] = panes.start[pane], panes.end[pane]
-        if rules.purges:
-            purge(panes, log, pane)
+        last = last_time(panes.start[pane], panes.end[pane], rules.resolution)
+        reset_after_firing(rules, words, live, ready, watermark, moment, processing_time, last)
+        if calls is not None:
+            calls.fired(pane, watermark, live)
+        fires = panes.count[pane] > 0 or (rules.always_on_time and kind == ON_TIME_FIRING)
+        purges = rules.purges
+    if is_last and not fires and rules.closing != DROP:
+        fires = panes.unfired[pane] > 0 or rules.closing == FIRE_ALWAYS
+    if fires:
+        close(panes, log, pane)
+        fired = log.sizes[FIRED]
+        log.sizes[FIRED] += 1
+        panes.firings[pane] += 1
+        panes.unfired[pane] = 0
+        row = log.firings[fired]
+        row[PANE], row[CONTENTS], row[STAGE], row[TIME], row[PLACE] = pane, panes.contents[pane], stage, time, place
+        row[FIRING_KIND], row[IS_LAST], row[FIRING_NUMBER] = kind, is_last, panes.firings[pane]
+        row[START], row[STOP] = panes.start[pane], panes.end[pane]
+    if purges:
+        purge(panes, log, pane)
     if calls is not None and calls.purges:
         calls.purges = False
         purge(panes, log, pane)
@@ -504,7 +611,10 @@ def event_timers(
         if calls is not None:
             calls.on_event_time(pane, time, live)
         kind = EARLY_FIRING if time < last else ON_TIME_FIRING if time == last else LATE_FIRING
-        fire_if_ready(rules, panes, log, ready, pane, stage, time, NONE, kind, time >= cleanup, calls)
+        fire_if_ready(
+            rules, panes, log, live, ready, pane, stage, time, NONE, kind, time >= cleanup, time, time,
+            rules.processing_time, calls,
+        )  # fmt: skip
         if time >= cleanup:
             if calls is not None:
                 calls.clear(pane)
@@ -543,11 +653,15 @@ def processing_time_timers(
         on_processing_time(table, words, live, time, rules.processing_time, last, ending, is_over)
         if calls is not None and not ending:
             calls.on_processing_time(pane, time, live)
+        watermark = max(panes.watermark[pane], rules.before)  # the pane has not been read since the watermark advanced
         if rules.event:
-            kind = EARLY_FIRING if panes.watermark[pane] < last else LATE_FIRING
+            kind = EARLY_FIRING if watermark < last else LATE_FIRING
         else:
             kind = ON_TIME_FIRING if time >= last else EARLY_FIRING
-        fire_if_ready(rules, panes, log, ready, pane, STAGE_PROCESSING_TIME, time, NONE, kind, is_over, calls)
+        fire_if_ready(
+            rules, panes, log, live, ready, pane, STAGE_PROCESSING_TIME, time, NONE, kind, is_over, watermark, watermark,
+            rules.processing_time, calls,
+        )  # fmt: skip
         if is_over:
             if calls is not None:
                 calls.clear(pane)
@@ -572,7 +686,10 @@ def new_element(
     else:
         kind = EARLY_FIRING if rules.processing_time < last else ON_TIME_FIRING
     at = time if stage != STAGE_ELEMENTS else 0
-    fire_if_ready(rules, panes, log, ready, pane, stage, at, place, kind, False, calls)
+    fire_if_ready(
+        rules, panes, log, live, ready, pane, stage, at, place, kind, False, watermark, max(watermark, time),
+        rules.processing_time, calls,
+    )  # fmt: skip
     return OK
 
 
@@ -705,6 +822,10 @@ def sessions(
                             log, panes.contents[pane], panes.contents[other], n_panes + n_elements
                         )
                         panes.count[pane] += panes.count[other]
+                        panes.unfired[pane] += panes.unfired[other]
+                        merge = log.merges[log.sizes[MERGES]]
+                        log.sizes[MERGES] += 1
+                        merge[SURVIVOR], merge[MERGED], merge[FIRED_BEFORE] = pane, other, log.sizes[FIRED]
                         panes.firings[pane] = max(panes.firings[pane], panes.firings[other])
                         purge(panes, log, other)
                         panes.alive[other] = False

@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.arguments import expect, expect_strings
+from asterism.arguments import expect, expect_strings, shown
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, TimeColumn, micros
 from asterism.errors import (
@@ -51,13 +51,32 @@ from asterism.operators.late import late_table
 from asterism.operators.operator import Arrival, InputSpec
 from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.operators.state_definition import OperatorKind, StateDefinition
-from asterism.operators.state_store import StateStore, tables_from_bytes, tables_to_bytes
+from asterism.operators.state_store import (
+    StateStore,
+    additions_from_bytes,
+    tables_from_bytes,
+    tables_to_bytes,
+    with_additions,
+)
 from asterism.windows.arguments import duration
 from asterism.windows.assigners import GlobalWindows, SessionWindows, Windows
-from asterism.windows.evictors import Evictor
+from asterism.windows.evictors import BuiltInEvictor, Evictor
 from asterism.windows.firing import WindowCall
+from asterism.windows.folds import Fold, Folding
 from asterism.windows.panes import DISTANCE, TIMES, Partials, Reduction
-from asterism.windows.plan import COUNTED, DISTANCES, EVENTS, FIRINGS, GAP, WindowFunction, WindowPlan
+from asterism.windows.plan import (
+    CLOSING,
+    COUNTED,
+    DISTANCES,
+    EVENTS,
+    FIRINGS,
+    GAP,
+    ON_TIME,
+    UNFIRED,
+    WindowFunction,
+    WindowPlan,
+)
+from asterism.windows.session_ids import IDS, REPLACES, SESSION_COLUMNS, SESSION_ID
 from asterism.windows.stored_windows import PANES
 from asterism.windows.trigger_table import CallPhase, trigger_table_of
 from asterism.windows.triggers import (
@@ -88,9 +107,9 @@ PROCESSING_TIME = TimeColumn("processing time", pa.timestamp("us", "UTC"))
 class WindowOperator(KeyGroupOperator):
     """Windows over one input.
 
-    Exactly one of *measures*, *function* and *reduce* defines the result of a firing. Each row of the output FIRINGS has the
-    key, the window (NULL for a global one), the number of the firing from 1, its kind ("early", "on_time", "late"), whether it
-    is the last firing of the window, lateness included, and the results.
+    Exactly one of *measures*, *reduce* and *fold* defines the result of a firing, or *function*, which may also follow one of
+    them. Each row of the output FIRINGS has the key, the window (NULL for a global one), the number of the firing from 1, its
+    kind ("early", "on_time", "late"), whether it is the last firing of the window, lateness included, and the results.
 
     :param windows: the window assigner
     :param schema: the columns of the elements
@@ -101,14 +120,18 @@ class WindowOperator(KeyGroupOperator):
     :param measures: Spark SQL aggregates, such as ``sum(price) AS total``
     :param function: takes the elements of the window (:class:`pyarrow.Table`) and the window
         (:class:`~asterism.windows.triggers.TimeSpan`), and returns a table, a DataFrame, a dict or a list of dicts with the
-        columns
-        *output*
+        columns *output*. After *measures*, *reduce* or *fold*, it takes their result instead of the elements: a table with one
+        row, with the key.
     :param output: those columns, as Spark SQL or an Arrow schema
     :param reduce: combines two elements (dicts) into one: the results are the columns of the elements
+    :param fold: aggregates the elements with an accumulator: the results are its columns
     :param evictor: removes elements when the window fires
     :param late_output: whether there is an output for late elements
     :param in_order: elements wait until the watermark passes them, and are processed in the order of their times
     :param pages: a fixed number of pages of state per key group; None: as many as the size of the state requires
+    :param closing: what happens when a window is dropped: one of CLOSING
+    :param on_time: whether a window without contents fires on time: one of ON_TIME
+    :param session_ids: whether the rows of session windows have the columns ``session_id`` and ``replaces``
     :raises StreamDefinitionError: the arguments do not match
     :raises ExpressionError: an expression does not match the columns of the elements
 
@@ -127,7 +150,7 @@ class WindowOperator(KeyGroupOperator):
     2 on_time True 7
     """
 
-    metrics: Sequence[str] = (*COUNTED, LATE)
+    metrics: Sequence[str] = (*COUNTED, LATE, UNFIRED)
 
     def __init__(
         self,
@@ -142,10 +165,14 @@ class WindowOperator(KeyGroupOperator):
         function: WindowFunction | None = None,
         output: str | pa.Schema | None = None,
         reduce: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]] | None = None,
+        fold: Fold | None = None,
         evictor: Evictor | None = None,
         late_output: bool = False,
         in_order: bool = False,
         pages: int | None = None,
+        closing: str = "drop",
+        on_time: str = "fire_if_non_empty",
+        session_ids: bool = False,
     ) -> None:
         _check_windows(windows)
         expect(
@@ -165,7 +192,7 @@ class WindowOperator(KeyGroupOperator):
         self.in_order = in_order
         self.time = PROCESSING_TIME if time is None else _time_column(schema, time)
         self._is_event_time = time is not None
-        _check_zone(windows, self.time)
+        check_zone(windows, self.time)
         for key in keys:
             _column(schema, key, "key")
         self.trigger = _checked_trigger(windows, trigger, self._is_event_time)
@@ -176,29 +203,47 @@ class WindowOperator(KeyGroupOperator):
             raise StreamDefinitionError("in_order needs an event time: in processing time, elements arrive in order")
         self.table = trigger_table_of(self.trigger)
         self.evictor = evictor
-        if evictor is not None and not isinstance(evictor, Evictor):
-            raise StreamDefinitionError(f"not an evictor: {evictor!r}", hint="Evictor.count(100)")
+        _check_evictor(evictor)
+
+        self.closing = _choice("closing", closing, CLOSING)
+        self.always_on_time = _choice("on_time", on_time, ON_TIME) > 0
+        expect(StreamDefinitionError, session_ids, bool, "session_ids must be True or False")
+        self.session_ids = session_ids
+        if session_ids and not windows.merges:
+            raise StreamDefinitionError(
+                "only session windows have session ids",
+                f"In: {windows!r}\nOther windows are identified by their key, start and end.",
+                "SessionWindows.with_gap(timedelta(minutes=30)), or remove session_ids",
+            )
 
         self.vectorized = Vectorized(schema)
         self._distances = [self._number(text, "DeltaTrigger.of") for text in self.table.distances]
-        evicts_by = evictor.distance if evictor is not None and isinstance(evictor.distance, str) else None
+        own = evictor is not None and evictor.is_user_defined
+        evicts_by = (
+            evictor.distance if isinstance(evictor, BuiltInEvictor) and isinstance(evictor.distance, str) else None
+        )
         self._evicts_by = None if evicts_by is None else self._number(evicts_by, "Evictor.delta")
         gap = windows.dynamic_gap if isinstance(windows, SessionWindows) else None
         self._gap_text = self._gap_expression(gap) if isinstance(gap, str) else None
         self._gap_function = gap if callable(gap) else None
 
-        self._choose(measures, function, output, reduce)
+        self._choose(measures, function, output, reduce, fold)
         self.calls_python = bool(self.table.user_defined)
-        everything = late_output or self.calls_python or callable(getattr(evictor, "distance", None))
+        everything = late_output or self.calls_python or own or callable(getattr(evictor, "distance", None))
         self.kept_columns = [name for name in schema.names if everything or name in self._needed]
         self._element_fields = [schema.field(name).with_name("e:" + name) for name in self.kept_columns]
         self._make_schemas()
         self.plan = self._plan()
         self.processing_time = not self._is_event_time or any(map(_needs_processing_time, walk(self.trigger)))
+        # What earlier releases do not know is left out if it is not used: their state continues.
+        added = [f"closing={closing}"] if closing != "drop" else []
+        added += ["always on time"] if self.always_on_time else []
+        added += ["session ids"] if session_ids else []
+        added += [repr(fold)] if fold is not None else []
         definition = repr(
             (
                 windows, self.trigger, self.lateness, measures, _named(function), _named(reduce), str(self.result_schema),
-                evictor, in_order, self.keys, Described(self.time), self.pages, str(self.inputs[EVENTS].prepared),
+                evictor, in_order, self.keys, Described(self.time), self.pages, str(self.inputs[EVENTS].prepared), *added,
             )
         )  # fmt: skip
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
@@ -226,6 +271,8 @@ class WindowOperator(KeyGroupOperator):
             contents = "the elements of each window"
         elif isinstance(self.computation, Reduction):
             contents = "one element of each window"
+        elif isinstance(self.computation, Folding):
+            contents = f"an accumulator of each window: {', '.join(map(str, self.computation.fields))}"
         return {
             "the windows": repr(self.windows),
             # Counts, delays, intervals and thresholds can change.
@@ -252,7 +299,7 @@ class WindowOperator(KeyGroupOperator):
         }
         if self.partials is not None:
             new[PANES] = self.partials.continued(panes, old.details["partials"], new[PANES])
-        return tables_to_bytes(list(new.values()))
+        return with_additions(tables_to_bytes(list(new.values())), additions_from_bytes(page, len(old.tables)))
 
     def evolved(self, store: StateStore, header: GroupHeader, old: StateDefinition) -> None:
         # The trigger or the lateness may have changed, so that windows are due at other times.
@@ -266,11 +313,13 @@ class WindowOperator(KeyGroupOperator):
         function: WindowFunction | None,
         output: str | pa.Schema | None,
         reduce: Any,
+        fold: Fold | None,
     ) -> None:
         """Set up the computation, which defines the contents of state."""
-        if sum(what is not None for what in (measures, function, reduce)) != 1:
+        given = sum(what is not None for what in (measures, reduce, fold))
+        if given > 1 or (not given and function is None):
             raise StreamDefinitionError(
-                "exactly one of measures, a function and a reduce function is required",
+                "exactly one of measures, a function, a reduce function and a fold is required",
                 hint='measures=["count(*) AS n", "sum(amount) AS total"]',
             )
         if (function is None) != (output is None):
@@ -278,33 +327,47 @@ class WindowOperator(KeyGroupOperator):
                 "a window function requires output columns, and only a window function can have them",
                 hint='output="n BIGINT, mean DOUBLE"',
             )
+        if function is not None and not callable(function):
+            raise StreamDefinitionError(f"the window function cannot be called: {function!r}")
         self.function = function
         self.partials: Partials | None = None
-        self.computation: Aggregates | Reduction | None = None
-        if function is not None:
-            if not callable(function):
-                raise StreamDefinitionError(f"the window function cannot be called: {function!r}")
-            assert output is not None
-            self.result_schema = schema_of(output)
-            self._needed = set(self.schema.names)
-        else:
-            if reduce is not None:
-                if not callable(reduce):
-                    raise StreamDefinitionError(f"the reduce function cannot be called: {reduce!r}")
-                self.computation = Reduction(reduce, self.schema)
-            else:
-                self.computation = Aggregates(_checked_measures(measures, self.keys), self.schema)
-            self.result_schema = pa.schema(self.computation.fields)
+        self.computation: Aggregates | Reduction | Folding | None = None
+        self._needed = set(self.schema.names)
+        if reduce is not None:
+            if not callable(reduce):
+                raise StreamDefinitionError(f"the reduce function cannot be called: {reduce!r}")
+            self.computation = Reduction(reduce, self.schema)
+        elif fold is not None:
+            expect(StreamDefinitionError, fold, Fold, "fold must be a Fold", 'Fold("n BIGINT", {"n": 0}, add)')
+            if fold.merge is None and self.windows.merges:
+                raise StreamDefinitionError(
+                    "a fold of session windows needs a function that merges accumulators",
+                    "Sessions merge, and each has an accumulator.",
+                    "Fold(..., merge=lambda a, b: {...})",
+                )
+            self.computation = Folding(fold, list(self.schema.names))
+        elif measures is not None:
+            self.computation = Aggregates(_checked_measures(measures, self.keys), self.schema)
+        if self.computation is not None:
             self._needed = {*self.computation.read, *self.computation.kept_columns}
             if not self.computation.kept_columns and self.evictor is None:
                 self.partials = Partials(self.computation)
+        if output is not None:
+            self.result_schema = schema_of(output)
+        else:
+            assert self.computation is not None
+            self.result_schema = pa.schema(self.computation.fields)
         # A reduced element is an element and contains its key.
-        self.result_names = [name for name in self.result_schema.names if not (reduce and name in self.keys)]
-        of_stream = [*OWN_COLUMNS, *self.keys, *(self.result_names if reduce else [])]
-        _check_alike(of_stream, "rename the column of the stream: df.withColumnRenamed({0!r}, {1!r})")
-        if not reduce:
+        is_element = reduce is not None and function is None
+        self.result_names = [name for name in self.result_schema.names if not (is_element and name in self.keys)]
+        own = [*OWN_COLUMNS, *(SESSION_COLUMNS if self.session_ids else ())]
+        of_stream = [*own, *self.keys, *(self.result_names if is_element else [])]
+        _check_alike(of_stream, "rename the column of the stream: df.withColumnRenamed({0!r}, {1!r})", own)
+        if not is_element:
             where = "use another name: sum(amount) AS total" if function is None else "use another name in the schema"
-            _check_alike([*of_stream, *self.result_names], where)
+            _check_alike([*of_stream, *self.result_names], where, own)
+        if function is not None and self.computation is not None and reduce is None:
+            _check_alike([*self.keys, *(one.name for one in self.computation.fields)], "use another name")
 
     def _make_schemas(self) -> None:
         key_fields = [self.schema.field(name) for name in self.keys] or [pa.field(ONE_KEY, pa.int8())]
@@ -333,6 +396,7 @@ class WindowOperator(KeyGroupOperator):
                     pa.field(FIRING, pa.int64()),
                     pa.field(KIND, pa.string()),
                     pa.field(IS_LAST, pa.bool_()),
+                    *([pa.field(SESSION_ID, pa.string()), pa.field(REPLACES, IDS)] if self.session_ids else []),
                     *(self.result_schema.field(name) for name in self.result_names),
                 ]
             )
@@ -365,6 +429,9 @@ class WindowOperator(KeyGroupOperator):
             is_event_time=self._is_event_time,
             in_order=self.in_order,
             lateness=self.lateness,
+            closing=self.closing,
+            always_on_time=self.always_on_time,
+            session_ids=self.session_ids,
             keys=tuple(self.keys),
             kept_columns=tuple(self.kept_columns),
             partials=self.partials,
@@ -379,7 +446,9 @@ class WindowOperator(KeyGroupOperator):
         )
 
     def _row_fields(self) -> list[pa.Field]:
-        own = callable(getattr(self.evictor, "distance", None))
+        own = self.evictor is not None and (
+            self.evictor.is_user_defined or callable(getattr(self.evictor, "distance", None))
+        )
         return [field for field in self._element_fields if own or field.name[2:] in self._needed]
 
     def _read_columns(self) -> pa.Schema:
@@ -533,9 +602,44 @@ def _check_windows(windows: object) -> None:
             f"not windows: {windows!r}",
             hint="TumblingWindows.of(timedelta(hours=1)), SlidingWindows, SessionWindows or GlobalWindows()",
         )
+    name = type(windows).__name__
+    if type(windows).assign is Windows.assign:
+        raise StreamDefinitionError(
+            f"the windows {name} have no method assign",
+            hint="def assign(self, times): return np.arange(len(times)), times, times + 10_000_000",
+        )
+    if windows.is_user_defined and (windows.merges or windows.is_global):
+        raise StreamDefinitionError(
+            f"the windows {name} cannot merge or have no end",
+            "Only SessionWindows merge, and only GlobalWindows have no end.",
+            "remove merges and is_global; a gap of SessionWindows may be an expression or a function",
+        )
 
 
-def _check_alike(names: Sequence[str], hint: str) -> None:
+def _check_evictor(evictor: object) -> None:
+    if evictor is None:
+        return
+    if not isinstance(evictor, Evictor):
+        raise StreamDefinitionError(f"not an evictor: {evictor!r}", hint="Evictor.count(100)")
+    if evictor.is_user_defined and type(evictor).keeps is Evictor.keeps:
+        raise StreamDefinitionError(
+            f"the evictor {type(evictor).__name__} has no method keeps",
+            hint="def keeps(self, elements, window): return [True] * elements.num_rows",
+        )
+    expect(StreamDefinitionError, evictor.after, bool, f"{type(evictor).__name__}.after must be True or False")
+
+
+def _choice(name: str, value: object, choices: Sequence[str]) -> int:
+    """The index of *value* in *choices*."""
+    if not isinstance(value, str) or value not in choices:
+        listed = ", ".join(f'"{choice}"' for choice in choices[:-1])
+        raise StreamDefinitionError(
+            f'{name} must be {listed} or "{choices[-1]}", not {shown(value)}', hint=f'{name}="fire_if_non_empty"'
+        )
+    return choices.index(value)
+
+
+def _check_alike(names: Sequence[str], hint: str, own: Sequence[str] = OWN_COLUMNS) -> None:
     """Refuse names that Spark treats as equal."""
     seen: dict[str, str] = {}
     for name in names:
@@ -544,7 +648,7 @@ def _check_alike(names: Sequence[str], hint: str) -> None:
             alike = repr(name) if former == name else f"{former!r} and {name!r}, which are equal in Spark"
             raise StreamDefinitionError(
                 f"two columns of the result are named {alike}",
-                f"A row has the key, {', '.join(OWN_COLUMNS)}, and the computed columns.",
+                f"A row has the key, {', '.join(own)}, and the computed columns.",
                 hint.format(name, "event_" + name),
             )
         seen[name.lower()] = name
@@ -571,7 +675,8 @@ def _time_column(schema: pa.Schema, time: str) -> TimeColumn:
     return TimeColumn.of(time, schema)
 
 
-def _check_zone(windows: Windows, time: TimeColumn) -> None:
+def check_zone(windows: Windows, time: TimeColumn) -> None:
+    """:raises StreamDefinitionError: the windows follow a time zone, and the time has none"""
     zone = getattr(windows, "zone", None)
     if zone is not None and pa.types.is_timestamp(time.type) and time.type.tz is None:
         raise StreamDefinitionError(

@@ -15,9 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from asterism.arguments import shown
 from asterism.columns.arrays import Ints, Mask
 from asterism.errors import OperatorError
-from asterism.windows.evictors import Evictor
+from asterism.windows.evictors import BuiltInEvictor, Evictor
+from asterism.windows.triggers import TimeSpan
 from asterism.windows.user_functions import (
     check_names,
     check_values,
@@ -103,7 +105,8 @@ class Reduction:
             for field in self._checked:
                 check_values(what, [answer[field.name]], field)
             values[group] = dict(answer)
-        return rows_of(what, values, self.partial_schema)
+        nothing = dict.fromkeys(self.partial_schema.names)  # a window without elements
+        return rows_of(what, [nothing if value is None else value for value in values], self.partial_schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +203,11 @@ class Partials:
                     new = do.merge(values.take(both), np.repeat(np.arange(len(mine)), 2), len(mine))
                 where[first_join + mine] = values.size + np.arange(len(mine))
                 values.add(new)
-        results = (
-            do.finish(values.take(where[recorded.fired])) if len(recorded.fired) else pa.schema(do.fields).empty_table()
-        )
+        fired = where[recorded.fired]
+        if (recorded.fired == NONE).any():
+            fired[recorded.fired == NONE] = values.size
+            values.add(do.merge(do.partial_schema.empty_table(), np.empty(0, np.int64), 1))
+        results = do.finish(values.take(fired)) if len(fired) else pa.schema(do.fields).empty_table()
         after = np.where(recorded.contents == NONE, NONE, where[recorded.contents])
         kept = values.whole.take(pa.array(after, mask=after == NONE))
         return results, kept.rename_columns(self.kept.names)
@@ -237,11 +242,18 @@ class Rows:
     """Contents with the elements of each pane.
 
     :param make: computes the results of firings: a table of all their rows, and the offset of the rows of each
+    :param spans: the window of each firing, for a user-defined evictor
     """
 
-    def __init__(self, make: Callable[[pa.Table, Ints, Ints], tuple[pa.Table, Ints]], evictor: Evictor | None) -> None:
+    def __init__(
+        self,
+        make: Callable[[pa.Table, Ints, Ints], tuple[pa.Table, Ints]],
+        evictor: Evictor | None,
+        spans: Sequence[TimeSpan] = (),
+    ) -> None:
         self.make = make
         self.evictor = evictor
+        self.spans = spans
 
     def run(self, recorded: RecordedFirings, old: pa.Table, old_at: Ints) -> tuple[pa.Table, Ints, pa.Table, Ints]:
         """
@@ -252,7 +264,7 @@ class Rows:
         rows = pa.concat_tables([old, recorded.elements.select(old.column_names).cast(old.schema)]).combine_chunks()
         by_segment = np.argsort(recorded.segment_of, kind="stable")
         segment_at = np.searchsorted(recorded.segment_of[by_segment], np.arange(recorded.n_segments + 1))
-        known: dict[int, Ints] = {}
+        known: dict[int, Ints] = {NONE: np.empty(0, np.int64)}
 
         def of(contents: int) -> Ints:
             """The indexes of the rows, in order."""
@@ -276,11 +288,11 @@ class Rows:
 
         gone = np.zeros(rows.num_rows, np.bool_)
         chosen: list[Ints] = []
-        for contents in recorded.fired.tolist():
+        for firing, contents in enumerate(recorded.fired.tolist()):
             mine = of(contents)
             if self.evictor is not None:
                 mine = mine[~gone[mine]]
-                keep = self._kept(rows, mine)
+                keep = self._kept(rows, mine, firing)
                 gone[mine[~keep]] = True
                 mine = mine if self.evictor.after else mine[keep]
             chosen.append(mine)
@@ -290,15 +302,17 @@ class Rows:
         results, firing_of = self.make(fired_rows, offsets, np.arange(len(chosen)))
         left: list[Ints] = []
         for contents in recorded.contents.tolist():
-            mine = of(contents) if contents != NONE else np.empty(0, np.int64)
+            mine = of(contents)
             left.append(mine[~gone[mine]])
         counts = np.array([len(mine) for mine in left], np.int64)
         kept = rows.take(pa.array(np.concatenate(left))) if left else rows.slice(0, 0)
         return results, firing_of, kept, counts
 
-    def _kept(self, rows: pa.Table, mine: Ints) -> Mask:
+    def _kept(self, rows: pa.Table, mine: Ints, firing: int) -> Mask:
         evictor = self.evictor
         assert evictor is not None
+        if not isinstance(evictor, BuiltInEvictor):
+            return kept_by(evictor, plain(rows).take(pa.array(mine)), self.spans[firing])
         if evictor.kind == "count":
             return np.asarray(np.arange(len(mine)) >= len(mine) - evictor.keep)
         if evictor.kind == "time":
@@ -336,6 +350,31 @@ def distance(function: Callable[[Any, Any], Any], former: Mapping[str, Any], ele
     return float(found)
 
 
+def kept_by(evictor: Evictor, elements: pa.Table, window: TimeSpan) -> Mask:
+    """Call a user-defined evictor.
+
+    :raises OperatorError: it fails, or does not return a Boolean for each element
+    """
+    what = f"the evictor {type(evictor).__name__}"
+    try:
+        answer = evictor.keeps(elements, window)
+    except Exception as error:
+        raise failed(what, error) from error
+    try:
+        if isinstance(answer, pa.ChunkedArray | pa.Array):
+            answer = answer.to_pylist()
+        found = np.asarray(answer)
+    except Exception as error:
+        raise failed(what, error) from error
+    if found.shape != (elements.num_rows,) or (len(found) and found.dtype != np.bool_):
+        raise OperatorError(
+            f"{what} must return a Boolean for each of {elements.num_rows} elements, not {shown(answer)}",
+            "True: the element stays in the window.",
+            'pc.equal(elements["kind"], "card"), or [True] * elements.num_rows',
+        )
+    return found.astype(np.bool_)
+
+
 def results_of(computation: Computation, rows: pa.Table, offsets: Ints, firings: Ints) -> tuple[pa.Table, Ints]:
     """SQL aggregates of kept elements: one row per firing."""
     segments = np.repeat(firings, np.diff(offsets))
@@ -351,10 +390,9 @@ def plain(rows: pa.Table) -> pa.Table:
 
 
 def applied(
-    function: Callable[..., Any], schema: pa.Schema, rows: pa.Table, offsets: Ints, windows: Sequence[Any]
+    function: Callable[..., Any], schema: pa.Schema, elements: pa.Table, offsets: Ints, windows: Sequence[Any]
 ) -> tuple[pa.Table, Ints]:
     """Call a user function with the elements of each firing and its window; it returns any number of rows."""
-    elements = plain(rows)
     tables, firing_of = [schema.empty_table()], []
     what = f"the window function {function_name(function)}"
     for firing, window in enumerate(windows):

@@ -12,6 +12,7 @@ from asterism.columns.time import TimeColumn
 from asterism.expressions.aggregates import Aggregates
 from asterism.windows.assigners import Windows
 from asterism.windows.evictors import Evictor
+from asterism.windows.folds import Folding
 from asterism.windows.panes import Partials, Reduction
 from asterism.windows.trigger_table import TriggerTable
 from asterism.windows.triggers import TimeSpan, Trigger
@@ -22,7 +23,12 @@ FIRINGS = "firings"
 """The operator's output of results; there may be another one for late elements."""
 KINDS = ("early", "on_time", "late")
 COUNTED = tuple(f"{kind}_firings" for kind in KINDS)
+UNFIRED = "unfired_elements"
 """The names of the metrics."""
+CLOSING = ("drop", "fire_if_non_empty", "fire_always")
+"""What happens with a window at its end, by the number that the kernels use; an element may not have fired by then."""
+ON_TIME = ("fire_if_non_empty", "fire_always")
+"""Whether a window that is empty fires on time."""
 GAP, DISTANCES = "g:", "d:"
 """Prepared columns: the gap of a session; the numbers that triggers compare."""
 META = pa.schema([("seen", pa.int64())])
@@ -43,11 +49,15 @@ class WindowPlan:
     in_order: bool
     lateness: int
     """microseconds"""
+    closing: int
+    """an index of CLOSING"""
+    always_on_time: bool
+    session_ids: bool
     keys: tuple[str, ...]
     kept_columns: tuple[str, ...]
     """The columns of elements that are needed later."""
     partials: Partials | None
-    computation: Aggregates | Reduction | None
+    computation: Aggregates | Reduction | Folding | None
     function: WindowFunction | None
     result_schema: pa.Schema
     result_names: tuple[str, ...]

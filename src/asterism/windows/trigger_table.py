@@ -25,9 +25,12 @@ from asterism.windows.triggers import (
     DeltaTrigger,
     EventTimeTrigger,
     NeverTrigger,
+    OnceTrigger,
     ProcessingTimeTrigger,
     PurgingTrigger,
+    Sequence,
     Trigger,
+    UntilTrigger,
 )
 from asterism.windows.triggers import Any as AnyOf
 
@@ -55,6 +58,10 @@ class TriggerPart(enum.IntEnum):
     ANY = 10
     USER_DEFINED = 11
     """the first event-time timer; the first processing-time timer"""
+    SEQUENCE = 12
+    """the index of the current part"""
+    ONCE = 13
+    UNTIL = 14
 
 
 WORDS = {
@@ -70,6 +77,9 @@ WORDS = {
     TriggerPart.EACH_PROCESSING: (0, NO_MOMENT),
     TriggerPart.DELTA: (0, 0),
     TriggerPart.USER_DEFINED: (0, NO_MOMENT, NO_MOMENT),
+    TriggerPart.SEQUENCE: (0, 0),
+    TriggerPart.ONCE: (0,),
+    TriggerPart.UNTIL: (0,),
 }
 """The initial words of a part."""
 
@@ -86,8 +96,9 @@ class CallPhase(enum.IntEnum):
     """on the way to the new watermark"""
 
 
-PLAIN, EARLY, LATE = range(3)
-"""Roles: a part of a combination, or the early or late trigger of a trigger that waits for the end of the window."""
+PLAIN, EARLY, LATE, FINAL, STEP = range(5)
+"""Roles: a part of a combination; the early or late trigger of a trigger that waits for the end of the window; the trigger with
+which another one is over; STEP + n: part n of a sequence."""
 KIND, NUMBER, PARENT, ROLE, WORD, END_ROW, END_WORD, COLUMN = range(8)
 """Columns of the table: a Part; its parameter (a count, microseconds); the row of the parent; the role; the first word; one past
 the last row and the last word of its parts; the index of its distances, or of a user-defined trigger."""
@@ -109,6 +120,11 @@ class TriggerTable:
     user_defined: tuple[Trigger, ...]
     purges: bool
 
+    @property
+    def turns(self) -> bool:
+        """Whether there are parts that are over at some time."""
+        return any(kind in (TriggerPart.SEQUENCE, TriggerPart.ONCE, TriggerPart.UNTIL) for kind in self.rows[:, KIND])
+
 
 def trigger_table_of(trigger: Trigger) -> TriggerTable:
     """
@@ -121,9 +137,12 @@ def trigger_table_of(trigger: Trigger) -> TriggerTable:
     distances: list[str] = []
     user_defined: list[Trigger] = []
 
-    def add(part: Trigger, parent: int, role: int) -> None:
+    def add(part: Trigger, parent: int, role: int, *, ends: bool = False) -> None:
+        """*ends*: a sequence continues when the part is over."""
         while isinstance(part, PurgingTrigger):
             part = part.trigger
+        if ends and not isinstance(part, OnceTrigger | UntilTrigger | Sequence):
+            part = OnceTrigger(part)
         kind, number, column = _kind(part), 0, -1
         if isinstance(part, CountTrigger):
             number = part.count
@@ -140,13 +159,15 @@ def trigger_table_of(trigger: Trigger) -> TriggerTable:
         elif kind is TriggerPart.USER_DEFINED:
             column = len(user_defined)
             user_defined.append(part)
+        elif isinstance(part, Sequence):
+            number = len(part.parts)
         at = len(rows)
         row = [int(kind), number, parent, role, len(initial), 0, 0, column]
         rows.append(row)
         initial.extend(WORDS[kind])
         if kind is not TriggerPart.USER_DEFINED:
             for inner, its_role in _inner(part):
-                add(inner, at, its_role)
+                add(inner, at, its_role, ends=STEP <= its_role < STEP + number - 1 or (ends and its_role >= STEP))
         row[END_ROW], row[END_WORD] = len(rows), len(initial)
 
     add(trigger, -1, PLAIN)
@@ -164,6 +185,10 @@ def _inner(part: Trigger) -> list[tuple[Trigger, int]]:
     if isinstance(part, EventTimeTrigger | ProcessingTimeTrigger):
         phases: list[tuple[Any, int]] = [(part.early, EARLY), (getattr(part, "late", None), LATE)]
         return [(inner, role) for inner, role in phases if inner is not None]
+    if isinstance(part, Sequence):
+        return [(inner, STEP + number) for number, inner in enumerate(part.parts)]
+    if isinstance(part, UntilTrigger):
+        return [(part.trigger, PLAIN), (part.end, FINAL)]
     return [(inner, PLAIN) for inner in part.parts]
 
 
@@ -185,6 +210,12 @@ def _kind(part: Trigger) -> TriggerPart:
             return TriggerPart.ALL
         case AnyOf():
             return TriggerPart.ANY
+        case Sequence():
+            return TriggerPart.SEQUENCE
+        case OnceTrigger():
+            return TriggerPart.ONCE
+        case UntilTrigger():
+            return TriggerPart.UNTIL
     return (
         TriggerPart.DELTA if isinstance(part, DeltaTrigger) and not part.is_user_defined else TriggerPart.USER_DEFINED
     )

@@ -23,6 +23,9 @@ ContinuousEventTimeTrigger    at all multiples of the interval that the watermar
 ContinuousProcessingTime...   at all multiples of the interval in processing time; at the end of windows in processing time
 DeltaTrigger                  with an element that is too far from that of the last firing
 NeverTrigger                  never
+All(a, b), Any(a, b)          when all parts are; when one part is
+Sequence(a, b)                with *a* until it has fired, then with *b*
+a.until(b), a.once()          with *a*, until *b* has fired; until it has fired
 ============================  ==========================================================================================
 
 Source: FLIP-9, "Trigger DSL"; Flink's "Windows", section "Triggers".
@@ -139,7 +142,7 @@ class Trigger:
     ``on_processing_time`` makes a query in event time depend on processing time. The object is shared by all windows, so the
     state of a window belongs in ``ctx.state``. A user-defined trigger may be a part of ``All`` and ``Any``: FIRE makes it ready
     until the window fires. The mode of the outermost trigger decides whether elements are dropped, so PURGE has an effect only
-    if this trigger is the outermost one. It is not notified when the window fires because of another part.
+    if this trigger is the outermost one. :meth:`on_fired` is called when the window has fired, whatever part was the reason.
 
     Unlike the built-in triggers, it is called from Python for each element.
 
@@ -167,6 +170,12 @@ class Trigger:
     def on_processing_time(self, time: datetime, window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
         """Called when processing time passes a timer."""
         return TriggerResult.CONTINUE
+
+    def on_fired(self, window: TimeSpan, ctx: TriggerContext) -> None:
+        """Called when the window has fired, because of this trigger or another part of the policy. Built-in triggers begin to
+        wait again at this point; a user-defined one resets ``ctx.state`` here. Not called while the trigger is inactive: as an
+        early trigger after the end of the window, as a late one before it, or when it is not its turn in a :class:`Sequence`.
+        """
 
     def on_merge(self, window: TimeSpan, states: list[dict[str, Value]], ctx: TriggerContext) -> None:
         """Called when windows were merged into *window*: *states* are the states of the merged windows. The new state,
@@ -199,6 +208,31 @@ class Trigger:
         CountTrigger.at_least(3).accumulating()
         """
         return self._in_mode(Mode.ACCUMULATING)
+
+    def until(self, end: Trigger) -> UntilTrigger:
+        """Return a trigger that is ready when this one is or when *end* is. When the window has fired because of *end*, it is
+        over, and never ready again.
+
+        :raises StreamDefinitionError: *end* is not a trigger
+
+        A result for every hundred elements, until an hour after the first one:
+
+        >>> CountTrigger.at_least(100).until(EventTimeTrigger.after_first_element(timedelta(hours=1)))
+        CountTrigger.at_least(100).until(EventTimeTrigger.after_first_element(timedelta(hours=1)))
+
+        Source: Beam's ``OrFinally``.
+        """
+        return UntilTrigger(self, end)
+
+    def once(self) -> OnceTrigger:
+        """Return a trigger that is over, and never ready again, when the window has fired because of it.
+
+        >>> EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(1).once())
+        EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(1).once())
+
+        Source: Beam, whose triggers fire once unless they are in a ``Repeatedly``.
+        """
+        return OnceTrigger(self)
 
     def _in_mode(self, mode: Mode) -> Self:
         changed = copy.copy(self)
@@ -400,6 +434,67 @@ class Any(_Combination):
 
     Source: FLIP-9.
     """
+
+
+class Sequence(_Combination):
+    """Its parts take turns: the first is used until the window has fired because of it, then the second, and so on. The last
+    one is used for all further firings. A part with ``until`` has its turn until that has fired.
+
+    A part gets only the elements of its turn. At the beginning of its turn, a part that waits for the end of the window, or for
+    multiples of an interval, begins to wait without a further element.
+
+    :param triggers: one or more
+    :raises StreamDefinitionError: no trigger, or an argument that is not a trigger
+
+    A first result with the first element, then one every minute:
+
+    >>> Sequence(CountTrigger.at_least(1), ContinuousProcessingTimeTrigger.of(timedelta(minutes=1)))
+    Sequence(CountTrigger.at_least(1), ContinuousProcessingTimeTrigger.of(timedelta(minutes=1)))
+
+    Source: Beam's ``AfterEach``.
+    """
+
+
+@dataclass(frozen=True, repr=False)
+class OnceTrigger(BuiltIn):
+    """A trigger that is ready for a single firing. Created by :meth:`Trigger.once`.
+
+    If sessions merge, and it is over in one of them, it is over in the merged one.
+    """
+
+    trigger: Trigger
+
+    def _check(self) -> None:
+        _check_trigger(self.trigger, "once")
+
+    @property
+    def parts(self) -> tuple[Trigger, ...]:
+        return (self.trigger,)
+
+    def _code(self) -> str:
+        return f"{self.trigger!r}.once()"
+
+
+@dataclass(frozen=True, repr=False)
+class UntilTrigger(BuiltIn):
+    """A trigger that is used until another one has fired. Created by :meth:`Trigger.until`.
+
+    If sessions merge, and it is over in one of them, it is over in the merged one.
+    """
+
+    trigger: Trigger
+    end: Trigger
+
+    def _check(self) -> None:
+        _check_trigger(self.trigger, "until")
+        _check_trigger(self.end, "until")
+
+    @property
+    def parts(self) -> tuple[Trigger, ...]:
+        return (self.trigger, self.end)
+
+    def _code(self) -> str:
+        return f"{self.trigger!r}.until({self.end!r})"
 
 
 # ---------------------------------------------------------------------- time

@@ -73,6 +73,20 @@ class UserDefinedTriggers:
     def on_processing_time(self, pane: int, time: int, live: Mask) -> None:
         self._timers(pane, time, live, event=False)
 
+    def fired(self, pane: int, watermark: int, active: Mask) -> None:
+        """The window has fired."""
+        for row in self._rows:
+            trigger = self._table.user_defined[int(self._table.rows[row, COLUMN])]
+            if not active[row] or type(trigger).on_fired is Trigger.on_fired:
+                continue
+            trigger, trigger_state = self._of(pane, row)
+
+            def fired(ctx: TriggerContext, trigger: Trigger = trigger) -> TriggerResult:
+                trigger.on_fired(self._span(pane), ctx)
+                return TriggerResult.CONTINUE
+
+            self._call(trigger, "on_fired", pane, row, trigger_state, watermark, fired)
+
     def merge(self, pane: int, others: Ints) -> None:
         for row in self._rows:
             trigger, trigger_state = self._of(pane, row)

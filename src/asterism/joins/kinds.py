@@ -1,0 +1,338 @@
+"""The three joins: which rows of the right side a row of the left side joins, when that is decided, and what is kept until then.
+
+A join gets all rows that are ready, those of the state and the new ones. No further row at or before the operator's time, the
+*horizon*, will come.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+import numpy as np
+
+from asterism.arguments import expect, shown
+from asterism.columns.arrays import Ints, Mask
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, micros
+from asterism.errors import StreamDefinitionError
+from asterism.joins.matching import NO_KEY, Candidates, JoinRows, ranges
+from asterism.windows.arguments import code, duration
+from asterism.windows.assigners import MAX_KEPT, SessionWindows, SlidingWindows, TumblingWindows, Windows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinSearch:
+    """The candidates of a call. A *probe* is a row of the left side; in a window join, a row in a window.
+
+    :ivar rows: the row of each probe
+    :ivar decided: the probes that no further row can join
+    :ivar windows: the start and the end of the window of each probe, in a window join
+    :ivar keep_left, keep_right: the rows that may join a row that is not ready
+    :ivar due_left, due_right: the time at which each row must be processed again
+    :ivar over_left, over_right: the time from which each row is not needed any more
+    """
+
+    rows: Ints
+    candidates: list[Candidates]
+    decided: Mask
+    keep_left: Mask
+    keep_right: Mask
+    due_left: Ints
+    due_right: Ints
+    over_left: Ints
+    over_right: Ints
+    windows: tuple[Ints, Ints] | None = None
+
+
+class JoinKind(Protocol):
+    """How rows of the same key are joined."""
+
+    @property
+    def name(self) -> str:
+        """For messages: "an interval join"."""
+
+    @property
+    def outlives(self) -> int:
+        """How far the time of a row may lie behind the horizon when it is emitted, in microseconds."""
+
+    @property
+    def remembers_matches(self) -> bool:
+        """Whether a row of the left side can be kept after it has found a row."""
+
+    @property
+    def needs_seen(self) -> bool:
+        """Whether rows are stored with the time of the operator."""
+
+    def search(self, left: JoinRows, right: JoinRows, horizon: int) -> JoinSearch: ...
+
+
+def _never(rows: JoinRows) -> Ints:
+    return np.full(len(rows.times), END_OF_TIME, np.int64)
+
+
+# ---------------------------------------------------------------------- interval join
+
+
+@dataclass(frozen=True)
+class IntervalJoin:
+    """A row at the time *t* joins the rows from *t* + *lower* to *t* + *upper*, in microseconds.
+
+    Source: Flink's ``KeyedStream.intervalJoin``, ``IntervalJoinOperator``.
+    """
+
+    lower: int
+    upper: int
+
+    name = "an interval join"
+    remembers_matches = True
+    needs_seen = False
+
+    @classmethod
+    def of(cls, between: Any, *, lower_exclusive: bool = False, upper_exclusive: bool = False) -> IntervalJoin:
+        """:raises StreamDefinitionError: the bounds are not two durations, or there is no time between them"""
+        hint = "between=(timedelta(0), timedelta(hours=1))"
+        if (
+            not isinstance(between, tuple | list)
+            or len(between) != 2
+            or not all(isinstance(bound, timedelta) for bound in between)
+        ):
+            raise StreamDefinitionError(f"between must be two timedeltas, not {shown(between)}", hint=hint)
+        for name, value in (("lower_exclusive", lower_exclusive), ("upper_exclusive", upper_exclusive)):
+            expect(StreamDefinitionError, value, bool, f"{name} must be True or False")
+        for bound in between:
+            if abs(bound) > timedelta(microseconds=MAX_KEPT):
+                raise StreamDefinitionError(f"a bound of an interval join is out of range: {bound}", hint=hint)
+        lower, upper = (micros(bound) for bound in between)
+        found = cls(lower + lower_exclusive, upper - upper_exclusive)
+        if found.lower > found.upper:
+            kinds = ["exclusive" if flag else "inclusive" for flag in (lower_exclusive, upper_exclusive)]
+            raise StreamDefinitionError(
+                "no time lies between the bounds of the interval join",
+                f"lower: {code_of(between[0])}, {kinds[0]}\nupper: {code_of(between[1])}, {kinds[1]}",
+                "the lower bound comes first: between=(timedelta(minutes=-5), timedelta(0))",
+            )
+        return found
+
+    def __repr__(self) -> str:
+        return (
+            f"between {code_of(timedelta(microseconds=self.lower))} and {code_of(timedelta(microseconds=self.upper))}"
+        )
+
+    @property
+    def outlives(self) -> int:
+        return max(self.upper, -self.lower, 0)
+
+    def search(self, left: JoinRows, right: JoinRows, horizon: int) -> JoinSearch:
+        rows = np.arange(len(left.times))
+        candidates = []
+        # A pair is found when the later of its rows becomes ready.
+        for probes, partners in ((left.new, right.joins), (~left.new, right.joins & right.new)):
+            mine = np.flatnonzero(probes)
+            if len(mine) and partners.any():
+                times = left.times[mine]
+                of_keys = np.where(partners, right.keys, NO_KEY)
+                found = ranges(left.join_keys[mine], times + self.lower, times + self.upper, of_keys, right.times)
+                candidates.append(Candidates(mine, *found))
+        over_left, over_right = left.times + self.upper, right.times - self.lower
+        return JoinSearch(
+            rows=rows,
+            candidates=candidates,
+            decided=over_left <= horizon,
+            keep_left=over_left > horizon,
+            keep_right=right.joins & (over_right > horizon),
+            due_left=over_left,
+            due_right=_never(right),
+            over_left=over_left,
+            over_right=over_right,
+        )
+
+
+def code_of(value: timedelta) -> str:
+    """The code of a duration, which may be negative."""
+    return f"-{code(-value)}" if value < timedelta(0) else code(value)
+
+
+# ---------------------------------------------------------------------- as-of join
+
+
+@dataclass(frozen=True)
+class AsOfJoin:
+    """A row joins the version of the right side that is valid at its time: the last row of its key at or before it, at most
+    *tolerance* microseconds before.
+
+    Source: Flink SQL's ``FOR SYSTEM_TIME AS OF``; pandas' ``merge_asof``.
+    """
+
+    tolerance: int | None = None
+
+    name = "an as-of join"
+    outlives = 0
+    remembers_matches = False
+    needs_seen = False
+
+    @classmethod
+    def of(cls, tolerance: timedelta | None) -> AsOfJoin:
+        """:raises StreamDefinitionError: it is not a duration"""
+        if tolerance is None:
+            return cls()
+        return cls(micros(duration(tolerance, "the tolerance of an as-of join", zero=True)))
+
+    def __repr__(self) -> str:
+        rest = "" if self.tolerance is None else f", at most {code_of(timedelta(microseconds=self.tolerance))} before"
+        return "the last version" + rest
+
+    def search(self, left: JoinRows, right: JoinRows, horizon: int) -> JoinSearch:
+        rows = np.arange(len(left.times))
+        begin, end, order = ranges(
+            left.join_keys, np.full(len(rows), BEFORE_TIME), left.times, right.join_keys, right.times
+        )
+        known = end > begin
+        if self.tolerance is not None and known.any():
+            last = order[np.maximum(end - 1, 0)]
+            known &= left.times - right.times[last] <= self.tolerance
+        latest = np.zeros(len(right.times), np.bool_)
+        keys = right.keys[order]
+        latest[order[np.append(keys[1:] != keys[:-1], True)[: len(order)]]] = True
+        over = _never(right) if self.tolerance is None else right.times + self.tolerance
+        nothing = np.zeros(len(rows), np.bool_)
+        return JoinSearch(
+            rows=rows,
+            candidates=[Candidates(rows, np.where(known, end - 1, end), end, order)],
+            decided=~nothing,
+            keep_left=nothing,
+            keep_right=latest & ((over > horizon) if self.tolerance is not None else True) & (horizon != END_OF_TIME),
+            due_left=_never(left),
+            due_right=_never(right),
+            over_left=_never(left),
+            over_right=over,
+        )
+
+
+# ---------------------------------------------------------------------- window join
+
+
+@dataclass(frozen=True)
+class WindowJoin:
+    """Rows of the same window are joined, when the window ends.
+
+    Source: Flink's ``JoinedStreams``, and window joins of Flink SQL.
+    """
+
+    windows: Windows
+
+    name = "a window join"
+    remembers_matches = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.windows, Windows):
+            raise StreamDefinitionError(
+                f"not windows: {shown(self.windows)}",
+                hint="TumblingWindows.of(timedelta(hours=1)), SlidingWindows or SessionWindows",
+            )
+        if self.windows.is_global:
+            raise StreamDefinitionError(
+                "a global window has no end at which its rows could be joined",
+                hint="TumblingWindows.of(timedelta(hours=1)), or an interval join",
+            )
+        if isinstance(self.windows, SessionWindows) and self.windows.dynamic_gap is not None:
+            raise StreamDefinitionError(
+                "the sessions of a window join have a dynamic gap",
+                "A session contains rows of both streams, which have different columns.",
+                "SessionWindows.with_gap(timedelta(minutes=10))",
+            )
+
+    def __repr__(self) -> str:
+        return repr(self.windows)
+
+    @property
+    def outlives(self) -> int:
+        """Of sessions, which have no longest duration, only the end of the window is not behind."""
+        size = self.windows.size if isinstance(self.windows, TumblingWindows | SlidingWindows) else timedelta(0)
+        return micros(size * timedelta(days=31) if isinstance(size, int) else size)
+
+    @property
+    def gap(self) -> int | None:
+        """That of sessions, in microseconds."""
+        gap = self.windows.gap if isinstance(self.windows, SessionWindows) else None
+        return micros(gap) if isinstance(gap, timedelta) else None
+
+    @property
+    def needs_seen(self) -> bool:
+        return self.gap is None and not isinstance(self.windows, TumblingWindows)
+
+    def search(self, left: JoinRows, right: JoinRows, horizon: int) -> JoinSearch:
+        if self.gap is None:
+            mine, theirs = (_in_windows(self.windows, rows, horizon) for rows in (left, right))
+        else:
+            mine, theirs = _in_sessions(self.gap, left, right, horizon)
+        # A window is its start and its end: windows with the same start can differ.
+        windows = _numbered(np.concatenate([mine.start, theirs.start]), np.concatenate([mine.end, theirs.end]))
+        ours, others = windows[: len(mine.rows)], windows[len(mine.rows) :]
+        begin, end, order = ranges(left.join_keys[mine.rows], ours, ours, right.join_keys[theirs.rows], others)
+        return JoinSearch(
+            rows=mine.rows,
+            candidates=[Candidates(np.arange(len(mine.rows)), begin, end, theirs.rows[order])],
+            decided=np.ones(len(mine.rows), np.bool_),
+            keep_left=mine.due != END_OF_TIME,
+            keep_right=right.joins & (theirs.due != END_OF_TIME),
+            due_left=mine.due,
+            due_right=theirs.due,
+            over_left=_never(left),
+            over_right=_never(right),
+            windows=(mine.start, mine.end),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The windows of one side that end in a call.
+
+    :ivar rows: the row of each entry, with the window from *start* to *end*
+    :ivar due: for each row of the side, when its next window ends; the end of time: it has no further one
+    """
+
+    rows: Ints
+    start: Ints
+    end: Ints
+    due: Ints
+
+
+def _numbered(start: Ints, end: Ints) -> Ints:
+    _, start_rank = np.unique(start, return_inverse=True)
+    ends, end_rank = np.unique(end, return_inverse=True)
+    numbers: Ints = start_rank * len(ends) + end_rank
+    return numbers
+
+
+def _in_windows(windows: Windows, side: JoinRows, horizon: int) -> Ended:
+    rows, start, end = windows.assign(side.times)
+    last = end - 1
+    due = np.full(len(side.times), END_OF_TIME, np.int64)
+    open_ = last > horizon
+    np.minimum.at(due, rows[open_], last[open_])
+    now = ~open_ & (last > side.seen[rows])
+    return Ended(rows[now], start[now], end[now], due)
+
+
+def _in_sessions(gap: int, left: JoinRows, right: JoinRows, horizon: int) -> tuple[Ended, Ended]:
+    """Sessions have the rows of both sides. Sessions that touch are one, so a session ends after its last microsecond."""
+    # A row of the right side whose key has a NULL joins nothing and extends no session.
+    times, keys = np.concatenate([left.times, right.times]), np.concatenate([left.keys, right.join_keys])
+    order = np.lexsort((times, keys))
+    sorted_times, sorted_keys = times[order], keys[order]
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (sorted_keys[1:] != sorted_keys[:-1]) | (sorted_times[1:] - sorted_times[:-1] > gap)
+    number = np.cumsum(begins) - 1
+    last = np.append(np.flatnonzero(begins)[1:], len(order))[: int(begins.sum())] - 1
+    start, end = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
+    start[order] = sorted_times[begins][number]
+    end[order] = sorted_times[last][number] + gap
+    ended = end <= horizon
+    due = np.where(ended, END_OF_TIME, end)
+    count = len(left.times)
+    found = []
+    for part in (slice(0, count), slice(count, None)):
+        rows = np.flatnonzero(ended[part])
+        found.append(Ended(rows, start[part][rows], end[part][rows], due[part]))
+    return found[0], found[1]

@@ -1,0 +1,472 @@
+"""A join of two streams as an operator: in columns, per key group.
+
+Rows wait until the watermark of both inputs has passed them. In each call, the rows that are ready and those of the state are
+numbered by key, and :mod:`asterism.joins.kinds` finds the candidates of all of them at once. The state has the rows that may
+still join a row to come:
+
+* An interval join emits a pair when the watermark has passed both rows. A row of the left side without a partner is emitted
+  when the watermark has passed its interval.
+* An as-of join emits a row when the watermark has passed it. The state has the last version of each key.
+* A window join emits all pairs of a window when the watermark has passed its end.
+
+So the result depends on the rows that are not late alone, not on their arrival.
+
+Source: Flink's interval joins, window joins and temporal joins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.arguments import expect_string, expect_strings, shown
+from asterism.columns.arrays import Ints, Mask
+from asterism.columns.groups import group_codes, mask_of
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, TimeColumn
+from asterism.errors import (
+    ColumnNotFoundError,
+    ExpressionSyntaxError,
+    ExpressionTypeError,
+    InvalidEventError,
+    StreamDefinitionError,
+)
+from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.names import Scope, columns_of
+from asterism.expressions.parsing import parse
+from asterism.expressions.types import TIME_ZONE, name_of
+from asterism.joins.kinds import JoinKind, JoinSearch, WindowJoin
+from asterism.joins.matching import JoinRows
+from asterism.joins.stored_joins import LEFT, RIGHT
+from asterism.joins.types import BRINGING, FILTERING, INNER, JOIN_TYPES, LEFT_OUTER, LEFT_SEMI
+from asterism.matching.outputs import Described
+from asterism.operators.evolution import FIXED, aligned_tables
+from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, complete
+from asterism.operators.late import late_table
+from asterism.operators.multiple_input import Wire, check_same_keys
+from asterism.operators.operator import InputSpec
+from asterism.operators.pages import PAGE, Pages, fixed_pages_of
+from asterism.operators.state_definition import OperatorKind, StateDefinition
+from asterism.operators.state_store import tables_from_bytes, tables_to_bytes
+from asterism.windows.operator import check_zone
+
+JOINED = "results"
+"""The output of joined rows."""
+LATE_LEFT, LATE_RIGHT = "late_left", "late_right"
+"""The outputs of late rows."""
+LATE_OUTPUTS = {LEFT: LATE_LEFT, RIGHT: LATE_RIGHT}
+WINDOW_COLUMNS = ("window_start", "window_end")
+MATCHED, SEEN = "matched", "seen"
+"""Columns of stored rows: whether the row has found a partner; the operator's time when it was written."""
+PAIRS = 2**18
+"""The maximum number of candidates that are in memory at once."""
+
+
+class JoinOperator(KeyGroupOperator):
+    """A join of the inputs ``left`` and ``right``.
+
+    The rows of the output JOINED have the columns of the left side, followed by those of the right side except its key. In a
+    window join they begin with the window. A key with a NULL equals no key.
+
+    :param left, right: the columns, keys and event times of the inputs
+    :param kind: an IntervalJoin, AsOfJoin or WindowJoin
+    :param how: one of JOIN_TYPES
+    :param on: a further condition on both rows, in Spark SQL; columns have the names that they have in the result
+    :param prefix: a prefix for the names of the columns of the right side
+    :param order_by: the order of rows of the right side with equal times: columns, descending with a leading ``-``
+    :param late: the outputs of late rows that are wanted: LATE_LEFT, LATE_RIGHT
+    :param pages: a fixed number of pages of state per key group; None: as many as the size of the state requires
+    :raises StreamDefinitionError: the arguments do not match
+    :raises ExpressionError: the condition does not match the columns
+
+    >>> from datetime import timedelta
+    >>> from asterism.joins.kinds import IntervalJoin
+    >>> from asterism.testing import OperatorHarness
+    >>> orders, payments = pa.schema({"id": "int64", "ts": "int64"}), pa.schema({"id": "int64", "at": "int64"})
+    >>> kind = IntervalJoin.of((timedelta(0), timedelta(hours=1)))
+    >>> join = JoinOperator(Wire(orders, ["id"], "ts"), Wire(payments, ["id"], "at"), kind)
+    >>> harness = OperatorHarness(join, keys=["id"])
+    >>> harness = harness.feed(pa.table({"id": [1, 2], "ts": [0, 0]}), "left").feed(pa.table({"id": [1], "at": [5000]}), "right")
+    >>> harness.end().rows("results")
+    [{'id': 1, 'ts': 0, 'at': 5000}]
+    """
+
+    metrics: Sequence[str] = (LATE,)
+
+    def __init__(
+        self,
+        left: Wire,
+        right: Wire,
+        kind: JoinKind,
+        how: str = INNER,
+        *,
+        on: str | None = None,
+        prefix: str = "",
+        order_by: Sequence[str] = (),
+        late: Collection[str] = (),
+        pages: int | None = None,
+    ) -> None:
+        self.set_pages(pages)
+        self.kind, self.how, self.on = kind, _checked_type(how), on
+        expect_string(StreamDefinitionError, prefix, "the prefix must be a string", 'prefix="payment_"')
+        expect_strings(StreamDefinitionError, order_by, "order_by must be a list of columns", 'order_by=["version"]')
+        self.wires = {LEFT: left, RIGHT: right}
+        self.late_outputs = [name for name in LATE_OUTPUTS.values() if name in late]
+        self.order_by = [(column.removeprefix("-"), column.startswith("-")) for column in order_by]
+        self.times = {name: _time_of(name, wire, kind) for name, wire in self.wires.items()}
+        keys = {name: [wire.schema.field(key) for key in wire.keys] for name, wire in self.wires.items()}
+        check_same_keys(keys)
+        self.key_schema = pa.schema(
+            [field.with_name("k:" + field.name) for field in keys[LEFT] or [pa.field(ONE_KEY, pa.int8())]]
+        )
+        if isinstance(kind, WindowJoin):
+            for time in self.times.values():
+                check_zone(kind.windows, time)
+        self.right_names = {name: prefix + name for name in right.schema.names if name not in right.keys}
+        self._make_result()
+        self._bind(on)
+        self._make_inputs()
+        self.processing_time = any(wire.idle_after is not None for wire in self.wires.values())
+        definition = repr(
+            (
+                type(kind).__name__, kind, how, on, prefix, list(order_by), [list(wire.keys) for wire in self.wires.values()],
+                [Described(time) for time in self.times.values()], self.pages, self.processing_time,
+                [str(spec.prepared) for spec in self.inputs.values()], str(self.output_schemas[JOINED]),
+            )
+        )  # fmt: skip
+        self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
+
+    @property
+    def definition(self) -> StateDefinition:
+        names = [] if self.key_schema.names == ["k:" + ONE_KEY] else [name[2:] for name in self.key_schema.names]
+        keys = pa.schema([pa.field(name, kind) for name, kind in zip(names, self.key_schema.types, strict=False)])
+        return StateDefinition(
+            OperatorKind.JOIN,
+            keys,
+            self.row_schemas,
+            {name: spec.prepared for name, spec in self.inputs.items()},
+            {
+                FIXED: {
+                    "the kind of the join": self.kind.name,
+                    "what is joined": repr(self.kind),
+                    "the type of the join": self.how,
+                    **{f"the event time of the {n} side": f"{Described(t)!r}" for n, t in self.times.items()},
+                    "the order of versions": ", ".join(f"-{n}" if down else n for n, down in self.order_by) or "none",
+                    "the use of processing time": str(self.processing_time),
+                    "pages": str(self.pages),
+                }
+            },
+        )
+
+    def converted(self, old: StateDefinition, page: bytes) -> bytes:
+        return aligned_tables(page, old.tables, self.row_schemas)
+
+    # ------------------------------------------------------------------ definition
+
+    def _make_result(self) -> None:
+        left, right = self.wires[LEFT].schema, self.wires[RIGHT].schema
+        moment = self.times[LEFT].written
+        self.window_fields = (
+            [pa.field(name, moment) for name in WINDOW_COLUMNS] if isinstance(self.kind, WindowJoin) else []
+        )
+        self.right_fields = [right.field(name).with_name(new) for name, new in self.right_names.items()]
+        self.both = pa.schema([*left, *self.right_fields], metadata=_zone(left) or _zone(right))
+        """The columns of a pair, which the condition can read."""
+        self.brings = self.how in BRINGING
+        owners: dict[str, str] = {field.name.lower(): "of the window" for field in self.window_fields}
+        for name, side in [*((n, LEFT) for n in left.names), *((n, RIGHT) for n in self.right_names.values())]:
+            if name.lower() in owners and (side == LEFT or self.brings or self.on is not None):
+                hint = (
+                    'prefix="right_" for the columns of the right side'
+                    if side == RIGHT
+                    else f"df.withColumnRenamed({name!r}, {'row_' + name!r})"
+                )
+                raise StreamDefinitionError(
+                    f"two columns of the join are named {shown(name)}",
+                    f"One is {owners[name.lower()]}, one is of the {side} side. Spark treats names that differ in case as equal.",
+                    hint,
+                )
+            owners[name.lower()] = f"of the {side} side"
+        result = [*self.window_fields, *left, *(self.right_fields if self.brings else [])]
+        self.output_schemas: Mapping[str, pa.Schema] = {
+            JOINED: pa.schema(result),
+            **{LATE_OUTPUTS[n]: w.schema for n, w in self.wires.items() if LATE_OUTPUTS[n] in self.late_outputs},
+        }
+
+    def _bind(self, on: str | None) -> None:
+        """Bind the condition. Its columns are kept of both sides."""
+        self.condition: Vectorized | None = None
+        self._read: set[str] = set()
+        if on is None:
+            return
+        expect_string(
+            StreamDefinitionError, on, "the condition of a join must be a string", 'on="amount >= payment_amount"'
+        )
+        with ExpressionSyntaxError.if_too_deep(on):
+            self.condition = Vectorized(self.both)
+            self.condition.add(Scope(self.both).resolve(parse(on), on), on)
+        found = self.condition.types[0]
+        if found != pa.bool_():
+            raise ExpressionTypeError.at(f"the condition of a join must be BOOLEAN, this one is {name_of(found)}", on)
+        self._read = {self.both.names[number] for number in columns_of(self.condition.texts[0])}
+
+    def _make_inputs(self) -> None:
+        left, right = self.wires[LEFT], self.wires[RIGHT]
+        joined = {name for name, new in self.right_names.items() if self.brings or new in self._read}
+        order = {name for name, _ in self.order_by}
+        for name in order - set(right.schema.names):
+            raise ColumnNotFoundError.from_missing_and_available(name, right.schema.names, "in order_by")
+        self.kept = {LEFT: list(left.schema.names), RIGHT: [name for name in right.schema.names if name in joined]}
+        """The columns that results and the condition need of rows."""
+        sent = {
+            LEFT: self.kept[LEFT],
+            RIGHT: [name for name in right.schema.names if name in joined | order or LATE_RIGHT in self.late_outputs],
+        }
+        paged = [pa.field(PAGE, pa.uint8())] if self.pages > 1 else []
+        self.inputs: Mapping[str, InputSpec] = {
+            name: InputSpec(
+                pa.schema([f for f in wire.schema if f.name in {*sent[name], *wire.keys, wire.time}]),
+                pa.schema([*self.key_schema, pa.field(TIME, pa.int64()), *paged, *_stored(wire.schema, sent[name])]),
+                idle_after=wire.idle_after,
+            )
+            for name, wire in self.wires.items()
+        }
+        # The state of a left row can depend on what happened before.
+        flags = [pa.field(SEEN, pa.int64())] if self.kind.needs_seen else []
+        matched = [pa.field(MATCHED, pa.bool_())] if self.kind.remembers_matches and self.how == LEFT_OUTER else []
+        times = [*self.key_schema, pa.field(TIME, pa.int64())]
+        self.row_schemas = {
+            LEFT: pa.schema([*times, *flags, *matched, *_stored(left.schema, self.kept[LEFT])]),
+            RIGHT: pa.schema([*times, *flags, *_stored(right.schema, self.kept[RIGHT])]),
+        }
+
+    # ------------------------------------------------------------------ before the exchange
+
+    def prepare(self, name: str, events: pa.Table) -> pa.Table:
+        """The key, the time, and the columns that are kept."""
+        wire, time, prepared = self.wires[name], self.times[name], self.inputs[name].prepared
+        full = complete(events, wire.schema)
+        columns: list[Any] = [full.column(key) for key in wire.keys] or [pa.array(np.zeros(events.num_rows, np.int8))]
+        lenient = LATE_OUTPUTS[name] in self.late_outputs
+        times = time.to_micros(full.column(time.name), lenient=lenient)
+        if times.null_count and not lenient:
+            raise InvalidEventError(
+                f'the event time "{time.name}" of {times.null_count} rows of the {name} side is null',
+                "A row without a time joins nothing.",
+                f"filter such rows out, or read them from the output {LATE_OUTPUTS[name]}",
+            )
+        columns.append(pc.fill_null(times, NO_TIME))
+        if self.pages > 1:
+            columns.append(fixed_pages_of(events, self.pages))
+        columns += [full.column(field.name[2:]) for field in prepared if field.name.startswith("e:")]
+        return pa.table(columns, schema=prepared)
+
+    # ------------------------------------------------------------------ with state
+
+    def late(self, group: Group, name: str, events: pa.Table) -> None:
+        group.metrics[LATE] += events.num_rows
+        if LATE_OUTPUTS[name] in self.late_outputs:
+            group.emit(LATE_OUTPUTS[name], late_table(self.wires[name].schema, events))
+
+    def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
+        if self.order_by and RIGHT in ready:
+            ready = {**ready, RIGHT: self._in_order(ready[RIGHT])}
+        names = [name for name in self.inputs if name in ready]
+        loaded = group.load([ready[name] for name in names], self.key_schema.names, horizon)
+        stored = [
+            {name: schema.empty_table() for name, schema in self.row_schemas.items()}
+            if value is None
+            else dict(zip(self.row_schemas, tables_from_bytes(value, list(self.row_schemas.values())), strict=True))
+            for value in loaded.stored
+        ]
+        tables: dict[str, pa.Table] = {}
+        page_of: dict[str, Ints] = {}
+        counts: dict[str, int] = {}
+        for name, schema in self.row_schemas.items():
+            parts = [page[name] for page in stored]
+            counts[name] = sum(part.num_rows for part in parts)
+            pages = [np.full(part.num_rows, number, np.int64) for number, part in enumerate(parts)]
+            if name in ready:
+                parts.append(_as_stored(ready[name], schema))
+                pages.append(loaded.of_events[names.index(name)])
+            tables[name] = pa.concat_tables([schema.empty_table(), *parts]).combine_chunks()
+            page_of[name] = np.concatenate([np.empty(0, np.int64), *pages])
+        sides = self._numbered(tables, counts)
+        search = self.kind.search(sides[LEFT], sides[RIGHT], horizon)
+        matched = self._matched_before(tables[LEFT])[search.rows]
+        had = matched.copy()
+        yield from self._join(group, tables, search, matched)
+        self._emit_lonely(group, tables[LEFT], search, matched, had)
+        self._write(loaded, tables, page_of, sides[LEFT].joins, search, matched, horizon, over=group.over)
+
+    def _in_order(self, versions: pa.Table) -> pa.Table:
+        """Versions in the order of ``order_by``, which the search keeps among equal times."""
+        for column, descending in reversed(self.order_by):
+            how = ("descending", "at_end") if descending else ("ascending", "at_start")
+            versions = versions.take(pc.sort_indices(versions, sort_keys=[("e:" + column, *how)]))
+        return versions
+
+    def _numbered(self, tables: Mapping[str, pa.Table], stored: Mapping[str, int]) -> dict[str, JoinRows]:
+        names = self.key_schema.names
+        keys = pa.concat_tables([table.select(names) for table in tables.values()])
+        codes, _ = group_codes(keys)
+        known = np.ones(keys.num_rows, np.bool_)
+        for column in keys.columns:
+            if column.null_count:
+                known &= column.is_valid().to_numpy()
+        sides, at = {}, 0
+        for name, table in tables.items():
+            count = table.num_rows
+            seen = table.column(SEEN).to_numpy() if SEEN in table.column_names else np.full(count, BEFORE_TIME)
+            sides[name] = JoinRows(
+                table.column(TIME).to_numpy(),
+                codes[at : at + count],
+                known[at : at + count],
+                np.arange(count) >= stored[name],
+                seen,
+            )
+            at += count
+        return sides
+
+    def _matched_before(self, left: pa.Table) -> Mask:
+        if MATCHED in left.column_names:
+            return mask_of(left.column(MATCHED)).copy()
+        return np.zeros(left.num_rows, np.bool_)
+
+    def _join(self, group: Group, tables: Mapping[str, pa.Table], search: JoinSearch, matched: Mask) -> Iterator[None]:
+        """Emit pairs, and mark the probes that have found a row."""
+        left, right = tables[LEFT], tables[RIGHT]
+        for candidates in search.candidates:
+            if self.condition is None and not self.brings:
+                matched[candidates.probes[candidates.end > candidates.begin]] = True
+                continue
+            for probes, partners in candidates.pairs(PAIRS):
+                rows = search.rows[probes]
+                if self.condition is not None:
+                    passed = self._passed(left, rows, right, partners)
+                    probes, rows, partners = probes[passed], rows[passed], partners[passed]
+                matched[probes] = True
+                if self.brings and len(rows):
+                    theirs = right.select(["e:" + name for name in self.right_names]).take(pa.array(partners))
+                    self._emit(group, left, search, probes, theirs.columns)
+                    yield
+
+    def _passed(self, left: pa.Table, rows: Ints, right: pa.Table, partners: Ints) -> Mask:
+        condition = self.condition
+        assert condition is not None
+        columns: dict[str, Any] = {}
+        for table, chosen, names in (
+            (left, rows, {name: name for name in self.wires[LEFT].schema.names}),
+            (right, partners, self.right_names),
+        ):
+            read = {new: "e:" + name for name, new in names.items() if new in self._read}
+            taken = table.select(list(read.values())).take(pa.array(chosen))
+            columns |= dict(zip(read, taken.columns, strict=True))
+        # A condition without columns has no column that tells the number of rows.
+        pairs = complete(pa.table(columns) if columns else pa.table({"": pa.nulls(len(rows))}), self.both)
+        return mask_of(condition.evaluate(pairs)[0])
+
+    def _emit_lonely(self, group: Group, left: pa.Table, search: JoinSearch, matched: Mask, had: Mask) -> None:
+        """Emit rows of the left side whether or not they have found a partner."""
+        if self.how == INNER:
+            return
+        chosen = matched & ~had if self.how == LEFT_SEMI else search.decided & ~matched
+        probes = np.flatnonzero(chosen)
+        nothing = [pa.nulls(len(probes), field.type) for field in self.right_fields] if self.brings else []
+        self._emit(group, left, search, probes, nothing)
+
+    def _emit(self, group: Group, left: pa.Table, search: JoinSearch, probes: Ints, theirs: Sequence[Any]) -> None:
+        columns: list[Any] = []
+        if search.windows is not None:
+            columns = [self.times[LEFT].from_micros(bound[probes]) for bound in search.windows]
+        mine = left.select(["e:" + name for name in self.kept[LEFT]]).take(pa.array(search.rows[probes]))
+        group.emit(JOINED, pa.table([*columns, *mine.columns, *theirs], schema=self.output_schemas[JOINED]))
+
+    def _write(
+        self,
+        loaded: Pages,
+        tables: Mapping[str, pa.Table],
+        page_of: Mapping[str, Ints],
+        has_key: Mask,
+        search: JoinSearch,
+        matched: Mask,
+        horizon: int,
+        *,
+        over: bool,
+    ) -> None:
+        left = tables[LEFT]
+        keep_left, keep_right = search.keep_left.copy(), search.keep_right
+        due_left = search.due_left
+        if search.windows is None:  # a probe is a row
+            if self.how in FILTERING:
+                keep_left &= ~matched
+            if self.how in (INNER, LEFT_SEMI):
+                due_left = np.full(len(due_left), END_OF_TIME, np.int64)
+            elif self.how == LEFT_OUTER:
+                due_left = np.where(matched, END_OF_TIME, due_left)
+            if MATCHED in left.column_names:
+                left = left.set_column(left.column_names.index(MATCHED), MATCHED, pa.array(matched))
+        if self.how in (INNER, LEFT_SEMI):
+            keep_left &= has_key
+        rows = [np.flatnonzero(keep & (not over)) for keep in (keep_left, keep_right)]
+        kept = []
+        for table, mine in zip((left, tables[RIGHT]), rows, strict=True):
+            part = table.take(pa.array(mine))
+            if SEEN in part.column_names:
+                part = part.set_column(part.column_names.index(SEEN), SEEN, pa.array(np.full(len(mine), horizon)))
+            kept.append(part)
+        count = len(rows[0])
+        due = np.concatenate([due_left[rows[0]], search.due_right[rows[1]]])
+        gone = np.concatenate([search.over_left[rows[0]], search.over_right[rows[1]]])
+
+        def encoded(which: Ints) -> tuple[bytes, int, int]:
+            """A page is called for when a row must be processed again, and at the latest when none of its rows is needed."""
+            parts = [
+                kept[0].take(pa.array(which[which < count])),
+                kept[1].take(pa.array(which[which >= count] - count)),
+            ]
+            return tables_to_bytes(parts), min(int(due[which].min()), int(gone[which].max())), END_OF_TIME
+
+        names = self.key_schema.names
+        pages = np.concatenate([page_of[name][mine] for name, mine in zip(self.row_schemas, rows, strict=True)])
+        loaded.rewrite(lambda: pa.concat_tables([part.select(names) for part in kept]), pages, encoded)
+
+
+def _as_stored(events: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows that have become ready as rows of the state."""
+    count = events.num_rows
+    new = {SEEN: np.full(count, BEFORE_TIME), MATCHED: np.zeros(count, np.bool_)}
+    columns = [pa.array(new[f.name]) if f.name in new else events.column(f.name) for f in schema]
+    return pa.table(columns, schema=schema)
+
+
+def _stored(schema: pa.Schema, names: Collection[str]) -> list[pa.Field]:
+    return [field.with_name("e:" + field.name) for field in schema if field.name in names]
+
+
+def _zone(schema: pa.Schema) -> dict[bytes, bytes] | None:
+    found = (schema.metadata or {}).get(TIME_ZONE)
+    return None if found is None else {TIME_ZONE: found}
+
+
+def _checked_type(how: Any) -> str:
+    if not isinstance(how, str) or how not in JOIN_TYPES:
+        raise StreamDefinitionError(
+            f"streams cannot be joined as {shown(how)}",
+            hint=f"use one of {', '.join(JOIN_TYPES)}; for a right join, exchange the sides",
+        )
+    return how
+
+
+def _time_of(name: str, wire: Wire, kind: JoinKind) -> TimeColumn:
+    if wire.time is None:
+        raise StreamDefinitionError(
+            f"{kind.name} needs the event time of both sides",
+            f"The {name} side has none.",
+            'KeyedStream(..., time="ts")',
+        )
+    return TimeColumn.of(wire.time, wire.schema)

@@ -1,0 +1,254 @@
+"""Joins of two streams on Spark, by key and time: interval joins, as-of joins and window joins."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any, NoReturn
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from asterism.arguments import expect
+from asterism.errors import StreamDefinitionError
+from asterism.joins.kinds import AsOfJoin, IntervalJoin, JoinKind, WindowJoin
+from asterism.joins.operator import JOINED, LATE_LEFT, LATE_RIGHT, JoinOperator
+from asterism.joins.stored_joins import LEFT, RIGHT
+from asterism.joins.types import INNER
+from asterism.spark.execution import Sink, check_run, run
+from asterism.spark.keyed_stream import KeyedStream
+from asterism.spark.row_schemas import zone_if_used
+from asterism.spark.several_inputs import over_streams, over_tables, wire_of
+from asterism.spark.stateful import DEFAULT_KEY_GROUPS, Use, check_key_groups, output_of
+from asterism.windows.assigners import Windows
+
+_OUTPUTS = (JOINED, LATE_LEFT, LATE_RIGHT)
+
+
+def interval_join(
+    left: KeyedStream,
+    right: KeyedStream,
+    between: tuple[timedelta, timedelta],
+    *,
+    lower_exclusive: bool = False,
+    upper_exclusive: bool = False,
+    how: str = INNER,
+    on: str | None = None,
+    prefix: str = "",
+    key_groups: int = DEFAULT_KEY_GROUPS,
+    drain: bool = False,
+) -> JoinedStream:
+    """Join each row of *left* with the rows of *right* that have the same key and a time in an interval around its own.
+
+    A pair is emitted when the watermark has passed both rows. A row of *left* that joins nothing is emitted (``left``,
+    ``left_anti``) when the watermark has passed its interval.
+
+    :param left, right: streams or tables with a key and an event time. The keys have the same types; their names may differ.
+        As in SQL, a key with a NULL equals no key.
+    :param between: the interval, from the time of the row of *left*: its lower and its upper bound. A negative bound is before
+        that time. Both bounds belong to the interval.
+    :param lower_exclusive: whether the lower bound does not belong to the interval; *upper_exclusive* likewise
+    :param how: the join type: ``inner``, ``left``, ``left_semi`` or ``left_anti``, as in Spark
+    :param on: a further condition, in Spark SQL, over the columns of both rows with the names that they have in the result
+    :param prefix: a prefix for the names of the columns of *right*
+    :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint.
+    :param drain: whether this run ends the stream (streaming), as for :func:`asterism.window`
+    :raises StreamDefinitionError: a stream has no event time, the keys differ, or two columns have the same name
+    :raises ExpressionError: the condition does not match the columns
+
+    Runnable examples: docs/joins.md. Source: Flink's ``KeyedStream.intervalJoin``.
+    """
+    kind = IntervalJoin.of(between, lower_exclusive=lower_exclusive, upper_exclusive=upper_exclusive)
+    return JoinedStream(kind, left, right, how, on, prefix, key_groups, drain)
+
+
+def as_of_join(
+    left: KeyedStream,
+    right: KeyedStream,
+    *,
+    tolerance: timedelta | None = None,
+    how: str = INNER,
+    on: str | None = None,
+    prefix: str = "",
+    key_groups: int = DEFAULT_KEY_GROUPS,
+    drain: bool = False,
+) -> JoinedStream:
+    """Join each row of *left* with the version of its key in *right* that was valid at its time: the last row at or before it.
+
+    A row is emitted when the watermark has passed it. The state has the last version of each key.
+
+    :param right: the versions. Of versions with equal times, the last one in the order of ``order_by`` is valid.
+    :param tolerance: how old a version may be. Default: any age; the last version of each key is then kept forever.
+    :param on: a further condition on a row and its version. If it is not satisfied, the row has no version; an earlier one is
+        not tried.
+
+    The other parameters and the exceptions are those of :func:`interval_join`. Runnable examples: docs/joins.md. Source: Flink
+    SQL's ``FOR SYSTEM_TIME AS OF``.
+    """
+    return JoinedStream(AsOfJoin.of(tolerance), left, right, how, on, prefix, key_groups, drain)
+
+
+def window_join(
+    left: KeyedStream,
+    right: KeyedStream,
+    windows: Windows,
+    *,
+    how: str = INNER,
+    on: str | None = None,
+    prefix: str = "",
+    key_groups: int = DEFAULT_KEY_GROUPS,
+    drain: bool = False,
+) -> JoinedStream:
+    """Join the rows of *left* and *right* that have the same key and belong to the same window.
+
+    The rows of a window are emitted when the watermark has passed its end. They begin with ``window_start`` and
+    ``window_end``, of the type of the event time of *left*. In overlapping windows, a pair is joined once in each.
+
+    :param windows: TumblingWindows, SlidingWindows, or SessionWindows with a fixed gap. A session has the rows of both sides.
+
+    The other parameters and the exceptions are those of :func:`interval_join`. Runnable examples: docs/joins.md. Source:
+    Flink's ``JoinedStreams``, and the window joins of Flink SQL.
+    """
+    return JoinedStream(WindowJoin(windows), left, right, how, on, prefix, key_groups, drain)
+
+
+class JoinedStream:
+    """The result of a join. Each DataFrame is a separate query; :meth:`run` writes results and late rows from one query.
+
+    A row of the result has the columns of the left side, followed by those of the right side without its key. With
+    ``left_semi`` and ``left_anti`` it has only those of the left side.
+    """
+
+    def __init__(
+        self,
+        kind: JoinKind,
+        left: KeyedStream,
+        right: KeyedStream,
+        how: str,
+        on: str | None,
+        prefix: str,
+        key_groups: int,
+        drain: bool,
+    ) -> None:
+        for name, stream in ((LEFT, left), (RIGHT, right)):
+            if not isinstance(stream, KeyedStream):
+                raise StreamDefinitionError(
+                    f"the {name} side of a join must be a KeyedStream, not a {type(stream).__name__}",
+                    hint='KeyedStream(df, key="id", time="ts")',
+                )
+            if stream.order_by and not (name == RIGHT and isinstance(kind, AsOfJoin)):
+                raise StreamDefinitionError(
+                    f"the {name} side of a join has an order_by",
+                    "Only the versions of an as-of join have an order if their times are equal.",
+                    "remove it",
+                )
+        check_key_groups(key_groups)
+        expect(StreamDefinitionError, drain, bool, "drain must be True or False")
+        self.streams = {LEFT: left, RIGHT: right}
+        self.spark: SparkSession = left.df.sparkSession
+        self.streaming = left.df.isStreaming or right.df.isStreaming
+        self.kind, self.how, self.on, self.prefix = kind, how, on, prefix
+        self.key_groups, self.drain = key_groups, drain
+        self._wires = {name: wire_of(self.spark, stream) for name, stream in self.streams.items()}
+        self.operator = self._operator([])
+
+    def __repr__(self) -> str:
+        return f"JoinedStream({self.how} {self.kind.name.split(' ', 1)[1]}: {self.kind!r})"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """
+        :raises AttributeError: always; for a name of a DataFrame, the message has the DataFrame
+        """
+        if not name.startswith("_") and hasattr(DataFrame, name):
+            raise AttributeError(f"a joined stream is not a DataFrame and has no {name}(); its rows are .results")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def results(self) -> DataFrame:
+        """The joined rows."""
+        return self._single([], JOINED)
+
+    @property
+    def late_left(self) -> DataFrame:
+        """The rows of the left side at or before the watermark when they arrived, and rows without a time, with the columns of
+        the input. They are not joined. In batch, no row is late.
+        """
+        return self._single([LATE_LEFT], LATE_LEFT)
+
+    @property
+    def late_right(self) -> DataFrame:
+        """The late rows of the right side."""
+        return self._single([LATE_RIGHT], LATE_RIGHT)
+
+    def run(
+        self,
+        sinks: Mapping[str, Sink],
+        *,
+        checkpoint: str | None = None,
+        drain: bool = True,
+        trigger: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> StreamingQuery | None:
+        """Write the outputs ``results``, ``late_left`` and ``late_right`` to sinks. They are computed only once, as in
+        :meth:`asterism.PatternStream.run`.
+
+        The query's progress has the number of late rows, in the observation ``asterism``.
+        """
+        check_run(sinks, checkpoint, drain, trigger, name)
+        for output in sinks:
+            if output not in _OUTPUTS:
+                raise StreamDefinitionError(f'a join has no output "{output}"', f"Its outputs: {', '.join(_OUTPUTS)}")
+        late = [output for output in (LATE_LEFT, LATE_RIGHT) if output in sinks]
+        operator = self._operator(late)
+        return run(
+            partial(self._results, operator, late),
+            operator.output_schemas,
+            sinks,
+            streams=self.streams.values(),
+            ends_by_itself=not operator.processing_time,
+            checkpoint=checkpoint,
+            drain=drain if trigger is None else self.drain,
+            trigger=trigger,
+            name=name,
+            spark=self.spark,
+            key_groups=self.key_groups,
+            operator=operator,
+        )
+
+    # ------------------------------------------------------------------ plans
+
+    def _operator(self, late: Collection[str], schema: pa.Schema | None = None) -> JoinOperator:
+        """:param schema: instead of that of the left side"""
+        left = self._wires[LEFT]
+        return JoinOperator(
+            left if schema is None else replace(left, schema=schema),
+            self._wires[RIGHT],
+            self.kind,
+            self.how,
+            on=self.on,
+            prefix=self.prefix,
+            order_by=self.streams[RIGHT].order_by,
+            late=late,
+            pages=None if self.streaming else 1,  # in batch, state is kept in memory
+        )
+
+    def _single(self, late: Collection[str], output: str) -> DataFrame:
+        operator = self._operator(late)
+        use = Use.as_dataframe(self.drain)
+        return output_of(
+            self._results(operator, late, use),
+            output,
+            operator.output_schemas[output],
+            streams=self.streams.values(),
+            use=use,
+            takes=self.kind.outlives,
+        )
+
+    def _results(self, operator: JoinOperator, late: Collection[str], use: Use) -> DataFrame:
+        if not self.streaming:
+            return over_tables(operator, self.streams, key_groups=self.key_groups)
+        zone = zone_if_used(partial(self._operator, late), self._wires[LEFT].schema)
+        return over_streams(self.spark, operator, self.streams, use=use, key_groups=self.key_groups, zone=zone)

@@ -1,0 +1,130 @@
+"""Runs joins without Spark, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from asterism.arguments import expect
+from asterism.errors import StreamDefinitionError
+from asterism.joins.kinds import AsOfJoin, IntervalJoin, JoinKind, WindowJoin
+from asterism.joins.operator import JOINED, LATE_OUTPUTS, JoinOperator
+from asterism.joins.stored_joins import LEFT, RIGHT
+from asterism.operators.key_group import check_pages
+from asterism.testing.literals import Row
+from asterism.testing.stream_harness import InputsHarness, wire_of
+from asterism.windows.assigners import Windows
+
+_SIDE = '{"key": "id", "time": "ts", "columns": "id BIGINT, ts TIMESTAMP"}'
+JoinedSide: TypeAlias = Mapping[str, Any]
+
+
+class JoinHarness(InputsHarness):
+    """Runs a join step by step, with its state and time. Created by :meth:`interval_join`, :meth:`as_of_join` and
+    :meth:`window_join`, which have the arguments of the functions with these names.
+
+    The sides are dicts with the options of ``KeyedStream``: ``key``, ``time``, ``idle_after``, and ``columns``, all columns as
+    Spark SQL or an Arrow schema; the right side of an as-of join also ``order_by``. The inputs are ``left`` and ``right``.
+    Times are those of :class:`StreamOperatorHarness`.
+
+    >>> left = {"key": "id", "time": "ts", "columns": "id BIGINT, ts TIMESTAMP"}
+    >>> right = {"key": "id", "time": "at", "columns": "id BIGINT, at TIMESTAMP, paid INT"}
+    >>> harness = JoinHarness.interval_join(left, right, (timedelta(0), timedelta(hours=1)), how="left_anti", on="paid > 5")
+    >>> harness = harness.send("left", [{"id": 1, "ts": "0m"}, {"id": 2, "ts": "0m"}])
+    >>> harness = harness.send("right", [{"id": 1, "at": "5m", "paid": 9}, {"id": 2, "at": "5m", "paid": 3}])
+    >>> [row["id"] for row in harness.advance_watermark("60m").results]
+    [2]
+    """
+
+    def __init__(
+        self,
+        kind: JoinKind,
+        left: JoinedSide,
+        right: JoinedSide,
+        *,
+        how: str,
+        on: str | None,
+        prefix: str,
+        key_groups: int,
+        pages: int | None,
+    ) -> None:
+        check_pages(pages)
+        for side in (left, right):
+            expect(StreamDefinitionError, side, Mapping, "the sides of a join must be dicts of options", _SIDE)
+        order: Sequence[str] = ()
+        if isinstance(kind, AsOfJoin):
+            order = right.get("order_by", ())
+            right = {name: value for name, value in right.items() if name != "order_by"}
+        wires = {LEFT: wire_of(LEFT, left), RIGHT: wire_of(RIGHT, right)}
+        late = list(LATE_OUTPUTS.values())
+        self.join = JoinOperator(
+            wires[LEFT], wires[RIGHT], kind, how, on=on, prefix=prefix, order_by=order, late=late, pages=pages
+        )
+        super().__init__(self.join, wires, key_groups=key_groups)
+
+    @classmethod
+    def interval_join(
+        cls,
+        left: JoinedSide,
+        right: JoinedSide,
+        between: tuple[timedelta, timedelta],
+        *,
+        lower_exclusive: bool = False,
+        upper_exclusive: bool = False,
+        how: str = "inner",
+        on: str | None = None,
+        prefix: str = "",
+        key_groups: int = 1,
+        pages: int | None = None,
+    ) -> JoinHarness:
+        """See :func:`asterism.interval_join`."""
+        kind = IntervalJoin.of(between, lower_exclusive=lower_exclusive, upper_exclusive=upper_exclusive)
+        return cls(kind, left, right, how=how, on=on, prefix=prefix, key_groups=key_groups, pages=pages)
+
+    @classmethod
+    def as_of_join(
+        cls,
+        left: JoinedSide,
+        right: JoinedSide,
+        *,
+        tolerance: timedelta | None = None,
+        how: str = "inner",
+        on: str | None = None,
+        prefix: str = "",
+        key_groups: int = 1,
+        pages: int | None = None,
+    ) -> JoinHarness:
+        """See :func:`asterism.as_of_join`."""
+        kind = AsOfJoin.of(tolerance)
+        return cls(kind, left, right, how=how, on=on, prefix=prefix, key_groups=key_groups, pages=pages)
+
+    @classmethod
+    def window_join(
+        cls,
+        left: JoinedSide,
+        right: JoinedSide,
+        windows: Windows,
+        *,
+        how: str = "inner",
+        on: str | None = None,
+        prefix: str = "",
+        key_groups: int = 1,
+        pages: int | None = None,
+    ) -> JoinHarness:
+        """See :func:`asterism.window_join`."""
+        kind = WindowJoin(windows)
+        return cls(kind, left, right, how=how, on=on, prefix=prefix, key_groups=key_groups, pages=pages)
+
+    @property
+    def results(self) -> list[Row]:
+        """The joined rows so far."""
+        return self.rows(JOINED)
+
+    def late(self, side: str) -> list[Row]:
+        """The late rows of one side so far, "left" or "right".
+
+        :raises InvalidEventError: there is no such side
+        """
+        self._check_input(side)
+        return self.rows(LATE_OUTPUTS[side])

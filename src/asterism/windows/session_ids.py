@@ -1,0 +1,86 @@
+"""Ids of sessions, which survive merging, and the ids that a firing replaces.
+
+The id of a session is a hash of its key and of the window of the element that began it: it does not change when the session grows
+or is merged into. When sessions merge, the one that begins first survives, and the ids of those that have fired are told
+by the next firing of the survivor. An id never comes back: an element that could begin the same session again belongs to
+the session that has the id, or is late.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.columns.arrays import Ints
+from asterism.columns.keys import key_strings
+from asterism.matching.match_ids import ids_of_numbers, seed_of
+
+SESSION_ID, REPLACES = "session_id", "replaces"
+SESSION_COLUMNS = (SESSION_ID, REPLACES)
+IDS = pa.list_(pa.string())
+
+
+class Sessions:
+    """The ids of the panes of a call.
+
+    :param keys: the key of each pane
+    :param stored: the ids in state, by pane; None: there is none
+    :param replaces: the ids in state that have not been told
+    :param begin: the window that each pane began with
+    :param merges: the merges of the call, see :mod:`asterism.windows.kernels`, and for each whether the merged pane had fired
+    """
+
+    def __init__(
+        self,
+        keys: pa.Table,
+        stored: list[str | None],
+        replaces: dict[int, list[str]],
+        begin: tuple[Ints, Ints],
+        merges: list[tuple[int, int, int, bool]],
+    ) -> None:
+        self._keys, self._begin = keys, begin
+        self._ids = stored
+        self._replaces = replaces
+        self._merges = merges
+
+    def ids(self, panes: Ints) -> pa.Array:
+        """The ids of *panes*."""
+        missing = np.array([pane for pane in np.unique(panes).tolist() if self._ids[pane] is None], np.int64)
+        if len(missing):
+            keys = key_strings(self._keys.take(pa.array(missing)).columns, len(missing))
+            made = ids_of_numbers(_SEED, keys, [column[missing] for column in self._begin])
+            for pane, found in zip(missing.tolist(), made.to_pylist(), strict=True):
+                self._ids[pane] = found
+        return pa.array([self._ids[pane] for pane in panes.tolist()], pa.string())
+
+    def told(self, panes: Ints, rows: Ints) -> pa.Array:
+        """The ids that each firing replaces.
+
+        :param panes: the pane of each firing, in order
+        :param rows: the number of rows of each; one without rows tells nothing
+        """
+        found: list[list[str]] = [[] for _ in panes]
+        if self._merges or self._replaces:
+            first = 0
+            for survivor, merged, before, fired in self._merges:
+                self._tell(found, panes, rows, first, before)
+                first = before
+                of_merged = self._replaces.pop(merged, [])
+                if fired:
+                    of_merged = [*of_merged, *self.ids(np.array([merged])).to_pylist()]
+                if of_merged:
+                    self._replaces.setdefault(survivor, []).extend(of_merged)
+            self._tell(found, panes, rows, first, len(panes))
+        return pa.array(found, IDS)
+
+    def _tell(self, found: list[list[str]], panes: Ints, rows: Ints, first: int, end: int) -> None:
+        for firing in range(first, end):
+            if rows[firing]:
+                found[firing] = self._replaces.pop(int(panes[firing]), [])
+
+    def untold(self, panes: Ints) -> pa.Array:
+        """The ids that the next firing of *panes* replaces."""
+        return pa.array([self._replaces.get(pane, []) for pane in panes.tolist()], IDS)
+
+
+_SEED = seed_of("session")

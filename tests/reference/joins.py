@@ -1,0 +1,133 @@
+"""Joins of streams, written to be believed: lists of rows, and loops over all pairs.
+
+Each function returns what has been emitted when the watermark is *now*, of rows that are not late. A row that joins nothing is
+paired with None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from asterism.windows.assigners import SessionWindows, SlidingWindows, TumblingWindows
+
+END = 2**63 - 1
+
+
+class Row(NamedTuple):
+    number: int
+    key: str | None
+    time: int
+    value: int
+    """Versions with equal times are in the order of their values."""
+
+
+Pair = tuple[tuple[int, int] | None, Row, Row | None]
+"""The window, in a window join; the row of the left side; that of the right side."""
+On = Callable[[Row, Row], bool]
+
+
+def interval_join(
+    left: Sequence[Row], right: Sequence[Row], lower: int, upper: int, how: str, on: On, now: int
+) -> list[Pair]:
+    found: list[Pair] = []
+    for row in left:
+        if row.time <= now:
+            partners = [
+                other
+                for other in right
+                if equal(row, other)
+                and other.time <= now
+                and row.time + lower <= other.time <= row.time + upper
+                and on(row, other)
+            ]
+            found += of_type(None, row, partners, how, decided=row.time + upper <= now)
+    return found
+
+
+def as_of_join(
+    left: Sequence[Row], right: Sequence[Row], tolerance: int | None, how: str, on: On, now: int
+) -> list[Pair]:
+    found: list[Pair] = []
+    for row in left:
+        if row.time <= now:
+            versions = [other for other in right if equal(row, other) and other.time <= row.time]
+            versions.sort(key=lambda version: (version.time, version.value))
+            partners = [
+                version
+                for version in versions[-1:]
+                if (tolerance is None or row.time - version.time <= tolerance) and on(row, version)
+            ]
+            found += of_type(None, row, partners, how, decided=True)
+    return found
+
+
+def window_join(
+    left: Sequence[Row],
+    right: Sequence[Row],
+    windows: TumblingWindows | SlidingWindows | SessionWindows,
+    how: str,
+    on: On,
+    now: int,
+) -> list[Pair]:
+    found: list[Pair] = []
+    for start, end, mine, others in contents(left, right, windows, now):
+        for row in mine:
+            partners = [other for other in others if equal(row, other) and on(row, other)]
+            found += of_type((start, end), row, partners, how, decided=True)
+    return found
+
+
+def contents(
+    left: Sequence[Row], right: Sequence[Row], windows: TumblingWindows | SlidingWindows | SessionWindows, now: int
+) -> list[tuple[int, int, list[Row], list[Row]]]:
+    """The windows that have ended, with the rows of both sides."""
+    found: list[tuple[int, int, list[Row], list[Row]]] = []
+    if isinstance(windows, SessionWindows):
+        gap = int(windows.gap.total_seconds() * 1e6)  # type: ignore[union-attr] # no dynamic gaps here
+        sides = [(row, 0) for row in left] + [(row, 1) for row in right if row.key is not None]
+        for key in {row.key for row, _ in sides}:
+            session: list[tuple[Row, int]] = []
+            mine = sorted((pair for pair in sides if pair[0].key == key), key=lambda pair: pair[0].time)
+            for pair in [*mine, None]:
+                if pair is not None and pair[0].time > now:
+                    pair = None
+                if session and (pair is None or pair[0].time - session[-1][0].time > gap):
+                    end = session[-1][0].time + gap
+                    if end <= now:
+                        ours, others = ([row for row, side in session if side == number] for number in (0, 1))
+                        found.append((session[0][0].time, end, ours, others))
+                    session = []
+                if pair is None:
+                    break
+                session.append(pair)
+        return found
+    size = int(windows.size.total_seconds() * 1e6)  # type: ignore[union-attr] # no months here
+    slide = int(windows.slide.total_seconds() * 1e6)  # type: ignore[union-attr]
+    starts = set()
+    for row in left:
+        start = row.time // slide * slide
+        while start + size > row.time:
+            starts.add(start)
+            start -= slide
+    for start in starts:
+        if start + size - 1 <= now:
+            inside = [[row for row in side if start <= row.time < start + size] for side in (left, right)]
+            found.append((start, start + size, inside[0], inside[1]))
+    return found
+
+
+def equal(row: Row, other: Row) -> bool:
+    return row.key is not None and row.key == other.key
+
+
+def of_type(window: tuple[int, int] | None, row: Row, partners: Iterable[Row], how: str, decided: bool) -> list[Pair]:
+    pairs: list[Pair] = [(window, row, partner) for partner in partners]
+    alone: list[Pair] = [(window, row, None)]
+    if how == "inner":
+        return pairs
+    if how == "left":
+        return pairs or (alone if decided else [])
+    if how == "left_semi":
+        return alone if pairs else []
+    return alone if decided and not pairs else []
