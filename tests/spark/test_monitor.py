@@ -173,7 +173,7 @@ def test_a_live_view_ends_with_the_query(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
     monitor(query).live(seconds=60, interval=0.001)
-    assert len(shown) == 2
+    assert shown == ["status       active: Waiting for data to arrive"] * 2 + ["status       ended"]
     query.isActive = True
     monitor(query).live(seconds=0.001)
     assert len(shown) == 1

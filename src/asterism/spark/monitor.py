@@ -117,8 +117,12 @@ class QueryMonitor:
         end = time.monotonic() + seconds
         handle = display(self, display_id=True)
         try:
-            while self.query.isActive and time.monotonic() < end:
+            is_active = self.query.isActive
+            while is_active and time.monotonic() < end:
                 time.sleep(min(interval, max(0.0, end - time.monotonic())))
+                is_active = (
+                    self.query.isActive
+                )  # asked before the view is read, so that the last view is that of the end
                 handle.update(self)
         except KeyboardInterrupt:
             pass  # the way to stop earlier
@@ -128,10 +132,10 @@ class QueryMonitor:
         try:
             batches = self.query.recentProgress
             name = self.query.name or str(self.query.id)
-            facts = [("query", one_line(name, MAX_TEXT)), ("status", _status(self.query))]
+            status, problem = _status(self.query), _problem(self.query)
         except Exception as error:  # the session may have ended, which must not make a notebook fail
             return [("status", f"the query cannot be reached: {_first_line(str(error))}")], [], []
-        problem = _problem(self.query)
+        facts = [("query", one_line(name, MAX_TEXT)), ("status", status)]
         if problem:
             facts.append(("error", problem))
         if not batches:
