@@ -69,6 +69,14 @@ def of_rules(*groups: Mapping[str, int]) -> dict[str, Any]:
     return {"asterism": {"matches": 7, "late_elements": 0, "processors": json.dumps(groups)}}
 
 
+def on_connect(observed: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """As ``recentProgress`` of Spark Connect has observations."""
+    return {
+        name: {"values": list(row.values()), "schema": {"type": "struct", "fields": [{"name": key} for key in row]}}
+        for name, row in observed.items()
+    }
+
+
 @dataclass
 class WrittenQuery:
     """A query with this progress."""

@@ -15,7 +15,7 @@ from asterism.rules.rule_counts import MATCHES, PARTIAL_MATCHES, WATERMARK, erro
 from asterism.rules.set_store import FolderStore
 from asterism.spark.monitor import MAX_RULES, plain_error
 from asterism.spark.rule_progress import count
-from tests.spark.progress import RUN, WrittenQuery, WrittenSession, of_rules, progress
+from tests.spark.progress import RUN, WrittenQuery, WrittenSession, of_rules, on_connect, progress
 
 
 def test_numbers_of_a_query() -> None:
@@ -91,6 +91,11 @@ def test_counts_of_rules_in_all_runs(tmp_path: Path) -> None:
     shown = str(monitor(WrittenQuery([progress(5, query=RUN, observed=RULES)]))).splitlines()
     assert shown[-1] == "a <b>  2        36       0          24               0"
     counted.end(RUN, None)
+
+
+def test_counts_on_spark_connect() -> None:
+    classic, connect = ([progress(observed=observed)] for observed in (RULES, on_connect(RULES)))
+    assert str(monitor(WrittenQuery(connect))) == str(monitor(WrittenQuery(classic)))
 
 
 def test_only_some_rules_are_listed() -> None:

@@ -24,14 +24,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.rules.rule_counts import FAMILY, RuleCounts
 from asterism.rules.set_store import FolderStore
-from asterism.spark.stateful import observed
+from asterism.spark.stateful import observed, operator_observations
 
 SECONDS_TO_END = 10.0
 """How long a run waits for the last progress of its query."""
 _log = logging.getLogger("asterism.spark")
 
 
-def groups_of(row: Any) -> list[Mapping[str, int]]:
+def groups_of(row: Mapping[str, Any]) -> list[Mapping[str, int]]:
     """The counts of processors in an observation, one object for each key group."""
     if FAMILY not in row or not isinstance(row[FAMILY], str):  # a counter of a user may have this name
         return []
@@ -89,7 +89,7 @@ class CountedQuery:
             return deepcopy(self._counts) if self._counts is not None and self._counts.query == query else None
 
     def add(self, progress: StreamingQueryProgress) -> None:
-        row = progress.observedMetrics.get(self.observation)
+        row = operator_observations(progress).get(self.observation)
         if row is None or self.run not in (None, str(progress.runId)):
             return
         try:

@@ -12,7 +12,7 @@ from functools import reduce
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSource
@@ -76,18 +76,26 @@ def unique_observation() -> str:
     return OBSERVATION if number == 1 else f"{OBSERVATION}_{number}"
 
 
-def observed(progress: StreamingQueryProgress) -> list[Any]:
-    """The counts of all operators of a query, as rows."""
-    return [row for name, row in progress.observedMetrics.items() if _is_observation(name)]
+def observed(progress: StreamingQueryProgress) -> list[dict[str, Any]]:
+    """The counts of all operators of a query."""
+    return list(operator_observations(progress).values())
 
 
 def operator_observations(progress: StreamingQueryProgress) -> dict[str, dict[str, Any]]:
     """The counts of all operators of a query, by the name of the observation."""
-    return {name: row.asDict() for name, row in progress.observedMetrics.items() if _is_observation(name)}
+    return {
+        name: _columns(row)
+        for name, row in progress.observedMetrics.items()
+        if re.fullmatch(rf"{OBSERVATION}(_\d+)?", name)
+    }
 
 
-def _is_observation(name: str) -> bool:
-    return re.fullmatch(rf"{OBSERVATION}(_\d+)?", name) is not None
+def _columns(row: Row) -> dict[str, Any]:
+    """A row by its columns. In ``recentProgress`` of Spark Connect, it is a row of the values and of the schema."""
+    columns = row.asDict()
+    if columns.keys() == {"values", "schema"} and isinstance(columns["schema"], dict):
+        return dict(zip((one["name"] for one in columns["schema"]["fields"]), columns["values"], strict=True))
+    return columns
 
 
 def check_key_groups(key_groups: int) -> None:
