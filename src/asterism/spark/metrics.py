@@ -32,7 +32,7 @@ class MetricsExporter:
         return text_of(self._totals)
 
     def close(self) -> None:
-        """Stop to serve the metrics, and to listen to the queries. They continue."""
+        """Stop serving the metrics and listening to the queries. The queries continue."""
         if self._server is not None and self._thread is not None:
             self._server.shutdown()
             self._server.server_close()
