@@ -24,6 +24,7 @@ import tests.end_to_end.victim
 from asterism.errors import StateError
 from asterism.rules.discovery_status import INTERRUPTED
 from tests.end_to_end.victim import (
+    CALL,
     COMMITTED,
     FILES,
     NEW_KEY,
@@ -69,16 +70,19 @@ def _numbers(folder: Path, files: str) -> set[int]:
 @dataclass
 class Lives:
     folder: Path
+    points: tuple[str, ...]
     log: str = ""
     moments: dict[tuple[str, str], Moment] = field(default_factory=dict)
 
 
-@pytest.fixture(scope="module")
-def lives(tmp_path_factory: pytest.TempPathFactory) -> Lives:
+@pytest.fixture(
+    scope="module", params=[(SINK, CALL), pytest.param(POINTS, marks=pytest.mark.matrix)], ids=["two", "all"]
+)
+def lives(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Lives:
     """One after the other, each killed at another point."""
-    found = Lives(tmp_path_factory.mktemp("killed"))
+    found = Lives(tmp_path_factory.mktemp("killed"), request.param)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    for point in POINTS:
+    for point in found.points:
         with (found.folder / "stderr").open("wb") as log:
             victim = subprocess.Popen(
                 [sys.executable, "-m", "tests.end_to_end.victim", str(found.folder), point],
@@ -95,14 +99,14 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Lives:
 
 
 @pytest.mark.parametrize("kind", QUERIES)
-@pytest.mark.parametrize("point", POINTS)
-def test_where_it_was_killed(lives: Lives, point: str, kind: str) -> None:
+def test_where_it_was_killed(lives: Lives, kind: str) -> None:
     """Every query was at the point, and had come further than the time before."""
-    moment, outputs = lives.moments[point, kind], QUERIES[kind].outputs
-    assert moment.begun == moment.committed + (point != COMMITTED)
-    assert moment.committed >= FILES * (POINTS.index(point) + 1) - 1 - (point != COMMITTED)
-    for output in outputs:
-        assert (moment.committed + 1 in moment.written[output]) == (point == SINK and output == outputs[0])
+    for life, point in enumerate(lives.points, 1):
+        moment, outputs = lives.moments[point, kind], QUERIES[kind].outputs
+        assert moment.begun == moment.committed + (point != COMMITTED)
+        assert moment.committed >= FILES * life - 1 - (point != COMMITTED)
+        for output in outputs:
+            assert (moment.committed + 1 in moment.written[output]) == (point == SINK and output == outputs[0])
 
 
 def failing(df: DataFrame, batch_id: int) -> None:
@@ -132,7 +136,7 @@ def test_nothing_is_lost_or_doubled(spark: SparkSession, lives: Lives, kind: str
     assert all(verdict.rows[output] > 0 for output in query.ids), verdict.rows
     for source in query.sources:
         read = Counter(Path(path).name for batch in history(query) for path in batch.files[source])
-        assert read == {f"{number:05}.parquet": 1 for number in range(FILES * len(POINTS))}
+        assert read == {f"{number:05}.parquet": 1 for number in range(FILES * len(lives.points))}
     if kind == "operator":
         moves = sum(pq.read_metadata(path).num_rows for path in (query.folder / "moves").glob("*.parquet"))
         assert verdict.rows["booked"] == moves

@@ -32,7 +32,7 @@ LEFT = pa.schema([("number", pa.int64()), ("key", pa.string()), ("ts", TIME), ("
 RIGHT = pa.schema([("key", pa.string()), ("value", pa.int64()), ("number", pa.int64()), ("ts", TIME)])
 BEFORE = -100
 
-SETTINGS = settings(max_examples=settings().max_examples * 4)  # there are three joins of four types
+SETTINGS = settings(max_examples=settings().max_examples * 2)  # there are three joins of four types
 Step = tuple[str, int | tuple[Row, ...]]
 """The side, and rows or a watermark."""
 
