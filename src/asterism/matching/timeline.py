@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from itertools import cycle, groupby
 from typing import Any
 
 import pyarrow as pa
 
 from asterism.arguments import shown
+from asterism.columns.time import EPOCH
 from asterism.errors import StreamDefinitionError
 from asterism.text.printable import duration, event_text, one_line
 from asterism.text.svg import (
@@ -34,6 +35,7 @@ MAX_LABEL = 40
 """Maximum length of the text of a key."""
 _WIDTH, _LANE, _BAR, _LEAST = 900.0, 22.0, 12.0, 3.0  # of the axis; of a line; of a match; the least width of a match
 _STAGES = (BLUE, RED, AMBER, PURPLE, "#0b7285", "#5c7a29", "#ad1a72", FAINT)
+Row = Mapping[str, Any]
 _STEPS = [
     *(timedelta(microseconds=factor * 10**power) for power in range(6) for factor in (1, 2, 5)),
     *(timedelta(seconds=seconds) for seconds in (1, 2, 5, 10, 15, 30)),
@@ -50,7 +52,7 @@ class _Bar:
 
     start: datetime
     end: datetime
-    row: Mapping[str, Any]
+    row: Row
     lane: int
 
 
@@ -58,7 +60,7 @@ class _Bar:
 class Timeline:
     """Matches on a time axis. Created by :func:`asterism.timeline`. Notebooks draw a timeline that is the last line of a cell.
 
-    :ivar rows: the matches
+    :ivar rows: the matches, at most 1,000
     :ivar key: the columns whose values have a line each
     :ivar start: the column with the start of a match
     :ivar end: the column with its end
@@ -91,7 +93,7 @@ class Timeline:
                     f"there is no column {shown(name)} for the key", f"Columns: {', '.join(schema.names)}"
                 )
 
-    def _stages(self) -> dict[str, str]:
+    def _stages(self, rows: Sequence[Row]) -> dict[str, str]:
         """The columns with the events of a stage, and the column of an event that has its time."""
         found = {}
         for column in self.rows.schema:
@@ -99,12 +101,14 @@ class Timeline:
                 continue
             times = [one.name for one in column.type.value_type if pa.types.is_timestamp(one.type)]
             if times:
-                found[column.name] = next((name for name in times if self._are_between(column.name, name)), times[0])
+                found[column.name] = next(
+                    (name for name in times if self._are_between(rows, column.name, name)), times[0]
+                )
         return found
 
-    def _are_between(self, stage: str, time: str) -> bool:
+    def _are_between(self, rows: Sequence[Row], stage: str, time: str) -> bool:
         """Whether the times of all events are between the start and the end of their match."""
-        for row in self.rows.slice(0, MAX_ROWS).to_pylist():
+        for row in rows:
             start, end = row[self.start], row[self.end]
             times = [event[time] for event in row[stage] or () if event[time] is not None]
             if start is not None and end is not None and times and not start <= min(times) <= max(times) <= end:
@@ -116,10 +120,12 @@ class Timeline:
         columns of both. Matches of a key that overlap are below each other. The first 30 keys and 1,000 matches are drawn;
         a note says what is missing. Times are in the time zone of the column of the start.
         """
-        drawn, note = self._lanes()
+        matches = self.rows.to_pylist()
+        drawn, note = self._lanes(matches)
         bars = [bar for found in drawn.values() for bar in found]
         stages = [
-            (stage, time, color) for (stage, time), color in zip(self._stages().items(), cycle(_STAGES), strict=False)
+            (stage, time, color)
+            for (stage, time), color in zip(self._stages(matches).items(), cycle(_STAGES), strict=False)
         ]
         canvas = Canvas()
         left = PAD + max([text_width(label, 12, 0.62) for label in drawn], default=0.0) + 14
@@ -178,11 +184,11 @@ class Timeline:
                     point = canvas.add("circle", cx=x_at(event[time]), cy=y + _BAR / 2, r=4, fill=color)
                     canvas.title(point, f"{stage}: {event_text(event)}")
 
-    def _lanes(self) -> tuple[dict[str, list[_Bar]], str]:
+    def _lanes(self, matches: Sequence[Row]) -> tuple[dict[str, list[_Bar]], str]:
         """The matches of each key that is drawn, in the order of their starts, and what is not drawn."""
         zone = _zone(self.rows.schema.field(self.start).type)
         rows = []
-        for row in self.rows.slice(0, MAX_ROWS).to_pylist():
+        for row in matches:
             start, end = row[self.start], row[self.end]
             if start is not None and end is not None:
                 rows.append((start.astimezone(zone) if zone else start, end.astimezone(zone) if zone else end, row))
@@ -204,9 +210,9 @@ class Timeline:
         missing = []
         if keys > MAX_KEYS:
             missing.append(f"{keys - MAX_KEYS} more keys")
-        if self.has_more or self.rows.num_rows > MAX_ROWS:
+        if self.has_more:
             missing.append(f"more than {MAX_ROWS:,} matches")
-        if self.rows.slice(0, MAX_ROWS).num_rows > len(rows):
+        if len(matches) > len(rows):
             missing.append("matches without a start or an end")
         return drawn, f"not drawn: {', '.join(missing)}" if missing else ""
 
@@ -221,7 +227,7 @@ def _zone(timestamp: pa.TimestampType) -> tzinfo | None:
     """The time zone in which times of this type are displayed; None: that of the values, which have none."""
     if timestamp.tz is None:
         return None
-    zone: tzinfo | None = pa.scalar(datetime(1970, 1, 1, tzinfo=UTC), timestamp).as_py().tzinfo
+    zone: tzinfo | None = pa.scalar(EPOCH, timestamp).as_py().tzinfo
     return zone
 
 
@@ -234,10 +240,11 @@ def _ticks(first: datetime, last: datetime) -> list[tuple[datetime, str]]:
         time = day + number * step
         if step >= timedelta(days=1):
             text = f"{time:%Y-%m-%d}"
-        elif not ticks or time.date() != ticks[-1][0].date():
-            text = f"{time:%m-%d %H:%M}" if step >= timedelta(minutes=1) else f"{time:%H:%M:%S}"
+        elif step >= timedelta(minutes=1):
+            is_new_day = not ticks or time.date() != ticks[-1][0].date()
+            text = f"{time:%m-%d %H:%M}" if is_new_day else f"{time:%H:%M}"
         else:
-            text = f"{time:%H:%M}" if step >= timedelta(minutes=1) else f"{time:%H:%M:%S}"
+            text = f"{time:%H:%M:%S}"
         if step < timedelta(seconds=1):
             text += f"{time:.%f}".rstrip("0")
         ticks.append((time, text))

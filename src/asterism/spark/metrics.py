@@ -7,8 +7,8 @@ from typing import Any
 
 from asterism.arguments import expect_string, shown
 from asterism.errors import StreamDefinitionError
+from asterism.spark.progress_listener import forget, observe
 from asterism.spark.query_totals import SessionTotals
-from asterism.spark.rule_progress import forget, observe
 
 
 class MetricsExporter:

@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from asterism.arguments import shown
+from asterism.columns.time import EPOCH
 from asterism.errors import StreamDefinitionError
 from asterism.rules.discovery_status import VALID
 from asterism.rules.rule_counts import RuleCounts, VersionCounts
@@ -31,8 +32,7 @@ from asterism.spark.progress import (
     total_counts,
     watermark_of,
 )
-from asterism.spark.rule_progress import counts_of_query, groups_of
-from asterism.spark.stateful import observed
+from asterism.spark.rule_progress import counts_of_query, groups_in
 from asterism.text.printable import duration, one_line
 from asterism.text.svg import BLUE, FAINT, PAD, PURPLE, Canvas
 
@@ -120,9 +120,8 @@ class QueryMonitor:
             is_active = self.query.isActive
             while is_active and time.monotonic() < end:
                 time.sleep(min(interval, max(0.0, end - time.monotonic())))
-                is_active = (
-                    self.query.isActive
-                )  # asked before the view is read, so that the last view is that of the end
+                # Asked before the view is read, so that the last view is that of the end.
+                is_active = self.query.isActive
                 handle.update(self)
         except KeyboardInterrupt:
             pass  # the way to stop earlier
@@ -177,8 +176,7 @@ def _rules(batches: Sequence[StreamingQueryProgress]) -> list[tuple[str, ...]]:
     if counts is None:
         counts = RuleCounts()
         for progress in batches:
-            groups = [group for row in observed(progress) for group in groups_of(row)]
-            counts.add(str(progress.id), progress.batchId, groups)
+            counts.add(str(progress.id), progress.batchId, groups_in(progress))
     versions = sorted(counts.versions.items(), key=lambda item: (item[1].disabled <= 0, -item[1].matches, item[0]))
     rows = [_rule(name, version, one, is_whole) for (name, version), one in versions[:MAX_RULES]]
     if len(versions) > MAX_RULES:
@@ -199,7 +197,7 @@ def _rule(name: str, version: int, counts: VersionCounts, is_whole: bool) -> tup
         # The progress has the changes of this number, not the number.
         f"{counts.partial_matches:,}" if is_whole else "?",
         f"{counts.errors:,}",
-        "" if last is None else _time(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=last)),
+        "" if last is None else _time(EPOCH + timedelta(microseconds=last)),
         one_line(state, MAX_TEXT),
     )
 

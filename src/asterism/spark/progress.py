@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from asterism.columns.time import EPOCH
 from asterism.rules.discovery_status import INITIALIZING
 from asterism.rules.rule_counts import FAMILY, WATERMARK
-from asterism.spark.rule_progress import groups_of
+from asterism.spark.rule_progress import groups_in
 from asterism.spark.rules import PatternProcessorStream
-from asterism.spark.stateful import observed, operator_observations
-
-_START = datetime(1970, 1, 1, tzinfo=UTC)
+from asterism.spark.stateful import operator_observations
 
 
 def query_name(progress: StreamingQueryProgress) -> str:
@@ -37,13 +36,11 @@ def watermark_of(progress: StreamingQueryProgress) -> datetime | None:
     """Spark's watermark or, of a query over rules without one, the event time that its key groups have reached."""
     if "watermark" in progress.eventTime:
         spark = datetime.fromisoformat(progress.eventTime["watermark"])
-        if spark > _START:  # until there is one, Spark reports the epoch
+        if spark > EPOCH:  # until there is one, Spark reports the epoch
             return spark
-    found: list[int] = []
-    for row in observed(progress):
-        found += [group[WATERMARK] for group in groups_of(row) if WATERMARK in group]
+    found = [group[WATERMARK] for group in groups_in(progress) if WATERMARK in group]
     try:
-        return _START + timedelta(microseconds=max(found)) if found else None
+        return EPOCH + timedelta(microseconds=max(found)) if found else None
     except OverflowError:  # the end of the input
         return None
 

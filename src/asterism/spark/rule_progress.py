@@ -1,4 +1,4 @@
-"""Listens to the progress of queries, and adds up the counts of pattern processors, in the process that started the query."""
+"""Adds up the counts of pattern processors from the progress of a query, in the process that started the query."""
 
 from __future__ import annotations
 
@@ -6,24 +6,16 @@ import json
 import logging
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from copy import deepcopy
-from typing import Any, Protocol
-from weakref import WeakKeyDictionary
+from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-    StreamingQueryProgress,
-)
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.rules.rule_counts import FAMILY, RuleCounts
 from asterism.rules.set_store import FolderStore
+from asterism.spark.progress_listener import forget, observe, observers
 from asterism.spark.stateful import observed, operator_observations
 
 SECONDS_TO_END = 10.0
@@ -39,24 +31,16 @@ def groups_of(row: Mapping[str, Any]) -> list[Mapping[str, int]]:
     return groups
 
 
+def groups_in(progress: StreamingQueryProgress) -> list[Mapping[str, int]]:
+    """The counts of processors in a micro-batch, one object for each key group and operator."""
+    return [group for row in observed(progress) for group in groups_of(row)]
+
+
 def counts_of(progress: StreamingQueryProgress) -> RuleCounts:
     """The counts of one micro-batch."""
     counts = RuleCounts()
-    counts.add("", progress.batchId, [group for row in observed(progress) for group in groups_of(row)])
+    counts.add("", progress.batchId, groups_in(progress))
     return counts
-
-
-class Observer(Protocol):
-    """What a listener passes the progress of queries to. Calls come from one thread, in order."""
-
-    def add(self, progress: StreamingQueryProgress) -> None:
-        """A query has completed a micro-batch."""
-
-    def idle(self, run: str, time: str) -> None:
-        """A query has found no data."""
-
-    def end(self, run: str, error: str | None) -> None:
-        """A query has ended."""
 
 
 class CountedQuery:
@@ -106,35 +90,6 @@ class CountedQuery:
             self._has_failed = True
 
 
-class ProgressListener(StreamingQueryListener):
-    """Passes the progress of queries to observers.
-
-    There is one for each session, because Spark converts the progress of every query once for every listener.
-    """
-
-    def __init__(self) -> None:
-        self.observers: list[Observer] = []
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing to do."""
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        for observer in list(self.observers):
-            observer.add(event.progress)
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        for observer in list(self.observers):
-            observer.idle(str(event.runId), event.timestamp)
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        for observer in list(self.observers):
-            observer.end(str(event.runId), event.exception)
-
-
-_listeners: WeakKeyDictionary[SparkSession, ProgressListener] = WeakKeyDictionary()
-_lock = threading.Lock()
-
-
 def count(spark: SparkSession, query: StreamingQuery | None, observation: str, store: FolderStore) -> CountedQuery:
     """Write the counts of a query into its store, from its first micro-batch.
 
@@ -160,31 +115,7 @@ def _remove(spark: SparkSession, counted: CountedQuery) -> None:
     forget(spark, counted)
 
 
-def observe(spark: SparkSession, observer: Observer) -> None:
-    """Pass the progress of all queries of a session to *observer*."""
-    with _lock:
-        if spark not in _listeners:
-            listener = ProgressListener()
-            spark.streams.addListener(listener)
-            _listeners[spark] = listener
-        _listeners[spark].observers.append(observer)
-
-
-def forget(spark: SparkSession, observer: Observer) -> None:
-    """The opposite of :func:`observe`. Not to be called by the observer itself."""
-    with _lock:
-        if spark not in _listeners or observer not in _listeners[spark].observers:
-            return
-        _listeners[spark].observers.remove(observer)
-        if not _listeners[spark].observers:
-            listener = _listeners.pop(spark)
-            with suppress(Exception):  # the session may have ended
-                spark.streams.removeListener(listener)
-
-
 def counts_of_query(query: str) -> RuleCounts | None:
     """The counts of the rules of a query in all of its runs, given its id; None: this process does not count them."""
-    with _lock:
-        observers = [observer for listener in _listeners.values() for observer in listener.observers]
-    found = [counts for one in observers if isinstance(one, CountedQuery) and (counts := one.counts_of(query))]
+    found = [counts for one in observers() if isinstance(one, CountedQuery) and (counts := one.counts_of(query))]
     return max(found, key=lambda counts: counts.batch, default=None)

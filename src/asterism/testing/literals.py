@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import expect, expect_number, expect_string, shown
-from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MICROSECOND, TimeColumn
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, EPOCH, MICROSECOND, TimeColumn
 from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Literals:
             return time // MICROSECOND
         if isinstance(time, datetime):
             moment = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-            return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // MICROSECOND
+            return (moment - EPOCH) // MICROSECOND
         if not isinstance(time, str):
             return None
         if re.fullmatch(r"-?\d+", time):
@@ -189,7 +189,7 @@ class Literals:
         if self.timed_by_value and micros % step == 0:
             return str(micros // step)
         if abs(micros) >= _A_DATE:
-            moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+            moment = EPOCH + timedelta(microseconds=micros)
             return moment.replace(tzinfo=None).isoformat()
         number, unit = next(
             (micros // size, unit) for size, unit in ((10**6, "s"), (1000, "ms"), (1, "us")) if micros % size == 0

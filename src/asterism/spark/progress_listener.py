@@ -1,0 +1,88 @@
+"""Listens to the progress of the queries of a session, for all that observe it."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
+
+
+class Observer(Protocol):
+    """What a listener passes the progress of queries to. Calls come from one thread, in order."""
+
+    def add(self, progress: StreamingQueryProgress) -> None:
+        """A query has completed a micro-batch."""
+
+    def idle(self, run: str, time: str) -> None:
+        """A query has found no data."""
+
+    def end(self, run: str, error: str | None) -> None:
+        """A query has ended."""
+
+
+class ProgressListener(StreamingQueryListener):
+    """Passes the progress of queries to observers.
+
+    There is one for each session, because Spark converts the progress of every query once for every listener.
+    """
+
+    def __init__(self) -> None:
+        self.observers: list[Observer] = []
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing to do."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        for observer in list(self.observers):
+            observer.add(event.progress)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        for observer in list(self.observers):
+            observer.idle(str(event.runId), event.timestamp)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        for observer in list(self.observers):
+            observer.end(str(event.runId), event.exception)
+
+
+_listeners: WeakKeyDictionary[SparkSession, ProgressListener] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def observe(spark: SparkSession, observer: Observer) -> None:
+    """Pass the progress of all queries of a session to *observer*."""
+    with _lock:
+        if spark not in _listeners:
+            listener = ProgressListener()
+            spark.streams.addListener(listener)
+            _listeners[spark] = listener
+        _listeners[spark].observers.append(observer)
+
+
+def forget(spark: SparkSession, observer: Observer) -> None:
+    """The opposite of :func:`observe`. Not to be called by the observer itself."""
+    with _lock:
+        if spark not in _listeners or observer not in _listeners[spark].observers:
+            return
+        _listeners[spark].observers.remove(observer)
+        if not _listeners[spark].observers:
+            listener = _listeners.pop(spark)
+            with suppress(Exception):  # the session may have ended
+                spark.streams.removeListener(listener)
+
+
+def observers() -> list[Observer]:
+    """Those of all sessions."""
+    with _lock:
+        return [observer for listener in _listeners.values() for observer in listener.observers]
