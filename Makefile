@@ -11,7 +11,7 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit matrix conformance trace fuzz bench bench-check nemesis cluster soak docs docs-site format clean
+.PHONY: help setup demo test lint types unit matrix conformance trace fuzz bench bench-check kernels-of-patterns kernels-of-windows nemesis cluster soak docs docs-site format clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,8 +28,8 @@ $(INSTALLED): pyproject.toml
 demo: setup ## find the attacks in a real SSH log
 	$(BIN)/python examples/ssh_attacks.py $(ARGS)
 
-test: lint types ## everything that CI runs: lint, types, all tests
-	$(BIN)/asterism compile patterns rules & $(BIN)/asterism compile windows row_patterns; wait
+test: lint ## everything that CI runs: lint, types, all tests
+	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync kernels-of-windows kernels-of-patterns types
 	$(BIN)/pytest --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
 lint: setup ## ruff: lint and formatting
@@ -38,6 +38,12 @@ lint: setup ## ruff: lint and formatting
 
 types: setup ## mypy, strict
 	$(BIN)/mypy
+
+kernels-of-windows: setup
+	$(BIN)/asterism compile windows row_patterns
+
+kernels-of-patterns: setup
+	$(BIN)/asterism compile patterns rules
 
 unit: setup ## the tests that need no Spark
 	$(BIN)/pytest -m "not spark" $(ARGS)

@@ -135,21 +135,25 @@ ERRORS: dict[str, Callable[[], object]] = {
     "url_number": lambda: UrlPatternProcessorDiscovererFactory(5),  # type: ignore[arg-type]
 }
 
-REFUSED: dict[str, Sequence[Discovered]] = {
-    "refused_column": [rule(pattern=Pattern.begin("a").where("prize > 1"))],
-    "refused_syntax": [rule(pattern=Pattern.begin("a").where("price >"))],
-    "refused_condition_no_boolean": [rule(pattern=Pattern.begin("a").where("price + 1"))],
-    "refused_subquery": [rule(pattern=Pattern.begin("a").where("price > (SELECT 1)"))],
-    "refused_file_function": [rule(pattern=Pattern.begin("a").where("read_csv('/etc/passwd')"))],
-    "refused_key": [rule(key=("usr",))],
-    "refused_measure": [rule(select=("LAST(b.price)",))],
-    "refused_function": [rule(function="reprot")],
-    "refused_id_twice": [rule(), rule(version=4)],
-    "refused_id_twice_in_two_places": without_duplicates([rule(place="a.json"), rule(version=4, place="b.json")]),
-    "refused_definition_changed": [rule(key=("price",))],
-    "refused_version_of_another": [rule(key=("price",))],
-    "refused_too_large": [item(pattern=LARGE)],
-    "refused_too_many": processors_from([rule(f"r{number}").to_dict() for number in range(10_001)], "rules.json")[-1:],
+REFUSED: dict[str, Callable[[], Sequence[Discovered]]] = {
+    "refused_column": lambda: [rule(pattern=Pattern.begin("a").where("prize > 1"))],
+    "refused_syntax": lambda: [rule(pattern=Pattern.begin("a").where("price >"))],
+    "refused_condition_no_boolean": lambda: [rule(pattern=Pattern.begin("a").where("price + 1"))],
+    "refused_subquery": lambda: [rule(pattern=Pattern.begin("a").where("price > (SELECT 1)"))],
+    "refused_file_function": lambda: [rule(pattern=Pattern.begin("a").where("read_csv('/etc/passwd')"))],
+    "refused_key": lambda: [rule(key=("usr",))],
+    "refused_measure": lambda: [rule(select=("LAST(b.price)",))],
+    "refused_function": lambda: [rule(function="reprot")],
+    "refused_id_twice": lambda: [rule(), rule(version=4)],
+    "refused_id_twice_in_two_places": lambda: without_duplicates(
+        [rule(place="a.json"), rule(version=4, place="b.json")]
+    ),
+    "refused_definition_changed": lambda: [rule(key=("price",))],
+    "refused_version_of_another": lambda: [rule(key=("price",))],
+    "refused_too_large": lambda: [item(pattern=LARGE)],
+    "refused_too_many": lambda: processors_from(
+        [rule(f"r{number}").to_dict() for number in range(10_001)], "rules.json"
+    )[-1:],
 }
 
 
@@ -172,7 +176,7 @@ def test_text_of_a_refused_processor(name: str, golden: Golden, caplog: pytest.L
         manager.on_pattern_processors_updated([rule()])
         manager.on_pattern_processors_updated([rule(version=7)])
     with caplog.at_level(logging.WARNING, "asterism.rules.processor"):
-        manager.on_pattern_processors_updated(REFUSED[name])
+        manager.on_pattern_processors_updated(REFUSED[name]())
     (line,) = caplog.messages
     assert "\n" not in line
     ((id, reason),) = manager.status.refused.items()

@@ -24,6 +24,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +95,10 @@ class EvensOnly(Evictor):
 # ---------------------------------------------------------------------- reading
 
 
-def cases() -> list[Case]:
-    return [case_of(raw) for path in sorted(FOLDER.glob("*.yaml")) for raw in yaml.safe_load(path.read_text("utf-8"))]
+@cache
+def cases() -> tuple[Case, ...]:
+    files = sorted(FOLDER.glob("*.yaml"))
+    return tuple(case_of(raw) for path in files for raw in yaml.safe_load(path.read_text("utf-8")))
 
 
 def case_of(raw: dict[str, Any]) -> Case:
