@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -17,9 +19,14 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
+_log = logging.getLogger(__name__)
+
 
 class Observer(Protocol):
-    """What a listener passes the progress of queries to. Calls come from one thread, in order."""
+    """What a listener passes the progress of queries to. Calls come from one thread, in order.
+
+    An exception is logged, and the other observers are called.
+    """
 
     def add(self, progress: StreamingQueryProgress) -> None:
         """A query has completed a micro-batch."""
@@ -44,16 +51,20 @@ class ProgressListener(StreamingQueryListener):
         """Nothing to do."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        for observer in list(self.observers):
-            observer.add(event.progress)
+        self._pass(lambda observer: observer.add(event.progress))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        for observer in list(self.observers):
-            observer.idle(str(event.runId), event.timestamp)
+        self._pass(lambda observer: observer.idle(str(event.runId), event.timestamp))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        self._pass(lambda observer: observer.end(str(event.runId), event.exception))
+
+    def _pass(self, call: Callable[[Observer], None]) -> None:
         for observer in list(self.observers):
-            observer.end(str(event.runId), event.exception)
+            try:
+                call(observer)
+            except Exception:
+                _log.exception("the progress of a query was not counted by %s", type(observer).__name__)
 
 
 _listeners: WeakKeyDictionary[SparkSession, ProgressListener] = WeakKeyDictionary()

@@ -1,0 +1,35 @@
+"""What a listener passes on, without Spark."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from asterism.spark.progress_listener import Observer, ProgressListener
+
+
+class Failing:
+    def add(self, progress: Any) -> None:
+        raise KeyError("numInputRows")
+
+    def idle(self, run: str, time: str) -> None:
+        raise KeyError("timestamp")
+
+    def end(self, run: str, error: str | None) -> None:
+        raise KeyError("exception")
+
+
+def test_an_observer_that_fails_does_not_keep_progress_from_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    listener, other = ProgressListener(), mock.create_autospec(Observer, instance=True)
+    listener.observers += [Failing(), other]
+    event = mock.Mock(progress="progress", runId="run", timestamp="12:00", exception=None)
+    with caplog.at_level(logging.ERROR):
+        listener.onQueryProgress(event)
+        listener.onQueryIdle(event)
+        listener.onQueryTerminated(event)
+    assert other.mock_calls == [mock.call.add("progress"), mock.call.idle("run", "12:00"), mock.call.end("run", None)]
+    assert caplog.messages == ["the progress of a query was not counted by Failing"] * 3
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [KeyError] * 3
