@@ -1,14 +1,17 @@
-"""The examples with operators and windows find what their data say."""
+"""The examples find what their data say."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from examples import early_results, exchange_rates, order_journey, thresholds
+from asterism import timeline
+from examples import early_results, exchange_rates, flight_delays, order_journey, thresholds, vital_signs
 
 pytestmark = pytest.mark.spark
 
@@ -87,3 +90,41 @@ def test_hours_are_told_early_on_time_and_again_when_a_sale_comes_late(spark: Sp
     early_results.show(console, found)
     assert "bern │ 09:00 │ 4      │ late    │ 4     │ 75.00" in text.getvalue()
     assert "Too late: 99.00 in bern at 09:50" in text.getvalue()
+
+
+def runs_of_delays(flights: list[dict[str, Any]]) -> list[tuple[int, int, int]]:
+    """The same by hand, for the flights of an aircraft in order: number of flights, first and last delay."""
+    found, at = [], 0
+    while at < len(flights):
+        end = at
+        if flights[at]["dep_delay"] is not None and flights[at]["dep_delay"] >= 15:
+            while end + 1 < len(flights):
+                before, after = flights[end], flights[end + 1]
+                if after["dep_delay"] is None or after["dep_delay"] < before["dep_delay"] + 15:
+                    break
+                if end > at and after["sched_dep"] - before["sched_dep"] >= timedelta(hours=12):
+                    break
+                end += 1
+        if end - at >= 2:
+            found.append((end - at + 1, flights[at]["dep_delay"], flights[end]["dep_delay"]))
+            at = end
+        at += 1
+    return found
+
+
+def test_delays_that_grow_from_flight_to_flight(spark: SparkSession) -> None:
+    aircraft: dict[str, list[dict[str, Any]]] = {}
+    order = [("sched_dep", "ascending"), ("flight_id", "ascending")]
+    for flight in pq.read_table(flight_delays.FLIGHTS).sort_by(order).to_pylist():
+        aircraft.setdefault(flight["tailnum"], []).append(flight)
+    counted = [(tailnum, *run) for tailnum, flights in aircraft.items() for run in runs_of_delays(flights)]
+    rows = flight_delays.longest(flight_delays.find(spark)).collect()
+    assert [(row.flights, row.ended) for row in rows] == sorted(((n, to) for _, n, _, to in counted), reverse=True)[:10]
+    assert {(row.tailnum, row.flights, row.began, row.ended) for row in rows} <= set(counted)
+
+
+def test_a_patient_who_was_not_seen_in_time(spark: SparkSession) -> None:
+    found = vital_signs.find(spark)
+    rows = found.select("MAX(warning.pulse) AS pulse", "MIN(warning.oxygen) AS oxygen", "match_time").collect()
+    assert [tuple(row) for row in rows] == [("ben", 126, 88, datetime(2025, 3, 3, 9))]
+    assert ">ben<" in timeline(found.matches, "patient").to_svg()
