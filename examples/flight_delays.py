@@ -1,7 +1,8 @@
 """Delays that grow from flight to flight, in the departures from New York City in 2013.
 
 An aircraft that leaves late arrives late, and leaves even later the next time. The pattern finds three or more departures of an
-aircraft, each at least 15 minutes more delayed than the one before, and no more than twelve hours apart.
+aircraft, each at least 15 minutes more delayed than the one before. Twelve hours without a departure end a run, except after its
+first departure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Patients whose vital signs get worse, and who are not seen within half an hour.
 
-Two warnings within an hour and no visit within 30 minutes raise an alarm. The absence of a visit is a part of the pattern: no event
-has to arrive at the deadline. The readings are made up.
+Two warnings within an hour and no visit within 30 minutes raise an alarm. The absence of a visit is a part of the pattern: no
+event has to arrive at the deadline. The readings are made up.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> None:
     found = find(spark)
     found.select("MAX(warning.pulse) AS pulse", "MIN(warning.oxygen) AS oxygen", "match_time").show()
     picture = Path("vital_signs.svg")
-    picture.write_text(timeline(found.matches, "patient").to_svg(), encoding="utf-8")
+    picture.write_text(timeline(found.matches, "patient", end="match_time").to_svg(), encoding="utf-8")
     print(f"The alarms: {picture}")
     spark.stop()
 

@@ -127,4 +127,4 @@ def test_a_patient_who_was_not_seen_in_time(spark: SparkSession) -> None:
     found = vital_signs.find(spark)
     rows = found.select("MAX(warning.pulse) AS pulse", "MIN(warning.oxygen) AS oxygen", "match_time").collect()
     assert [tuple(row) for row in rows] == [("ben", 126, 88, datetime(2025, 3, 3, 9))]
-    assert ">ben<" in timeline(found.matches, "patient").to_svg()
+    assert ">ben<" in timeline(found.matches, "patient", end="match_time").to_svg()

@@ -57,6 +57,12 @@ def test_bars_and_points_are_at_their_times() -> None:
     assert minutes == pytest.approx([0, 10, 40], abs=0.1)
 
 
+def test_the_legend_has_the_stages_with_events() -> None:
+    rows = pa.Table.from_pylist([row("ann", 0, 10, logout=[{"ts": at(5)}]), row("bob", 0, 10, logout=[])])
+    assert texts(rows, "user")[:3] == ["fails", "login", "logout"]
+    assert "logout" not in texts(rows.slice(1), "user")
+
+
 def test_matches_one_after_the_other_share_a_line() -> None:
     one, two = shapes(pa.Table.from_pylist([row("ann", 0, 10), row("ann", 11, 20)]), "rect", "user")
     assert one.attrib["y"] == two.attrib["y"]

@@ -132,6 +132,8 @@ class Timeline:
         top, width = 56.0, left + _WIDTH + 2 * PAD
         legend = left
         for stage, _, color in stages:
+            if matches and not any(row[stage] for row in matches):  # such as a stage whose event must not occur
+                continue
             canvas.add("circle", cx=legend, cy=20, r=4.5, fill=color)
             name = one_line(stage, MAX_LABEL)
             canvas.text(legend + 9, 24, name, 12)
