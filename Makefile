@@ -39,6 +39,7 @@ lint: setup ## ruff: lint and formatting
 types: setup ## mypy, strict
 	$(BIN)/mypy
 
+# Steps of `make test`, which run beside mypy: two processes that have no function in common, so nothing is compiled twice.
 kernels-of-windows: setup
 	$(BIN)/asterism compile windows row_patterns
 

@@ -21,10 +21,9 @@ READINGS = (
     ("ben", "09:10", "visit", None, None), ("ben", "10:30", "reading", 84, 96),
     ("eve", "08:10", "reading", 125, 96), ("eve", "09:40", "reading", 127, 95), ("eve", "10:20", "reading", 90, 97),
 )  # fmt: skip
-WARNING = "kind = 'reading' AND (pulse > 120 OR oxygen < 90)"
 NOT_SEEN = (
     Pattern.begin("warning", AfterMatchSkipStrategy.skip_past_last_event())
-    .where(WARNING)
+    .where("kind = 'reading' AND (pulse > 120 OR oxygen < 90)")
     .times(2, within=timedelta(hours=1))
     .not_followed_by("visit")
     .where("kind = 'visit'")

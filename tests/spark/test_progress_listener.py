@@ -26,7 +26,7 @@ def test_an_observer_that_fails_does_not_keep_progress_from_the_others(caplog: p
     listener, other = ProgressListener(), mock.create_autospec(Observer, instance=True)
     listener.observers += [Failing(), other]
     event = mock.Mock(progress="progress", runId="run", timestamp="12:00", exception=None)
-    with caplog.at_level(logging.ERROR):
+    with caplog.at_level(logging.ERROR, "asterism.spark"):
         listener.onQueryProgress(event)
         listener.onQueryIdle(event)
         listener.onQueryTerminated(event)

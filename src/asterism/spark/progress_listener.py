@@ -19,7 +19,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("asterism.spark")
 
 
 class Observer(Protocol):
