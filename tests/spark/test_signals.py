@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from asterism.spark import signals
 from asterism.spark.control_source import ControlReader
+from asterism.spark.versions import ReadMaxRows
 
 LIMIT = ReadMaxRows(1)
 OPTIONS = {"keyGroups": "2", "definition": "d"}

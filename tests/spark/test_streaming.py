@@ -18,6 +18,7 @@ from asterism import CEP, KeyedStream, Pattern, Semantics
 from asterism.errors import StateError, StreamDefinitionError
 from asterism.spark import signals
 from asterism.spark.execution import Sink
+from asterism.spark.versions import PASSES_START
 from tests.kit import until
 from tests.spark.streams import (
     ABSENCE,
@@ -38,6 +39,8 @@ from tests.spark.streams import (
 pytestmark = pytest.mark.spark
 FEW: dict[str, Any] = {"key_groups": 4}
 """A key group costs some milliseconds in each micro-batch."""
+END = 3 if PASSES_START else 2
+"""The micro-batch after two with data that ends the input; Spark 4.1 has none without data before it."""
 
 
 @pytest.mark.parametrize(("pattern", "pieces"), [(FUNNEL, 3), (STRICT, 5), (ABSENCE, 4)])
@@ -102,7 +105,7 @@ def test_the_query_that_reads_the_data_ends_its_input(
         {"matches": found}, checkpoint=str(tmp_path / "cp")
     )
     assert ids(found.rows) == batch_matches(spark, table, ABSENCE)
-    assert len(started) == (1 if reached else 2)
+    assert len(started) == (1 if reached and PASSES_START else 2)
 
 
 @pytest.mark.parametrize("failing", [1, 2, 3], ids=["data", "no data", "end of input"])
@@ -110,6 +113,7 @@ def test_a_run_that_failed_anywhere_can_be_repeated(spark: SparkSession, tmp_pat
     table = events(600)
     write_files(table, tmp_path / "in", [300])
     found = Collect()
+    failing = min(failing, END)
 
     def fails(df: DataFrame, batch_id: int) -> None:
         if batch_id == failing:
@@ -142,8 +146,10 @@ def test_events_that_arrive_during_a_run_are_left_to_the_next_one(spark: SparkSe
         CEP.pattern(stream_of(spark, tmp_path / "in"), STRICT, **FEW).run(
             {"matches": arriving}, checkpoint=str(tmp_path / "cp")
         )
-    separately = [*batch_matches(spark, table.slice(0, 300), STRICT), *batch_matches(spark, table.slice(300), STRICT)]
-    assert len(found.rows) == len(separately)
+    runs = [table.slice(0, 300), table.slice(300)]
+    if not PASSES_START:  # the query that ends the input is the second of a run
+        runs = [table]
+    assert len(found.rows) == sum(len(batch_matches(spark, run, STRICT)) for run in runs)
 
 
 def test_after_the_drain_no_state_is_left(spark: SparkSession, tmp_path: Path) -> None:

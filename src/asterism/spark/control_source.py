@@ -11,11 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from asterism.errors import StateError
 from asterism.spark import CHUNKS, CONTROL, END_OF_INPUT, signals
 from asterism.spark.partitioning import label
+from asterism.spark.versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    reader_for_spark,
+)
 
 NAME = "asterism_control"
 _NO_LIMIT = 2**31 - 1
@@ -35,8 +41,8 @@ class ControlSource(DataSource):
     """A source with the options ``keyGroups``, ``definition`` (a fingerprint of the query), ``drain`` (whether to send the
     end of input), ``timers`` (whether there are timers in processing time), ``signals`` (the folder with the signal that a
     query ends the input of all its operators), ``run`` (the folder of the run that ends the input when the other sources are
-    exhausted), ``former`` (another definition, whose state the query can continue) and ``zone`` (the session's time zone, if
-    an expression depends on it).
+    exhausted), ``former`` (another definition, whose state the query can continue), ``zone`` (the session's time zone, if an
+    expression depends on it) and ``start`` (the last offset of the checkpoint, for Spark 4.1).
     """
 
     @classmethod
@@ -46,7 +52,10 @@ class ControlSource(DataSource):
     def schema(self) -> str:
         return CHUNKS
 
-    def streamReader(self, schema: Any) -> SourceReader:
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        return reader_for_spark(self.reader_of_stream(), self.options)
+
+    def reader_of_stream(self) -> SourceReader:
         return (DrainReader if self.drains else ControlReader)(self.options)
 
     @property

@@ -47,6 +47,12 @@ def former_definition(
     raise other_query()  # state of an earlier release, of which the definition is unknown
 
 
+def last_offset(spark: SparkSession, checkpoint: str) -> str | None:
+    """The last offset of the control source of a query with one operator; None: there is none, or it cannot be read."""
+    found = _last_offsets(spark, checkpoint)
+    return json.dumps(found[0]) if len(found) == 1 else None
+
+
 def _last_offsets(spark: SparkSession, checkpoint: str) -> list[dict[str, Any]]:
     """The offsets of the control sources in the newest offset log of a checkpoint, one for each operator."""
     logs = _offset_logs(spark, checkpoint)

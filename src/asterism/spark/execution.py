@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -19,11 +18,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from asterism.arguments import expect
 from asterism.errors import StateError, StreamDefinitionError
 from asterism.operators.key_group import KeyGroupOperator
-from asterism.spark import signals
-from asterism.spark.evolution import former_definition
+from asterism.spark import signals, versions
+from asterism.spark.evolution import former_definition, last_offset
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.settings import EMPTY_BATCHES, PARTITIONS, arrow_batches, settings, stateful_tasks
 from asterism.spark.stateful import OBSERVATION, Use, unique_observation, unpacked
+from asterism.spark.upstream import ends_by_itself as ends_upstream
 from asterism.spark.upstream import has_upstream
 
 Sink = Callable[[DataFrame, int], None]
@@ -75,16 +75,22 @@ def run(
         return None
     check_checkpoint(checkpoint)
     follows = any(has_upstream(stream.df) for stream in streams)
+    one_batch = any(ends_upstream(stream.df) for stream in streams)
     former = former_definition(spark, str(checkpoint), operator, key_groups)
     tasks = str(stateful_tasks(spark, key_groups))
 
     def start(ending: bool, observation: str | None = None, end: str | None = None, **how: Any) -> StreamingQuery:
         unique = observation or (unique_observation() if follows else OBSERVATION)
+        first = None if versions.PASSES_START else last_offset(spark, str(checkpoint))
+        version = versions.settings_of_start(in_parts="availableNow" in how and not ending and not one_batch)
         try:
-            rows = results(Use(ending, observation=unique, run=end, former=former))
+            rows = results(Use(ending, observation=unique, run=end, former=former, start=first))
             writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
-            with settings(spark, {PARTITIONS: tasks, **arrow_batches(spark)}):
+            if not ending:
+                versions.wait_for_ends()
+            with settings(spark, {PARTITIONS: tasks, **arrow_batches(spark), **version}):
                 query = (writer if name is None else writer.queryName(name)).trigger(**how).start()
+                versions.wait_for_begin(query)
             if started is not None:
                 started(query, unique)
             return query
@@ -95,12 +101,15 @@ def run(
         return start(ending, unique_observation(), end, **how)
 
     if trigger is not None:
-        return _until_its_end(partial(start, True, **trigger)) if drain else start(False, **trigger)
+        if drain and "processingTime" not in trigger:
+            return _until_its_end(partial(start, True, **trigger))
+        return start(drain, **trigger)  # with this trigger, Spark never reads all available data at once
     if ends_by_itself:
         # The empty micro-batch with the last watermark is redundant for a query that is drained afterwards.
         with signals.Drain() as end:
             with settings(spark, {EMPTY_BATCHES: "false"} if drain else {}):
-                query = start(False, end=end.place if drain and not follows else None, availableNow=True)
+                answers = drain and not follows and versions.PASSES_START
+                query = start(False, end=end.place if answers else None, availableNow=True)
             with _ending_after_last_data(query, end):
                 query.awaitTermination()
         # An upstream operator may have ended its input by itself; only the end of all of them is that of the query.
@@ -235,7 +244,5 @@ def _all_end(operators: Mapping[int, bool]) -> bool:
 
 
 def _offset(text: str) -> dict[str, Any]:
-    with suppress(TypeError, ValueError):
-        found = json.loads(text)
-        return found if isinstance(found, dict) else {}
-    return {}
+    found = versions.offset_of(text)
+    return found if isinstance(found, dict) else {}

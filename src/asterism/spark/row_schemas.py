@@ -11,13 +11,14 @@ from pyspark import cloudpickle
 from pyspark.errors import ParseException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from asterism.arguments import expect, shown
 from asterism.columns.time import MILLISECONDS, TIME_UNIT
 from asterism.errors import StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE
 from asterism.operators.operator import Operator
+from asterism.spark.versions import to_arrow
 
 
 def function_schema(spark: SparkSession, schema: Any, hint: str) -> pa.Schema:
@@ -39,7 +40,7 @@ def arrow_schema(spark: SparkSession, schema: T.StructType, time_unit: str = MIL
     """
     # Not toArrow() of an empty DataFrame, which is a job with a Python process on an executor.
     large = spark.conf.get("spark.sql.execution.arrow.useLargeVarTypes") == "true"
-    arrow = to_arrow_schema(schema, timezone="UTC", prefers_large_types=large)
+    arrow = to_arrow(schema, large=large)
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     # Other metadata of the columns is dropped: it must not affect whether a query fits a checkpoint.
     return pa.schema(

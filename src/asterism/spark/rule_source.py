@@ -17,11 +17,11 @@ from uuid import uuid4
 
 from pyspark import cloudpickle
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from asterism.errors import StateError
 from asterism.spark.control_source import ControlSource, SourceReader
 from asterism.spark.partitioning import label
+from asterism.spark.versions import SupportsTriggerAvailableNow
 from asterism.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class RuleSource(ControlSource):
 
     payload: ClassVar[bytes]
 
-    def streamReader(self, schema: Any) -> SourceReader:
+    def reader_of_stream(self) -> SourceReader:
         return (ProcessorDrainReader if self.drains else ProcessorReader)(self.options, self.payload)
 
 

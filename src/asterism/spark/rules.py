@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -43,6 +42,7 @@ from asterism.spark.row_schemas import arrow_schema, spark_schema
 from asterism.spark.rule_progress import CountedQuery, count, counts_of
 from asterism.spark.rule_source import Payload
 from asterism.spark.stateful import Use, bounded, hashed, mapped, output_of, packed, stateful
+from asterism.spark.versions import offset_of
 from asterism.text.printable import quoted_name
 
 
@@ -209,7 +209,7 @@ class PatternProcessorStream:
         """The status of the discovery in a micro-batch, from the query's progress: ``initializing``, ``valid``, or
         ``interrupted`` with the error of the last poll.
         """
-        offsets = (json.loads(source.endOffset) for source in progress.sources)
+        offsets = (offset_of(source.endOffset) for source in progress.sources)
         found = (offset["discovery"] for offset in offsets if isinstance(offset, dict) and "discovery" in offset)
         return next(found, INITIALIZING)
 

@@ -33,6 +33,7 @@ from asterism.spark.row_schemas import spark_schema
 from asterism.spark.settings import configure_state_store, warn_of_tasks
 from asterism.spark.times import event_micros
 from asterism.spark.upstream import OTHER, OURS, behind, goes_on, has_watermark, is_watermarked, marked
+from asterism.spark.versions import check_version
 from asterism.text.printable import quoted_name
 
 DEFAULT_KEY_GROUPS = 32
@@ -57,6 +58,7 @@ class Use:
     :param observation: the name of the observation with its counts
     :param run: the folder of the run that ends the input after the last data, see :class:`asterism.spark.signals.Drain`
     :param former: the definition in the checkpoint, if it differs and its state can be continued
+    :param start: the last offset of the control source in the checkpoint, if this version of Spark does not pass it
     """
 
     drain: bool
@@ -64,6 +66,7 @@ class Use:
     observation: str = OBSERVATION
     run: str | None = None
     former: str | None = None
+    start: str | None = None
 
     @classmethod
     def as_dataframe(cls, drain: bool) -> Use:
@@ -258,6 +261,7 @@ def stateful(
     upstream = {name: _delay(stream) for name, stream in streams.items() if has_watermark(stream.df)}
     if upstream and time_mode == NO_TIME:
         time_mode = EVENT_TIME
+    check_version(spark, chunks[0])
     configure_state_store(spark)
     if not use.final:
         warn_of_tasks(spark, key_groups)
@@ -270,7 +274,7 @@ def stateful(
         .option("timers", str(time_mode == PROCESSING_TIME).lower())
         .option("signals", signals.folder())
     )
-    for name, value in (("zone", zone), ("run", use.run), ("former", use.former)):
+    for name, value in (("zone", zone), ("run", use.run), ("former", use.former), ("start", use.start)):
         if value is not None:
             reader = reader.option(name, value)
     control = reader.load()

@@ -76,6 +76,11 @@ def is_watermarked(df: DataFrame) -> bool:
     return any(_DELAY in field.metadata for field in df.schema) or any(mark.get(WATERMARK) for mark in _marks(df))
 
 
+def ends_by_itself(df: DataFrame) -> bool:
+    """Whether this stream is the output of an operator that ends its input by itself."""
+    return any(mark.get(DRAINS) for mark in _marks(df))
+
+
 def goes_on(df: DataFrame) -> bool:
     """Whether this stream is the output of an operator that does not end its input by itself."""
     return any(not mark.get(DRAINS) for mark in _marks(df))
