@@ -11,7 +11,7 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit matrix conformance trace fuzz bench bench-check kernels-of-patterns kernels-of-windows nemesis cluster soak docs docs-site format clean
+.PHONY: help setup demo test lint types unit matrix conformance trace fuzz bench bench-check kernels-of-patterns kernels-of-windows versions nemesis cluster soak docs docs-site format clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ bench: setup ## run the benchmarks; SIZE=S by default; ARGS="--items rules"
 
 bench-check: setup ## compare the ratios of the benchmarks with those stored in benchmarks/results.json
 	$(BIN)/python -m benchmarks.run --check --size $(SIZE) $(ARGS)
+
+versions: setup ## the supported versions of Spark, Python and dependencies, in environments of their own; ARGS="--only spark4.1"
+	$(BIN)/python scripts/versions.py $(ARGS)
 
 nemesis: setup ## kill, stop and disturb queries, and compare with a replay; ARGS="--kills 1000 --seed 7"
 	$(BIN)/python -m tests.nemesis $(ARGS)

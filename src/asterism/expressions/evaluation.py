@@ -220,9 +220,9 @@ def tried_before() -> Iterator[None]:
 def _try_out(schema: pa.Schema, zone: str, text: str, data_type: pa.DataType) -> None:
     """Evaluate an expression on zero rows. Only success is cached.
 
-    :param zone: the zone of *schema*, because schemas are compared without their metadata
+    :param schema: without metadata, with which it has no hash before pyarrow 22
     """
-    Vectorized(schema)._run([text], [data_type], schema.empty_table(), keep=False)
+    Vectorized(schema.with_metadata({TIME_ZONE: zone}))._run([text], [data_type], schema.empty_table(), keep=False)
 
 
 @dataclass(slots=True)
@@ -373,7 +373,7 @@ class Vectorized:
     def _try_out(self, text: str, data_type: pa.DataType, source: str) -> None:
         """Evaluate on zero rows, so that errors of DuckDB are not first raised at the first event."""
         try:
-            _try_out(self.schema, self.zone, text, data_type)
+            _try_out(self.schema.remove_metadata(), self.zone, text, data_type)
         except _DuckDBError as error:
             if "expression depth" in str(error):
                 raise ExpressionSyntaxError.at("the expression is nested too deeply", source) from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -49,7 +49,7 @@ class PreviousColumn(NamedTuple):
 class Scope:
     """The names in scope: columns of the events, and stages of the pattern."""
 
-    schema: pa.Schema
+    schema: pa.Schema = field(hash=False)  # before pyarrow 22, a schema with metadata has no hash
     stages: tuple[str, ...] = ()
     subsets: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """names of several stages together"""

@@ -53,7 +53,8 @@ class ControlSource(DataSource):
         return CHUNKS
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        return reader_for_spark(self.reader_of_stream(), self.options)
+        reader = self.reader_of_stream()
+        return reader_for_spark(reader, self.options, reader.check)
 
     def reader_of_stream(self) -> SourceReader:
         return (DrainReader if self.drains else ControlReader)(self.options)

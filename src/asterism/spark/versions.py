@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +33,6 @@ __all__ = [
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-
-    from asterism.spark.control_source import SourceReader
 
     PASSES_START: bool
 else:
@@ -83,12 +81,15 @@ def check_version(spark: SparkSession, df: DataFrame) -> None:
         )
 
 
-def reader_for_spark(reader: SourceReader, options: Mapping[str, str]) -> DataSourceStreamReader:
+def reader_for_spark(
+    reader: DataSourceStreamReader, options: Mapping[str, str], check: Callable[[dict[str, Any]], object]
+) -> DataSourceStreamReader:
     """The reader of a source as this version of Spark calls it.
 
     :param options: those of the source. ``start`` is the last offset in the checkpoint, if the run knows it.
+    :param check: raises an error if the query cannot continue from an offset
     """
-    return reader if PASSES_START else _ReaderOf41(reader, options.get("start"))
+    return reader if PASSES_START else _ReaderOf41(reader, options, check)
 
 
 class _ReaderOf41(DataSourceStreamReader):
@@ -97,10 +98,12 @@ class _ReaderOf41(DataSourceStreamReader):
     Whether the query ends its input is known only when it begins, because then no other query of this process does.
     """
 
-    def __init__(self, reader: SourceReader, start: str | None) -> None:
-        self.reader = reader
-        self.start: dict[str, Any] | None = None if start is None else json.loads(start)
-        ending = reader.folder is not None and signals.is_ending(reader.folder)
+    def __init__(
+        self, reader: DataSourceStreamReader, options: Mapping[str, str], check: Callable[[dict[str, Any]], object]
+    ) -> None:
+        self.reader, self.check = reader, check
+        self.start: dict[str, Any] | None = json.loads(options["start"]) if "start" in options else None
+        ending = "signals" in options and signals.is_ending(options["signals"])
         self.limit: ReadLimit = ReadAllAvailable() if ending else reader.getDefaultReadLimit()
 
     def initialOffset(self) -> dict[str, Any]:
@@ -113,7 +116,7 @@ class _ReaderOf41(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         self.start = end
         if start == end:  # Spark passes the last offset of a checkpoint in this way
-            self.reader.check(end)
+            self.check(end)
             return []
         return self.reader.partitions(start, end)
 
