@@ -22,10 +22,21 @@ SPARK = [
     "test_columns", "test_composition", "test_evolution", "test_joins", "test_key_groups", "test_lookups", "test_operator_texts",
     "test_rules", "test_signals", "test_state_reader", "test_stream_joins", "test_streaming", "test_windows",
 ]  # fmt: skip
-WITHOUT_SPARK = ["columns", "conformance/test_corpus.py", "expressions", "joins", "matching", "row_patterns", "windows"]
+WITHOUT_SPARK = [
+    "cli/test_cli.py",
+    "cli/test_rule_files.py",
+    "columns",
+    "conformance/test_corpus.py",
+    "expressions",
+    "joins",
+    "matching",
+    "row_patterns",
+    "windows",
+]
 TESTS = [*WITHOUT_SPARK, "cluster/test_connect.py", *[f"spark/{name}.py" for name in SPARK]]
 SHORT = [
-    "columns", "conformance/test_corpus.py", "expressions/test_expressions.py", "expressions/test_functions.py",
+    "cli/test_cli.py", "cli/test_rule_files.py", "columns", "conformance/test_corpus.py",
+    "expressions/test_expressions.py", "expressions/test_functions.py",
     "spark/test_streaming.py::test_a_run_without_drain_waits_and_the_next_run_goes_on",
     "spark/test_streaming.py::test_a_run_that_failed_anywhere_can_be_repeated",
     "spark/test_rules.py::test_after_the_end_of_input_rules_are_told_again",
