@@ -39,16 +39,14 @@ class ToEuros(asterism.StreamOperator):
 
 
 def convert(spark: SparkSession, folder: Path) -> DataFrame:
-    def stream(name: str, schema: str) -> DataFrame:
-        return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).csv(f"{folder}/{name}")
-
     def write(rows: DataFrame, batch_id: int) -> None:
         rows.write.mode("overwrite").parquet(f"{folder}/converted/{batch_id}")
 
     for name, *rows in ARRIVING:
         spark.createDataFrame(rows).coalesce(1).write.mode("append").csv(f"{folder}/{name}")
-    payments = asterism.KeyedStream(stream("payments", PAYMENT), key="account", time="time")
-    rates = asterism.BroadcastStream(stream("rates", RATE), time="since")
+    files = spark.readStream.option("maxFilesPerTrigger", 1)
+    payments = asterism.KeyedStream(files.schema(PAYMENT).csv(f"{folder}/payments"), key="account", time="time")
+    rates = asterism.BroadcastStream(files.schema(RATE).csv(f"{folder}/rates"), time="since")
     converted = asterism.connect(ToEuros(), payments=payments, rates=rates, key_groups=4)
     converted.run({"converted": write}, checkpoint=f"{folder}/checkpoint")
     return spark.read.parquet(f"{folder}/converted/*").orderBy("id")

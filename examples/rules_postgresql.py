@@ -16,12 +16,10 @@ from asterism import CEP, KeyedStream, Pattern, SqlPatternProcessorDiscovererFac
 from asterism.discovery import create_pattern_processor_table
 
 CLICKS = (
-    (("12:00", "ann", "lamp", "view"), ("12:01", "bob", "sofa", "view"), ("12:02", "ann", "lamp", "cart"),
-     ("12:03", "cid", "sofa", "view")),
-    (("12:04", "bob", "sofa", "cart"), ("12:05", "dora", "lamp", "view"), ("12:06", "eve", "lamp", "cart"),
-     ("12:07", "cid", "vase", "view")),
-    (("12:08", "dora", "lamp", "buy"), ("12:09", "fay", "vase", "cart"), ("12:10", "gus", "-", "view")),
-)  # fmt: skip
+    "12:00 ann lamp view, 12:01 bob sofa view, 12:02 ann lamp cart, 12:03 cid sofa view",
+    "12:04 bob sofa cart, 12:05 dora lamp view, 12:06 eve lamp cart, 12:07 cid vase view",
+    "12:08 dora lamp buy, 12:09 fay vase cart, 12:10 gus sofa view",
+)
 ADD = "INSERT INTO example_rules (id, version, key, pattern) VALUES (%s, %s, %s, %s)"
 
 
@@ -33,7 +31,7 @@ def after_view(action: str) -> str:
 
 def watch(spark: SparkSession, folder: Path, url: str) -> DataFrame:
     def click(number: int) -> None:
-        rows = [(f"2025-03-03 {time}", *rest) for time, *rest in CLICKS[number]]
+        rows = [f"2025-03-03T{click}".split() for click in CLICKS[number].split(", ")]
         spark.createDataFrame(rows).coalesce(1).write.mode("append").csv(f"{folder}/clicks")
         query.processAllAvailable()
 
@@ -68,8 +66,6 @@ if __name__ == "__main__":
     session = SparkSession.builder.appName("rules").config("spark.sql.session.timeZone", "UTC").getOrCreate()
     with TemporaryDirectory() as work:
         found = watch(session, Path(work), os.environ.get("RULES_URL", "postgresql://rules@localhost/rules"))
-        found.select("end_time", "processor_id", "processor_version", "key", "events.event.customer").show(
-            truncate=False
-        )
+        found.select("end_time", "processor_id", "processor_version", "events.event.customer").show(truncate=False)
         Path("rules_postgresql.svg").write_text(timeline(found, ["processor_id", "key"]).to_svg(), encoding="utf-8")
         session.stop()

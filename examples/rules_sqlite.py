@@ -16,9 +16,8 @@ from asterism import CEP, AfterMatchSkipStrategy, KeyedStream, Pattern, SqlPatte
 from asterism.discovery import create_pattern_processor_table
 
 PAYMENT = "time TIMESTAMP, card STRING, terminal STRING, amount DOUBLE"
-AT_NOON = (("12:00", "ann", "north", 1.5), ("12:02", "ann", "south", 650.5), ("12:03", "cid", "south", 1.25))
-LATER = (("12:04", "dora", "east", 310.25), ("12:05", "eve", "east", 420.0), ("12:06", "cid", "north", 900.5),
-         ("12:07", "fay", "east", 330.0), ("12:30", "gus", "west", 10.0))  # fmt: skip
+FIRST = "12:00 ann north 1.5, 12:02 ann south 650.5, 12:03 cid south 1.25"
+LATER = "12:04 dora east 310.25, 12:05 eve east 420, 12:06 cid north 900.5, 12:07 fay east 330, 12:30 gus west 10"
 SMALL, LARGE = Pattern.begin("small").where("amount < 2"), AfterMatchSkipStrategy.skip_past_last_event()
 SMALL_THEN_LARGE = SMALL.followed_by("large").where("amount > 500").within(timedelta(minutes=10))
 MANY_LARGE = Pattern.begin("large", LARGE).where("amount > 300").times(3).consecutive().within(timedelta(minutes=10))
@@ -30,8 +29,8 @@ def watch(spark: SparkSession, folder: Path) -> DataFrame:
         with closing(sqlite3.connect(folder / "rules.db")) as database, database:
             database.execute(ADD, rule)
 
-    def pay(payments: tuple[tuple[str, str, str, float], ...]) -> None:
-        rows = [(f"2025-03-03 {time}", *rest) for time, *rest in payments]
+    def pay(payments: str) -> None:
+        rows = [f"2025-03-03T{payment}".split() for payment in payments.split(", ")]
         spark.createDataFrame(rows).coalesce(1).write.mode("append").csv(f"{folder}/payments")
         query.processAllAvailable()
 
@@ -47,7 +46,7 @@ def watch(spark: SparkSession, folder: Path) -> DataFrame:
     alarms = CEP.pattern_processors(payments, discoverer, store=f"{folder}/rules", key_groups=2)
     query = alarms.run({"matches": write}, checkpoint=f"{folder}/checkpoint", trigger={"processingTime": "1 second"})
     assert query is not None
-    pay(AT_NOON)
+    pay(FIRST)
     add("many large ones", "terminal", MANY_LARGE.to_json())
     alarms.wait_for({"many large ones": 1})
     pay(LATER)

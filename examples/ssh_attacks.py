@@ -45,25 +45,23 @@ def find(events: DataFrame, pattern: Pattern, folder: Path) -> DataFrame:
 
     def write(matches: DataFrame, batch_id: int) -> None:
         matches.write.mode("overwrite").parquet(f"{folder}/matches/{batch_id}")
-        print(f"micro-batch {batch_id}: {found().count()} found so far")
+        print(f"micro-batch {batch_id}: {spark.read.parquet(f'{folder}/matches/*').count()} found so far")
 
-    def found() -> DataFrame:
-        return events.sparkSession.read.parquet(f"{folder}/matches/*")
-
+    spark = events.sparkSession
     stream = KeyedStream(events, "ip", time="ts", order_by=["event_id"])
     CEP.pattern(stream, pattern, key_groups=4).run({"matches": write}, checkpoint=f"{folder}/checkpoint", drain=False)
-    return found().orderBy("start_time")
+    return spark.read.parquet(f"{folder}/matches/*").orderBy("start_time")
 
 
 if __name__ == "__main__":
-    spark = SparkSession.builder.appName("ssh attacks").config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    session = SparkSession.builder.appName("ssh attacks").config("spark.sql.session.timeZone", "UTC").getOrCreate()
     with TemporaryDirectory() as work:
         cut_log(Path(work, "log"))
-        log = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).csv(f"{work}/log", header=True)
+        log = session.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).csv(f"{work}/log", header=True)
         attacks = find(log.where("event IN ('failed', 'accepted')"), GUESSED, Path(work, "attacks"))
         attacks.selectExpr("ip", "start_time", "size(fails) AS failures", "login[0].user AS user", "end_time").show()
         sessions = find(log, LEFT_OPEN, Path(work, "sessions"))
         sessions.selectExpr("ip", "start_time AS login", "login[0].user AS user", "login[0].port AS port").show()
         Path("ssh_attacks.svg").write_text(timeline(attacks, "ip").to_svg(), encoding="utf-8")
         Path("ssh_sessions.svg").write_text(timeline(sessions, "ip", end="match_time").to_svg(), encoding="utf-8")
-        spark.stop()
+        session.stop()

@@ -13,7 +13,7 @@ from examples import ssh_attacks as demo
 pytestmark = pytest.mark.spark
 
 PATTERNS = Path(demo.__file__).parent / "patterns"
-LINES = list(csv.DictReader(demo.LOG.open(encoding="utf-8")))
+LINES = list(csv.DictReader(demo.LOG.read_text(encoding="utf-8").splitlines()))
 ATTACK = ("24.151.103.17", 649, 147, 945, "elastic_user_0")
 """Address, first failure, number of failures, and the login"""
 
