@@ -24,7 +24,7 @@ def test_a_rule_is_added_while_it_runs(spark: SparkSession, tmp_path: Path) -> N
         (6, "small, then large", 1, "cid", [1.25, 900.5]),
         (7, "many large ones", 1, "east", [310.25, 420.0, 330.0]),
     ]
-    assert "many large ones" in timeline(found, ["processor_id", "key"]).to_svg()
+    assert ">many large ones, east<" in timeline(found, ["processor_id", "key"]).to_svg()
 
 
 def test_rules_on_postgresql(spark: SparkSession, tmp_path: Path, database: str) -> None:
@@ -35,4 +35,4 @@ def test_rules_on_postgresql(spark: SparkSession, tmp_path: Path, database: str)
         (6, "wanted", 1, "lamp", ["dora", "eve"]),
         (8, "interested", 2, "dora", ["dora", "dora"]),
     ]
-    assert "wanted" in timeline(found, ["processor_id", "key"]).to_svg()
+    assert ">wanted, lamp<" in timeline(found, ["processor_id", "key"]).to_svg()
