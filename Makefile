@@ -22,11 +22,11 @@ setup: $(INSTALLED) ## create .venv with everything needed, and install Java 17 
 $(INSTALLED): pyproject.toml
 	@sh scripts/ensure_java.sh
 	@python=$$(sh scripts/find_python.sh $(PYTHON)) && "$$python" -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,demo]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 demo: setup ## find the attacks in a real SSH log
-	$(BIN)/python examples/ssh_attacks.py $(ARGS)
+	$(BIN)/asterism demo $(ARGS)
 
 test: lint ## everything that CI runs: lint, types, all tests
 	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync kernels-of-windows kernels-of-patterns types

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -42,20 +43,30 @@ def find_fixed(events: DataFrame, sinks: Mapping[str, Sink], checkpoint: str) ->
 
 
 def run(
-    spark: SparkSession, size: str, files: Path, count: int, batches: int, progress: streaming.Progress, number: int
+    spark: SparkSession,
+    size: str,
+    files: Path,
+    count: int,
+    batches: int,
+    progress: streaming.Progress,
+    number: int,
+    *,
+    written: bool,
 ) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="asterism-rules-") as folder:
         path = Path(folder, "rules.json")
         path.write_text(json.dumps([processor.to_dict() for processor in rules.some(count)]), encoding="utf-8")
         with harness.PeakMemory() as memory:
-            result = streaming.measured(spark, files, batches, progress, partial(find, path) if count else find_fixed)
+            finding = partial(find, path) if count else find_fixed
+            result = streaming.measured(spark, files, batches, progress, finding, written=written)
     first, *others = result.batches
     rest = [batch for batch in others if batch.events]
-    matches, checksum = rules.answer(result.matches) if count else (result.matches.num_rows, None)
-    expected = harness.expected(size, "W6") if count == len(rules.rules()) else None
+    matches, checksum = rules.answer(result.matches) if count and written else (result.matches.num_rows, None)
+    expected = harness.expected(size, "W6") if count == len(rules.rules()) and written else None
     return {
         "workload": "W6",
         "rules": count,
+        "written": written,
         "round": number,
         "events": Parameters.of_size(size).events,
         "seconds": round(result.seconds, 3),
@@ -79,6 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     cli.add_argument("--counts", default=SERIES, help="numbers of rules")
     cli.add_argument("--fixed", action="store_true", help="also the first rule as a fixed pattern")
+    cli.add_argument("--unwritten", action="store_true", help="also without writing the matches")
     cli.add_argument("--runs", type=int, default=2, help="rounds after the warm-up")
     cli.add_argument("--cores", type=int, default=2)
     cli.add_argument("--batches", type=int, default=3, help="micro-batches that bring events")
@@ -92,8 +104,8 @@ def main(arguments: list[str] | None = None) -> int:
         streaming.in_order_of_arrival(data / "parquet", files)
         counts = [FIXED] * args.fixed + [int(count) for count in args.counts.split(",")]
         for number in range(args.runs + 1):
-            for count in counts:
-                record = run(spark, args.size, files, count, args.batches, progress, number)
+            for count, written in product(counts, [True, False] if args.unwritten else [True]):
+                record = run(spark, args.size, files, count, args.batches, progress, number, written=written)
                 ok = ok and record["ok"]
                 print(json.dumps(record), flush=True)
     spark.stop()

@@ -303,6 +303,7 @@ def _rules_steps(size: str) -> list[Step]:
     many = ("--size", "XS", "--counts", str(MANY_RULES), "--runs", "0")
     return [
         Step("rules", "benchmarks.dynamic", ("--size", at, "--counts", counts, "--fixed", "--runs", "2")),
+        Step("unwritten", "benchmarks.dynamic", ("--size", at, "--counts", "100,1000", "--unwritten", "--runs", "2")),
         _flink(at, "W6", flink.STREAM, runs=0, limit=FLINK_LIMIT, checked=False),
         Step("many", "benchmarks.dynamic", many, limit=1800, checked=False),
     ]
@@ -321,6 +322,8 @@ def _rules(records: Records, found: Found, size: str) -> None:
         found.value(case, "largest memory", memory, "GB", per=1024)
     found.ratio("1 rule", "times the fixed pattern", rest(1), fixed, target=1)
     found.ratio("1,000 rules", "cost over 100 rules", rest(100), rest(1_000), target=3, less=True)
+    few, more = (records.median("unwritten", "rest_events_per_s", rules=n, written=False) for n in (100, 1_000))
+    found.ratio("1,000 rules", "cost over 100 rules, matches not written", few, more, target=3, less=True)
     w6 = f"W6 {flink.STREAM}"
     seconds = records.median("rules", "seconds", rules=100)
     by_flink, more_than = records.median(w6, "seconds"), records.median(w6, "more_than_s")

@@ -48,6 +48,7 @@ class StreamRun:
     seconds: float
     batches: list[Batch]
     matches: pa.Table
+    """Empty if they are not written."""
 
 
 class Progress(StreamingQueryListener):
@@ -139,19 +140,28 @@ def measured(
     batches: int,
     progress: Progress,
     find: Callable[[DataFrame, Mapping[str, Sink], str], None],
+    *,
+    written: bool = True,
 ) -> StreamRun:
-    """As :func:`run`, of whatever *find* runs: it is given the events, where matches go, and a checkpoint location."""
+    """As :func:`run`, of whatever *find* runs: it is given the events, where matches go, and a checkpoint location.
+
+    :param written: False: the matches are computed, but not written
+    """
     per_batch = math.ceil(len(list(files.glob("*.parquet"))) / batches)
     schema = spark.read.parquet(str(files)).schema
     with tempfile.TemporaryDirectory(prefix="asterism-benchmark-") as scratch:
         out = Path(scratch, "matches")
 
         def sink(matches: DataFrame, batch_id: int) -> None:
-            matches.write.mode("overwrite").parquet(str(out / f"batch={batch_id}"))
+            writer = matches.write.mode("overwrite")
+            if written:
+                writer.parquet(str(out / f"batch={batch_id}"))
+            else:
+                writer.format("noop").save()
 
         begin = time.perf_counter()
         events = spark.readStream.schema(schema).option("maxFilesPerTrigger", per_batch).parquet(str(files))
         find(events, {"matches": sink}, str(Path(scratch, "checkpoint")))
         seconds = time.perf_counter() - begin
-        matches = spark.read.parquet(str(out)).toArrow()
+        matches = spark.read.parquet(str(out)).toArrow() if written else pa.table({})
         return StreamRun(seconds, progress.take(), matches)

@@ -1,103 +1,62 @@
 """Sales per hour and shop: early results, the result at the end of the hour, and a correction for each late sale.
 
-Spark would emit the result of an hour once, when it is final. Here the policy is one line: early results one minute of event
-time after a new sale, the result on time, and a correction for every sale that is up to an hour late. Later sales go to a
-separate output.
+Spark would give out an hour once, when it is final. Here the policy is one line: an early result a minute of event time after a
+new sale, the result on time, and a correction for every sale that is up to an hour late. Later sales go to another output.
 """
 
-from __future__ import annotations
-
-import json
-import os
-import tempfile
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 from pyspark.sql import DataFrame, SparkSession
-from rich.console import Console
-from rich.table import Table
 
-from asterism import EventTimeTrigger, KeyedStream, TumblingWindows, window
+from asterism import EventTimeTrigger, KeyedStream, TumblingWindows, draw, window
 
-SALE = "shop STRING, time TIMESTAMP, amount DOUBLE"
-POLICY = EventTimeTrigger.after_end_of_window().with_early_trigger(
-    EventTimeTrigger.after_first_element(timedelta(minutes=1))
-)
-
-# Files in order of arrival: the till in Bern loses its connection at half past nine and reconnects an hour later.
+EARLY = EventTimeTrigger.after_first_element(timedelta(minutes=1))
+POLICY = EventTimeTrigger.after_end_of_window().with_early_trigger(EARLY)
+HOUR = timedelta(hours=1)
+# As they arrive: Bern loses its connection at half past nine and reconnects an hour later. Shop, hour, minute, amount.
 SALES = (
-    [("bern", "09:00:10", 10.0), ("ulm", "09:00:30", 5.0), ("bern", "09:00:50", 20.0)],
-    [("bern", "09:05:00", 5.0), ("ulm", "09:20:00", 7.5), ("ulm", "09:20:40", 2.5)],
-    [("ulm", "10:00:00", 4.0), ("ulm", "10:31:00", 6.0)],
-    [("bern", "09:40:00", 40.0), ("bern", "10:20:00", 15.0)],
-    [("ulm", "11:05:00", 1.0)],
-    [("bern", "09:50:00", 99.0)],
+    [("bern", 9, 0, 10), ("ulm", 9, 0, 5), ("bern", 9, 0, 20)],
+    [("bern", 9, 5, 5), ("ulm", 9, 20, 7), ("ulm", 9, 20, 3)],
+    [("ulm", 10, 0, 4), ("ulm", 10, 31, 6)],
+    [("bern", 9, 40, 40), ("bern", 10, 20, 15)],
+    [("ulm", 11, 5, 1)],
+    [("bern", 9, 50, 99)],
 )
 
 
-def write_files(folder: Path) -> None:
-    """Write the sales as JSON, with modification times from which Spark takes their order."""
-    (folder / "sales").mkdir()
-    for number, sales in enumerate(SALES):
-        file = folder / "sales" / f"{number}.json"
-        lines = [{"shop": shop, "time": f"2025-03-03T{time}Z", "amount": amount} for shop, time, amount in sales]
-        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        os.utime(file, (number, number))
+def add_up(spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
+    def write(output: str, rows: DataFrame, batch_id: int) -> None:
+        rows.write.mode("overwrite").parquet(f"{folder}/{output}/{batch_id}")
+
+    for sales in SALES:
+        rows = [(shop, f"2025-03-03 {hour:02}:{minute:02}", amount) for shop, hour, minute, amount in sales]
+        spark.createDataFrame(rows).coalesce(1).write.mode("append").csv(f"{folder}/sales")
+    files = spark.readStream.schema("shop STRING, time TIMESTAMP, amount INT").option("maxFilesPerTrigger", 1)
+    stream = KeyedStream(files.csv(f"{folder}/sales"), "shop", time="time")
+    hours = window(stream, TumblingWindows.of(HOUR), trigger=POLICY, allowed_lateness=HOUR, key_groups=4)
+    sinks = {output: partial(write, output) for output in ("results", "late")}
+    hours.run(sinks, aggregate=["count(*) AS sales", "sum(amount) AS total"], checkpoint=f"{folder}/checkpoint")
+    return {output: spark.read.parquet(f"{folder}/{output}/*") for output in sinks}
 
 
-def add_up(spark: SparkSession, folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """Run to the end of the stream, one file per micro-batch."""
-    sales = spark.readStream.schema(SALE).option("maxFilesPerTrigger", 1).json(str(folder / "sales"))
-    hours = window(
-        KeyedStream(sales, key="shop", time="time"),
-        TumblingWindows.of(timedelta(hours=1)),
-        trigger=POLICY,
-        allowed_lateness=timedelta(hours=1),
-        key_groups=4,
-    )
-    found: dict[str, list[dict[str, Any]]] = {"results": [], "late": []}
-
-    def gather(output: str, rows: DataFrame, batch_id: int) -> None:
-        found[output] += rows.toArrow().to_pylist()
-
-    hours.run(
-        {output: partial(gather, output) for output in found},
-        aggregate=["count(*) AS sales", "sum(amount) AS total"],
-        checkpoint=str(folder / "checkpoint"),
-    )
-    found["results"].sort(key=lambda row: (row["shop"], row["window_start"], row["firing"]))
-    return found
-
-
-def show(console: Console, found: dict[str, list[dict[str, Any]]]) -> None:
-    table = Table("Shop", "Hour", "Result", "", "Sales", "Total")
-    for row in found["results"]:
-        kind = row["kind"].replace("_", " ")
-        hour = f"{row['window_start']:%H:%M}"
-        table.add_row(row["shop"], hour, str(row["firing"]), kind, str(row["sales"]), f"{row['total']:.2f}")
-    console.print(table)
-    for row in found["late"]:
-        console.print(f"Too late: {row['amount']:.2f} in {row['shop']} at {row['time']:%H:%M}")
-
-
-def main() -> None:
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .appName("early results")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    with tempfile.TemporaryDirectory() as folder:
-        write_files(Path(folder))
-        found = add_up(spark, Path(folder))
-    spark.stop()
-    show(Console(), found)
+def picture() -> str:
+    """The sales of Bern, and what the policy makes of them."""
+    steps = []
+    for sales in SALES:
+        times = [f"{amount}@{60 * hour + minute}min" for shop, hour, minute, amount in sales if shop == "bern"]
+        latest = max(60 * hour + minute for _, hour, minute, _ in sales)
+        steps += [f"in {' '.join(times)}"] * bool(times) + [f"watermark {latest}min"]
+    return draw(TumblingWindows.of(HOUR), POLICY, "\n".join(steps), lateness=HOUR, in_order=True)
 
 
 if __name__ == "__main__":
-    main()
+    session = SparkSession.builder.appName("early results").config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    with TemporaryDirectory() as work:
+        found = add_up(session, Path(work))
+        found["results"].orderBy("shop", "window_start", "firing").show()
+        found["late"].show()
+        Path("early_results.svg").write_text(picture(), encoding="utf-8")
+        session.stop()

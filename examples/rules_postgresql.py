@@ -1,195 +1,71 @@
-"""Rules in a PostgreSQL database: one is added, one gets another version, one is disabled, while a query runs.
+"""Rules in a PostgreSQL database: one gets another version, one is added and disabled again, while a query runs.
 
-The environment variable RULES_URL selects the database; the default is ``postgresql://rules@localhost/rules``. The rules are
-in the table ``example_rules``, which is created again by each run.
+The environment variable RULES_URL selects the database. Its table ``example_rules`` is created again by each run.
 """
 
-from __future__ import annotations
-
-import json
 import os
-import tempfile
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
-import sqlalchemy as sa
+import psycopg
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
-from rich.console import Console
-from rich.table import Table
 
-from asterism import CEP, KeyedStream, Pattern
-from asterism.discovery import SqlPatternProcessorDiscovererFactory, create_pattern_processor_table
+from asterism import CEP, KeyedStream, Pattern, SqlPatternProcessorDiscovererFactory, timeline
+from asterism.discovery import create_pattern_processor_table
 
-URL = os.environ.get("RULES_URL", "postgresql://rules@localhost/rules")
-TABLE = "example_rules"
-CLICK = "customer STRING, product STRING, time TIMESTAMP, action STRING"
-
-
-def actions(*names: str) -> Pattern:
-    """The actions in this order, within an hour, with any events in between."""
-    pattern = Pattern.begin(names[0]).where(f"action = '{names[0]}'")
-    for name in names[1:]:
-        pattern = pattern.followed_by(name).where(f"action = '{name}'")
-    return pattern.within(timedelta(hours=1))
+CLICKS = (
+    "12:00 ann lamp view, 12:01 bob sofa view, 12:02 ann lamp cart, 12:03 cid sofa view",
+    "12:04 bob sofa cart, 12:05 dora lamp view, 12:06 eve lamp cart, 12:07 cid vase view",
+    "12:08 dora lamp buy, 12:09 fay vase cart, 12:10 gus sofa view",
+)
+ADD = "INSERT INTO example_rules (id, version, key, pattern) VALUES (%s, %s, %s, %s)"
 
 
-class Rules:
-    """The database, as the authors of rules use it."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.engine = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"))
-        self.execute(f"DROP TABLE IF EXISTS {TABLE}")
-        create_pattern_processor_table(url, TABLE)
-
-    def execute(self, statement: str, **values: Any) -> None:
-        with self.engine.begin() as connection:
-            connection.execute(sa.text(statement), values)
-
-    def add(self, name: str, version: int, pattern: Pattern, *, key: str) -> None:
-        """The highest enabled version of a rule is used."""
-        statement = f"INSERT INTO {TABLE} (id, version, key, pattern) VALUES (:name, :version, :key, :pattern)"
-        self.execute(statement, name=name, version=version, key=key, pattern=pattern.to_json())
-
-    def disable(self, name: str) -> None:
-        self.execute(f"UPDATE {TABLE} SET enabled = false WHERE id = :name", name=name)
-
-    def close(self) -> None:
-        self.execute(f"DROP TABLE {TABLE}")
-        self.engine.dispose()
+def after_view(action: str) -> str:
+    """A view, and within an hour this action. The highest enabled version of a rule is used."""
+    view = Pattern.begin("view").where("action = 'view'")
+    return view.followed_by(action).where(f"action = '{action}'").within(timedelta(hours=1)).to_json()
 
 
-# ------------------------------------------------------------------ the running query
+def watch(spark: SparkSession, folder: Path, url: str) -> DataFrame:
+    def click(number: int) -> None:
+        rows = [f"2025-03-03T{click}".split() for click in CLICKS[number].split(", ")]
+        spark.createDataFrame(rows).coalesce(1).write.mode("append").csv(f"{folder}/clicks")
+        query.processAllAvailable()
 
+    def write(rows: DataFrame, batch_id: int) -> None:
+        rows.write.mode("overwrite").parquet(f"{folder}/matches/{batch_id}")
 
-@dataclass
-class Shop:
-    """The folder that the query reads, and the matches."""
-
-    folder: Path
-    files: int = 0
-
-    def __post_init__(self) -> None:
-        self.found: list[dict[str, Any]] = []
-        (self.folder / "clicks").mkdir()
-
-    def start(self, spark: SparkSession, rules: Rules) -> StreamingQuery:
-        def gather(rows: DataFrame, batch_id: int) -> None:
-            self.found += rows.toArrow().to_pylist()
-
-        matches = CEP.pattern_processors(
-            KeyedStream(spark.readStream.schema(CLICK).json(str(self.folder / "clicks")), key="customer", time="time"),
-            SqlPatternProcessorDiscovererFactory(rules.url, TABLE, interval=timedelta(milliseconds=100)),
-            store=str(self.folder / "rules"),
-            key_groups=2,
-        )
-        self.status = matches.status
-        self.query = matches.run(
-            {"matches": gather},
-            checkpoint=str(self.folder / "checkpoint"),
-            trigger={"processingTime": "100 milliseconds"},
-        )
-        assert self.query is not None
-        return self.query
-
-    def wait_for(self, **rules: int) -> None:
-        """Wait until these versions are in force."""
-        assert self.query is not None
-        while self.status().processors != rules:
-            assert self.query.isActive, self.query.exception()
-            time.sleep(0.05)
-        self.query.processAllAvailable()
-
-    def click(self, *clicks: tuple[int, str, str, str]) -> None:
-        """Write a file with clicks (minute, customer, product, action) and wait until they have been processed."""
-        assert self.query is not None
-        rows = [
-            {
-                "customer": customer,
-                "product": product,
-                "time": (NOON + timedelta(minutes=minute)).isoformat(),
-                "action": action,
-            }
-            for minute, customer, product, action in clicks
-        ]
-        self.files += 1
-        file = self.folder / f"{self.files}.json"
-        file.write_text("\n".join(map(json.dumps, rows)))
-        file.replace(self.folder / "clicks" / file.name)  # so that Spark never reads a partial file
-        self.query.processAllAvailable()
-
-
-NOON = datetime(2025, 3, 3, 12, tzinfo=UTC)
-
-
-def watch(spark: SparkSession, folder: Path, url: str) -> list[dict[str, Any]]:
-    """Run three days with changing rules."""
-    rules, shop = Rules(url), Shop(folder)
-    rules.add("bought", 1, actions("view", "buy"), key="customer")
-    query = shop.start(spark, rules)
-    try:
-        shop.wait_for(bought=1)
-        shop.click(
-            (0, "ann", "lamp", "view"),
-            (1, "bob", "sofa", "view"),
-            (2, "ann", "lamp", "buy"),
-            (3, "cid", "sofa", "view"),
-        )
-
-        rules.add("bought", 2, actions("view", "cart", "buy"), key="customer")
-        rules.add("wanted", 1, actions("view", "cart"), key="product")
-        shop.wait_for(bought=2, wanted=1)
-        # bob's earlier clicks belong to the first version, which has been removed.
-        shop.click(
-            (4, "bob", "sofa", "buy"),
-            (5, "dora", "lamp", "view"),
-            (6, "eve", "lamp", "cart"),
-            (7, "dora", "lamp", "cart"),
-        )
-
-        rules.disable("wanted")
-        shop.wait_for(bought=2)
-        shop.click(
-            (8, "dora", "lamp", "buy"), (9, "fay", "vase", "view"), (10, "gus", "vase", "cart"), (99, "-", "-", "-")
-        )
-    finally:
+    (folder / "clicks").mkdir()
+    clicks = spark.readStream.schema("time TIMESTAMP, customer STRING, product STRING, action STRING")
+    stream = KeyedStream(clicks.csv(f"{folder}/clicks"), "customer", time="time")
+    discoverer = SqlPatternProcessorDiscovererFactory(url, "example_rules", interval=timedelta(milliseconds=100))
+    with psycopg.connect(url, autocommit=True) as database:
+        database.execute("DROP TABLE IF EXISTS example_rules")
+        create_pattern_processor_table(url, "example_rules")
+        database.execute(ADD, ("interested", 1, "customer", after_view("cart")))
+        matches = CEP.pattern_processors(stream, discoverer, store=f"{folder}/rules", key_groups=2)
+        query = matches.run({"matches": write}, checkpoint=f"{folder}/cp", trigger={"processingTime": "1 second"})
+        assert query is not None
+        click(0)
+        database.execute(ADD, ("interested", 2, "customer", after_view("buy")))
+        database.execute(ADD, ("wanted", 1, "product", after_view("cart")))
+        matches.wait_for({"interested": 2, "wanted": 1})
+        click(1)
+        database.execute("UPDATE example_rules SET enabled = false WHERE id = 'wanted'")
+        while "wanted" in matches.status().processors:
+            time.sleep(0.1)
+        click(2)
         query.stop()
-        rules.close()
-    return sorted(shop.found, key=lambda match: (match["end_time"], match["processor_id"]))
-
-
-# ------------------------------------------------------------------ the program
-
-
-def show(console: Console, matches: Iterable[dict[str, Any]]) -> None:
-    table = Table("Time", "Rule", "Version", "Key", "Actions")
-    for match in matches:
-        events = ", ".join(f"{one['event']['customer']}: {one['stage']}" for one in match["events"])
-        version = str(match["processor_version"])
-        table.add_row(f"{match['end_time']:%H:%M}", match["processor_id"], version, *match["key"], events)
-    console.print(table)
-
-
-def main() -> None:
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .appName("rules in PostgreSQL")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    with tempfile.TemporaryDirectory() as folder:
-        matches = watch(spark, Path(folder), URL)
-    spark.stop()
-    show(Console(), matches)
+    return spark.read.parquet(f"{folder}/matches/*").orderBy("end_time")
 
 
 if __name__ == "__main__":
-    main()
+    session = SparkSession.builder.appName("rules").config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    with TemporaryDirectory() as work:
+        found = watch(session, Path(work), os.environ.get("RULES_URL", "postgresql://rules@localhost/rules"))
+        found.select("end_time", "processor_id", "processor_version", "events.event.customer").show(truncate=False)
+        Path("rules_postgresql.svg").write_text(timeline(found, ["processor_id", "key"]).to_svg(), encoding="utf-8")
+        session.stop()

@@ -1,166 +1,67 @@
-"""Alarms whose thresholds are changed while the query runs.
+"""Alarms whose threshold is changed while the query runs, for all ovens at once and without a restart.
 
-A query monitors the temperatures of two ovens. Each file that is added to a control folder changes a threshold, for all ovens
-at once, without a restart. Thresholds survive a restart because they are state.
+The thresholds have no event time, so they take effect when they arrive. They survive a restart because they are state.
 """
 
-from __future__ import annotations
-
-import json
-import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
-from rich.console import Console
-from rich.table import Table
 
-from asterism import (
-    BroadcastInput,
-    BroadcastMapState,
-    BroadcastStream,
-    Context,
-    Element,
-    Input,
-    KeyedStream,
-    Output,
-    StreamOperator,
-    ValueState,
-    connect,
-)
+import asterism
 
 READING = "oven STRING, time TIMESTAMP, celsius DOUBLE"
-THRESHOLD = "name STRING, celsius DOUBLE"
+OVENS = {"east": (190, 205, 235, 240, 245, 240, 238, 225, 220), "west": (180, 255, 245, 240, 240, 215, 205, 200, 190)}
+READINGS = [(oven, f"2025-03-03 12:0{minute}", OVENS[oven][minute]) for minute in range(9) for oven in OVENS]
 
 
-class Alarms(StreamOperator):
-    """Reports when an oven becomes too hot, and when it is back to normal."""
-
-    readings = Input(READING)
-    control = BroadcastInput(THRESHOLD)
-    threshold = BroadcastMapState("STRING", "DOUBLE")
-    alarmed = ValueState("BOOLEAN")
-    alarms = Output("oven STRING, time TIMESTAMP, celsius DOUBLE, threshold DOUBLE, what STRING")
+class Alarms(asterism.StreamOperator):
+    readings = asterism.Input(READING)
+    control = asterism.BroadcastInput("celsius DOUBLE")
+    threshold = asterism.BroadcastValueState("DOUBLE")
+    since = asterism.ValueState("TIMESTAMP")
+    alarms = asterism.Output(f"{READING}, since TIMESTAMP, what STRING")
 
     @control.process_element
-    def change(self, change: Element, ctx: Context) -> None:
-        self.threshold.put(change.name, change.celsius)
+    def change(self, control: asterism.Element, ctx: asterism.Context) -> None:
+        self.threshold.update(control.celsius)
 
     @readings.process_element
-    def read(self, reading: Element, ctx: Context) -> None:
-        threshold = self.threshold.get("too hot", 250.0)
-        if (reading.celsius > threshold) == bool(self.alarmed.value()):
-            return
-        self.alarmed.update(reading.celsius > threshold)
-        what = "too hot" if self.alarmed.value() else "well again"
-        self.alarms.collect(reading | {"threshold": threshold, "what": what})
+    def read(self, reading: asterism.Element, ctx: asterism.Context) -> None:
+        since, is_hot = self.since.value(), reading.celsius > (self.threshold.value() or 250)
+        if is_hot and since is None:
+            self.since.update(reading.time)
+            self.alarms.collect(reading, what="too hot")
+        elif since and not is_hot:
+            self.since.clear()
+            self.alarms.collect(reading, what="well again", since=since)
 
 
-# ------------------------------------------------------------------ the running query
+def watch(spark: SparkSession, folder: Path) -> DataFrame:
+    def stream(name: str, schema: str) -> DataFrame:
+        (folder / name).mkdir()
+        return spark.readStream.schema(schema).csv(f"{folder}/{name}")
 
+    def write(rows: DataFrame, batch_id: int) -> None:
+        rows.write.mode("overwrite").parquet(f"{folder}/alarms/{batch_id}")
 
-@dataclass
-class Plant:
-    """The folders that the query reads, and its alarms."""
-
-    folder: Path
-    files: int = 0
-
-    def __post_init__(self) -> None:
-        self.found: list[dict[str, Any]] = []
-        for name in ("readings", "control"):
-            (self.folder / name).mkdir()
-
-    def start(self, spark: SparkSession) -> StreamingQuery:
-        def gather(rows: DataFrame, batch_id: int) -> None:
-            self.found += rows.toArrow().to_pylist()
-
-        # Thresholds have no event time, so they take effect when they arrive.
-        alarms = connect(
-            Alarms(),
-            readings=KeyedStream(
-                spark.readStream.schema(READING).json(str(self.folder / "readings")), key="oven", time="time"
-            ),
-            control=BroadcastStream(spark.readStream.schema(THRESHOLD).json(str(self.folder / "control"))),
-            key_groups=2,
-        )
-        query = alarms.run(
-            {"alarms": gather},
-            checkpoint=str(self.folder / "checkpoint"),
-            trigger={"processingTime": "100 milliseconds"},
-        )
-        assert query is not None
-        return query
-
-    def arrive(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
-        """Write a file with rows, then move it so that Spark never reads a partial file."""
-        self.files += 1
-        file = self.folder / f"{self.files}.json"
-        file.write_text("\n".join(map(json.dumps, rows)))
-        file.replace(self.folder / name / file.name)
-
-
-NOON = datetime(2025, 3, 3, 12, tzinfo=UTC)
-TEMPERATURES = {"east": [190, 205, 235, 240, 245, 240, 238, 225], "west": [180, 255, 245, 240, 240, 215, 205, 200]}
-
-
-def readings(minutes: range) -> list[dict[str, Any]]:
-    return [
-        {"oven": oven, "time": (NOON + timedelta(minutes=minute)).isoformat(), "celsius": celsius[minute]}
-        for minute in minutes
-        for oven, celsius in TEMPERATURES.items()
-    ]
-
-
-def watch(spark: SparkSession, folder: Path) -> list[dict[str, Any]]:
-    """Eight minutes of readings; the threshold is lowered after four of them.
-
-    A reading waits until the watermark has passed it, so the reading of 12:03 is compared with the new threshold.
-    """
-    plant = Plant(folder)
-    query = plant.start(spark)
-    try:
-        plant.arrive("readings", readings(range(4)))
+    readings = asterism.KeyedStream(stream("readings", READING), "oven", time="time")
+    control = asterism.BroadcastStream(stream("control", "celsius DOUBLE"))
+    alarms = asterism.connect(Alarms(), readings=readings, control=control, key_groups=2)
+    query = alarms.run({"alarms": write}, checkpoint=f"{folder}/checkpoint", trigger={"processingTime": "1 second"})
+    assert query is not None
+    for name, rows in (("readings", READINGS[:8]), ("control", [(230.0,)]), ("readings", READINGS[8:])):
+        spark.createDataFrame(rows).coalesce(1).write.mode("append").csv(f"{folder}/{name}")
         query.processAllAvailable()
-        plant.arrive("control", [{"name": "too hot", "celsius": 230}])
-        query.processAllAvailable()
-        plant.arrive("readings", readings(range(4, 8)))
-        query.processAllAvailable()
-    finally:
-        query.stop()
-    return sorted(plant.found, key=lambda alarm: (alarm["time"], alarm["oven"]))
-
-
-# ------------------------------------------------------------------ the program
-
-
-def show(console: Console, alarms: Iterable[dict[str, Any]]) -> None:
-    table = Table("Time", "Oven", "Temperature", "Threshold", "")
-    for alarm in alarms:
-        degrees = [f"{alarm[name]:.0f} °C" for name in ("celsius", "threshold")]
-        table.add_row(f"{alarm['time']:%H:%M}", alarm["oven"], *degrees, alarm["what"])
-    console.print(table)
-
-
-def main() -> None:
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .appName("thresholds")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    with tempfile.TemporaryDirectory() as folder:
-        alarms = watch(spark, Path(folder))
-    spark.stop()
-    show(Console(), alarms)
+    query.stop()
+    return spark.read.parquet(f"{folder}/alarms/*").orderBy("time", "oven")
 
 
 if __name__ == "__main__":
-    main()
+    session = SparkSession.builder.appName("thresholds").config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    with TemporaryDirectory() as work:
+        found = watch(session, Path(work))
+        found.show()
+        picture = asterism.timeline(found.where("since IS NOT NULL"), "oven", start="since", end="time")
+        Path("thresholds.svg").write_text(picture.to_svg(), encoding="utf-8")
+        session.stop()

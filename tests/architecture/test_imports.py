@@ -22,7 +22,7 @@ ORDER = [
 """The packages (and modules beside them) from bottom to top: each imports only from those before it, at any moment."""
 LEVEL = {package: level for level, package in enumerate(ORDER)}
 MAY_MEET_SPARK = {"spark", "conformance", "cli"}
-HEAVY = {"pyspark", "numba", "matplotlib"}
+HEAVY = {"pyspark", "numba"}
 """Imported at module level only by the modules that are made of it, themselves imported late."""
 COMPILED = {
     "matching.kernels", "rules.kernels", "windows.kernels", "row_patterns.kernels", "row_patterns.search_kernels",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import runpy
-import sys
 import tomllib
+from contextlib import nullcontext
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -16,12 +16,21 @@ from asterism.cli.main import main
 from tests.kit import ROOT
 
 
-def test_the_program_of_the_checkout_is_run_with_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    called = []
-    monkeypatch.setattr(runpy, "run_path", lambda path, run_name: called.append((path, run_name, sys.argv[1:])))
-    result = CliRunner().invoke(main, ["demo", "--out", "somewhere"])
-    assert result.exit_code == 0
-    assert called == [(str(ROOT / "examples" / "ssh_attacks.py"), "__main__", ["--out", "somewhere"])]
+def test_the_program_of_the_checkout_is_run_in_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def run(path: str, run_name: str) -> None:
+        assert (path, run_name) == (str(ROOT / "examples" / "ssh_attacks.py"), "__main__")
+        Path("found.svg").touch()
+
+    monkeypatch.setattr(runpy, "run_path", run)
+    monkeypatch.setattr(demo, "local_spark", nullcontext)
+    monkeypatch.chdir(ROOT)
+    result = CliRunner().invoke(main, ["demo", "--out", str(tmp_path / "somewhere")])
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines() == [
+        f"a picture: {tmp_path}/somewhere/found.svg",
+        "the same question as a command:",
+        "  asterism match examples/patterns/brute_force.json --input examples/data/ssh_auth.csv --key ip --time ts",
+    ]
 
 
 def test_the_installed_program_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

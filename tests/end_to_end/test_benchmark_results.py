@@ -210,6 +210,15 @@ def test_an_item_without_records_has_no_results(item: Item, size: str) -> None:
         ),
         (
             "rules",
+            {"unwritten": [
+                {"rules": 100, "written": True, "rest_events_per_s": 90},
+                {"rules": 100, "written": False, "rest_events_per_s": 100},
+                {"rules": 1_000, "written": False, "rest_events_per_s": 50},
+            ]},
+            "1,000 rules", "cost over 100 rules, matches not written", "2.00 ≤ 3",
+        ),
+        (
+            "rules",
             {"rules": [{"rules": 0, "rest_events_per_s": 90}, {"rules": 1, "rest_events_per_s": 45}]},
             "1 rule", "times the fixed pattern", "0.50 < 1",
         ),

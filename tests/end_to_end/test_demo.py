@@ -1,94 +1,88 @@
 """The demo finds what is in the log, and draws it."""
 
-from datetime import UTC, datetime
-from io import StringIO
+import csv
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
-from rich.console import Console
+from pyspark.sql import DataFrame, SparkSession
 
-from asterism import CEP, Pattern
+from asterism import CEP, KeyedStream, Pattern, timeline
 from examples import ssh_attacks as demo
 
 pytestmark = pytest.mark.spark
 
 PATTERNS = Path(demo.__file__).parent / "patterns"
-ATTACK = demo.Attack(
-    ip="24.151.103.17",
-    first_id=649,
-    last_id=945,
-    failures=147,
-    user="elastic_user_0",
-    start=datetime(2017, 3, 30, 15, 54, 19, tzinfo=UTC),
-    success=datetime(2017, 3, 30, 16, 1, 36, tzinfo=UTC),
-)
-# By hand: every login without a later end of its connection, but for the last of the log, half a minute before its end.
-OPEN_SESSIONS = [
-    demo.OpenSession("85.245.107.41", 20, "ubuntu", 58981, datetime(2017, 3, 27, 17, 8, 36, tzinfo=UTC)),
-    demo.OpenSession("85.245.107.41", 1161, "ubuntu", 49325, datetime(2017, 3, 31, 11, 34, 26, tzinfo=UTC)),
-    demo.OpenSession("85.245.107.41", 1343, "ubuntu", 56363, datetime(2017, 4, 4, 16, 45, 57, tzinfo=UTC)),
-    demo.OpenSession("85.245.107.41", 1494, "ubuntu", 49548, datetime(2017, 4, 5, 11, 13, 44, tzinfo=UTC)),
-    demo.OpenSession("85.245.107.41", 1720, "ubuntu", 55216, datetime(2017, 4, 7, 17, 25, 19, tzinfo=UTC)),
-    demo.OpenSession("95.93.96.191", 1822, "ubuntu", 64731, datetime(2017, 4, 9, 18, 30, 15, tzinfo=UTC)),
-    demo.OpenSession("85.245.107.41", 1846, "ubuntu", 52196, datetime(2017, 4, 10, 10, 10, 0, tzinfo=UTC)),
-]
+LINES = list(csv.DictReader(demo.LOG.read_text(encoding="utf-8").splitlines()))
+ATTACK = ("24.151.103.17", 649, 147, 945, "elastic_user_0")
+"""Address, first failure, number of failures, and the login"""
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("log")
+def log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+    folder = tmp_path_factory.mktemp("demo") / "log"
     demo.cut_log(folder)
-    return folder
+    return spark.readStream.schema(demo.COLUMNS).option("maxFilesPerTrigger", 1).csv(str(folder), header=True)
 
 
-def test_cutting_the_log_loses_nothing(files: Path) -> None:
-    parts = [file.read_text().splitlines() for file in sorted(files.iterdir())]
+def test_cutting_the_log_loses_nothing(tmp_path: Path) -> None:
+    demo.cut_log(tmp_path / "log")
+    parts = [(tmp_path / "log" / f"{number}.csv").read_text().splitlines() for number in range(12)]
     header, *lines = demo.LOG.read_text().splitlines()
-    assert len(parts) == demo.FILES
     assert {part[0] for part in parts} == {header}
     assert [line for part in parts for line in part[1:]] == lines
 
 
-def test_the_guessed_password_is_found_file_by_file(spark: SparkSession, files: Path, tmp_path: Path) -> None:
-    printed = StringIO()
-    view = demo.View(Console(file=printed, width=100), "Passwords guessed")
-    assert demo.find_attacks(demo.read_stream(spark, files), tmp_path, view) == [ATTACK]
-    title, *batches = printed.getvalue().splitlines()
-    assert title == "Passwords guessed"
-    assert len(batches) == demo.FILES
-    assert batches[0] == "  batch  1     4 events, up to 27 Mar 17:08  found 0"
-    assert batches[-1] == "  batch 12  1268 events, up to 20 Apr 14:14  found 1"
+def test_the_guessed_password_is_found_part_by_part(
+    log: DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = demo.find(log.where("event IN ('failed', 'accepted')"), demo.GUESSED, tmp_path)
+    rows = found.selectExpr("ip", "fails[0].event_id", "size(fails)", "login[0].event_id", "login[0].user")
+    assert [tuple(row) for row in rows.collect()] == [ATTACK]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "micro-batch 0: 0 found so far"
+    assert printed[-1] == "micro-batch 11: 1 found so far"
+    picture = timeline(found, "ip").to_svg()
+    assert picture.count("<title>fails: ") == 147
 
 
-def test_sessions_left_open_are_found(spark: SparkSession, files: Path, tmp_path: Path) -> None:
-    assert demo.find_open_sessions(demo.read_stream(spark, files), tmp_path) == OPEN_SESSIONS
+def test_sessions_left_open_are_found(log: DataFrame, tmp_path: Path) -> None:
+    found = demo.find(log, demo.LEFT_OPEN, tmp_path)
+    rows = found.selectExpr("CAST(login[0].event_id AS STRING)").collect()
+    assert [event_id for (event_id,) in rows] == left_open()
+    assert len(rows) == 7
+    assert ">95.93.96.191<" in timeline(found, "ip", end="match_time").to_svg()
+
+
+def left_open() -> list[str]:
+    """By hand: every login without an end of its connection within 8 hours, if the log goes on for that long."""
+    found = []
+    for login in LINES:
+        if login["event"] != "accepted" or at(LINES[-1]) < at(login) + timedelta(hours=8):
+            continue
+        ends = [
+            at(line)
+            for line in LINES
+            if line["event"] in ("disconnected", "closed")
+            and (line["ip"], line["port"]) == (login["ip"], login["port"])
+            and int(line["event_id"]) > int(login["event_id"])
+        ]
+        if not ends or min(ends) - at(login) >= timedelta(hours=8):
+            found.append(login["event_id"])
+    return found
+
+
+def at(line: dict[str, str]) -> datetime:
+    return datetime.fromisoformat(line["ts"])
 
 
 def test_the_json_form_asks_the_same_of_the_whole_log(spark: SparkSession) -> None:
     pattern = Pattern.from_json((PATTERNS / "brute_force.json").read_bytes())
-    log = spark.read.schema(demo.COLUMNS).csv(str(demo.LOG), header=True)
-    found = CEP.pattern(demo.keyed(log), pattern).select("FIRST(fails.event_id)", "COUNT(fails.*)", "login.event_id")
-    assert [tuple(row) for row in found.collect()] == [(ATTACK.ip, ATTACK.first_id, ATTACK.failures, ATTACK.last_id)]
+    lines = spark.read.schema(demo.COLUMNS).csv(str(demo.LOG), header=True)
+    found = CEP.pattern(KeyedStream(lines, "ip", time="ts", order_by=["event_id"]), pattern)
+    rows = found.select("FIRST(fails.event_id)", "COUNT(fails.*)", "login.event_id", "login.user")
+    assert [tuple(row) for row in rows.collect()] == [ATTACK]
 
 
 def test_the_json_form_of_the_open_session_is_the_same_pattern() -> None:
     assert Pattern.from_json((PATTERNS / "left_open.json").read_bytes()) == demo.LEFT_OPEN
-
-
-def test_the_tables_fit_a_terminal_of_80_columns() -> None:
-    printed = StringIO()
-    console = Console(file=printed, width=80)
-    demo.show_attacks(console, [ATTACK])
-    demo.show_open_sessions(console, OPEN_SESSIONS)
-    for cell in (ATTACK.ip, "30 Mar 15:54:19", "147", ATTACK.user, "7 min 17 s", "10 Apr 10:10:00"):
-        assert f" {cell} " in printed.getvalue()
-
-
-@pytest.mark.parametrize("attacks", [[ATTACK], []], ids=["an attack", "no attack"])
-def test_the_picture_is_drawn(tmp_path: Path, attacks: list[demo.Attack]) -> None:
-    file = tmp_path / "picture.png"
-    demo.draw(attacks, OPEN_SESSIONS, file)
-    content = file.read_bytes()
-    assert content.startswith(b"\x89PNG\r\n\x1a\n")
-    assert 30_000 < len(content) < 1_000_000

@@ -1,14 +1,12 @@
 """The examples find what their data say."""
 
-from datetime import UTC, datetime, timedelta
-from io import StringIO
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from rich.console import Console
 
 from asterism import timeline
 from examples import early_results, exchange_rates, flight_delays, order_journey, thresholds, vital_signs
@@ -16,80 +14,84 @@ from examples import early_results, exchange_rates, flight_delays, order_journey
 pytestmark = pytest.mark.spark
 
 
-def printed() -> tuple[Console, StringIO]:
-    """A terminal of 80 columns, and what stands on it."""
-    text = StringIO()
-    return Console(file=text, width=80), text
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 def test_payments_are_converted_at_the_rate_of_their_time(spark: SparkSession, tmp_path: Path) -> None:
-    exchange_rates.write_files(tmp_path)
+    arrived: dict[str, list[Any]] = {"payments": [], "rates": []}
+    for name, *rows in exchange_rates.ARRIVING:
+        arrived[name] += rows
+    expected = []
+    for id, time, account, currency, amount in arrived["payments"]:
+        since, rate = max(
+            ((since, rate) for since, of, rate in arrived["rates"] if of == currency and since <= time),
+            default=(None, None),
+        )
+        euros = None if rate is None else round(amount * rate, 2)
+        expected.append((id, at(time), account, currency, amount, since and at(since), euros))
     found = exchange_rates.convert(spark, tmp_path)
-    assert [(row["id"], row["rate"], row["euros"], row["total"]) for row in found["converted"]] == [
-        (1, 0.90, 90.0, 90.0),
-        (2, 1.15, 23.0, 23.0),
-        (3, 0.85, 85.0, 175.0),
-        (5, 1.15, 11.5, 186.5),
-        (6, 1.20, 12.0, 198.5),
-        (7, 1.05, 52.5, 75.5),
-    ]
-    assert found["unknown"] == [{"id": 4, "account": "bob", "currency": "CHF"}]
-    console, text = printed()
-    exchange_rates.show(console, found)
-    assert "10.00 GBP  │ 1.20 │ 12.00 │ 198.50" in text.getvalue()
-    assert "Payment 4: no rate of CHF was in force" in text.getvalue()
+    assert [tuple(row) for row in found.collect()] == expected
+    assert [row[-1] for row in expected] == [90.0, None, 85.0, 12.0]
+    assert ">ann, GBP<" in timeline(found, ["account", "currency"], start="since", end="time").to_svg()
 
 
 def test_orders_tell_what_they_miss_after_their_deadline(spark: SparkSession, tmp_path: Path) -> None:
-    order_journey.write_files(tmp_path)
+    times = {name: {id: at(f"2025-{time}") for id, time in rows.items()} for name, rows in order_journey.EVENTS.items()}
+    orders, watermark = times.pop("orders"), at("2025-03-09 08:00")
+    missing, strays = [], []
+    for id, ordered in orders.items():
+        deadline = ordered + timedelta(days=3)
+        steps = [step for step in ("payments", "shipments") if times[step].get(id, deadline) >= deadline]
+        if steps and deadline <= watermark:
+            missing.append((id, ordered, deadline, steps))
+    for step, rows in times.items():
+        for id, time in rows.items():
+            if id not in orders or time >= orders[id] + timedelta(days=3):
+                strays.append((id, time, step))
     found = order_journey.follow(spark, tmp_path)
-    assert [(row["order_id"], row["customer"], row["what"]) for row in found["missing"]] == [
-        (2, "bob", "shipment"),
-        (3, "cid", "payment and shipment"),
-        (4, "dora", "payment"),
-    ]
-    assert found["missing"][0]["ordered"] == datetime(2025, 3, 3, 10, tzinfo=UTC)
-    assert [(row["order_id"], row["what"]) for row in found["strays"]] == [(3, "payment"), (9, "payment")]
-    console, text = printed()
-    order_journey.show(console, found)
-    assert "cid      │ 03 Mar 11:00 │ payment and shipment" in text.getvalue()
-    assert "A payment for order 9, which is not open" in text.getvalue()
+    assert [tuple(row) for row in found["missing"].collect()] == missing
+    assert [tuple(row) for row in found["strays"].collect()] == sorted(strays)
+    assert [id for id, *_ in missing] == [2, 3, 4]
+    assert [id for id, *_ in sorted(strays)] == [3, 9]
+    assert ">4<" in timeline(found["missing"], "id", start="ordered", end="deadline").to_svg()
 
 
 def test_a_threshold_changes_while_the_query_runs(spark: SparkSession, tmp_path: Path) -> None:
+    expected, since = [], dict[str, datetime]()
+    for oven, text, celsius in thresholds.READINGS[:-2]:  # the watermark has not passed the last ones
+        time = at(text)
+        is_hot = celsius > (250 if time.minute < 3 else 230)
+        if is_hot and oven not in since:
+            since[oven] = time
+            expected.append((oven, time, celsius, None, "too hot"))
+        elif oven in since and not is_hot:
+            expected.append((oven, time, celsius, since.pop(oven), "well again"))
     found = thresholds.watch(spark, tmp_path)
-    assert [(f"{row['time']:%H:%M}", row["oven"], row["threshold"], row["what"]) for row in found] == [
-        ("12:01", "west", 250.0, "too hot"),
-        ("12:02", "west", 250.0, "well again"),
-        ("12:03", "east", 230.0, "too hot"),
-        ("12:03", "west", 230.0, "too hot"),
-        ("12:05", "west", 230.0, "well again"),
-    ]
-    console, text = printed()
-    thresholds.show(console, found)
-    assert "12:01 │ west │ 255 °C      │ 250 °C    │ too hot" in text.getvalue()
+    assert [tuple(row) for row in found.collect()] == expected
+    assert [(row[0], row[1].minute) for row in expected] == [
+        ("west", 1), ("west", 2), ("east", 3), ("west", 3), ("west", 5), ("east", 7)
+    ]  # fmt: skip
+    assert ">east<" in timeline(found.where("since IS NOT NULL"), "oven", start="since", end="time").to_svg()
 
 
 def test_hours_are_told_early_on_time_and_again_when_a_sale_comes_late(spark: SparkSession, tmp_path: Path) -> None:
-    early_results.write_files(tmp_path)
     found = early_results.add_up(spark, tmp_path)
-    rows = found["results"]
-    assert [
-        (row["window_start"].hour, row["kind"], row["sales"], row["total"]) for row in rows if row["shop"] == "bern"
-    ] == [
-        (9, "early", 2, 30.0),
-        (9, "early", 3, 35.0),
-        (9, "on_time", 3, 35.0),
-        (9, "late", 4, 75.0),
-        (10, "early", 1, 15.0),
-        (10, "on_time", 1, 15.0),
+    rows = found["results"].orderBy("shop", "window_start", "firing").collect()
+    assert [(row.window_start.hour, row.kind, row.sales, row.total) for row in rows if row.shop == "bern"] == [
+        (9, "early", 2, 30),
+        (9, "early", 3, 35),
+        (9, "on_time", 3, 35),
+        (9, "late", 4, 75),
+        (10, "early", 1, 15),
+        (10, "on_time", 1, 15),
     ]
-    assert [row["firing"] for row in rows] == [1, 2, 3, 4, 1, 2, 1, 2, 3, 1, 2, 3, 1, 2]
-    assert [(row["shop"], row["amount"]) for row in found["late"]] == [("bern", 99.0)]
-    console, text = printed()
-    early_results.show(console, found)
-    assert "bern │ 09:00 │ 4      │ late    │ 4     │ 75.00" in text.getvalue()
-    assert "Too late: 99.00 in bern at 09:50" in text.getvalue()
+    assert [row.firing for row in rows] == [1, 2, 3, 4, 1, 2, 1, 2, 3, 1, 2, 3, 1, 2]
+    assert [(row.shop, row.amount) for row in found["late"].collect()] == [("bern", 99)]
+    picture = early_results.picture()
+    assert all(
+        text in picture for text in ("#1 early: 10 20", "#3 on time: 10 20 5", "#4 late: 10 20 5 40", "too late: 99")
+    )
 
 
 def runs_of_delays(flights: list[dict[str, Any]]) -> list[tuple[int, int, int]]:

@@ -1,34 +1,38 @@
 """The examples with rules find what their data say."""
 
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
-from rich.console import Console
+from pyspark.sql import DataFrame, SparkSession
 
+from asterism import timeline
 from examples import rules_postgresql, rules_sqlite
 
 pytestmark = pytest.mark.spark
 
 
+def matched(found: DataFrame, column: str) -> list[tuple[object, ...]]:
+    """Minute, rule, version, key, and a column of the events."""
+    rows = found.selectExpr("minute(end_time)", "processor_id", "processor_version", "key[0]", f"events.event.{column}")
+    return [tuple(row) for row in rows.collect()]
+
+
 def test_a_rule_is_added_while_it_runs(spark: SparkSession, tmp_path: Path) -> None:
-    alarms = rules_sqlite.watch(spark, tmp_path)
-    text = StringIO()
-    rules_sqlite.show(Console(file=text, width=100), alarms)
-    assert [" ".join(line.strip("│").replace("│", "").split()) for line in text.getvalue().splitlines()[3:-1]] == [
-        "12:02 small, then large 1 ann small 1.5, large 650.5",
-        "12:06 small, then large 1 cid small 1.25, large 900.5",
-        "12:07 many large ones 1 east total 1060.25",
+    found = rules_sqlite.watch(spark, tmp_path)
+    assert matched(found, "amount") == [
+        (2, "small, then large", 1, "ann", [1.5, 650.5]),
+        (6, "small, then large", 1, "cid", [1.25, 900.5]),
+        (7, "many large ones", 1, "east", [310.25, 420.0, 330.0]),
     ]
+    assert ">many large ones, east<" in timeline(found, ["processor_id", "key"]).to_svg()
 
 
 def test_rules_on_postgresql(spark: SparkSession, tmp_path: Path, database: str) -> None:
-    matches = rules_postgresql.watch(spark, tmp_path, database)
-    text = StringIO()
-    rules_postgresql.show(Console(file=text, width=100), matches)
-    assert [" ".join(line.strip("│").replace("│", "").split()) for line in text.getvalue().splitlines()[3:-1]] == [
-        "12:02 bought 1 ann ann: view, ann: buy",
-        "12:06 wanted 1 lamp dora: view, eve: cart",
-        "12:08 bought 2 dora dora: view, dora: cart, dora: buy",
+    found = rules_postgresql.watch(spark, tmp_path, database)
+    # The view of bob belongs to the first version, which has been replaced. When fay fills her cart, "wanted" is disabled.
+    assert matched(found, "customer") == [
+        (2, "interested", 1, "ann", ["ann", "ann"]),
+        (6, "wanted", 1, "lamp", ["dora", "eve"]),
+        (8, "interested", 2, "dora", ["dora", "dora"]),
     ]
+    assert ">wanted, lamp<" in timeline(found, ["processor_id", "key"]).to_svg()

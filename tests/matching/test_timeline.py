@@ -63,6 +63,11 @@ def test_the_legend_has_the_stages_with_events() -> None:
     assert "logout" not in texts(rows.slice(1), "user")
 
 
+def test_a_key_is_a_list_or_several_columns() -> None:
+    rows = pa.Table.from_pylist([row(["ann", "de"], 0, 10, rule="burst")])
+    assert "burst, ann, de" in texts(rows, "rule", "user")
+
+
 def test_matches_one_after_the_other_share_a_line() -> None:
     one, two = shapes(pa.Table.from_pylist([row("ann", 0, 10), row("ann", 11, 20)]), "rect", "user")
     assert one.attrib["y"] == two.attrib["y"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import runpy
-import sys
+from contextlib import chdir
 from importlib.util import find_spec
 from pathlib import Path
 
 import click
+
+from asterism.cli.local_spark import local_spark
 
 PROGRAM = "ssh_attacks.py"
 
@@ -18,7 +20,7 @@ PROGRAM = "ssh_attacks.py"
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("demo-output"),
     show_default=True,
-    help="The folder for the picture and the log of Spark.",
+    help="The folder for the pictures.",
 )
 def demo(out: Path) -> None:
     """Find the attacks in a real SSH log, with two patterns over a stream.
@@ -30,12 +32,13 @@ def demo(out: Path) -> None:
         raise click.ClickException(
             "the demo is not installed: install Asterism from a wheel, or run make demo in a checkout"
         )
-    arguments = sys.argv
-    sys.argv = [str(program), "--out", str(out)]
-    try:
+    out.mkdir(parents=True, exist_ok=True)
+    with local_spark(), chdir(out):
         runpy.run_path(str(program), run_name="__main__")
-    finally:
-        sys.argv = arguments
+    for picture in sorted(out.glob("*.svg")):
+        click.echo(f"a picture: {picture}")
+    pattern, log = (_shown(program.parent / name) for name in ("patterns/brute_force.json", "data/ssh_auth.csv"))
+    click.echo(f"the same question as a command:\n  asterism match {pattern} --input {log} --key ip --time ts")
 
 
 def find_program() -> Path | None:
@@ -45,3 +48,8 @@ def find_program() -> Path | None:
     if installed is not None:
         folders += map(Path, installed.submodule_search_locations or ())
     return next((folder / PROGRAM for folder in folders if (folder / PROGRAM).is_file()), None)
+
+
+def _shown(path: Path) -> Path:
+    """The path as one would type it."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -194,7 +194,7 @@ class Timeline:
             start, end = row[self.start], row[self.end]
             if start is not None and end is not None:
                 rows.append((start.astimezone(zone) if zone else start, end.astimezone(zone) if zone else end, row))
-        labels = [one_line(", ".join(str(row[name]) for name in self.key), MAX_LABEL) for *_, row in rows]
+        labels = [_label([row[name] for name in self.key]) for *_, row in rows]
         order = sorted(range(len(rows)), key=lambda at: (labels[at], rows[at][:2]))
         drawn: dict[str, list[_Bar]] = {}
         keys = 0
@@ -223,6 +223,12 @@ class Timeline:
 
     def __repr__(self) -> str:
         return f"Timeline({self.rows.num_rows:,} matches)"
+
+
+def _label(key: Sequence[Any]) -> str:
+    """The values of a key; a match of a rule has its key as a list."""
+    parts = [part for value in key for part in (value if isinstance(value, list) else [value])]
+    return one_line(", ".join(map(str, parts)), MAX_LABEL)
 
 
 def _zone(timestamp: pa.TimestampType) -> tzinfo | None:

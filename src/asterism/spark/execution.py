@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -36,17 +37,57 @@ def check_checkpoint(checkpoint: str | None) -> None:
         raise StreamDefinitionError("a stream needs a checkpoint location", hint="run(..., checkpoint=path)")
 
 
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a query runs: the arguments that the method ``run`` of all streams has.
+
+    :param drain: whether the query ends its input
+    """
+
+    checkpoint: str | None
+    drain: bool
+    trigger: Mapping[str, Any] | None
+    name: str | None
+
+    @classmethod
+    def checked(
+        cls, sinks: Any, checkpoint: Any, drain: Any, trigger: Any, name: Any, *, with_trigger: bool
+    ) -> RunOptions:
+        """The arguments of a user.
+
+        :param drain: whether a query without a trigger ends its input
+        :param with_trigger: whether one with a trigger does
+        :raises StreamDefinitionError: one of them is of a wrong type
+        """
+        expect(StreamDefinitionError, sinks, Mapping, "sinks must map outputs to functions", 'run({"matches": sink})')
+        expect(StreamDefinitionError, checkpoint, str | PathLike | None, "the checkpoint must be a path")
+        expect(StreamDefinitionError, drain, bool, "drain must be True or False")
+        expect(
+            StreamDefinitionError, trigger, Mapping | None, "a trigger must be a dict", 'trigger={"availableNow": True}'
+        )
+        expect(StreamDefinitionError, name, str | None, "the name of a query must be a string")
+        if not sinks:
+            raise StreamDefinitionError(
+                "there is no sink", hint='run({"matches": sink}), where sink(df, batch_id) writes rows'
+            )
+        for output, sink in sinks.items():
+            if not callable(sink):
+                raise StreamDefinitionError(
+                    f'the sink of "{output}" must be a function, not {sink!r:.60}',
+                    hint="use a function of a DataFrame and a batch id: "
+                    "lambda df, batch_id: df.write.mode('append').parquet(path)",
+                )
+        return cls(checkpoint, drain if trigger is None else with_trigger, trigger, name)
+
+
 def run(
     results: Callable[[Use], DataFrame],
     schemas: Mapping[str, pa.Schema],
     sinks: Mapping[str, Sink],
     *,
+    options: RunOptions,
     streams: Iterable[KeyedStream | BroadcastStream],
     ends_by_itself: bool,
-    checkpoint: str | None,
-    drain: bool,
-    trigger: Mapping[str, Any] | None,
-    name: str | None,
     spark: SparkSession,
     key_groups: int,
     operator: KeyGroupOperator | None = None,
@@ -60,6 +101,7 @@ def run(
     :param started: called with each query that was started, and the name of its observation
     """
     streams = list(streams)
+    checkpoint, drain, trigger = options.checkpoint, options.drain, options.trigger
 
     def write(rows: DataFrame, batch_id: int) -> None:
         if len(sinks) > 1:  # with a single sink, nothing is computed twice
@@ -89,7 +131,7 @@ def run(
             if not ending:
                 versions.wait_for_ends()
             with settings(spark, {PARTITIONS: tasks, **arrow_batches(spark), **version}):
-                query = (writer if name is None else writer.queryName(name)).trigger(**how).start()
+                query = (writer if options.name is None else writer.queryName(options.name)).trigger(**how).start()
                 versions.wait_for_begin(query)
             if started is not None:
                 started(query, unique)
@@ -196,28 +238,6 @@ def _not_reached(what: str) -> StateError:
         f"It is signalled in a folder of this process, which Spark's driver cannot read.\n{what}",
         "run it on the machine of Spark's driver; or use drain=False here, and drain=True for each operator in a last run",
     )
-
-
-def check_run(sinks: Any, checkpoint: Any, drain: Any, trigger: Any, name: Any) -> None:
-    """Check the arguments that every ``run`` has.
-
-    :raises StreamDefinitionError: one of them is of a wrong type
-    """
-    expect(StreamDefinitionError, sinks, Mapping, "sinks must map outputs to functions", 'run({"matches": sink})')
-    expect(StreamDefinitionError, checkpoint, str | PathLike | None, "the checkpoint must be a path")
-    expect(StreamDefinitionError, drain, bool, "drain must be True or False")
-    expect(StreamDefinitionError, trigger, Mapping | None, "a trigger must be a dict", 'trigger={"availableNow": True}')
-    expect(StreamDefinitionError, name, str | None, "the name of a query must be a string")
-    if not sinks:
-        raise StreamDefinitionError(
-            "there is no sink", hint='run({"matches": sink}), where sink(df, batch_id) writes rows'
-        )
-    for output, sink in sinks.items():
-        if not callable(sink):
-            raise StreamDefinitionError(
-                f'the sink of "{output}" must be a function, not {sink!r:.60}',
-                hint="use a function of a DataFrame and a batch id: lambda df, batch_id: df.write.mode('append').parquet(path)",
-            )
 
 
 def _operators(query: StreamingQuery) -> dict[int, bool]:

@@ -20,7 +20,7 @@ from asterism.operators.multiple_input import MultipleInputOperator, check_opera
 from asterism.operators.stream_operator import Input, StreamOperator
 from asterism.spark import RESULTS
 from asterism.spark.batch import BATCH_INPUT, BATCH_NUMBER, BATCH_TIME, run_keys
-from asterism.spark.execution import Sink, check_run, run
+from asterism.spark.execution import RunOptions, Sink, run
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.several_inputs import Stream, keys_of, over_streams, over_tables, together, wire_of
 from asterism.spark.stateful import (
@@ -148,18 +148,15 @@ class OperatorStream:
 
         The query's progress has the operator's counters and the number of late elements, in the observation ``asterism``.
         """
-        check_run(sinks, checkpoint, drain, trigger, name)
+        options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
         self._check_outputs(sinks)
         return run(
             self._results,
             self.operator.output_schemas,
             sinks,
+            options=options,
             streams=self.streams.values(),
             ends_by_itself=not self.operator.processing_time,
-            checkpoint=checkpoint,
-            drain=drain if trigger is None else self.drain,
-            trigger=trigger,
-            name=name,
             spark=self.spark,
             key_groups=self.key_groups,
             operator=self.operator,

@@ -29,7 +29,7 @@ from asterism.rules.registered_conditions import RegisteredCondition, checked_co
 from asterism.spark import RESULTS
 from asterism.spark.backtest import Backtest, backtest
 from asterism.spark.batch import run_sorted
-from asterism.spark.execution import Sink, check_run, run
+from asterism.spark.execution import RunOptions, Sink, run
 from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import arrow_schema, function_schema, zone_if_used
@@ -302,7 +302,7 @@ class PatternStream:
         :param trigger: arguments of ``DataStreamWriter.trigger``. Default: process the available data and return.
         :return: the running query if *trigger* was given; otherwise None, after the query has ended
         """
-        check_run(sinks, checkpoint, drain, trigger, name)
+        options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
         _check_select(select)
         measures = select or {}
         outputs = {
@@ -314,12 +314,9 @@ class PatternStream:
             partial(self._results, operator),
             operator.output_schemas,
             sinks,
+            options=options,
             streams=[self.stream],
             ends_by_itself=self.stream.time is not None,
-            checkpoint=checkpoint,
-            drain=drain if trigger is None else self.drain,
-            trigger=trigger,
-            name=name,
             spark=self.spark,
             key_groups=self.key_groups,
             operator=operator,

@@ -25,7 +25,7 @@ _log = logging.getLogger("asterism.spark")
 class Observer(Protocol):
     """What a listener passes the progress of queries to. Calls come from one thread, in order.
 
-    An exception is logged, and the other observers are called.
+    An exception is logged, once for each type, and the other observers are called.
     """
 
     def add(self, progress: StreamingQueryProgress) -> None:
@@ -46,6 +46,7 @@ class ProgressListener(StreamingQueryListener):
 
     def __init__(self) -> None:
         self.observers: list[Observer] = []
+        self._logged: set[tuple[type, type]] = set()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Nothing to do."""
@@ -63,8 +64,11 @@ class ProgressListener(StreamingQueryListener):
         for observer in list(self.observers):
             try:
                 call(observer)
-            except Exception:
-                _log.exception("the progress of a query was not counted by %s", type(observer).__name__)
+            except Exception as error:
+                kind = type(observer), type(error)
+                if kind not in self._logged:  # otherwise, it would be in the log once per micro-batch
+                    self._logged.add(kind)
+                    _log.exception("the progress of a query was not counted by %s", type(observer).__name__)
 
 
 _listeners: WeakKeyDictionary[SparkSession, ProgressListener] = WeakKeyDictionary()

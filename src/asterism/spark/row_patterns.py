@@ -36,7 +36,7 @@ from asterism.row_patterns.operator import (
 from asterism.spark import RESULTS
 from asterism.spark.batch import answered, whole_keys
 from asterism.spark.exchange import Batches
-from asterism.spark.execution import Sink, check_run, run
+from asterism.spark.execution import RunOptions, Sink, run
 from asterism.spark.host import EVENT_TIME, NO_TIME
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import arrow_schema, spark_schema, zone_if_used
@@ -172,7 +172,7 @@ class RowPatternStream:
 
         The query's progress has the numbers of matches, of late rows and of dropped starts, in the observation ``asterism``.
         """
-        check_run(sinks, checkpoint, drain, trigger, name)
+        options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
         for output in sinks:
             if output not in _OUTPUTS:
                 raise StreamDefinitionError(f"there is no output {shown(output)}", f"Outputs: {', '.join(_OUTPUTS)}")
@@ -180,12 +180,9 @@ class RowPatternStream:
             partial(self._results, list(sinks)),
             self._output_schemas,
             sinks,
+            options=options,
             streams=[self.stream],
             ends_by_itself=True,
-            checkpoint=checkpoint,
-            drain=drain if trigger is None else self.drain,
-            trigger=trigger,
-            name=name,
             spark=self.spark,
             key_groups=self.key_groups,
             operator=self._operator(list(sinks), self.schema),

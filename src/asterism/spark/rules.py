@@ -35,7 +35,7 @@ from asterism.rules.processor import PatternProcessor, found_at
 from asterism.rules.registered_conditions import RegisteredCondition
 from asterism.rules.set_store import STORE, WAIT, FolderStore, SingleSetStore, wait_for
 from asterism.spark.batch import BATCH_GROUP, copied, sorted_arrival
-from asterism.spark.execution import Sink, check_checkpoint, check_run, run
+from asterism.spark.execution import RunOptions, Sink, check_checkpoint, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import arrow_schema, spark_schema
@@ -135,7 +135,7 @@ class PatternProcessorStream:
             fail. Versions that were in force stay disabled in later runs until the next version.
         :raises StreamDefinitionError: there is no such output, or a name in *without* is invalid
         """
-        check_run(sinks, checkpoint, drain, trigger, name)
+        options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
         names = checked_names(without)
         streaming = self.stream.df.isStreaming
         if streaming:
@@ -154,12 +154,9 @@ class PatternProcessorStream:
             partial(self._results, operator, names),
             operator.output_schemas,
             sinks,
+            options=options,
             streams=[self.stream],
             ends_by_itself=not operator.processing_time,
-            checkpoint=checkpoint,
-            drain=drain if trigger is None else self.drain,
-            trigger=trigger,
-            name=name,
             spark=self.spark,
             key_groups=self.key_groups,
             started=started,

@@ -18,7 +18,7 @@ from asterism.joins.kinds import AsOfJoin, IntervalJoin, JoinKind, WindowJoin
 from asterism.joins.operator import JOINED, LATE_LEFT, LATE_RIGHT, JoinOperator
 from asterism.joins.stored_joins import LEFT, RIGHT
 from asterism.joins.types import INNER
-from asterism.spark.execution import Sink, check_run, run
+from asterism.spark.execution import RunOptions, Sink, run
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import zone_if_used
 from asterism.spark.several_inputs import over_streams, over_tables, wire_of
@@ -197,7 +197,7 @@ class JoinedStream:
 
         The query's progress has the number of late rows, in the observation ``asterism``.
         """
-        check_run(sinks, checkpoint, drain, trigger, name)
+        options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
         for output in sinks:
             if output not in _OUTPUTS:
                 raise StreamDefinitionError(f'a join has no output "{output}"', f"Its outputs: {', '.join(_OUTPUTS)}")
@@ -207,12 +207,9 @@ class JoinedStream:
             partial(self._results, operator, late),
             operator.output_schemas,
             sinks,
+            options=options,
             streams=self.streams.values(),
             ends_by_itself=not operator.processing_time,
-            checkpoint=checkpoint,
-            drain=drain if trigger is None else self.drain,
-            trigger=trigger,
-            name=name,
             spark=self.spark,
             key_groups=self.key_groups,
             operator=operator,

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from asterism.arguments import expect
 from asterism.errors import StreamDefinitionError
 from asterism.spark.batch import BATCH_GROUP, sorted_arrival
-from asterism.spark.execution import Sink, check_run, run
+from asterism.spark.execution import RunOptions, Sink, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import arrow_schema, function_schema, zone_if_used
@@ -268,7 +268,7 @@ class WindowedStream:
         :param reduce: the function of :meth:`reduce`
         :param fold: the fold of :meth:`fold`
         """
-        check_run(sinks, checkpoint, drain, trigger, name)
+        options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
         for output in sinks:
             if output not in _OUTPUTS:
                 raise StreamDefinitionError(
@@ -285,12 +285,9 @@ class WindowedStream:
             partial(self._results, build, operator),
             operator.output_schemas,
             {_OUTPUTS[output]: sink for output, sink in sinks.items()},
+            options=options,
             streams=[self.stream],
             ends_by_itself=not operator.processing_time,
-            checkpoint=checkpoint,
-            drain=drain if trigger is None else self.drain,
-            trigger=trigger,
-            name=name,
             spark=self.spark,
             key_groups=self.key_groups,
             operator=operator,
