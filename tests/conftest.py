@@ -26,7 +26,7 @@ _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_to
 
 # ASTERISM_PROPERTY=long pytest tests/*/test_*_property.py looks further than CI, at random.
 settings.register_profile(
-    "ci", deadline=None, derandomize=True, database=None, max_examples=60, suppress_health_check=_SLOW
+    "ci", deadline=None, derandomize=True, database=None, max_examples=40, suppress_health_check=_SLOW
 )
 settings.register_profile(
     "long", deadline=None, max_examples=5000, database=None, suppress_health_check=_SLOW, print_blob=True

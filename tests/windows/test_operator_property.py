@@ -29,7 +29,7 @@ SETTINGS = settings(
     deadline=None,
     derandomize=not LONG,
     database=None,
-    max_examples=5000 if LONG else 120,
+    max_examples=5000 if LONG else 80,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 
