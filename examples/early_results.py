@@ -5,13 +5,13 @@ new sale, the result on time, and a correction for every sale that is up to an h
 """
 
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism import EventTimeTrigger, KeyedStream, TumblingWindows, draw, window
+from asterism.sinks import FileSink
 
 EARLY = EventTimeTrigger.after_first_element(timedelta(minutes=1))
 POLICY = EventTimeTrigger.after_end_of_window().with_early_trigger(EARLY)
@@ -28,18 +28,15 @@ SALES = (
 
 
 def add_up(spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
-    def write(output: str, rows: DataFrame, batch_id: int) -> None:
-        rows.write.mode("overwrite").parquet(f"{folder}/{output}/{batch_id}")
-
     for sales in SALES:
         rows = [(shop, f"2025-03-03 {hour:02}:{minute:02}", amount) for shop, hour, minute, amount in sales]
         spark.createDataFrame(rows).coalesce(1).write.mode("append").csv(f"{folder}/sales")
     files = spark.readStream.schema("shop STRING, time TIMESTAMP, amount INT").option("maxFilesPerTrigger", 1)
     stream = KeyedStream(files.csv(f"{folder}/sales"), "shop", time="time")
     hours = window(stream, TumblingWindows.of(HOUR), trigger=POLICY, allowed_lateness=HOUR, key_groups=4)
-    sinks = {output: partial(write, output) for output in ("results", "late")}
+    sinks = {output: FileSink(folder / output) for output in ("results", "late")}
     hours.run(sinks, aggregate=["count(*) AS sales", "sum(amount) AS total"], checkpoint=f"{folder}/checkpoint")
-    return {output: spark.read.parquet(f"{folder}/{output}/*") for output in sinks}
+    return {output: spark.read.parquet(f"{folder}/{output}").drop("batch") for output in sinks}
 
 
 def picture() -> str:

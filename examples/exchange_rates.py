@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from pyspark.sql import DataFrame, SparkSession
 
 import asterism
+from asterism.sinks import FileSink
 
 PAYMENT = "id INT, time TIMESTAMP, account STRING, currency STRING, amount DOUBLE"
 RATE = "since TIMESTAMP, currency STRING, rate DOUBLE"
@@ -39,17 +40,14 @@ class ToEuros(asterism.StreamOperator):
 
 
 def convert(spark: SparkSession, folder: Path) -> DataFrame:
-    def write(rows: DataFrame, batch_id: int) -> None:
-        rows.write.mode("overwrite").parquet(f"{folder}/converted/{batch_id}")
-
     for name, *rows in ARRIVING:
         spark.createDataFrame(rows).coalesce(1).write.mode("append").csv(f"{folder}/{name}")
     files = spark.readStream.option("maxFilesPerTrigger", 1)
     payments = asterism.KeyedStream(files.schema(PAYMENT).csv(f"{folder}/payments"), key="account", time="time")
     rates = asterism.BroadcastStream(files.schema(RATE).csv(f"{folder}/rates"), time="since")
     converted = asterism.connect(ToEuros(), payments=payments, rates=rates, key_groups=4)
-    converted.run({"converted": write}, checkpoint=f"{folder}/checkpoint")
-    return spark.read.parquet(f"{folder}/converted/*").orderBy("id")
+    converted.run({"converted": FileSink(f"{folder}/converted")}, checkpoint=f"{folder}/checkpoint")
+    return spark.read.parquet(f"{folder}/converted").drop("batch").orderBy("id")
 
 
 if __name__ == "__main__":

@@ -5,13 +5,13 @@ missing. Order 6 has days left: it stays in the checkpoint for the next run.
 """
 
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pyspark.sql import DataFrame, SparkSession
 
 import asterism
+from asterism.sinks import FileSink
 
 EVENTS = {
     "orders": {1: "03-03 09:00", 2: "03-03 10:00", 3: "03-03 11:00", 4: "03-04 09:00", 5: "03-05 09:00", 6: "03-09 09:00"},
@@ -47,17 +47,14 @@ class Journey(asterism.StreamOperator):
 
 
 def follow(spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
-    def write(output: str, rows: DataFrame, batch_id: int) -> None:
-        rows.write.mode("overwrite").parquet(f"{folder}/{output}/{batch_id}")
-
     inputs = {}
     for name, times in EVENTS.items():
         spark.createDataFrame([(id, f"2025-{time}") for id, time in times.items()]).write.csv(f"{folder}/{name}")
         events = spark.readStream.schema(EVENT).csv(f"{folder}/{name}")
         inputs[name] = asterism.KeyedStream(events, "id", time="time", max_out_of_orderness=timedelta(hours=1))
-    sinks = {output: partial(write, output) for output in ("missing", "strays")}
+    sinks = {output: FileSink(folder / output) for output in ("missing", "strays")}
     asterism.connect(Journey(), inputs, key_groups=4).run(sinks, checkpoint=f"{folder}/checkpoint", drain=False)
-    return {output: spark.read.parquet(f"{folder}/{output}/*").orderBy("id") for output in sinks}
+    return {output: spark.read.parquet(f"{folder}/{output}").drop("batch").orderBy("id") for output in sinks}
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, KeyedStream, Pattern, SqlPatternProcessorDiscovererFactory, timeline
 from asterism.discovery import create_pattern_processor_table
+from asterism.sinks import FileSink
 
 CLICKS = (
     "12:00 ann lamp view, 12:01 bob sofa view, 12:02 ann lamp cart, 12:03 cid sofa view",
@@ -35,9 +36,6 @@ def watch(spark: SparkSession, folder: Path, url: str) -> DataFrame:
         spark.createDataFrame(rows).coalesce(1).write.mode("append").csv(f"{folder}/clicks")
         query.processAllAvailable()
 
-    def write(rows: DataFrame, batch_id: int) -> None:
-        rows.write.mode("overwrite").parquet(f"{folder}/matches/{batch_id}")
-
     (folder / "clicks").mkdir()
     clicks = spark.readStream.schema("time TIMESTAMP, customer STRING, product STRING, action STRING")
     stream = KeyedStream(clicks.csv(f"{folder}/clicks"), "customer", time="time")
@@ -47,7 +45,8 @@ def watch(spark: SparkSession, folder: Path, url: str) -> DataFrame:
         create_pattern_processor_table(url, "example_rules")
         database.execute(ADD, ("interested", 1, "customer", after_view("cart")))
         matches = CEP.pattern_processors(stream, discoverer, store=f"{folder}/rules", key_groups=2)
-        query = matches.run({"matches": write}, checkpoint=f"{folder}/cp", trigger={"processingTime": "1 second"})
+        sink = FileSink(f"{folder}/matches")
+        query = matches.run({"matches": sink}, checkpoint=f"{folder}/cp", trigger={"processingTime": "1 second"})
         assert query is not None
         click(0)
         database.execute(ADD, ("interested", 2, "customer", after_view("buy")))
@@ -59,7 +58,7 @@ def watch(spark: SparkSession, folder: Path, url: str) -> DataFrame:
             time.sleep(0.1)
         click(2)
         query.stop()
-    return spark.read.parquet(f"{folder}/matches/*").orderBy("end_time")
+    return spark.read.parquet(sink.path).drop("batch").orderBy("end_time")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, AfterMatchSkipStrategy, KeyedStream, Pattern, SqlPatternProcessorDiscovererFactory, timeline
 from asterism.discovery import create_pattern_processor_table
+from asterism.sinks import FileSink
 
 PAYMENT = "time TIMESTAMP, card STRING, terminal STRING, amount DOUBLE"
 FIRST = "12:00 ann north 1.5, 12:02 ann south 650.5, 12:03 cid south 1.25"
@@ -34,9 +35,6 @@ def watch(spark: SparkSession, folder: Path) -> DataFrame:
         spark.createDataFrame(rows).coalesce(1).write.mode("append").csv(f"{folder}/payments")
         query.processAllAvailable()
 
-    def write(rows: DataFrame, batch_id: int) -> None:
-        rows.write.mode("overwrite").parquet(f"{folder}/alarms/{batch_id}")
-
     rules = f"sqlite:///{folder}/rules.db"
     create_pattern_processor_table(rules)
     add("small, then large", "card", SMALL_THEN_LARGE.to_json())
@@ -44,14 +42,15 @@ def watch(spark: SparkSession, folder: Path) -> DataFrame:
     payments = KeyedStream(spark.readStream.schema(PAYMENT).csv(f"{folder}/payments"), "card", time="time")
     discoverer = SqlPatternProcessorDiscovererFactory(rules, interval=timedelta(milliseconds=100))
     alarms = CEP.pattern_processors(payments, discoverer, store=f"{folder}/rules", key_groups=2)
-    query = alarms.run({"matches": write}, checkpoint=f"{folder}/checkpoint", trigger={"processingTime": "1 second"})
+    sink = FileSink(f"{folder}/alarms")
+    query = alarms.run({"matches": sink}, checkpoint=f"{folder}/checkpoint", trigger={"processingTime": "1 second"})
     assert query is not None
     pay(FIRST)
     add("many large ones", "terminal", MANY_LARGE.to_json())
     alarms.wait_for({"many large ones": 1})
     pay(LATER)
     query.stop()
-    return spark.read.parquet(f"{folder}/alarms/*").orderBy("end_time")
+    return spark.read.parquet(sink.path).drop("batch").orderBy("end_time")
 
 
 if __name__ == "__main__":

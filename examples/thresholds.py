@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from pyspark.sql import DataFrame, SparkSession
 
 import asterism
+from asterism.sinks import FileSink
 
 READING = "oven STRING, time TIMESTAMP, celsius DOUBLE"
 OVENS = {"east": (190, 205, 235, 240, 245, 240, 238, 225, 220), "west": (180, 255, 245, 240, 240, 215, 205, 200, 190)}
@@ -42,19 +43,17 @@ def watch(spark: SparkSession, folder: Path) -> DataFrame:
         (folder / name).mkdir()
         return spark.readStream.schema(schema).csv(f"{folder}/{name}")
 
-    def write(rows: DataFrame, batch_id: int) -> None:
-        rows.write.mode("overwrite").parquet(f"{folder}/alarms/{batch_id}")
-
     readings = asterism.KeyedStream(stream("readings", READING), "oven", time="time")
     control = asterism.BroadcastStream(stream("control", "celsius DOUBLE"))
     alarms = asterism.connect(Alarms(), readings=readings, control=control, key_groups=2)
-    query = alarms.run({"alarms": write}, checkpoint=f"{folder}/checkpoint", trigger={"processingTime": "1 second"})
+    sink = FileSink(f"{folder}/alarms")
+    query = alarms.run({"alarms": sink}, checkpoint=f"{folder}/checkpoint", trigger={"processingTime": "1 second"})
     assert query is not None
     for name, rows in (("readings", READINGS[:8]), ("control", [(230.0,)]), ("readings", READINGS[8:])):
         spark.createDataFrame(rows).coalesce(1).write.mode("append").csv(f"{folder}/{name}")
         query.processAllAvailable()
     query.stop()
-    return spark.read.parquet(f"{folder}/alarms/*").orderBy("time", "oven")
+    return spark.read.parquet(sink.path).drop("batch").orderBy("time", "oven")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ ORDER = [
 ]  # fmt: skip
 """The packages (and modules beside them) from bottom to top: each imports only from those before it, at any moment."""
 LEVEL = {package: level for level, package in enumerate(ORDER)}
-MAY_MEET_SPARK = {"spark", "conformance", "cli"}
+MAY_MEET_SPARK = {"spark", "sinks", "conformance", "cli"}
 HEAVY = {"pyspark", "numba"}
 """Imported at module level only by the modules that are made of it, themselves imported late."""
 COMPILED = {

@@ -278,6 +278,7 @@ CALLS: dict[str, Call] = {
         lambda exporter: exporter.close(),
     ),
     "SqlSink": Call(asterism.sinks.SqlSink, {"url": "sqlite:///alarms.db", "table": "alarms", "key": "match_id"}, repr),
+    "FileSink": Call(asterism.sinks.FileSink, {"path": "/data/matches", "format": "parquet"}, repr),
     "Pattern": Call(Pattern, {"stages": Pattern.begin("a").stages, "skip": AfterMatchSkipStrategy()}, use_pattern),
     "Pattern.begin": Call(Pattern.begin, {"stage": "a", "skip": AfterMatchSkipStrategy()}, use_pattern),
     **{
