@@ -322,7 +322,7 @@ def _rules(records: Records, found: Found, size: str) -> None:
         found.value(case, "largest memory", memory, "GB", per=1024)
     found.ratio("1 rule", "times the fixed pattern", rest(1), fixed, target=1)
     found.ratio("1,000 rules", "cost over 100 rules", rest(100), rest(1_000), target=3, less=True)
-    few, more = (records.median("unwritten", "rest_events_per_s", rules=n, written=False) for n in (100, 1_000))
+    few, more = (records.median("unwritten", "rest_events_per_s", rules=n) for n in (100, 1_000))
     found.ratio("1,000 rules", "cost over 100 rules, matches not written", few, more, target=3, less=True)
     w6 = f"W6 {flink.STREAM}"
     seconds = records.median("rules", "seconds", rules=100)

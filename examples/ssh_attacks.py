@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, AfterMatchSkipStrategy, KeyedStream, Pattern, timeline
+from asterism.sinks import FileSink
 
 LOG = Path(__file__).resolve().parent / "data" / "ssh_auth.csv"
 COLUMNS = (
@@ -44,13 +45,13 @@ def find(events: DataFrame, pattern: Pattern, folder: Path) -> DataFrame:
     """Run a query to the end of the log, but not beyond: a session that was opened just before it is not left open."""
 
     def write(matches: DataFrame, batch_id: int) -> None:
-        matches.write.mode("overwrite").parquet(f"{folder}/matches/{batch_id}")
-        print(f"micro-batch {batch_id}: {spark.read.parquet(f'{folder}/matches/*').count()} found so far")
+        sink(matches, batch_id)
+        print(f"micro-batch {batch_id}: {spark.read.parquet(sink.path).count()} found so far")
 
-    spark = events.sparkSession
+    spark, sink = events.sparkSession, FileSink(folder / "matches")
     stream = KeyedStream(events, "ip", time="ts", order_by=["event_id"])
     CEP.pattern(stream, pattern, key_groups=4).run({"matches": write}, checkpoint=f"{folder}/checkpoint", drain=False)
-    return spark.read.parquet(f"{folder}/matches/*").orderBy("start_time")
+    return spark.read.parquet(sink.path).drop("batch").orderBy("start_time")
 
 
 if __name__ == "__main__":

@@ -23,8 +23,6 @@ __all__ = ["FileSink", "SqlSink"]
 ROWS = 1_000
 """The number of rows in one call of the driver."""
 _KEY = 'key="match_id"'
-_NO_FOLDER = "PATH_NOT_FOUND"
-"""Spark's condition of an error."""
 _BATCH = "/batch=([0-9]+)/[^/]*$"
 
 
@@ -222,7 +220,7 @@ class FileSink:
                 .collect()
             )
         except AnalysisException as error:
-            if error.getCondition() != _NO_FOLDER:
+            if error.getCondition() != "PATH_NOT_FOUND":
                 raise
             return None
         if other is not None:

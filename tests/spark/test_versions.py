@@ -72,7 +72,7 @@ def test_an_offset_is_json_or_as_python_writes_it(text: str) -> None:
     assert offset_of(text) == FIRST
 
 
-@pytest.mark.parametrize("text", ["", "offset 7", None])
+@pytest.mark.parametrize("text", ["", "offset 7", "7", None])
 def test_what_is_no_offset(text: Any) -> None:
     assert offset_of(text) is None
 

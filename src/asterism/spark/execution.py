@@ -223,7 +223,7 @@ def _answer(query: StreamingQuery, end: signals.Drain, ended: threading.Event) -
         progress = query.lastProgress
         if progress is None:
             return
-        sources = [(source, _offset(source.endOffset)) for source in progress.sources]
+        sources = [(source, versions.offset_of(source.endOffset) or {}) for source in progress.sources]
         control = [offset for _, offset in sources if "definition" in offset]
         if len(control) > 1:
             return
@@ -253,7 +253,7 @@ def _ends(progress: StreamingQueryProgress | None) -> dict[int, bool]:
     """Whether the control source of each operator has sent the end of input in this micro-batch."""
     found = {}
     for place, source in enumerate(progress.sources if progress is not None else ()):
-        start, end = _offset(source.startOffset), _offset(source.endOffset)
+        start, end = (versions.offset_of(offset) or {} for offset in (source.startOffset, source.endOffset))
         if "definition" in end:
             found[place] = end["messages"] > start.get("messages", 0)
     return found
@@ -261,8 +261,3 @@ def _ends(progress: StreamingQueryProgress | None) -> dict[int, bool]:
 
 def _all_end(operators: Mapping[int, bool]) -> bool:
     return bool(operators) and all(operators.values())
-
-
-def _offset(text: str) -> dict[str, Any]:
-    found = versions.offset_of(text)
-    return found if isinstance(found, dict) else {}

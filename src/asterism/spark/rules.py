@@ -207,7 +207,7 @@ class PatternProcessorStream:
         ``interrupted`` with the error of the last poll.
         """
         offsets = (offset_of(source.endOffset) for source in progress.sources)
-        found = (offset["discovery"] for offset in offsets if isinstance(offset, dict) and "discovery" in offset)
+        found = (offset["discovery"] for offset in offsets if offset is not None and "discovery" in offset)
         return next(found, INITIALIZING)
 
     def _store(self, checkpoint: str | None) -> FolderStore:

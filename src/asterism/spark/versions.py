@@ -27,8 +27,7 @@ from asterism.spark import signals
 
 __all__ = [
     "PASSES_START", "ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow", "check_version", "offset_of",
-    "reader_for_spark", "settings_of_start", "to_arrow",
-    "wait_for_begin", "wait_for_ends",
+    "reader_for_spark", "settings_of_start", "to_arrow", "wait_for_begin", "wait_for_ends",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -152,11 +151,12 @@ def wait_for_ends() -> None:
         time.sleep(_SECONDS)
 
 
-def offset_of(text: str) -> Any:
-    """An offset in the progress of a query. ``lastProgress`` of Spark 4.1 has it as Python writes it. None: it is no offset of
-    this library.
+def offset_of(text: str) -> dict[str, Any] | None:
+    """An offset in the progress of a query. ``lastProgress`` of Spark 4.1 has it as Python writes it. None: it is not one of a
+    source in Python.
     """
     for read in (json.loads, ast.literal_eval):
         with suppress(TypeError, ValueError, SyntaxError):
-            return read(text)
+            found = read(text)
+            return found if isinstance(found, dict) else None
     return None
