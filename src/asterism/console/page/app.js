@@ -1,6 +1,7 @@
 import { get, getIfChanged, RequestError, setToken } from "./api.js";
 import { byId, dialog, empty, errorBox, foreign, h, loading, replace } from "./dom.js";
 import { RuleList } from "./list.js";
+import { place } from "./places.js";
 import { RulePage } from "./rule.js";
 
 const POLL = 5000;
@@ -17,7 +18,7 @@ const SHORTCUTS = [
   ["Esc", "close a dialog"],
 ];
 
-export const app = {
+const app = {
   session: null,
   rules: [],
   etag: null,
@@ -116,21 +117,6 @@ function showQuery() {
 }
 
 // ---------------------------------------------------------------------- which page
-
-export function ruleLink(id, tab = "overview") {
-  const name = typeof id.toWellFormed === "function" ? id.toWellFormed() : id;
-  return `#/rule/${encodeURIComponent(name)}/${tab}`;
-}
-
-function place() {
-  const parts = location.hash.replace(/^#\//, "").split("/");
-  try {
-    if (parts[0] === "rule" && parts[1]) return { kind: "rule", id: decodeURIComponent(parts[1]), tab: parts[2] || "overview" };
-  } catch {
-    return { kind: "none" };
-  }
-  return { kind: parts[0] === "new" ? "new" : "none", tab: parts[1] || "source" };
-}
 
 function route() {
   const { kind, id, tab } = place();

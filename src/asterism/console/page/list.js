@@ -1,5 +1,5 @@
 import { byId, foreign, h, number, plural, replace } from "./dom.js";
-import { ruleLink } from "./app.js";
+import { ruleLink } from "./places.js";
 import { sparkline } from "./sparkline.js";
 
 const MAX_SHOWN = 300;

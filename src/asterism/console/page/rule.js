@@ -1,9 +1,9 @@
 import { post } from "./api.js";
-import { ruleLink } from "./app.js";
 import { BacktestTab } from "./backtest.js";
 import { dialog, errorBox, foreign, h, loading, number, plural, replace, timeText, toast } from "./dom.js";
 import { Editor } from "./editor.js";
 import { stateBadge, stateOf } from "./list.js";
+import { ruleLink } from "./places.js";
 import { sparkline } from "./sparkline.js";
 import { TryTab } from "./try.js";
 import { VersionsTab } from "./versions.js";
