@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -38,7 +39,8 @@ FILES = {
 each_module = pytest.mark.parametrize("module", sorted(FILES.keys() - {""}))
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool]]:
+@cache
+def imports(path: Path) -> list[tuple[str, bool]]:
     """(what is imported, is that done when the module is); what only type checkers see is not."""
 
     def visit(node: ast.AST, at_once: bool) -> Iterator[tuple[str, bool]]:
@@ -53,7 +55,7 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
         for child in ast.iter_child_nodes(node):
             yield from visit(child, inside)
 
-    yield from visit(ast.parse(path.read_text(encoding="utf-8")), True)
+    return list(visit(ast.parse(path.read_text(encoding="utf-8")), True))
 
 
 def own_imports(module: str, *, at_once: bool = False) -> Iterator[tuple[str, str]]:
