@@ -114,22 +114,23 @@ SUBJECTS = {
 
 
 def error_texts() -> dict[str, dict[str, list[str]]]:
-    """Class of error -> subject -> its texts, from the golden files of the tests."""
+    """Code of an error -> subject -> its texts, from the golden files of the tests."""
     found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for path in sorted(ROOT.glob("tests/*/golden/*/*.txt")):
         name, _, text = path.read_text(encoding="utf-8").strip().partition("\n")
+        code = re.match(r"\[([A-Z_]+)\] ", text)
         if path.parts[-2] == "warning":
-            name, text = "PatternWarning", f"{name}\n{text}"
-        if re.fullmatch(r"\w+(Error|Warning)", name) and text:
-            found[name][SUBJECTS[path.parts[-4]]].add(text.replace(str(ROOT), "..."))
+            found["PatternWarning"][SUBJECTS[path.parts[-4]]].add(f"{name}\n{text}")
+        elif code is not None and re.fullmatch(r"\w+Error", name):
+            found[code[1]][SUBJECTS[path.parts[-4]]].add(text.replace(str(ROOT), "..."))
     return {
-        name: {subject: sorted(texts) for subject, texts in sorted(by_subject.items())}
-        for name, by_subject in found.items()
+        code: {subject: sorted(texts) for subject, texts in sorted(by_subject.items())}
+        for code, by_subject in found.items()
     }
 
 
 class ErrorTexts(Directive):
-    """``{error-texts} Name``: the messages of an error, by subject."""
+    """``{error-texts} CODE``: the texts of an error, by subject."""
 
     required_arguments = 1
 

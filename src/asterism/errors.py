@@ -5,19 +5,36 @@
     AsterismError
     ├── PatternError               a pattern; if it was read from JSON, ``path`` is the position
     │   ├── MalformedPatternError      it has no meaning (Flink: MalformedPatternException)
+    │   │   ├── UnboundedNotStageError     it waits without an end for an event that must not come
+    │   │   └── PatternTooLargeError       it has too many stages, or is nested too deeply
     │   └── PatternFormatError         its JSON form is not well formed, or cannot express it
     ├── ExpressionError            SQL text of a condition, a measure or a row pattern
-    │   ├── ExpressionSyntaxError      it cannot be parsed, or uses unsupported syntax
+    │   ├── ExpressionSyntaxError      it cannot be parsed
+    │   │   ├── UnknownFunctionError       it calls a function that does not exist here
+    │   │   └── UnsupportedSyntaxError     it is Spark SQL that is not supported here
     │   ├── ColumnNotFoundError        it names a column or a variable that does not exist
     │   └── ExpressionTypeError        its types do not match, or a condition is not Boolean
     ├── StreamDefinitionError      a keyed stream or a query that cannot be built
-    ├── InvalidEventError          an event that cannot be processed (a null event time, a failing condition)
-    ├── PatternProcessorError      an invalid pattern processor, or a failure of discovery
-    ├── OperatorError              a user function failed, or used something that is not available
+    │   ├── UnknownOutputError         an output that the query does not have
+    │   ├── ColumnTypeError            a column of a type that cannot be a key, an event time or an input
+    │   └── CheckpointRequiredError    a stream without a checkpoint location
+    ├── InvalidEventError          an event that cannot be processed
+    │   ├── NullEventTimeError         its time is NULL
+    │   └── EvaluationFailedError      a condition or a measure fails on it
+    ├── PatternProcessorError      an invalid rule
+    │   ├── RuleSourceError            the place of the rules cannot be read or written
+    │   ├── RuleNotFoundError          there is no such rule
+    │   └── VersionConflictError       a version of a rule already has another definition
+    ├── OperatorError              an operator used something that is not available
+    │   └── UserFunctionError          a function of the user failed, or returned something unsuitable
     ├── SkipStrategyError          ``throw_on_miss``, and no event to skip to
-    ├── LimitExceededError         more partial matches of a key than allowed
-    ├── StateError                 a checkpoint that does not belong to this query
-    └── SinkError                  a sink that cannot write each row once, or whose database failed
+    ├── LimitExceededError         a limit of memory or work
+    │   └── TooManyPartialMatchesError     more partial matches of a key than allowed
+    ├── StateError                 a checkpoint, or state in it, that cannot be read
+    │   ├── CheckpointMismatchError    the checkpoint belongs to another query
+    │   └── NewerStateError            a later release wrote the state
+    ├── SinkError                  a sink that cannot write each row once, or whose database failed
+    └── MissingPackageError        a package of an extra is not installed
 
     UserWarning
     └── PatternWarning             a pattern that certainly does not mean what it says
@@ -29,7 +46,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 PACKAGE_FOLDER = str(Path(__file__).parent)
 """The folder of this library; code outside of it is user code."""
@@ -58,7 +75,16 @@ class AsterismError(Exception):
 
     The text can always be printed and logged: control characters are escaped, and only the detail may have several lines,
     which are indented. The length of each part is bounded.
+
+    The text begins with the code of the class, which stays the same when a message changes:
+
+    >>> print(StateError("the checkpoint cannot be read", hint="use a copy"))
+    [STATE_ERROR] the checkpoint cannot be read
+      Hint: use a copy
     """
+
+    code: ClassVar[str] = "ASTERISM_ERROR"
+    """The code of the error; each class in ``asterism.errors`` has its own."""
 
     def __init__(self, message: str, detail: str | None = None, hint: str | None = None) -> None:
         message = _shortened(message, MAX_MESSAGE)
@@ -71,7 +97,7 @@ class AsterismError(Exception):
 
     def __str__(self) -> str:
         # Names and SQL may be external input: they must not add log lines or control a terminal.
-        lines = [_in_one_line(self.message)]
+        lines = [f"[{self.code}] {_in_one_line(self.message)}"]
         if self.detail:
             lines += ["  " + line for line in printable(self.detail).splitlines()]
         if self.hint:
@@ -94,6 +120,8 @@ class PatternError(AsterismError):
     The empty string is the whole document; None means that there is no position.
     """
 
+    code = "PATTERN_ERROR"
+
     def __init__(
         self, message: str, detail: str | None = None, hint: str | None = None, path: str | None = None
     ) -> None:
@@ -108,15 +136,33 @@ class PatternError(AsterismError):
 
 
 class MalformedPatternError(PatternError):
-    """A pattern without a meaning."""
+    """A pattern has no meaning."""
+
+    code = "MALFORMED_PATTERN"
+
+
+class UnboundedNotStageError(MalformedPatternError):
+    """A pattern ends with a NOT stage, and no time bounds the wait for its event."""
+
+    code = "UNBOUNDED_NOT_STAGE"
+
+
+class PatternTooLargeError(MalformedPatternError):
+    """A pattern has too many stages or states, or is nested too deeply."""
+
+    code = "PATTERN_TOO_LARGE"
 
 
 class PatternFormatError(PatternError):
     """The JSON form of a pattern is not well formed, or cannot express the pattern."""
 
+    code = "PATTERN_FORMAT"
+
 
 class ExpressionError(AsterismError):
     """A problem of the SQL of a condition, a measure or a row pattern."""
+
+    code = "EXPRESSION_ERROR"
 
     position: int | None = None
     """where the problem is in the text (from 0), if that is known; not kept when the error is pickled"""
@@ -150,7 +196,9 @@ class ExpressionError(AsterismError):
 
 
 class ExpressionSyntaxError(ExpressionError):
-    """The text cannot be parsed, or uses unsupported syntax."""
+    """The text cannot be parsed, or does not mean anything here."""
+
+    code = "EXPRESSION_SYNTAX"
 
     @classmethod
     @contextmanager
@@ -162,8 +210,22 @@ class ExpressionSyntaxError(ExpressionError):
             raise cls.at("the expression is nested too deeply", text) from None
 
 
+class UnknownFunctionError(ExpressionSyntaxError):
+    """The text calls a function that does not exist or is not supported."""
+
+    code = "UNKNOWN_FUNCTION"
+
+
+class UnsupportedSyntaxError(ExpressionSyntaxError):
+    """The text is SQL of Spark that Asterism does not support."""
+
+    code = "UNSUPPORTED_SYNTAX"
+
+
 class ColumnNotFoundError(ExpressionError):
     """The text refers to a column or a variable that does not exist."""
+
+    code = "COLUMN_NOT_FOUND"
 
     @classmethod
     def from_missing_and_available(cls, missing: str, available: Iterable[str], context: str) -> Self:
@@ -179,37 +241,133 @@ class ColumnNotFoundError(ExpressionError):
 class ExpressionTypeError(ExpressionError):
     """The types do not match, or a condition is not Boolean."""
 
+    code = "EXPRESSION_TYPE"
+
 
 class StreamDefinitionError(AsterismError):
-    """A keyed stream or a query that cannot be built."""
+    """A keyed stream, a window or a query cannot be built."""
+
+    code = "STREAM_DEFINITION"
+
+
+class UnknownOutputError(StreamDefinitionError):
+    """The query has no output of this name."""
+
+    code = "UNKNOWN_OUTPUT"
+
+
+class ColumnTypeError(StreamDefinitionError):
+    """A column has a type that a key, an event time or an input cannot have."""
+
+    code = "COLUMN_TYPE"
+
+
+class CheckpointRequiredError(StreamDefinitionError):
+    """A query over a stream needs a checkpoint location."""
+
+    code = "CHECKPOINT_REQUIRED"
 
 
 class InvalidEventError(AsterismError):
-    """An event that cannot be processed."""
+    """An event cannot be processed."""
+
+    code = "INVALID_EVENT"
+
+
+class NullEventTimeError(InvalidEventError):
+    """The time of an event is NULL."""
+
+    code = "NULL_EVENT_TIME"
+
+
+class EvaluationFailedError(InvalidEventError):
+    """A condition or a measure fails on an event."""
+
+    code = "EVALUATION_FAILED"
 
 
 class PatternProcessorError(AsterismError):
-    """An invalid pattern processor, or a failure of discovery."""
+    """A rule (a pattern processor) is invalid."""
+
+    code = "PATTERN_PROCESSOR"
+
+
+class RuleSourceError(PatternProcessorError):
+    """The place of the rules cannot be read or written: a file, a database, an endpoint."""
+
+    code = "RULE_SOURCE"
+
+
+class RuleNotFoundError(PatternProcessorError):
+    """There is no such rule, or no such version of it."""
+
+    code = "RULE_NOT_FOUND"
+
+
+class VersionConflictError(PatternProcessorError):
+    """A version of a rule already has another definition."""
+
+    code = "VERSION_CONFLICT"
 
 
 class OperatorError(AsterismError):
-    """A user function failed, or used something that is not available."""
+    """An operator used something that is not available."""
+
+    code = "OPERATOR_ERROR"
+
+
+class UserFunctionError(OperatorError):
+    """A function of the user failed, or returned something unsuitable."""
+
+    code = "USER_FUNCTION"
 
 
 class SkipStrategyError(AsterismError):
     """A skip strategy with ``throw_on_miss`` found no event to skip to."""
 
+    code = "SKIP_STRATEGY"
+
 
 class LimitExceededError(AsterismError):
+    """A limit of memory or work is exceeded."""
+
+    code = "LIMIT_EXCEEDED"
+
+
+class TooManyPartialMatchesError(LimitExceededError):
     """A key has more partial matches than ``max_partial_matches`` allows."""
+
+    code = "TOO_MANY_PARTIAL_MATCHES"
 
 
 class StateError(AsterismError):
-    """A checkpoint that does not belong to this query, or state that cannot be read."""
+    """A checkpoint, or state in it, cannot be read."""
+
+    code = "STATE_ERROR"
+
+
+class CheckpointMismatchError(StateError):
+    """The checkpoint belongs to another query."""
+
+    code = "CHECKPOINT_MISMATCH"
+
+
+class NewerStateError(StateError):
+    """The state was written by a later release."""
+
+    code = "NEWER_STATE"
 
 
 class SinkError(AsterismError):
     """A sink cannot write each row once, or its database failed."""
+
+    code = "SINK_ERROR"
+
+
+class MissingPackageError(AsterismError):
+    """A package that this part of Asterism needs is not installed."""
+
+    code = "MISSING_PACKAGE"
 
 
 class PatternWarning(UserWarning):

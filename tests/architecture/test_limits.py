@@ -85,7 +85,7 @@ def test_what_one_event_takes_is_limited(monkeypatch: pytest.MonkeyPatch) -> Non
         with pytest.raises(LimitExceededError) as caught:
             feed(operator(pattern, max_partial_matches=4, on_limit=on_limit), "a1 a2 a3 a4 b5")
         assert str(caught.value) == (
-            "an event takes more than 400 steps for the partial matches of its key\n  key key=None\n"
+            "[LIMIT_EXCEEDED] an event takes more than 400 steps for the partial matches of its key\n  key key=None\n"
             "  The limit is 100 for each of the partial matches that are allowed.\n"
             '  Hint: bound them with within(...), raise max_partial_matches, or set on_limit="drop"; see docs/limits.md'
         )
@@ -109,7 +109,7 @@ def test_the_error_names_key_count_and_limit() -> None:
     with pytest.raises(LimitExceededError) as caught:
         feed(cep, "u.a1 v.a1 u.b2 v.b2 v.b3 v.b4 v.b5 v.b6 v.b7 u.b3")
     assert str(caught.value) == (
-        "a key has 24 partial matches (limit 20)\n  key key='v'\n"
+        "[TOO_MANY_PARTIAL_MATCHES] a key has 24 partial matches (limit 20)\n  key key='v'\n"
         '  Hint: bound them with within(...), raise max_partial_matches, or set on_limit="drop"; see docs/limits.md'
     )
 

@@ -46,7 +46,10 @@ def test_explain_as_drawing() -> None:
     assert run("explain", "a.sql", "--svg", "a.svg", a=STATEMENT).output == "drawing written to a.svg\n"
     ET.parse("a.svg")
     two = run("explain", "a.sql", "--svg", "a.svg", a=f"{STATEMENT[:-2]} UNION {STATEMENT}")
-    assert (two.exit_code, two.output) == (2, "Error: a.sql has 2 clauses\n  Hint: a file with one of them\n")
+    assert (two.exit_code, two.output) == (
+        2,
+        "Error: [STREAM_DEFINITION] a.sql has 2 clauses\n  Hint: a file with one of them\n",
+    )
     automaton = run("explain", "a.sql", "--svg", "a.svg", "--what", "automaton")
     assert automaton.exit_code == 2
     assert "--what automaton is for patterns in JSON" in automaton.output
@@ -139,7 +142,10 @@ closest to another match: TOP=[4];
 def test_wrong_options_of_trace() -> None:
     Path("prices.csv").write_text("symbol,day,close\nA,2024-01-01,5\nB,2024-01-01,1\n")
     several = run("trace", "a.sql", "--input", "prices.csv", a=CLAUSE)
-    assert (several.exit_code, several.output.splitlines()[0]) == (2, "Error: the rows are of 2 partitions")
+    assert (several.exit_code, several.output.splitlines()[0]) == (
+        2,
+        "Error: [STREAM_DEFINITION] the rows are of 2 partitions",
+    )
     for option in (("--order-by", "close"), ("--max-out-of-orderness", "5s"), ("--no-drain",)):
         wrong = run("trace", "a.sql", "--input", "prices.csv", *option)
         assert wrong.exit_code == 2

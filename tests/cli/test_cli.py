@@ -104,7 +104,10 @@ def test_conformance_says_which_line_is_not_a_case(case: dict[str, Any], tmp_pat
     path = tmp_path / "bad.jsonl"
     path.write_text(f"{json.dumps(case)}\n{json.dumps(unknown)}\n", encoding="utf-8")
     result = run("conformance", path)
-    assert f"Error: {path}, line 2: not a case\n  step 1 names the unknown event 999\n" in result.stderr
+    assert (
+        f"Error: [STREAM_DEFINITION] {path}, line 2: not a case\n  step 1 names the unknown event 999\n"
+        in result.stderr
+    )
 
 
 def test_conformance_needs_files(tmp_path: Path) -> None:
@@ -123,7 +126,9 @@ def test_conformance_on_spark_is_the_kernel(corpus: Path) -> None:
 def test_conformance_offers_what_is_registered(corpus: Path) -> None:
     result = run("conformance", corpus, "--engine", "flink")
     assert result.exit_code == 2
-    assert result.stderr.startswith("Error: there is no engine 'flink'\n  Engines: kernel, reference.\n")
+    assert result.stderr.startswith(
+        "Error: [STREAM_DEFINITION] there is no engine 'flink'\n  Engines: kernel, reference.\n"
+    )
 
 
 NODE = {"name": "a", "type": "ATOMIC", "quantifier": {"properties": ["SINGLE"]}}
@@ -154,7 +159,7 @@ def test_match_refuses_a_malformed_pattern_before_it_starts_spark(tmp_path: Path
     (tmp_path / "events.csv").write_text("x\n1\n", encoding="utf-8")
     result = run("match", tmp_path / "pattern.json", "--input", tmp_path / "events.csv")
     assert result.exit_code == 2
-    assert result.stderr.startswith("Error: invalid JSON\n  Expecting")
+    assert result.stderr.startswith("Error: [PATTERN_FORMAT] invalid JSON\n  Expecting")
 
 
 def test_files_of_a_folder_have_one_format(tmp_path: Path) -> None:

@@ -210,7 +210,9 @@ def test_waiting_for_a_version(tmp_path: Path) -> None:
     assert wait_for(place, {"ab": 0}).version == 1
     bad = processor("bad", 4, chain("a").where("colour = 1"))
     manager.on_pattern_processors_updated([version(1), bad])
-    with pytest.raises(PatternProcessorError, match="bad version 4 is refused\n  unknown column 'colour'"):
+    with pytest.raises(
+        PatternProcessorError, match=r"bad version 4 is refused\n  \[COLUMN_NOT_FOUND\] unknown column 'colour'"
+    ):
         wait_for(place, {"bad": 3})
     manager.close()
     with pytest.raises(StateError, match="the query does not run, and does not use ab version 2"):

@@ -102,7 +102,7 @@ def test_trace() -> None:
     result = run("trace", "rules.yaml#upper", *options, "--key", "1.1.1.1")
     assert (result.exit_code, result.output) == (
         2,
-        "Error: the key of the rule is not a column: UPPER(ip)\n"
+        "Error: [STREAM_DEFINITION] the key of the rule is not a column: UPPER(ip)\n"
         "  Hint: choose the events with --key-column and --key\n",
     )
     assert run("trace", "rules.yaml#upper", *options, "--key-column", "ip", "--key", "1.1.1.1").exit_code == 0

@@ -38,7 +38,7 @@ def test_tests_that_pass() -> None:
     assert (result.exit_code, result.output) == (0, "2 passed, 1 without tests\n")
     assert run("test", "none", rules=rules).output == "1 without tests\n"
     result = run("test", "nosuch", rules=rules)
-    assert (result.exit_code, result.output) == (2, "Error: there is no processor 'nosuch'\n")
+    assert (result.exit_code, result.output) == (2, "Error: [RULE_NOT_FOUND] there is no processor 'nosuch'\n")
     assert run("test", rules=[]).output == "no rules\n"
 
 
@@ -74,7 +74,7 @@ def test_a_shadow_is_tested_as_if_it_were_in_force() -> None:
 def test_invalid_tests_and_rules() -> None:
     result = run("test", rules=[rule(tests=[{}]), rule(id="bad", version=-1)])
     assert result.exit_code == 1
-    assert "rules.json: pair: test 1 needs 'name'" in result.output
+    assert "rules.json: pair: [PATTERN_PROCESSOR] test 1 needs 'name'" in result.output
     assert result.output.endswith("2 invalid\n")
     result = run("validate", rules=[rule(tests=[{}])])
     assert (result.exit_code, "test 1 needs 'name'" in result.output) == (1, True)

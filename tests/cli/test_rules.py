@@ -167,7 +167,10 @@ def test_a_shadow_is_added_promoted_and_removed(source: str, new: Path) -> None:
     assert "a version 2: ok, shadow, " in done("validate", source)
     assert done("promote", source, "a") == "a version 2 promoted\n"
     assert shadows_in(source) == [("a", 2, False), ("b", 1, False)]
-    assert failed("promote", source, "a") == "Error: 'a' has no shadow\n  Hint: \"shadow\": true, in a version of it\n"
+    assert (
+        failed("promote", source, "a")
+        == "Error: [RULE_NOT_FOUND] 'a' has no shadow\n  Hint: \"shadow\": true, in a version of it\n"
+    )
     assert "there is no processor 'c'" in failed("promote", source, "c")
     assert done("add", source, written(new, rule("a", 3, shadow=True))) == "shadow of a version 3 added\n"
     assert "shadow of a version 3 already exists" in done("add", source, new)
@@ -267,9 +270,13 @@ def test_wrong_rules_are_told_and_none_is_added(source: str, new: Path) -> None:
 def test_what_is_not_there_is_told(source: str, new: Path) -> None:
     done("add", source, written(new, rule("a")))
     for arguments in (("remove", source, "b"), ("disable", source, "b"), ("enable", source, "b")):
-        assert failed(*arguments) == "Error: there is no processor 'b'\n"
-    assert failed("enable", source, "a", "--version", 7) == "Error: there is no processor 'a' version 7\n"
-    assert failed("remove", source, "a", "--version", 7) == "Error: there is no processor 'a' version 7\n"
+        assert failed(*arguments) == "Error: [RULE_NOT_FOUND] there is no processor 'b'\n"
+    assert (
+        failed("enable", source, "a", "--version", 7) == "Error: [RULE_NOT_FOUND] there is no processor 'a' version 7\n"
+    )
+    assert (
+        failed("remove", source, "a", "--version", 7) == "Error: [RULE_NOT_FOUND] there is no processor 'a' version 7\n"
+    )
     assert in_use(source) == {"a": 1}
 
 
@@ -278,7 +285,7 @@ def test_several_rules_are_changed_all_or_none(source: str, new: Path, command: 
     off = command == "enable"
     done("add", source, written(new, *(rule(id, enabled=not off) for id in "abc")))
     before = in_use(source)
-    assert failed(command, source, "a", "b", "nope") == "Error: there is no processor 'nope'\n"
+    assert failed(command, source, "a", "b", "nope") == "Error: [RULE_NOT_FOUND] there is no processor 'nope'\n"
     assert in_use(source) == before
     assert len(done(command, source, "a", "c", "a").splitlines()) == 2
     assert in_use(source) == ({"a": 1, "c": 1} if off else {"b": 1})
@@ -368,7 +375,10 @@ def test_a_table_of_an_earlier_release_has_no_shadows(tmp_path: Path, new: Path)
 def test_a_version_below_the_one_in_use_is_not_added(table: str, new: Path) -> None:
     done("add", table, written(new, rule("a", 5)))
     output = failed("add", table, written(new, rule("a", 4)))
-    assert output == "Error: a version 4 would not be used, because version 5 exists\n  Hint: raise the version\n"
+    assert (
+        output
+        == "Error: [PATTERN_PROCESSOR] a version 4 would not be used, because version 5 exists\n  Hint: raise the version\n"
+    )
 
 
 def test_validate_leaves_out_older_versions(table: str, new: Path) -> None:
@@ -381,7 +391,7 @@ def test_validate_leaves_out_older_versions(table: str, new: Path) -> None:
 
 
 def test_create_makes_a_table_once_and_in_a_database_only(table: str, tmp_path: Path) -> None:
-    assert failed("create", table) == "Error: there is a table 'pattern_processors' already\n"
+    assert failed("create", table) == "Error: [PATTERN_PROCESSOR] there is a table 'pattern_processors' already\n"
     assert done("create", table, "--table", "others") == "table others created\n"
     assert "is not the URL of a database" in failed("create", tmp_path / "rules.json")
 
@@ -415,7 +425,7 @@ def test_a_table_of_other_types(database: str, new: Path, postgresql: Server) ->
     done("disable", database, "a", "--table", "rules")
     assert [one.state for one in rules_at(database, "rules").all()] == ["off", "on"]
     output = failed("add", database, written(new, rule("f", function="report")), "--table", "rules")
-    assert output == "Error: the table 'rules' has no column function\n"
+    assert output == "Error: [PATTERN_PROCESSOR] the table 'rules' has no column function\n"
 
 
 def test_a_table_of_flip_200s_form_is_shown_and_not_changed(database: str, new: Path) -> None:

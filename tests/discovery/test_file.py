@@ -99,7 +99,7 @@ def test_the_same_id_in_two_files_is_refused_the_second_time(folder: Path) -> No
     found = discoverer(folder).initial_pattern_processors()
     assert versions(found) == {"a": 1, "b": 2, "c": 3}
     assert [str(r).partition("/zoo.json: ")[2] for r in refused(found)] == [
-        f"a version 9: two processors have the id 'a'; The other is in {folder / 'one.json'}."
+        f"a version 9: [PATTERN_PROCESSOR] two processors have the id 'a'; The other is in {folder / 'one.json'}."
     ]
 
 

@@ -31,7 +31,7 @@ from asterism.discovery import rule_file as rule_set
 from asterism.discovery.prometheus import CONTENT_TYPE
 from asterism.discovery.rule_file import RuleSet
 from asterism.discovery.url import Endpoint
-from asterism.errors import PatternProcessorError
+from asterism.errors import MissingPackageError, PatternProcessorError
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.coordinator import Coordinator
@@ -371,7 +371,7 @@ def test_health_tells_what_the_query_has_refused(tmp_path: Path) -> None:
         body = client.ask("GET", "/health")[1]
         assert (body["status"], body["in_force"], body["pending"]) == ("ok", {}, {"a": 1})
         assert list(body["refused"]) == ["b"]
-        assert body["refused"]["b"].startswith("unknown column 'client'")
+        assert body["refused"]["b"].startswith("[COLUMN_NOT_FOUND] unknown column 'client'")
         coordinator.planned(coordinator.version, 0)
         name = ("a", 1, coordinator.version)
         counts = RuleCounts()
@@ -863,7 +863,7 @@ def test_nothing_secret_is_logged_or_shown(tmp_path: Path, caplog: pytest.LogCap
         client.ask("GET", "/processors/%1b%5b2J")
         client.raw(b"GET /\x1b[2J HTTP/1.1\r\n\r\n")
     assert "listening for pattern processors on http://127.0.0.1:" in caplog.text
-    assert "refused: b version -1: a version must be an integer" in caplog.text
+    assert "refused: b version -1: [PATTERN_PROCESSOR] a version must be an integer" in caplog.text
     shown = caplog.text + repr(factory(tmp_path)) + repr(vars(factory(tmp_path).create_pattern_processor_discoverer()))
     assert TOKEN not in shown
     assert "\x1b" not in shown
@@ -885,7 +885,7 @@ def test_the_token_does_not_travel_in_clear(tmp_path: Path, host: str) -> None:
 
 def test_without_h11_it_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "h11", None)
-    with pytest.raises(PatternProcessorError, match=r"pip install 'asterism\[http\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install 'asterism\[http\]'"):
         factory(tmp_path)
 
 

@@ -168,7 +168,7 @@ def test_a_table_without_a_key_may_have_a_version_twice(place: SqlitePlace) -> N
     change(place, "INSERT INTO rules VALUES ('a', 1, ?, ''), ('a', 1, ?, ''), ('b', 1, ?, '')", GRAPH, GRAPH, GRAPH)
     found = found_in(place, "rules")
     assert versions(found) == {"b": 1}
-    assert [str(one) for one in refused(found)] == ["rules: a version 1: 2 rows have this version"]
+    assert [str(one) for one in refused(found)] == ["rules: a version 1: [PATTERN_PROCESSOR] 2 rows have this version"]
     factory = SqlPatternProcessorDiscovererFactory(place.url, "rules", interval=INTERVAL)
     discoverer = factory.create_pattern_processor_discoverer()
     discoverer.initial_pattern_processors()
@@ -334,7 +334,7 @@ def test_classes_are_looked_up_in_the_registry(place: SqlitePlace) -> None:
     assert versions(found) == {"dummy-0": 1, "dummy-1": 1, "dummy-3": 1}
     # uid 4 makes dummy-0 again
     assert [str(one) for one in refused(found)] == [
-        "rules, uid 4: dummy-0 version 1: two processors have the id 'dummy-0'; The other is in rules, uid 1."
+        "rules, uid 4: dummy-0 version 1: [PATTERN_PROCESSOR] two processors have the id 'dummy-0'; The other is in rules, uid 1."
     ]
 
 

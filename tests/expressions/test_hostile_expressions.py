@@ -441,7 +441,7 @@ def test_numbers_up_to_the_largest() -> None:
 
 def test_an_error_can_be_printed() -> None:
     error = AsterismError("a\x1b[2J\nb", "one\ntwo\x07", "c\rd\n")
-    assert str(error) == "a\\x1b[2J\\nb\n  one\n  two\\x07\n  Hint: c\\rd\\n"
+    assert str(error) == "[ASTERISM_ERROR] a\\x1b[2J\\nb\n  one\n  two\\x07\n  Hint: c\\rd\\n"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     assert len(str(AsterismError("m" * 10**6, "d" * 10**6, "h" * 10**6))) < 30_000
     assert printable("plain ä 😀") == "plain ä 😀"

@@ -360,7 +360,7 @@ def test_an_exception_is_told_with_stage_and_key() -> None:
     with pytest.raises(InvalidEventError) as caught:
         run(pattern, "u.a1 v.a2 u.b3=1 v.b4=0")
     assert str(caught.value) == (
-        "condition fails of stage \"b\" failed\n  ZeroDivisionError: float division by zero\n  key key='v'"
+        "[EVALUATION_FAILED] condition fails of stage \"b\" failed\n  ZeroDivisionError: float division by zero\n  key key='v'"
     )
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert caught.value.__cause__.__traceback__ is not None

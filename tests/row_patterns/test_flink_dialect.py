@@ -138,7 +138,7 @@ def test_a_row_satisfies_one_greedy_loop_at_most() -> None:
     with pytest.raises(ExpressionSyntaxError) as raised:
         compiled_pattern(read("ORDER BY ts PATTERN (A B* C* D)", ClauseDialect.FLINK))
     assert str(raised.value) == (
-        "in the dialect of Flink, a variable that may be left out cannot follow a greedy loop\n"
+        "[EXPRESSION_SYNTAX] in the dialect of Flink, a variable that may be left out cannot follow a greedy loop\n"
         "  ORDER BY ts PATTERN (A B* C* D)\n"
         "                       ^\n"
         "  Hint: a reluctant loop, as in B*?, or the standard's dialect"

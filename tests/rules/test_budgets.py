@@ -156,7 +156,7 @@ def test_the_query_can_fail_instead(failing: str) -> None:
     with pytest.raises(LimitExceededError) as caught:
         driver.batch([e(1, "a"), e(2, "a")], sets=[rule, GOOD], watermark=2)
     assert str(caught.value) == (
-        'the pattern processor "ab" version 1: a key has more than 1 partial matches\n'
+        '[TOO_MANY_PARTIAL_MATCHES] the pattern processor "ab" version 1: a key has more than 1 partial matches\n'
         "  stage \"b\", key 'ann', event of 1970-01-01T00:00:02.000000\n"
         "  Hint: bound them with within(...), until(...), times(...) or a narrower condition; see docs/limits.md"
     )

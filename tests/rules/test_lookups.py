@@ -256,7 +256,7 @@ def test_rows_that_cannot_be_used_are_refused(rows: pa.Table, message: str, monk
     monkeypatch.setattr(lookup_tables, "MAX_BYTES", 800)
     with pytest.raises(PatternProcessorError) as error:
         checked_rows(LIMITS, rows)
-    assert str(error.value).startswith(message)
+    assert error.value.message.startswith(message)
 
 
 # ---------------------------------------------------------------------------------------------------- declarations

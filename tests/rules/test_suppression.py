@@ -272,7 +272,7 @@ _BY = "suppress: by must be 'key'"
 def test_an_invalid_value_is_refused(value: Any, message: str) -> None:
     with pytest.raises(PatternProcessorError) as error:
         PatternProcessor.from_dict({"id": "a", "version": 1, "sql": SQL, "suppress": value})
-    assert str(error.value).startswith(message)
+    assert error.value.message.startswith(message)
 
 
 def test_unmatched_rows_cannot_be_suppressed() -> None:

@@ -44,7 +44,7 @@ def test_the_files_of_another_query_are_kept(spark: SparkSession, tmp_path: Path
         with pytest.raises(SinkError) as caught:
             sink(rows(spark, "cat"), 9)
         assert str(caught.value) == (
-            f"the folder '{tmp_path}' has the results of another query\n"
+            f"[SINK_ERROR] the folder '{tmp_path}' has the results of another query\n"
             "  This query writes micro-batch 9, but the folder already has micro-batch 11.\n"
             "  Hint: use a new folder with a new checkpoint"
         )
@@ -59,7 +59,7 @@ def test_a_folder_with_other_files_is_refused(spark: SparkSession, tmp_path: Pat
     with pytest.raises(SinkError) as caught:
         FileSink(tmp_path)(rows(spark, "ann"), 0)
     assert str(caught.value) == (
-        f"the folder '{tmp_path}' has files of something else\n"
+        f"[SINK_ERROR] the folder '{tmp_path}' has files of something else\n"
         f"  One of them: file:{other}\n"
         "  Hint: use a folder for the results of one output of one query"
     )

@@ -373,7 +373,8 @@ def test_clause_behind_a_clause_whose_matches_can_wait_for_ever(
     with pytest.raises(StreamDefinitionError) as caught:
         sql(nested(pairs), spark, clicks=clicks)
     assert str(caught.value) == (
-        "the rows of this stream can be late by any time, because MATCH_RECOGNIZE over a stream made them without WITHIN\n"
+        "[STREAM_DEFINITION] the rows of this stream can be late by any time, because MATCH_RECOGNIZE over a stream made them"
+        " without WITHIN\n"
         "  A match is given out when it is decided. Its rows can be from long before that, and would be"
         " dropped.\n"
         "  Hint: WITHIN in that clause, without NEXT and $, and without PREV in MEASURES; or write its result to a table,"

@@ -242,7 +242,7 @@ def test_wrong_arguments() -> None:
     with pytest.raises(StreamDefinitionError) as raised:
         trace_rows(FALLS, PRICES)
     assert str(raised.value) == (
-        "the rows are of 2 partitions\n  PARTITION BY symbol\n  Hint: give a key to choose one"
+        "[STREAM_DEFINITION] the rows are of 2 partitions\n  PARTITION BY symbol\n  Hint: give a key to choose one"
     )
     with pytest.raises(ColumnNotFoundError):
         trace_rows(FALLS, PRICES, key={"isin": "A"})

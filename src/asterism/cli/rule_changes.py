@@ -11,7 +11,7 @@ import click
 
 from asterism.cli.rules import additions_in, at_source, query_store, rules_of
 from asterism.cli.terminal import Duration, errors_explained, table_option
-from asterism.errors import PatternProcessorError, StateError, printable
+from asterism.errors import RuleNotFoundError, StateError, printable
 
 if TYPE_CHECKING:
     from asterism.discovery.comparing import RuleDifference
@@ -154,13 +154,13 @@ def _earlier(id: str, version: int, checkpoint: str | None) -> Addition:
 
     named = f"version {version} of {id!r}"
     if checkpoint is None:
-        raise PatternProcessorError(
+        raise RuleNotFoundError(
             f"the source does not have {named}", hint="--history CHECKPOINT, of a query that has used it"
         )
 
     item = item_of_version(query_store(checkpoint).history().entries(), id, version)
     if item is None:
-        raise PatternProcessorError(f"the history of {checkpoint} does not have {named}")
+        raise RuleNotFoundError(f"the history of {checkpoint} does not have {named}")
     return Addition(item, PatternProcessor.from_dict(item))
 
 

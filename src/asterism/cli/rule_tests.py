@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from asterism.cli.terminal import errors_explained, semantics_option, status_line
-from asterism.errors import AsterismError, PatternProcessorError, printable
+from asterism.errors import AsterismError, RuleNotFoundError, printable
 from asterism.patterns.semantics import Semantics
 from asterism.text.printable import one_line
 
@@ -36,7 +36,7 @@ def run_tests(source: str, ids: Sequence[str], semantics: str) -> None:
         found = [rule for rule in rules_at(source).all() if rule.state != "older" and rule.call is None]
         unknown = [id for id in ids if id not in {rule.id for rule in found}]
         if unknown:
-            raise PatternProcessorError(f"there is no processor {unknown[0]!r:.220}")
+            raise RuleNotFoundError(f"there is no processor {unknown[0]!r:.220}")
         counts: Counter[str] = Counter()
         with status_line("testing"):
             for rule in found:

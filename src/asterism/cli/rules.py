@@ -19,7 +19,7 @@ from asterism.cli.backtest import backtest
 from asterism.cli.rule_tests import run_tests
 from asterism.cli.serve import serve
 from asterism.cli.terminal import Column, distinct, errors_explained, semantics_option, stdout, table_option
-from asterism.errors import AsterismError, PatternProcessorError, printable
+from asterism.errors import AsterismError, RuleSourceError, printable
 from asterism.patterns.semantics import Semantics
 from asterism.text.printable import one_line
 
@@ -280,7 +280,7 @@ def create(source: str, table: str) -> None:
         from asterism.discovery.sql_table import create_pattern_processor_table
 
         if "://" not in source:
-            raise PatternProcessorError(
+            raise RuleSourceError(
                 f"{source!r} is not the URL of a database", hint="`asterism rules add` creates a file"
             )
         create_pattern_processor_table(source, table)

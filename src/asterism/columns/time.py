@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.errors import InvalidEventError, OperatorError, StreamDefinitionError
+from asterism.errors import ColumnTypeError, InvalidEventError, OperatorError
 
 END_OF_TIME = 2**63 - 1
 """The watermark at the end of the input."""
@@ -74,7 +74,7 @@ class TimeColumn:
 
     def __post_init__(self) -> None:
         if not (pa.types.is_timestamp(self.type) or pa.types.is_int64(self.type) or pa.types.is_date32(self.type)):
-            raise StreamDefinitionError(
+            raise ColumnTypeError(
                 f'the event-time column "{self.name}" is of type {self.type}',
                 "It must be a timestamp, a date, or a 64-bit integer that counts from 1970-01-01 UTC.",
                 "CAST it, or build it with to_timestamp(...)",

@@ -31,7 +31,7 @@ from asterism.discovery.editing import (
 )
 from asterism.discovery.http_application import error_fields
 from asterism.discovery.rule_file import ChangedError
-from asterism.errors import AsterismError, PatternProcessorError
+from asterism.errors import AsterismError, PatternProcessorError, RuleNotFoundError
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.reading import read
 from asterism.rules.clauses import clause_of
@@ -181,7 +181,7 @@ class ConsoleRules:
         """:raises PatternProcessorError: there is no such rule"""
         found = [rule for rule in self.all() if rule.id == id]
         if not found:
-            raise PatternProcessorError(f"there is no rule {id!r:.220}")
+            raise RuleNotFoundError(f"there is no rule {id!r:.220}")
         return found
 
     def used(self, id: str) -> Mapping[str, Any] | None:
@@ -439,7 +439,7 @@ class ConsoleRules:
             if is_there:
                 return self._edit(author, lambda kept: kept.enable([id], version))
             if item is None:
-                raise PatternProcessorError(f"version {version} of {id!r:.220} is not known any more")
+                raise RuleNotFoundError(f"version {version} of {id!r:.220} is not known any more")
             addition = _addition(item, PatternProcessor.from_dict(item), author)
             return self._edit(author, lambda kept: kept.add([addition]), versions)
 

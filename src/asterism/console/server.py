@@ -24,7 +24,7 @@ from asterism.console.rule_views import ConsoleRules
 from asterism.console.samples import SampleSettings
 from asterism.console.worker import WorkerProcess
 from asterism.discovery.http_endpoint import is_loopback, listening_socket, tls_context
-from asterism.errors import AsterismError, PatternProcessorError
+from asterism.errors import AsterismError, MissingPackageError, PatternProcessorError
 from asterism.patterns.semantics import Semantics
 
 SCHEMA_TIMEOUT = 120.0
@@ -56,7 +56,7 @@ class ConsoleOptions:
 
     def __post_init__(self) -> None:
         if importlib.util.find_spec("h11") is None:
-            raise PatternProcessorError(
+            raise MissingPackageError(
                 "the console needs h11, which is not installed", hint="pip install 'asterism[http]'"
             )
         if self.certificate is None and self.private_key is not None:

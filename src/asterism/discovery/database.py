@@ -11,7 +11,7 @@ from urllib.parse import quote, quote_plus
 import sqlalchemy as sa
 from sqlalchemy.exc import NoSuchTableError, SQLAlchemyError
 
-from asterism.errors import PatternProcessorError
+from asterism.errors import PatternProcessorError, RuleSourceError
 
 TIMEOUT = 10  # seconds for a connection, and for any response of the server
 STATEMENT_TIMEOUT = 30  # seconds
@@ -33,14 +33,14 @@ def parsed_url(url: str | sa.URL) -> sa.URL:
         found.get_backend_name()
     except Exception:
         # The URL, and the original error, may contain a password.
-        raise PatternProcessorError(
+        raise RuleSourceError(
             "the URL of the database cannot be parsed",
             hint="sqlite:///rules.db, or postgresql://user:password@host/database; in a password, write %40 for @ and %2F for /",
         ) from None
     if found.host is not None and "@" in found.host:
-        raise PatternProcessorError("the URL of the database contains two @", hint="in a password, write %40 for @")
+        raise RuleSourceError("the URL of the database contains two @", hint="in a password, write %40 for @")
     if found.get_backend_name() == "sqlite" and found.database in (None, "", ":memory:"):
-        raise PatternProcessorError(
+        raise RuleSourceError(
             "an in-memory SQLite database is not supported: other processes cannot read it",
             hint="use a file: sqlite:///rules.db",
         )
@@ -83,7 +83,7 @@ class Database:
         except ImportError as error:
             hint = _DRIVERS.get(url.get_backend_name())
             problem = f"the driver for {url.drivername} is not installed"
-            raise PatternProcessorError(problem, self._message(error), hint) from None
+            raise RuleSourceError(problem, self._message(error), hint) from None
         except SQLAlchemyError as error:
             raise self._failure(error) from None
 
@@ -121,7 +121,7 @@ class Database:
                 yield connection
         except NoSuchTableError as error:
             problem = f"there is no table {str(error)!r} in {shown_url(self.url)}"
-            raise PatternProcessorError(problem, hint="create it with `asterism rules create`") from None
+            raise RuleSourceError(problem, hint="create it with `asterism rules create`") from None
         except (
             SQLAlchemyError,
             OSError,
@@ -135,13 +135,13 @@ class Database:
         # Connecting would create an empty file.
         name = str(self.url.database)
         if self.is_sqlite and not name.startswith("file:") and not Path(name).exists():
-            raise PatternProcessorError(f"there is no database {name}")
+            raise RuleSourceError(f"there is no database {name}")
 
     def close(self) -> None:
         self._engine.dispose()
 
     def _failure(self, error: Exception) -> PatternProcessorError:
-        return PatternProcessorError(f"{shown_url(self.url)} cannot be used", self._message(error))
+        return RuleSourceError(f"{shown_url(self.url)} cannot be used", self._message(error))
 
     def _message(self, error: Exception) -> str:
         message = "\n".join(" ".join(line.split()) for line in str(getattr(error, "orig", None) or error).splitlines())

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from asterism.errors import PatternProcessorError
+from asterism.errors import PatternProcessorError, RuleSourceError
 from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of, pointer_part, text_of
 from asterism.text.strict_yaml import YamlPlace, read_yaml, written_yaml
 
@@ -102,7 +102,7 @@ def read_file(path: Path) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise PatternProcessorError(f"{path} is not a file")
+            raise RuleSourceError(f"{path} is not a file")
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(MAX_BYTES + 1)
     finally:
@@ -127,8 +127,8 @@ def paths_at(path: Path) -> list[Path]:
 def check_number(folder: str, files: Sequence[object]) -> None:
     """:raises PatternProcessorError: there are too many files"""
     if len(files) > MAX_FILES:
-        raise PatternProcessorError(f"{folder} has {len(files)} files (limit {MAX_FILES})")
+        raise RuleSourceError(f"{folder} has {len(files)} files (limit {MAX_FILES})")
 
 
 def unreadable(path: Path, error: OSError) -> PatternProcessorError:
-    return PatternProcessorError(f"{path} cannot be read", error.strerror)
+    return RuleSourceError(f"{path} cannot be read", error.strerror)

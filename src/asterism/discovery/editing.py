@@ -26,7 +26,13 @@ from asterism.discovery.rows import Row, called, flag, item_of, needs_parameters
 from asterism.discovery.sql_table import TABLE, Table, parameter_rows
 from asterism.discovery.url import Endpoint
 from asterism.discovery.yaml_editing import REMOVED, edited
-from asterism.errors import AsterismError, PatternProcessorError
+from asterism.errors import (
+    AsterismError,
+    PatternProcessorError,
+    RuleNotFoundError,
+    RuleSourceError,
+    VersionConflictError,
+)
 from asterism.rules.durable_files import alone_in, replace_file
 from asterism.rules.interfaces import is_shadow, promoted_item, without_flag
 from asterism.rules.processor import PatternProcessor, Slot, timestamp_of
@@ -133,7 +139,7 @@ class Addition(_InSlot):
         except AsterismError:
             return False
         if not there.has_definition_of(self.processor):
-            raise PatternProcessorError(
+            raise VersionConflictError(
                 f"{self} already exists with another definition",
                 "The definition of a version cannot change.",
                 "raise the version",
@@ -248,7 +254,7 @@ def _shadows_last(additions: Sequence[Addition]) -> list[Addition]:
 
 
 def _without_shadow(id: str) -> PatternProcessorError:
-    return PatternProcessorError(f"{id!r} has no shadow", hint='"shadow": true, in a version of it')
+    return RuleNotFoundError(f"{id!r} has no shadow", hint='"shadow": true, in a version of it')
 
 
 def _shown(found: Iterable[Rule]) -> list[Rule]:
@@ -260,7 +266,7 @@ def _unknown(id: str, version: int | None, template: str | None = None) -> Patte
     """:param template: the template of which it may be a rule"""
     hint = None if template is None else f"change the row of the template {template!r}, which can have enabled: false"
     problem = f"there is no processor {id!r}" + ("" if version is None else f" version {version}")
-    return PatternProcessorError(problem, hint=hint)
+    return RuleNotFoundError(problem, hint=hint)
 
 
 # ---------------------------------------------------------------------- items
@@ -534,9 +540,7 @@ class FileRules(_ItemRules):
     @contextmanager
     def _document(self, *, plan: bool) -> Iterator[_EditedItems]:
         if self.path.is_dir():
-            raise PatternProcessorError(
-                f"{self.path} is a folder", hint="copy the file into it, or add to a file in it"
-            )
+            raise RuleSourceError(f"{self.path} is a folder", hint="copy the file into it, or add to a file in it")
         with alone_in(self._folder()):
             file = _EditedFile.at(self.path) if os.path.lexists(self.path) else _EditedFile.new(self.path)
             yield file

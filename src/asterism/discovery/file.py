@@ -26,7 +26,7 @@ from asterism.discovery.documents import (
     unreadable,
 )
 from asterism.discovery.polling import Items, PollingDiscoverer
-from asterism.errors import PatternProcessorError
+from asterism.errors import PatternProcessorError, RuleSourceError
 from asterism.rules.file_systems import is_path, opened
 from asterism.rules.interfaces import (
     Discovered,
@@ -85,7 +85,7 @@ class FilePatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
         )
         location = os.fspath(path)
         if not is_path(location) and not is_in_store(location):
-            raise PatternProcessorError(
+            raise RuleSourceError(
                 f"a file or folder cannot be at {location!r:.120}",
                 f"Schemes: {', '.join(_SCHEMES)}.",
                 "for http:// and https://, use UrlPatternProcessorDiscovererFactory",
@@ -198,12 +198,12 @@ class _Store:
             _check_size(self.location, sum(min(info.size or 0, MAX_BYTES) for info in infos))
             return {info.path: self._content(files, info, known.get(info.path)) for info in infos}
         except (OSError, pa.ArrowException) as error:
-            raise PatternProcessorError(f"{self.location} cannot be read", str(error)[:500]) from None
+            raise RuleSourceError(f"{self.location} cannot be read", str(error)[:500]) from None
 
     def _infos(self, files: fs.FileSystem, path: str) -> list[fs.FileInfo]:
         info = files.get_file_info(path)
         if info.type is fs.FileType.NotFound:
-            raise PatternProcessorError(f"there is no file or folder {self.location}")
+            raise RuleSourceError(f"there is no file or folder {self.location}")
         if info.type is not fs.FileType.Directory:
             return [info]
         found = [
@@ -226,14 +226,14 @@ class _Store:
             with files.open_input_file(info.path) as file:
                 text = file.read(MAX_BYTES + 1)
         except (OSError, pa.ArrowException) as error:
-            problem = PatternProcessorError(f"{info.path} cannot be read", str(error)[:500])
+            problem = RuleSourceError(f"{info.path} cannot be read", str(error)[:500])
             return _Content.unreadable(problem, times, now)
         return _Content(hashlib.sha256(text).digest(), times, now, text)
 
 
 def _check_size(location: str, size: int) -> None:
     if size > MAX_TOTAL:
-        raise PatternProcessorError(f"{location} has more than {MAX_TOTAL} bytes in its files")
+        raise RuleSourceError(f"{location} has more than {MAX_TOTAL} bytes in its files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,7 @@ class FileDiscoverer(PollingDiscoverer):
             before, after = after, self.place.contents(after)
         being_written = _being_written(before, after)
         if self._files is None and being_written:
-            raise PatternProcessorError(f"{self.place.location} is being written")
+            raise RuleSourceError(f"{self.place.location} is being written")
         for name in (before.keys() | after.keys() | taken.keys()) - being_written:  # those are read by the next poll
             content = after.get(name)
             if content is None:

@@ -289,7 +289,13 @@ def json_answer(value: Any, status: int, **headers: str) -> Answer:
 
 
 def error_fields(error: AsterismError) -> dict[str, Any]:
-    parts = {"message": error.message, "detail": error.detail, "path": getattr(error, "path", None), "hint": error.hint}
+    parts = {
+        "code": error.code,
+        "message": error.message,
+        "detail": error.detail,
+        "path": getattr(error, "path", None),
+        "hint": error.hint,
+    }
     return {name: value for name, value in parts.items() if value is not None and (value or name != "path")}
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from asterism.arguments import expect
 from asterism.discovery.http_application import Application
 from asterism.discovery.rule_file import RuleSet
-from asterism.errors import PatternProcessorError
+from asterism.errors import MissingPackageError, PatternProcessorError, RuleSourceError
 from asterism.rules.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
@@ -67,7 +67,7 @@ class HttpPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
         private_key: str | os.PathLike[str] | None = None,
     ) -> None:
         if importlib.util.find_spec("h11") is None:
-            raise PatternProcessorError(
+            raise MissingPackageError(
                 "the endpoint needs h11, which is not installed", hint="pip install 'asterism[http]'"
             )
         for what, file in (("state", state), ("certificate", certificate), ("private_key", private_key)):
@@ -191,7 +191,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
             dualstack_ipv6=is_ipv6 and socket.has_dualstack_ipv6(),
         )
     except (OSError, OverflowError) as error:
-        raise PatternProcessorError(f"cannot listen on {host}:{port}", str(error)) from None
+        raise RuleSourceError(f"cannot listen on {host}:{port}", str(error)) from None
 
 
 def tls_context(certificate: Path | None, private_key: Path | None) -> ssl.SSLContext | None:
@@ -205,5 +205,5 @@ def tls_context(certificate: Path | None, private_key: Path | None) -> ssl.SSLCo
     try:
         context.load_cert_chain(certificate, private_key)
     except OSError as error:
-        raise PatternProcessorError(f"the certificate {certificate} cannot be used", str(error)) from None
+        raise RuleSourceError(f"the certificate {certificate} cannot be used", str(error)) from None
     return context

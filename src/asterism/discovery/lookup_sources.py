@@ -20,7 +20,7 @@ from asterism.columns.event_files import FORMATS, read_bounded
 from asterism.discovery.database import Database, parsed_url, shown_url
 from asterism.discovery.file import is_in_store
 from asterism.discovery.sql_table import split_name
-from asterism.errors import PatternProcessorError
+from asterism.errors import PatternProcessorError, RuleSourceError
 from asterism.expressions.types import name_of
 from asterism.rules.file_systems import is_path, opened
 from asterism.rules.lookup_tables import MAX_BYTES, MAX_ROWS
@@ -60,7 +60,7 @@ class FileLookupSource(LookupSource):
         )
         location = os.fspath(path)
         if not is_path(location) and not is_in_store(location):
-            raise PatternProcessorError(f"a file or folder cannot be at {location!r:.120}")
+            raise RuleSourceError(f"a file or folder cannot be at {location!r:.120}")
         # The coordinator may run in another working directory.
         object.__setattr__(self, "path", str(Path(location).absolute()) if is_path(location) else location)
 
@@ -71,10 +71,10 @@ class FileLookupSource(LookupSource):
         before = self._files()
         time.sleep(AT_REST)
         if self._files() != before:
-            raise PatternProcessorError(f"{self.path} is being written", hint="write another file, and rename it")
+            raise RuleSourceError(f"{self.path} is being written", hint="write another file, and rename it")
         found = self._read(schema)
         if self._files() != before:
-            raise PatternProcessorError(
+            raise RuleSourceError(
                 f"{self.path} has changed while it was read", hint="write another file, and rename it"
             )
         return found
@@ -96,11 +96,11 @@ class FileLookupSource(LookupSource):
             else:
                 found = [here] if here.type == fs.FileType.File else []
         except (OSError, pa.ArrowException) as error:
-            raise PatternProcessorError(f"{self.path} cannot be read", str(error).splitlines()[0]) from None
+            raise RuleSourceError(f"{self.path} cannot be read", str(error).splitlines()[0]) from None
         if not found:
-            raise PatternProcessorError(f"there is no file {self.path}")
+            raise RuleSourceError(f"there is no file {self.path}")
         if len(found) > MAX_FILES:
-            raise PatternProcessorError(f"{self.path} has more than {MAX_FILES:,} files")
+            raise RuleSourceError(f"{self.path} has more than {MAX_FILES:,} files")
         return tuple(sorted((one.path, one.size or 0, one.mtime_ns or 0) for one in found))
 
     def _read(self, columns: pa.Schema | None) -> pa.Table:
@@ -110,7 +110,7 @@ class FileLookupSource(LookupSource):
         for path, _, _ in self._files():
             kind = next((FORMATS[end] for end in FORMATS if path.endswith(end)), None)
             if kind is None:
-                raise PatternProcessorError(f"{path} has no supported format", f"Formats: {', '.join(FORMATS)}")
+                raise RuleSourceError(f"{path} has no supported format", f"Formats: {', '.join(FORMATS)}")
 
             def check(own_rows: int, own_size: int, before: tuple[int, int] = (read, size)) -> None:
                 _check_size(self.path, before[0] + own_rows, before[1] + own_size)
@@ -120,7 +120,7 @@ class FileLookupSource(LookupSource):
                 with opener(path) as file:
                     found = read_bounded(file, kind, columns if kind == "parquet" else _as_texts(columns), check)
             except (OSError, pa.ArrowException, ValueError, KeyError) as error:
-                raise PatternProcessorError(f"{path} cannot be read", described(error).splitlines()[0]) from None
+                raise RuleSourceError(f"{path} cannot be read", described(error).splitlines()[0]) from None
             read, size = read + found.num_rows, size + found.nbytes
             for field in columns or ():
                 if _is_instant(field) and field.name in found.column_names and kind != "parquet":

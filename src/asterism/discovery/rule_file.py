@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from asterism.discovery.documents import MAX_BYTES, read_document, unreadable
 from asterism.discovery.polling import Items
-from asterism.errors import AsterismError, PatternProcessorError
+from asterism.errors import AsterismError, PatternProcessorError, RuleSourceError
 from asterism.expressions.aggregates import check_measure
 from asterism.expressions.names import check_names
 from asterism.patterns.compiler import beyond_flink, compile_pattern
@@ -393,7 +393,7 @@ def _used_in(path: Path) -> UsedVersions:
     except OSError as error:
         raise unreadable(path, error) from None
     except (ValueError, RecursionError) as error:
-        raise PatternProcessorError(
+        raise RuleSourceError(
             f"{path} cannot be read",
             f"{type(error).__name__}: {error}"[:200],
             "restore or remove it; if it is removed, versions that are no longer in use can return with another definition",

@@ -28,7 +28,7 @@ from asterism.discovery.rows import (
     needs_parameters,
     processors_of,
 )
-from asterism.errors import AsterismError, PatternProcessorError
+from asterism.errors import AsterismError, PatternProcessorError, RuleSourceError
 from asterism.rules.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
@@ -183,7 +183,7 @@ class Table:
             return cls(source, own)
         if len(flip) == len(FLIP_COLUMNS):
             return cls(source, flip)
-        raise PatternProcessorError(
+        raise RuleSourceError(
             f"the table {name!r} is not a table of pattern processors",
             f"It has the columns {', '.join(columns)}.",
             "it must have id, version and pattern or sql; or uid, className and constructorParams",
@@ -210,7 +210,7 @@ class Table:
         each = sa.select(length).limit(MAX_ROWS + 1).subquery()
         total = connection.scalar(sa.select(sa.func.sum(each.c.length))) or 0
         if total > MAX_TOTAL:
-            raise PatternProcessorError(
+            raise RuleSourceError(
                 f"the table {self.source.fullname!r} has {total} characters in its rules (limit {MAX_TOTAL})"
             )
 
@@ -234,7 +234,7 @@ class Table:
 
     def _bounded(self, rows: Sequence[Any]) -> list[Any]:
         if len(rows) > MAX_ROWS:
-            raise PatternProcessorError(f"the table {self.source.fullname!r} has more than {MAX_ROWS} rows")
+            raise RuleSourceError(f"the table {self.source.fullname!r} has more than {MAX_ROWS} rows")
         return list(rows)
 
 
@@ -252,7 +252,7 @@ def parameter_rows(connection: sa.Connection, table: str) -> dict[str | None, li
         column.lower() if column.lower() in ("template", "id", "enabled") else column: column for column in columns
     }
     if not {"template", "id"} <= names.keys():
-        raise PatternProcessorError(
+        raise RuleSourceError(
             f"the table {table + PARAMETER_TABLE_SUFFIX!r} is not a table of the rows of templates",
             f"It has the columns {', '.join(columns)}.",
             "it must have template, id, and a column for each parameter",

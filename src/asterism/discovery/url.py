@@ -21,7 +21,7 @@ from asterism.arguments import expect, expect_string, expect_strings
 from asterism.discovery.deadline import Deadline
 from asterism.discovery.documents import MAX_BYTES, YAML, Document, read_document
 from asterism.discovery.polling import Items, PollingDiscoverer
-from asterism.errors import PatternProcessorError, printable
+from asterism.errors import PatternProcessorError, RuleSourceError, printable
 from asterism.rules.discovery_status import Status
 from asterism.rules.interfaces import (
     Discovered,
@@ -125,7 +125,7 @@ class Endpoint:
             return Status.from_bytes(text)
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             reason = printable(f"{type(error).__name__}: {error}"[:MAX_REASON])
-            raise PatternProcessorError(f"{self.shown} does not return the status of a query", reason) from None
+            raise RuleSourceError(f"{self.shown} does not return the status of a query", reason) from None
 
     def get_set(self) -> tuple[bytes, str | None]:
         """The text of the set, and its ETag.
@@ -147,7 +147,7 @@ class Endpoint:
             refused = json.loads(answer).get("refused", [])
             names = [f"{one['id']}: {one['message']}" for one in refused]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise PatternProcessorError(f"{self.shown} does not answer as an endpoint") from None
+            raise RuleSourceError(f"{self.shown} does not answer as an endpoint") from None
         if names:
             raise PatternProcessorError(
                 f"{self.shown} has refused {len(names)} of the processors", one_line("; ".join(names), 5 * MAX_REASON)
@@ -196,7 +196,7 @@ class _Client:
         # Most of the text comes from the server.
         text = one_line(str(reason) or type(reason).__name__, MAX_REASON)
         verb = "read" if request.get_method() == "GET" else "changed"
-        raise PatternProcessorError(f"{self.shown} cannot be {verb}", text)
+        raise RuleSourceError(f"{self.shown} cannot be {verb}", text)
 
 
 class _ResponseError(Exception):
@@ -248,7 +248,7 @@ class UrlDiscoverer(PollingDiscoverer):
         except NotModifiedError:
             if self._known:
                 return None
-            raise PatternProcessorError(f"{self.shown} cannot be read", "it returned 304 Not Modified") from None
+            raise RuleSourceError(f"{self.shown} cannot be read", "it returned 304 Not Modified") from None
         digest = hashlib.sha256(text).digest()
         found = None
         if digest != self._digest:
@@ -282,7 +282,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         fp.close()  # the body is not read, whatever its size
         before, after = urlsplit(req.full_url), urlsplit(newurl)
         if after.scheme not in SCHEMES or (before.scheme == "https" and after.scheme != "https"):
-            raise PatternProcessorError(
+            raise RuleSourceError(
                 f"{one_line(_shown(before), MAX_REASON)} redirects from {before.scheme} to {after.scheme:.20}"
             )
         new = super().redirect_request(req, fp, code, msg, headers, newurl)

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from asterism.errors import ExpressionSyntaxError, ExpressionTypeError, InvalidEventError
+from asterism.errors import EvaluationFailedError, ExpressionSyntaxError, ExpressionTypeError
 from asterism.expressions import udfs
 from asterism.expressions.names import columns_of, plain_column
 from asterism.expressions.ranges import Ranges, ranges_of
@@ -386,7 +386,7 @@ class Vectorized:
         try:
             results = iter(self._computed(computed, table) if computed else [])
         except _DuckDBError as error:
-            raise InvalidEventError(
+            raise EvaluationFailedError(
                 f"an expression could not be computed: {error}", self._culprit(table), _TRY
             ) from None
         return [next(results) if at is None else table.column(at) for at in plain.values()]

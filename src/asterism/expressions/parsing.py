@@ -20,7 +20,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from asterism.errors import ExpressionSyntaxError
+from asterism.errors import ExpressionSyntaxError, UnknownFunctionError, UnsupportedSyntaxError
 from asterism.expressions.functions import FUNCTIONS, NOT_PURE, UNIT_FIRST
 from asterism.expressions.translation import DOCUMENTATION, position_of
 
@@ -312,13 +312,13 @@ def parse(
         if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal):
             end = node.this.meta.get("end")
             if end is None:
-                raise ExpressionSyntaxError.at(
+                raise UnsupportedSyntaxError.at(
                     "the suffix BD is not supported here", text, hint="CAST(... AS DECIMAL(p,s))"
                 )
             if not text[end].isalpha():  # 5::BIGINT, not 5L
                 typed = node.this.is_string and "called" not in node.meta and not _CASTS.match(text, end + 1)
                 if typed and not str(node.to.meta.get("written")).startswith(("DATE", "TIMESTAMP")):
-                    raise ExpressionSyntaxError.at(
+                    raise UnsupportedSyntaxError.at(
                         "only DATE and TIMESTAMP are supported before a string",
                         text,
                         node.this.meta.get("start"),
@@ -354,7 +354,7 @@ def _check_tokens(tokens: Sequence[Token], text: str) -> None:
         if kind is TokenType.L_BRACE:
             raise ExpressionSyntaxError.at("unexpected token", text, token.start)
         if before in _ARROWS and kind in _NAMES[1:]:  # the parser reads it as a JSON path, and logs errors in it
-            raise ExpressionSyntaxError.at("-> is not supported here", text, token.start, DOCUMENTATION)
+            raise UnsupportedSyntaxError.at("-> is not supported here", text, token.start, DOCUMENTATION)
         before = kind
 
 
@@ -366,7 +366,7 @@ def _check_between(text: str, begin: int, end: int) -> None:
         what = (
             "a hint" if text.startswith("/*+", at) else "this kind of comment" if text[at] in "/-{" else f"{text[at]!r}"
         )
-        raise ExpressionSyntaxError.at(f"{what} is not supported here", text, at)
+        raise UnsupportedSyntaxError.at(f"{what} is not supported here", text, at)
 
 
 _BETWEEN = re.compile(r"(?:[ \t\r\n]|--[^\n]*+(?<!\\)(?:\n|\Z)|/\*(?!\+)(?:(?!/\*|\*/).)*+\*/)*+", re.DOTALL)
@@ -406,7 +406,7 @@ def _account(tokens: Sequence[Token], tree: exp.Expr, text: str) -> None:
             word = "0." + word if dot else _digits(word)
         word = word.lower() if kind is TokenType.VAR else word
         if not there[word]:
-            raise ExpressionSyntaxError.at(
+            raise UnsupportedSyntaxError.at(
                 f"{token.text!r:.60} is not supported here", text, token.start, DOCUMENTATION
             )
         there[word] -= 1
@@ -458,7 +458,7 @@ def _check(node: exp.Expr, text: str, aggregates: Collection[str] = (), unlisted
     """Reject what is not known to have the same meaning here as in Spark."""
     if isinstance(node, exp.Query | exp.Subquery) or (isinstance(node, exp.In) and node.args.get("query") is not None):
         hint = "compute it before, as a column: SELECT *, (SELECT ...) AS largest FROM events"
-        raise ExpressionSyntaxError.at("subqueries are not supported", text, text.upper().find("SELECT"), hint)
+        raise UnsupportedSyntaxError.at("subqueries are not supported", text, text.upper().find("SELECT"), hint)
     known = isinstance(node, exp.Anonymous) and node.name.lower() in aggregates
     if isinstance(node, exp.Anonymous) and not known and str(node.this).lower() not in FUNCTIONS:
         raise _unknown_function(node, text, [name for name in aggregates if name not in unlisted])
@@ -474,7 +474,7 @@ def _check(node: exp.Expr, text: str, aggregates: Collection[str] = (), unlisted
             )
     # Given a FORMAT, the parser replaces some casts by other nodes.
     if "called" in node.meta and node.args.get("format") is not None:
-        raise ExpressionSyntaxError.at(
+        raise UnsupportedSyntaxError.at(
             "FORMAT is not supported here", text, _place(node, "FORMAT", text), DOCUMENTATION
         )
     consumed = (_CONSUMED_OF_CALLS if aggregates else _CONSUMED).get(type(node))
@@ -489,14 +489,14 @@ def _check(node: exp.Expr, text: str, aggregates: Collection[str] = (), unlisted
             if _TYPE.fullmatch(written) and not others:
                 return
             hint = "CAST(... AS STRING)" if re.match("(VAR)?CHAR|TEXT", written) else DOCUMENTATION
-            raise ExpressionSyntaxError.at(
+            raise UnsupportedSyntaxError.at(
                 f"the type {written or node.sql()!s:.60} is not supported here", text, None, hint
             )
         word = _TYPED.get(node.key, node.key.upper())
         if consumed is not None:
             word = " ".join([word, *(name.upper().rstrip("_") for name in others)])
         hint = "array(1, 2)" if isinstance(node, exp.Array) else DOCUMENTATION
-        raise ExpressionSyntaxError.at(f"{word} is not supported here", text, _place(node, word, text), hint)
+        raise UnsupportedSyntaxError.at(f"{word} is not supported here", text, _place(node, word, text), hint)
     if isinstance(node, exp.Is) and not isinstance(node.expression, exp.Boolean | exp.Null):
         raise ExpressionSyntaxError.at(
             "IS must be followed by NULL, TRUE, FALSE or UNKNOWN", text, position_of(node.expression)
@@ -536,7 +536,7 @@ def _unknown_function(node: exp.Anonymous, text: str, aggregates: Collection[str
     hint = f"docs/sql.md lists all functions; aggregates: {', '.join(aggregates)}" if aggregates else DOCUMENTATION
     close = difflib.get_close_matches(name.lower(), [*aggregates, *FUNCTIONS], n=1, cutoff=0.8)
     hint = f"did you mean {close[0]}?" if close else hint
-    return ExpressionSyntaxError.at(f"unknown function {name}", text, position_of(node), hint)
+    return UnknownFunctionError.at(f"unknown function {name}", text, position_of(node), hint)
 
 
 _NUMBER = re.compile(r"(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -571,7 +571,7 @@ def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def not_pure(name: str, text: str, position: int | None) -> ExpressionSyntaxError:
-    return ExpressionSyntaxError.at(
+    return UnsupportedSyntaxError.at(
         f"{name} is not supported: its result does not depend only on the events", text, position
     )
 

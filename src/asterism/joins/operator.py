@@ -32,7 +32,7 @@ from asterism.errors import (
     ColumnNotFoundError,
     ExpressionSyntaxError,
     ExpressionTypeError,
-    InvalidEventError,
+    NullEventTimeError,
     StreamDefinitionError,
 )
 from asterism.expressions.evaluation import Vectorized
@@ -254,7 +254,7 @@ class JoinOperator(KeyGroupOperator):
         lenient = LATE_OUTPUTS[name] in self.late_outputs
         times = time.to_micros(full.column(time.name), lenient=lenient)
         if times.null_count and not lenient:
-            raise InvalidEventError(
+            raise NullEventTimeError(
                 f'the event time "{time.name}" of {times.null_count} rows of the {name} side is null',
                 "A row without a time joins nothing.",
                 f"filter such rows out, or read them from the output {LATE_OUTPUTS[name]}",

@@ -21,11 +21,12 @@ from asterism.columns.time import micros
 from asterism.errors import (
     AsterismError,
     ColumnNotFoundError,
+    EvaluationFailedError,
     ExpressionError,
     ExpressionSyntaxError,
     ExpressionTypeError,
-    InvalidEventError,
     MalformedPatternError,
+    PatternTooLargeError,
     SkipStrategyError,
 )
 from asterism.expressions.evaluation import Vectorized
@@ -355,7 +356,7 @@ class BoundPattern:
         match code:
             case kernels.DIVISION_BY_ZERO:
                 message = "division by zero in a condition"
-                return InvalidEventError(message, where, "try_divide(a, b) gives NULL instead")
+                return EvaluationFailedError(message, where, "try_divide(a, b) gives NULL instead")
             case kernels.SKIP_MISSED | kernels.SKIP_TO_OWN_FIRST:
                 why = (
                     "the match has no such event"
@@ -365,19 +366,19 @@ class BoundPattern:
                 return SkipStrategyError(f'could not skip to "{self.plan.skip.stage}": {why}', where)
             case kernels.TOO_MANY_RUNS | kernels.TOO_MUCH_WORK | kernels.TOO_MANY_HELD:
                 return self.plan.limits.error(code, where, excess, hint)
-        return MalformedPatternError("the pattern has too many ways to skip its optional stages", where)
+        return PatternTooLargeError("the pattern has too many ways to skip its optional stages", where)
 
 
 def python_mask(condition: PythonCondition, events: pa.Table) -> Mask:
     """Call a vectorised condition.
 
-    :raises InvalidEventError: it failed, or did not return one Boolean per event
+    :raises EvaluationFailedError: it failed, or did not return one Boolean per event
     """
     name = getattr(condition.function, "__qualname__", repr(condition.function))
     try:
         answer = condition.function(events)
     except Exception as error:
-        raise InvalidEventError(f"condition {name} failed", described(error)) from error
+        raise EvaluationFailedError(f"condition {name} failed", described(error)) from error
     if isinstance(answer, pa.Array | pa.ChunkedArray):
         mask = (
             mask_of(answer if isinstance(answer, pa.ChunkedArray) else pa.chunked_array([answer]))
@@ -388,7 +389,7 @@ def python_mask(condition: PythonCondition, events: pa.Table) -> Mask:
         array = np.asarray(answer)
         mask = array if array.dtype == np.bool_ and array.ndim == 1 else None
     if mask is None or len(mask) != events.num_rows:
-        raise InvalidEventError(f"condition {name} did not return one Boolean per event")
+        raise EvaluationFailedError(f"condition {name} did not return one Boolean per event")
     return mask
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from asterism.errors import MalformedPatternError
+from asterism.errors import PatternTooLargeError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import EVERY_STAGE, Scope
 from asterism.expressions.values import Sql
@@ -171,7 +171,7 @@ class Programs:
             return self.scope.stages.index(stage)
         members = [self.scope.stages.index(member) for member in dict(self.scope.subsets)[stage]]
         if max(members) >= STAGES_IN_SUBSETS:
-            raise MalformedPatternError(
+            raise PatternTooLargeError(
                 f'subset "{stage}" has a stage beyond the first {STAGES_IN_SUBSETS} stages of the pattern'
             )
         return -2 - sum(1 << member for member in members)

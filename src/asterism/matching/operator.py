@@ -25,7 +25,7 @@ from asterism.arguments import expect, expect_strings, shown
 from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import group_codes
 from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, TimeColumn
-from asterism.errors import InvalidEventError, StreamDefinitionError
+from asterism.errors import NullEventTimeError, StreamDefinitionError
 from asterism.expressions.names import Scope
 from asterism.matching.binding import BoundPattern
 from asterism.matching.matcher import KeyedEvents, Matcher, Step, enough_memory
@@ -374,7 +374,7 @@ def event_times(
         return pa.array(np.zeros(events.num_rows, np.int64))
     column = time.to_micros(events.column(time.name), lenient=wants_late)
     if column.null_count and not wants_late:
-        raise InvalidEventError(
+        raise NullEventTimeError(
             f'the event time "{time.name}" of {column.null_count} events is null',
             "An event without a time cannot be ordered.",
             "filter such events out, or read them from the late output",

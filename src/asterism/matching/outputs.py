@@ -23,7 +23,12 @@ from asterism.arguments import described, expect, expect_string
 from asterism.columns.arrays import Ints, one_chunk
 from asterism.columns.groups import offsets_of
 from asterism.columns.time import MILLISECONDS, TimeColumn
-from asterism.errors import ColumnNotFoundError, ExpressionSyntaxError, InvalidEventError, StreamDefinitionError
+from asterism.errors import (
+    ColumnNotFoundError,
+    EvaluationFailedError,
+    ExpressionSyntaxError,
+    StreamDefinitionError,
+)
 from asterism.expressions.aggregates import OF_MATCH, Call, Calls, Measures, parse_measure
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import EVERY_STAGE, PreviousColumn, Scope
@@ -170,15 +175,17 @@ class MatchOutput:
         try:
             rows = function(table)
         except Exception as error:
-            raise InvalidEventError(f"match function {name} failed", described(error)) from error
+            raise EvaluationFailedError(f"match function {name} failed", described(error)) from error
         if not isinstance(rows, pa.Table) or rows.schema.names != self.schema.names:
-            raise InvalidEventError(
+            raise EvaluationFailedError(
                 f"match function {name} must return a pyarrow.Table with the columns {', '.join(self.schema.names)}"
             )
         try:
             return rows.cast(self.schema)
         except pa.ArrowInvalid as error:
-            raise InvalidEventError(f"match function {name} returned a column of a wrong type", str(error)) from None
+            raise EvaluationFailedError(
+                f"match function {name} returned a column of a wrong type", str(error)
+            ) from None
 
 
 class _Parts:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from asterism.errors import LimitExceededError
+from asterism.errors import LimitExceededError, TooManyPartialMatchesError
 from asterism.expressions.names import PreviousColumn
 from asterism.patterns.automaton import Nfa
 from asterism.patterns.compiler import compile_pattern, identity_of
@@ -60,7 +60,7 @@ class Limits:
                 if excess
                 else f"more than {limit:,} partial matches"
             )
-            return LimitExceededError(f"a key has {counted}", where, hint)
+            return TooManyPartialMatchesError(f"a key has {counted}", where, hint)
         if code == kernels.TOO_MUCH_WORK:
             message = f"an event takes more than {self.steps:,} steps for the partial matches of its key"
             each = STEPS_PER_PARTIAL_MATCH

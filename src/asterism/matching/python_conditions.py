@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from asterism.arguments import described
 from asterism.columns.arrays import Ints, one_chunk
-from asterism.errors import ColumnNotFoundError, InvalidEventError
+from asterism.errors import ColumnNotFoundError, EvaluationFailedError, InvalidEventError
 from asterism.matching.binding import BoundPattern
 from asterism.patterns.conditions import Event
 from asterism.patterns.semantics import Semantics
@@ -100,8 +100,8 @@ class PythonCalls:
         what = f"condition {getattr(function, '__qualname__', function)} of stage {stages}"
         if error is None:
             answered = f"It returned {reprlib.repr(answer)}.\n{where}"
-            return InvalidEventError(f"{what} did not return True or False", answered, "wrap it in bool(...)")
-        failed = InvalidEventError(f"{what} failed", f"{described(error)}\n{where}")
+            return EvaluationFailedError(f"{what} did not return True or False", answered, "wrap it in bool(...)")
+        failed = EvaluationFailedError(f"{what} failed", f"{described(error)}\n{where}")
         failed.__cause__ = error
         return failed
 

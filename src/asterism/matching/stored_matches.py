@@ -11,7 +11,7 @@ import pyarrow as pa
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import offsets_of
 from asterism.columns.time import END_OF_TIME, MOMENT, micros, moments
-from asterism.errors import StateError
+from asterism.errors import CheckpointMismatchError
 from asterism.matching.page import Page
 from asterism.operators.state_definition import UNKNOWN_COLUMNS, StateDefinition, keys_as_structs
 from asterism.operators.stored_state import columns_of_events, kept_column
@@ -97,7 +97,7 @@ def partial_matches(
         if one is None:
             continue
         if state[mine].max() >= len(one["states"]):
-            raise StateError("the state of the checkpoint belongs to another pattern")
+            raise CheckpointMismatchError("the state of the checkpoint belongs to another pattern")
         names, kinds, gaps = zip(*one["states"], strict=True)
         for at, each in zip(mine.tolist(), state[mine].tolist(), strict=True):
             waits[at] = names[each]

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from asterism.arguments import shown
 from asterism.columns.time import EPOCH
-from asterism.errors import StreamDefinitionError
+from asterism.errors import ColumnTypeError, StreamDefinitionError
 from asterism.text.printable import duration, event_text, one_line
 from asterism.text.svg import (
     AMBER,
@@ -83,7 +83,7 @@ class Timeline:
                     'timeline(matches, start="window_start", end="window_end")',
                 )
             if not pa.types.is_timestamp(schema.field(name).type):
-                raise StreamDefinitionError(
+                raise ColumnTypeError(
                     f"the column {shown(name)} of a timeline has the type {schema.field(name).type}, not a timestamp",
                     hint="to_timestamp(...)",
                 )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from asterism.errors import StateError
+from asterism.errors import CheckpointMismatchError
 from asterism.operators.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state_store import batch_from_bytes, batch_to_bytes, tables_from_bytes, tables_to_bytes
 from asterism.operators.stored_state import BROADCAST, STATE, WAITING
@@ -55,7 +55,7 @@ def check_evolution(old: StateDefinition, new: StateDefinition) -> None:
     """:raises StateError: the state of *old* cannot be continued"""
     found = incompatibility(old, new)
     if found is not None:
-        raise StateError(f"the checkpoint cannot be continued: {found.what}", found.detail, found.hint)
+        raise CheckpointMismatchError(f"the checkpoint cannot be continued: {found.what}", found.detail, found.hint)
 
 
 _OTHER = "use a new checkpoint location, or run the query that created the checkpoint"

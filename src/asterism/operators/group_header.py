@@ -9,7 +9,7 @@ import numpy as np
 
 from asterism.columns.arrays import Ints, Mask
 from asterism.columns.time import END_OF_TIME
-from asterism.errors import StateError
+from asterism.errors import CheckpointMismatchError, StateError
 from asterism.operators.state_store import BODY, Record, layout_of, record_of
 
 NO_PAGE = -(2**63)
@@ -22,7 +22,7 @@ UNKNOWN = -1
 
 
 def other_query() -> StateError:
-    return StateError(
+    return CheckpointMismatchError(
         "the checkpoint belongs to another query",
         "These must be the same: the pattern, its columns, outputs and semantics;\n"
         "or the operator's states, and the columns, keys and times of its inputs.",

@@ -22,7 +22,13 @@ from asterism.arguments import described
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import group_codes
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MILLISECONDS, NO_TIME, TIME, TimeColumn
-from asterism.errors import ColumnNotFoundError, InvalidEventError, OperatorError, StreamDefinitionError
+from asterism.errors import (
+    ColumnNotFoundError,
+    ColumnTypeError,
+    NullEventTimeError,
+    StreamDefinitionError,
+    UserFunctionError,
+)
 from asterism.operators.broadcast_state import BroadcastState
 from asterism.operators.evolution import FIXED, aligned_tables
 from asterism.operators.group_header import GroupHeader
@@ -161,7 +167,7 @@ class MultipleInputOperator(KeyGroupOperator):
             self._runtime.operator.open()
         except Exception as error:
             self._runtime = None
-            raise OperatorError(f"{type(self.operator).__name__}.open failed", described(error)) from error
+            raise UserFunctionError(f"{type(self.operator).__name__}.open failed", described(error)) from error
 
     def close(self) -> None:
         if self._runtime is not None:
@@ -196,7 +202,7 @@ class MultipleInputOperator(KeyGroupOperator):
         lenient = "process_late" in self.declared[name].functions
         column = TimeColumn.of(wire.time, wire.schema).to_micros(events.column(wire.time), lenient=lenient)
         if column.null_count and not lenient:
-            raise InvalidEventError(
+            raise NullEventTimeError(
                 f'the event time "{wire.time}" of {column.null_count} elements of the input "{name}" is null',
                 "An element without a time cannot be ordered.",
                 "filter such elements out, or define a process_late function for this input, which receives them",
@@ -478,7 +484,7 @@ def _check_wires(operator: str, declared: Mapping[str, Input], wires: Mapping[st
                 )
             found = wire.schema.field(field.name).type
             if not _same_type(found, field.type):
-                raise StreamDefinitionError(
+                raise ColumnTypeError(
                     f'the column "{field.name}" of the input "{name}" is {found}, but {operator} declares {field.type}',
                     hint="CAST it before connecting, or declare the actual types of the input's columns",
                 )

@@ -15,7 +15,7 @@ import pyarrow as pa
 from asterism.arguments import described
 from asterism.columns.arrays import Ints, python_values
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, to_datetime
-from asterism.errors import OperatorError
+from asterism.errors import OperatorError, UserFunctionError
 from asterism.operators.context import EVENT, ON_TIMER, PROCESSING, Context, Element, Timer
 from asterism.operators.keyed_state import FOREVER, State, StateKind, StateSpec, StateTable
 from asterism.operators.stream_operator import Counter, Input, Output, StreamOperator
@@ -332,7 +332,7 @@ class Runtime:
             raise
         except Exception as error:
             self._back_to_the_key(error)
-            raise OperatorError(
+            raise UserFunctionError(
                 f"{type(self.operator).__name__}.{function} failed",
                 f"{described(error)}\n{self.place(function)}",
             ) from error

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from asterism.errors import StateError
+from asterism.errors import CheckpointMismatchError, NewerStateError
 
 LAYOUT = 4
 """2: pages of patterns contain the positions of events. 3: the header has the size of the state. 4: there is a definition."""
@@ -89,9 +89,9 @@ def layout_of(value: bytes, kind: Record) -> int:
     """The layout of a record."""
     magic, layout, found = _PREFIX.unpack_from(value) if len(value) >= _PREFIX.size else (b"", 0, 0)
     if magic != _MAGIC or found != kind:
-        raise StateError("the state of the checkpoint was not written by this operator")
+        raise CheckpointMismatchError("the state of the checkpoint was not written by this operator")
     if layout > LAYOUT:
-        raise StateError(
+        raise NewerStateError(
             f"the state was written in layout {layout}, but this release reads only up to layout {LAYOUT}",
             hint="restart with the release that wrote the checkpoint, or a later one",
         )

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from asterism.arguments import expect
-from asterism.errors import MalformedPatternError, StreamDefinitionError
+from asterism.errors import MalformedPatternError, PatternTooLargeError, StreamDefinitionError, UnboundedNotStageError
 from asterism.patterns.automaton import (
     ALWAYS,
     Absence,
@@ -170,7 +170,7 @@ def _refuse_what_flink_ignores(pattern: PatternSequence, in_group: bool = False)
                 "put it after the group, or follow it with a stage that must occur",
             )
         if last.window is None and last.gap_window is None:
-            raise MalformedPatternError(
+            raise UnboundedNotStageError(
                 f'not_followed_by("{last.name}") is the last stage of the pattern, but the window is set on an earlier stage',
                 "Flink ignores the stage in this case.",
                 "set .within(...) on it",
@@ -289,7 +289,7 @@ class _Builder:
 
     def state(self, stage: str, kind: NfaStateKind = NfaStateKind.NORMAL, gap: timedelta | None = None) -> NfaState:
         if len(self.states) == MAX_STATES:
-            raise MalformedPatternError(
+            raise PatternTooLargeError(
                 f"the pattern needs more than {MAX_STATES} states",
                 f'Compilation stopped at stage "{stage}".',
                 "lower the counts of times(...); nested counts multiply",
@@ -311,7 +311,7 @@ class _Builder:
         stop, taken = self.stops[stage.name]
         self.n_stops += 1
         if self.n_stops > MAX_STOPS:
-            raise MalformedPatternError(
+            raise PatternTooLargeError(
                 "the pattern forbids too many stages in too many places",
                 f'{len(self.stops)} stages must not occur, in many states each; compilation stopped at stage "{state.stage}".',
                 "combine the forbidden stages in one not_followed_by, with OR",
@@ -860,7 +860,7 @@ def _greedy_end(stage: Stage) -> Stage | None:
 def _reaches(state: NfaState, counts: Callable[[Edge], bool], depth: int = 0) -> Guard | None:
     """When the PROCEED edges from *state* lead to an edge that *counts*, and its guard holds; None: never."""
     if depth > MAX_OPTIONAL:
-        raise MalformedPatternError(
+        raise PatternTooLargeError(
             f"more than {MAX_OPTIONAL} optional stages in sequence are not supported here",
             f'Compilation stopped at stage "{state.stage}".',
         )

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from asterism.arguments import expect_string, expect_strings, shown
-from asterism.errors import MalformedPatternError
+from asterism.errors import MalformedPatternError, PatternTooLargeError
 
 MAX_DEPTH = 100
 """Maximum nesting of conditions. Comparing and pickling them would reach Python's own limit near 300; a long list of
@@ -225,7 +225,7 @@ class _Joined(Condition):
                 raise _no_condition(part)
         depth = 1 + max(part.depth for part in parts)
         if depth > MAX_DEPTH:
-            raise MalformedPatternError(
+            raise PatternTooLargeError(
                 f"conditions are nested too deeply (limit {MAX_DEPTH} levels)",
                 "Each where, or_, and_ and negate adds a level.",
                 "write alternatives as one SQL condition, such as kind IN ('a', 'b')",

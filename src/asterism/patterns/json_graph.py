@@ -31,6 +31,7 @@ from asterism.errors import (
     MalformedPatternError,
     PatternError,
     PatternFormatError,
+    PatternTooLargeError,
 )
 from asterism.expressions.parsing import MAX_DEPTH, parse
 from asterism.patterns.conditions import (
@@ -714,7 +715,7 @@ def _refuse_too_large(pattern: PatternSequence) -> None:
 
     stages = size(pattern)
     if stages > MAX_STAGES:
-        raise MalformedPatternError(
+        raise PatternTooLargeError(
             f"the pattern has {stages} stages, each repetition and each order counted (limit {MAX_STAGES})"
             if _has_orders(pattern)
             else f"the pattern has {stages} stages, each repetition counted (limit {MAX_STAGES})",

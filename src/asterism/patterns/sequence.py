@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Any, Self
 
 from asterism.arguments import expect, expect_string, shown
-from asterism.errors import MalformedPatternError
+from asterism.errors import MalformedPatternError, PatternTooLargeError, UnboundedNotStageError
 from asterism.patterns.conditions import AndCondition, Condition, ConditionLike, OrCondition, as_condition
 from asterism.text.printable import quoted_name
 
@@ -654,7 +654,7 @@ class PatternSequence:
             seen.add(stage.name)
         last = self.stages[-1]
         if last.contiguity is Contiguity.NOT_FOLLOW and self.effective_window is None and last.gap_window is None:
-            raise MalformedPatternError(
+            raise UnboundedNotStageError(
                 f'not_followed_by("{last.name}") cannot be the last stage of a pattern without a time bound',
                 "Absence can only be decided when the waiting time is known.",
                 "add .within(...), or follow it with a stage that must occur",
@@ -753,7 +753,7 @@ def _stage(stage: str | PatternSequence, contiguity: Contiguity) -> Stage:
             # any_of(...) and in_any_order(...) are patterns with one group, to which the contiguity applies.
             return replace(only, contiguity=contiguity)
         if _group_depth(stage) >= MAX_GROUP_DEPTH:
-            raise MalformedPatternError(f"groups are nested too deeply (limit {MAX_GROUP_DEPTH} levels)")
+            raise PatternTooLargeError(f"groups are nested too deeply (limit {MAX_GROUP_DEPTH} levels)")
         return Stage(
             name="(" + " ".join(inner.name for inner in stage.stages) + ")", contiguity=contiguity, group=stage
         )
@@ -812,7 +812,7 @@ def _combined(parts: tuple[str | PatternSequence, ...], combination: Combining, 
         elements.append(element)
     group = PatternSequence(tuple(elements), combination=combination)
     if _group_depth(group) >= MAX_GROUP_DEPTH:
-        raise MalformedPatternError(f"groups are nested too deeply (limit {MAX_GROUP_DEPTH} levels)")
+        raise PatternTooLargeError(f"groups are nested too deeply (limit {MAX_GROUP_DEPTH} levels)")
     joined = " | " if combination is Combining.ANY_OF else " & "
     name = "(" + joined.join(element.name for element in elements) + ")"
     return Stage(name=name, contiguity=Contiguity.STRICT, group=group)

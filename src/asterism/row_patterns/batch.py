@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.groups import group_codes, mask_of, offsets_of
 from asterism.columns.time import END_OF_TIME, MILLISECONDS, TimeColumn
-from asterism.errors import InvalidEventError, LimitExceededError, SkipStrategyError
+from asterism.errors import InvalidEventError, LimitExceededError, NullEventTimeError, SkipStrategyError
 from asterism.expressions.aggregates.accumulators import filled, sort_keys, where_valid
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import columns_of, plain_column
@@ -249,7 +249,7 @@ def times_of(clause: CheckedClause, ordered: OrderedRows) -> Ints:
     column = ordered.keys[clause.order_by[0]]
     if column.null_count:
         source = clause.clause.order_by[0].expression.text
-        raise InvalidEventError(
+        raise NullEventTimeError(
             f"a time is NULL: {source}", "WITHIN needs the time of each row", "filter such rows out"
         )
     times = TimeColumn("time", column.type, MILLISECONDS).to_micros(pa.chunked_array([column]))

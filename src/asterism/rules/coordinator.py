@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from asterism.arguments import described
 from asterism.columns.time import BEFORE_TIME, to_datetime
-from asterism.errors import AsterismError, PatternProcessorError, StateError, printable
+from asterism.errors import AsterismError, PatternProcessorError, StateError, VersionConflictError, printable
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.discovery_status import (
     DISABLED,
@@ -691,7 +691,7 @@ class Coordinator(PatternProcessorManager):
         """The reason why *new* cannot be used. *old*: the processor in the last set with its id and version."""
         same = old is not None and new.has_definition_of(old)
         if old is not None and not same:
-            return PatternProcessorError(
+            return VersionConflictError(
                 f"its definition has changed, but its version has not ({new.version})",
                 hint="raise the version; the partial matches of the old version are then dropped",
             )

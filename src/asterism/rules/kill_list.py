@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from asterism.errors import PatternProcessorError, StreamDefinitionError
+from asterism.errors import PatternProcessorError, RuleNotFoundError, StreamDefinitionError
 from asterism.rules.durable_files import alone_in
 from asterism.rules.processor import MAX_ID, MAX_PROCESSORS, PatternProcessor, is_name
 
@@ -172,7 +172,7 @@ def unkill(store: KillListStore, names: Iterable[str]) -> None:
         unknown = sorted(gone - killed.keys())
         if unknown:
             listed = ", ".join(sorted(killed)) or "nothing"
-            raise PatternProcessorError(f"{unknown[0]!r:.220} is not killed", f"Killed: {listed:.1000}")
+            raise RuleNotFoundError(f"{unknown[0]!r:.220} is not killed", f"Killed: {listed:.1000}")
         return {name: one for name, one in killed.items() if name not in gone}
 
     _change(store, without)

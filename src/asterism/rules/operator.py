@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.keys import KEY, key_values
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, TimeColumn
-from asterism.errors import AsterismError, LimitExceededError, PatternProcessorError
+from asterism.errors import LimitExceededError, PatternProcessorError
 from asterism.matching.match_ids import match_ids, seed_of
 from asterism.matching.matcher import Found, Step, enough_memory
 from asterism.matching.operator import PROCESSING_TIME, check_limit, event_times
@@ -656,8 +656,8 @@ class DynamicCepOperator(KeyGroupOperator):
             return
         error = failure.error
         if failure.limit and not self.disable_on_limit:
-            assert isinstance(error, AsterismError)
-            raise LimitExceededError(f"{one.name}: {error.message}", error.detail, error.hint) from error
+            assert isinstance(error, LimitExceededError)
+            raise type(error)(f"{one.name}: {error.message}", error.detail, error.hint) from error
         if not failure.limit and not self.disable_on_error:
             raise PatternProcessorError(f"{one.name} failed", str(error)) from error
 

@@ -25,7 +25,7 @@ from asterism.columns.groups import KEY_HASH, mask_of, offsets_of
 from asterism.columns.hashing import hash_strings
 from asterism.columns.keys import KEY, key_strings
 from asterism.columns.time import NO_TIME, TIME
-from asterism.errors import InvalidEventError
+from asterism.errors import EvaluationFailedError, InvalidEventError
 from asterism.expressions.evaluation import Vectorized
 from asterism.matching.binding import python_mask
 from asterism.patterns.conditions import PythonCondition
@@ -498,11 +498,11 @@ def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: Proc
     try:
         evaluate(event)
     except InvalidEventError as error:
-        return InvalidEventError(
+        return EvaluationFailedError(
             f"{what} could not be computed", f"{error.message}\n{error.detail}\nevent: {shown}", error.hint
         )
     # It is one of the events that were not evaluated separately.
-    return InvalidEventError(f"{what} could not be computed", "It fails on many events.")
+    return EvaluationFailedError(f"{what} could not be computed", "It fails on many events.")
 
 
 MAX_FILTERS, MAX_CONDITIONS = 8, 64

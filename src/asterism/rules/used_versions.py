@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from asterism.errors import PatternProcessorError
+from asterism.errors import PatternProcessorError, VersionConflictError
 from asterism.rules.processor import PatternProcessor, canonical_text, defining
 
 MAX_VERSIONS = 100_000
@@ -38,7 +38,7 @@ class UsedVersions:
         if known is None or known == _digest(new.definition) or known == _digest(_earlier_text_of(new)):
             return None
         highest = max(version for id, version in self._digests if id == new.id)
-        return PatternProcessorError(
+        return VersionConflictError(
             f"version {new.version} of {new.id!r} already had another definition",
             "The definition of a version cannot change, even if the version was removed or replaced.",
             f"use a version that has not been used: {highest + 1}",

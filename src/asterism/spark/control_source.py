@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from asterism.errors import StateError
+from asterism.errors import CheckpointMismatchError
 from asterism.spark import CHUNKS, CONTROL, END_OF_INPUT, signals
 from asterism.spark.partitioning import label
 from asterism.spark.versions import (
@@ -30,7 +30,7 @@ _NO_LIMIT = 2**31 - 1
 def check_key_groups_of(offset: dict[str, Any], key_groups: int) -> None:
     """:raises StateError: the offset is of a query with another number of key groups"""
     if offset["keyGroups"] != key_groups:
-        raise StateError(
+        raise CheckpointMismatchError(
             f"the checkpoint was created with {offset['keyGroups']} key groups, but this query has {key_groups}",
             "The number of key groups of a checkpoint cannot change.",
             f"set key_groups={offset['keyGroups']}, or use a new checkpoint location",
@@ -124,7 +124,7 @@ class SourceReader(DataSourceStreamReader):
         """
         check_key_groups_of(start, self.key_groups)
         if start["definition"] not in (self.definition, self.former):
-            raise StateError(
+            raise CheckpointMismatchError(
                 "the checkpoint belongs to another query",
                 "These must be the same: the pattern, its columns, outputs and semantics;\n"
                 "or the operator's states, and the columns, keys and times of its inputs.",
@@ -133,7 +133,7 @@ class SourceReader(DataSourceStreamReader):
             )
         before = start.get("zone", self.zone)  # checkpoints of earlier releases do not have it
         if self.zone is not None and before != self.zone:
-            raise StateError(
+            raise CheckpointMismatchError(
                 f"the checkpoint was created in the time zone {before}, but this session uses {self.zone}",
                 "An expression depends on it, such as hour(ts) or a time that is written without a zone.",
                 f'spark.conf.set("spark.sql.session.timeZone", "{before}"), or use a new checkpoint location',

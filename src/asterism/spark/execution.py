@@ -17,7 +17,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect
-from asterism.errors import StateError, StreamDefinitionError
+from asterism.errors import CheckpointRequiredError, StateError, StreamDefinitionError
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.spark import signals, versions
 from asterism.spark.evolution import former_definition, last_offset
@@ -34,7 +34,7 @@ _SECONDS = 0.02
 
 def check_checkpoint(checkpoint: str | None) -> None:
     if checkpoint is None:
-        raise StreamDefinitionError("a stream needs a checkpoint location", hint="run(..., checkpoint=path)")
+        raise CheckpointRequiredError("a stream needs a checkpoint location", hint="run(..., checkpoint=path)")
 
 
 @dataclass(frozen=True, slots=True)

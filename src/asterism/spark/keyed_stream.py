@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from asterism.arguments import expect
 from asterism.columns.time import MILLISECONDS, TIME_UNITS
-from asterism.errors import ColumnNotFoundError, StreamDefinitionError
+from asterism.errors import ColumnNotFoundError, ColumnTypeError, StreamDefinitionError
 
 _KEY_TYPES = (
     T.IntegralType, T.StringType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.DecimalType, T.BinaryType,
@@ -69,7 +69,7 @@ class KeyedStream:
         for name in self.keys:
             kind = self.df.schema[name].dataType
             if not isinstance(kind, _KEY_TYPES):
-                raise StreamDefinitionError(
+                raise ColumnTypeError(
                     f'the key column "{name}" is of type {kind.simpleString()}, which has no exact equality',
                     hint="CAST it to a string, an integer or a decimal",
                 )
@@ -131,7 +131,7 @@ def _check_time(stream: KeyedStream | BroadcastStream) -> None:
     if time is not None:
         kind = stream.df.schema[time].dataType
         if not isinstance(kind, T.TimestampType | T.TimestampNTZType | T.DateType | T.LongType):
-            raise StreamDefinitionError(
+            raise ColumnTypeError(
                 f'the event-time column "{time}" is of type {kind.simpleString()}',
                 "It must be TIMESTAMP, TIMESTAMP_NTZ, DATE, or BIGINT, which counts from 1970-01-01 UTC (time_unit).",
                 "CAST it, or build it with to_timestamp(...)",
@@ -143,9 +143,7 @@ def _check_time(stream: KeyedStream | BroadcastStream) -> None:
     if stream.time_unit != MILLISECONDS and (
         time is None or not isinstance(stream.df.schema[time].dataType, T.LongType)
     ):
-        raise StreamDefinitionError(
-            f'time_unit="{stream.time_unit}" requires a BIGINT, and the event time is not a BIGINT'
-        )
+        raise ColumnTypeError(f'time_unit="{stream.time_unit}" requires a BIGINT, and the event time is not a BIGINT')
     if delay < timedelta(0):
         raise StreamDefinitionError(f"max_out_of_orderness cannot be negative ({delay})")
     if idle_after is not None and idle_after <= timedelta(0):

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from asterism.arguments import expect_string, shown
-from asterism.errors import StreamDefinitionError
+from asterism.errors import MissingPackageError, StreamDefinitionError
 from asterism.spark.progress_listener import forget, observe
 from asterism.spark.query_totals import SessionTotals
 
@@ -82,7 +82,7 @@ def export_metrics(spark: Any, port: int | None = None, *, host: str = "127.0.0.
     try:
         import prometheus_client  # noqa: F401 - an extra, which is missing here rather than at the first scrape
     except ImportError:
-        raise StreamDefinitionError(
+        raise MissingPackageError(
             "the export of metrics needs prometheus-client", hint="pip install 'asterism[http]'"
         ) from None
     exporter = MetricsExporter()

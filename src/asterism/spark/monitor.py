@@ -15,7 +15,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from asterism.arguments import shown
 from asterism.columns.time import EPOCH
-from asterism.errors import StreamDefinitionError
+from asterism.errors import MissingPackageError, StreamDefinitionError
 from asterism.rules.discovery_status import VALID
 from asterism.rules.rule_counts import RuleCounts, VersionCounts
 from asterism.spark.progress import (
@@ -288,7 +288,7 @@ def _display() -> Callable[..., Any]:
     try:
         module: Any = import_module("IPython.display")
     except ImportError:
-        raise StreamDefinitionError(
+        raise MissingPackageError(
             "a live view needs IPython, which is not installed",
             hint="print(asterism.monitor(query)) shows the query once",
         ) from None

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect
-from asterism.errors import StreamDefinitionError
+from asterism.errors import StreamDefinitionError, UnknownOutputError
 from asterism.operators.multiple_input import MultipleInputOperator, check_operator
 from asterism.operators.stream_operator import Input, StreamOperator
 from asterism.spark import RESULTS
@@ -165,7 +165,7 @@ class OperatorStream:
     def _check_outputs(self, names: Any) -> None:
         for name in names:
             if not isinstance(name, str) or name not in self.operator.output_schemas:
-                raise StreamDefinitionError(
+                raise UnknownOutputError(
                     f'{type(self.operator.operator).__name__} has no output "{name}"',
                     f"Its outputs: {', '.join(self.operator.output_schemas) or 'none'}",
                 )

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect, expect_strings, shown
 from asterism.columns.groups import KEY_HASH
-from asterism.errors import StreamDefinitionError
+from asterism.errors import StreamDefinitionError, UnknownOutputError
 from asterism.matching.operator import EVENTS, MAX_PARTIAL_MATCHES, CepOperator, OnLimit
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.patterns.compiler import check_pattern
@@ -53,7 +53,7 @@ _STREAM = 'KeyedStream(df, key="user", time="ts")'
 def _kind(output: Any) -> OutputKind:
     known = [kind.value for kind in OutputKind]
     if not isinstance(output, str) or output not in known:
-        raise StreamDefinitionError(f"there is no output {shown(output)}", f"Outputs: {', '.join(known)}")
+        raise UnknownOutputError(f"there is no output {shown(output)}", f"Outputs: {', '.join(known)}")
     return OutputKind(output)
 
 

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect, shown
 from asterism.columns.groups import KEY_HASH
-from asterism.errors import StreamDefinitionError
+from asterism.errors import StreamDefinitionError, UnknownOutputError
 from asterism.matching.operator import EVENTS, OnLimit
 from asterism.operators.key_group import check_pages, complete
 from asterism.operators.operator import Result
@@ -175,7 +175,7 @@ class RowPatternStream:
         options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
         for output in sinks:
             if output not in _OUTPUTS:
-                raise StreamDefinitionError(f"there is no output {shown(output)}", f"Outputs: {', '.join(_OUTPUTS)}")
+                raise UnknownOutputError(f"there is no output {shown(output)}", f"Outputs: {', '.join(_OUTPUTS)}")
         return run(
             partial(self._results, list(sinks)),
             self._output_schemas,

@@ -19,7 +19,7 @@ from pyspark.sql.utils import is_remote
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import TIME
 from asterism.discovery.lookup_sources import source_of
-from asterism.errors import StreamDefinitionError
+from asterism.errors import CheckpointRequiredError, StreamDefinitionError, UnknownOutputError
 from asterism.expressions.types import TIME_ZONE
 from asterism.operators.operator import Arrival
 from asterism.patterns.semantics import Semantics
@@ -213,7 +213,7 @@ class PatternProcessorStream:
     def _store(self, checkpoint: str | None) -> FolderStore:
         location = self.store if self.store is not None else None if checkpoint is None else f"{checkpoint}/{STORE}"
         if location is None:
-            raise StreamDefinitionError(
+            raise CheckpointRequiredError(
                 "the checkpoint is required to find the store of the query", hint="status(checkpoint=...)"
             )
         if is_path(location) and not Path(location).is_absolute():
@@ -231,7 +231,7 @@ class PatternProcessorStream:
     def _check(names: Any, operator: DynamicCepOperator) -> None:
         for name in names:
             if name not in operator.output_schemas:
-                raise StreamDefinitionError(
+                raise UnknownOutputError(
                     f'pattern processors have no output "{name}"', f"Outputs: {', '.join(operator.output_schemas)}"
                 )
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect
-from asterism.errors import StreamDefinitionError
+from asterism.errors import StreamDefinitionError, UnknownOutputError
 from asterism.joins.kinds import AsOfJoin, IntervalJoin, JoinKind, WindowJoin
 from asterism.joins.operator import JOINED, LATE_LEFT, LATE_RIGHT, JoinOperator
 from asterism.joins.stored_joins import LEFT, RIGHT
@@ -200,7 +200,7 @@ class JoinedStream:
         options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
         for output in sinks:
             if output not in _OUTPUTS:
-                raise StreamDefinitionError(f'a join has no output "{output}"', f"Its outputs: {', '.join(_OUTPUTS)}")
+                raise UnknownOutputError(f'a join has no output "{output}"', f"Its outputs: {', '.join(_OUTPUTS)}")
         late = [output for output in (LATE_LEFT, LATE_RIGHT) if output in sinks]
         operator = self._operator(late)
         return run(

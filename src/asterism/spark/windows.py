@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect
-from asterism.errors import StreamDefinitionError
+from asterism.errors import StreamDefinitionError, UnknownOutputError
 from asterism.spark.batch import BATCH_GROUP, sorted_arrival
 from asterism.spark.execution import RunOptions, Sink, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
@@ -271,9 +271,7 @@ class WindowedStream:
         options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
         for output in sinks:
             if output not in _OUTPUTS:
-                raise StreamDefinitionError(
-                    f'windows have no output "{output}"', f"Their outputs: {', '.join(_OUTPUTS)}"
-                )
+                raise UnknownOutputError(f'windows have no output "{output}"', f"Their outputs: {', '.join(_OUTPUTS)}")
         computed = _first_step(aggregate, reduce, fold)
         if process is not None:
             computed |= self._processed(process, schema)

@@ -22,7 +22,7 @@ from asterism.arguments import described
 from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import mask_of
 from asterism.columns.time import micros
-from asterism.errors import AsterismError, InvalidEventError
+from asterism.errors import AsterismError, EvaluationFailedError, InvalidEventError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import EVERY_STAGE, PREVIOUS, Scope, aggregate_of, has_aggregate
 from asterism.expressions.parsing import AGGREGATES, conjuncts, parse
@@ -288,9 +288,9 @@ class Conditions:
                 Event(columns, self._row), _RecordedContext(self, columns, self._row, partial)
             )
         except Exception as error:
-            raise InvalidEventError(f"condition {name} failed", described(error)) from error
+            raise EvaluationFailedError(f"condition {name} failed", described(error)) from error
         if not isinstance(answer, bool | np.bool_):
-            raise InvalidEventError(f"condition {name} did not return True or False", hint="wrap it in bool(...)")
+            raise EvaluationFailedError(f"condition {name} did not return True or False", hint="wrap it in bool(...)")
         return bool(answer)
 
     # ------------------------------------------------------------------ aggregates

@@ -21,7 +21,7 @@ from asterism.arguments import shown
 from asterism.columns.arrays import Ints
 from asterism.columns.time import END_OF_TIME, FAR, micros, to_datetime
 from asterism.columns.time_zones import moments, wall_times
-from asterism.errors import OperatorError, StreamDefinitionError
+from asterism.errors import StreamDefinitionError, UserFunctionError
 from asterism.windows.arguments import code, duration, name_of
 from asterism.windows.user_functions import failed
 
@@ -100,41 +100,43 @@ def assigned(windows: Windows, times: Ints) -> tuple[Ints, Ints, Ints]:
         raise failed(f"{what}: assign", error) from error
     hint = "return row, start, end: numpy arrays of integers of the same length"
     if not isinstance(found, tuple | list) or len(found) != 3:
-        raise OperatorError(f"{what} must assign three arrays, not {shown(found)}", hint=hint)
+        raise UserFunctionError(f"{what} must assign three arrays, not {shown(found)}", hint=hint)
     columns: list[Ints] = []
     for name, column in zip(("elements", "starts", "ends"), found, strict=True):
         array = np.asarray(column)
         if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
-            raise OperatorError(f"{what}: the {name} must be an array of integers, not {shown(column)}", hint=hint)
+            raise UserFunctionError(f"{what}: the {name} must be an array of integers, not {shown(column)}", hint=hint)
         columns.append(array.astype(np.int64))
     row, start, end = columns
     if len(start) != len(row) or len(end) != len(row):
-        raise OperatorError(
+        raise UserFunctionError(
             f"{what}: the arrays differ in length",
             f"Elements: {len(row)}, starts: {len(start)}, ends: {len(end)}",
             hint,
         )
     if len(row) and (row.min() < 0 or row.max() >= len(times)):
-        raise OperatorError(f"{what}: there is no element {int(row.max() if row.min() >= 0 else row.min())}", hint=hint)
+        raise UserFunctionError(
+            f"{what}: there is no element {int(row.max() if row.min() >= 0 else row.min())}", hint=hint
+        )
     ordered = (row[1:] > row[:-1]) | (
         (row[1:] == row[:-1]) & ((start[1:] > start[:-1]) | ((start[1:] == start[:-1]) & (end[1:] > end[:-1])))
     )
     if not ordered.all():
-        raise OperatorError(
+        raise UserFunctionError(
             f"{what}: the windows are not in order",
             "They must be in the order of elements, and those of an element in the order of start and end, each once.",
             "order = np.lexsort((end, start, row))",
         )
     without = np.flatnonzero(np.bincount(row, minlength=len(times)) == 0)
     if len(without):
-        raise OperatorError(
+        raise UserFunctionError(
             f"{what}: an element has no window",
             f"Its time is {to_datetime(int(times[without[0]]))}.",
             "filter such elements out before, or add a window for the others",
         )
     wrong = np.flatnonzero((end <= start) | (np.abs(start) > FAR) | (np.abs(end) > FAR))
     if len(wrong):
-        raise OperatorError(
+        raise UserFunctionError(
             f"{what}: a window must end after its start, within 146,000 years of 1970",
             f"Start: {int(start[wrong[0]])}, end: {int(end[wrong[0]])}, in microseconds.",
         )

@@ -12,7 +12,7 @@ import pyarrow as pa
 from asterism.arguments import expect, shown
 from asterism.columns.arrays import Ints
 from asterism.columns.schemas import schema_of
-from asterism.errors import OperatorError, StreamDefinitionError
+from asterism.errors import OperatorError, StreamDefinitionError, UserFunctionError
 from asterism.windows.user_functions import check_names, check_values, failed, function_name, may_lose, rows_of
 
 Row = dict[str, Any]
@@ -149,7 +149,7 @@ class Folding:
         except Exception as error:
             raise failed(what, error) from error
         if not isinstance(answer, Mapping):
-            raise OperatorError(
+            raise UserFunctionError(
                 f"{what} must return an accumulator, not {answer!r}",
                 hint=f"a dict with its columns: {', '.join(self.partial_schema.names)}",
             )

@@ -36,8 +36,9 @@ from asterism.errors import (
     ExpressionSyntaxError,
     ExpressionTypeError,
     InvalidEventError,
-    OperatorError,
+    NullEventTimeError,
     StreamDefinitionError,
+    UserFunctionError,
 )
 from asterism.expressions.aggregates import Aggregates
 from asterism.expressions.evaluation import Vectorized
@@ -511,7 +512,7 @@ class WindowOperator(KeyGroupOperator):
             return pa.array(np.zeros(events.num_rows, np.int64))
         column = self.time.to_micros(events.column(self.time.name), lenient=self.wants_late)
         if column.null_count and not self.wants_late:
-            raise InvalidEventError(
+            raise NullEventTimeError(
                 f'the event time "{self.time.name}" of {column.null_count} elements is null',
                 "An element without a time belongs to no window.",
                 "filter such elements out, or read them from the late output",
@@ -765,7 +766,7 @@ def _called(function: Callable[[pa.Table], Any], events: pa.Table) -> Any:
             raise ValueError(f"{len(answer)} values for {events.num_rows} rows")
         return answer
     except Exception as error:
-        raise OperatorError(
+        raise UserFunctionError(
             f"{what} did not return gaps",
             str(error),
             "it must take a table and return a timedelta, or a number of seconds, for each row",

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from asterism.arguments import shown
 from asterism.columns.arrays import Ints, Mask
-from asterism.errors import OperatorError
+from asterism.errors import UserFunctionError
 from asterism.windows.evictors import BuiltInEvictor, Evictor
 from asterism.windows.triggers import TimeSpan
 from asterism.windows.user_functions import (
@@ -97,7 +97,7 @@ class Reduction:
             except Exception as error:
                 raise failed(what, error) from error
             if not isinstance(answer, Mapping):
-                raise OperatorError(
+                raise UserFunctionError(
                     f"{what} must return an element, not {answer!r}",
                     hint='a mapping with the columns of the elements: {**former, "amount": former["amount"] + new["amount"]}',
                 )
@@ -343,7 +343,7 @@ def distance(function: Callable[[Any, Any], Any], former: Mapping[str, Any], ele
     except Exception as error:
         raise failed(f"the delta function {function_name(function)}", error) from error
     if isinstance(found, bool) or not isinstance(found, int | float | np.integer | np.floating):
-        raise OperatorError(
+        raise UserFunctionError(
             f"the delta function {function_name(function)} must return a number, not {found!r}",
             "The distance between two elements is compared with the threshold.",
         )
@@ -367,7 +367,7 @@ def kept_by(evictor: Evictor, elements: pa.Table, window: TimeSpan) -> Mask:
     except Exception as error:
         raise failed(what, error) from error
     if found.shape != (elements.num_rows,) or (len(found) and found.dtype != np.bool_):
-        raise OperatorError(
+        raise UserFunctionError(
             f"{what} must return a Boolean for each of {elements.num_rows} elements, not {shown(answer)}",
             "True: the element stays in the window.",
             'pc.equal(elements["kind"], "card"), or [True] * elements.num_rows',

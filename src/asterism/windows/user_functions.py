@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import described
-from asterism.errors import PACKAGE_FOLDER, OperatorError
+from asterism.errors import PACKAGE_FOLDER, OperatorError, UserFunctionError
 from asterism.expressions.types import name_of as type_name
 
 _INSTALLED = ("site-packages", "dist-packages")
@@ -28,7 +28,7 @@ def function_name(function: object) -> str:
 
 def failed(what: str, error: Exception) -> OperatorError:
     """The error for an exception *error* of *what*, a user function, with the line of user code."""
-    return OperatorError(f"{what} failed", f"{described(error)}{_place(error)}")
+    return UserFunctionError(f"{what} failed", f"{described(error)}{_place(error)}")
 
 
 def _place(error: Exception) -> str:
@@ -72,7 +72,7 @@ def table_of(what: str, answer: Any, schema: pa.Schema) -> pa.Table:
                 check_values(what, series, field)
             columns.append(_converted(what, series, field, from_pandas=True))
         return pa.table(columns, schema=schema)
-    raise OperatorError(
+    raise UserFunctionError(
         f"{what} returned {_shown(answer)}",
         hint="it must return a table, a DataFrame, a dict or a list of dicts with: " + ", ".join(schema.names),
     )
@@ -99,8 +99,10 @@ def check_names(what: str, names: Iterable[Any], schema: pa.Schema) -> None:
         return
     columns = f"Its columns: {', '.join(schema.names)}\nReturned: {', '.join(map(str, found)) or 'none'}"
     if missing:
-        raise OperatorError(f'{what} returned no column "{missing[0]}"', columns, "return None if there is no value")
-    raise OperatorError(
+        raise UserFunctionError(
+            f'{what} returned no column "{missing[0]}"', columns, "return None if there is no value"
+        )
+    raise UserFunctionError(
         f'{what} returned "{unknown[0]}", which is not one of its columns',
         columns,
         "remove it, or declare it",
@@ -142,7 +144,7 @@ def _fits(value: Any, kind: pa.DataType, from_pandas: bool | None) -> bool:
 
 
 def _does_not_fit(what: str, field: pa.Field, value: object, reason: str) -> OperatorError:
-    return OperatorError(
+    return UserFunctionError(
         f'{what} returned {_shown(value)} for "{field.name}", which is {type_name(field.type)}',
         reason,
         "return a value of that type, such as round(value), or declare another type",

@@ -16,7 +16,7 @@ import numpy as np
 from asterism.arguments import described
 from asterism.columns.arrays import Ints, Mask
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, EPOCH, MICROSECOND
-from asterism.errors import OperatorError
+from asterism.errors import OperatorError, UserFunctionError
 from asterism.windows.panes import distance
 from asterism.windows.trigger_table import COLUMN, KIND, NO_MOMENT, PARENT, WORD, TriggerPart, TriggerTable
 from asterism.windows.triggers import DeltaTrigger, TimeSpan, Trigger, TriggerContext, TriggerResult
@@ -201,7 +201,7 @@ class UserDefinedTriggers:
         except Exception as error:
             raise failed(where, error) from error
         if not isinstance(result, TriggerResult):
-            raise OperatorError(
+            raise UserFunctionError(
                 f"{where} must return a TriggerResult, not {result!r}",
                 hint="TriggerResult.FIRE, TriggerResult.CONTINUE",
             )
@@ -224,13 +224,13 @@ class UserDefinedTriggers:
             (trigger_state.processing_timers, "on_processing_time", "a processing-time"),
         ):
             if timers and getattr(type(trigger), method) is getattr(Trigger, method):
-                raise OperatorError(
+                raise UserFunctionError(
                     f"{where} registers {kind} timer, but {type(trigger).__name__} has no method {method}",
                     "Nothing would handle the timer.",
                     f"def {method}(self, time, window, ctx): return TriggerResult.FIRE",
                 )
         if trigger_state.event_timers and not self._rules.event:
-            raise OperatorError(
+            raise UserFunctionError(
                 f"{where} registers an event-time timer, but the windows are in processing time",
                 "They have no watermark, so it would never fire.",
                 "ctx.register_processing_time_timer(time), or set the event-time column of the stream",

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints, one_chunk
-from asterism.errors import InvalidEventError
+from asterism.errors import EvaluationFailedError
 from asterism.expressions.aggregates.accumulators import (
     LONG_DIGITS,
     Cell,
@@ -71,7 +71,7 @@ def _integer(source: str, *pieces: pa.Array) -> pa.Array:
         return pieces[0]
     low, high = (filled(piece).astype(np.int64) for piece in pieces)
     if np.any(high != high.astype(np.int32)):
-        raise InvalidEventError(
+        raise EvaluationFailedError(
             f"{source}: the sum does not fit into BIGINT", None, "CAST what is added AS DECIMAL(20,0)"
         )
     return nullable((high << 32) | low, where_valid(pieces[1]))
@@ -93,7 +93,7 @@ def _decimal(source: str, data_type: pa.DataType, *pieces: pa.Array) -> pa.Array
     smallest, largest = (pa.scalar(Decimal((sign, nines, -data_type.scale)), widest) for sign in (1, 0))
     fits = fits and not pc.any(pc.or_(pc.greater(sums, largest), pc.less(sums, smallest))).as_py()
     if not fits:
-        raise InvalidEventError(f"{source}: the sum does not fit into {name_of(data_type)}")
+        raise EvaluationFailedError(f"{source}: the sum does not fit into {name_of(data_type)}")
     return pc.if_else(pa.array(valid), sums, pa.scalar(None, widest)).cast(data_type)
 
 
