@@ -9,6 +9,7 @@ from typing import Any as Value
 import asterism.spark  # noqa: F401 - sets the interpreter of a session that is created before the first use of the library
 
 if TYPE_CHECKING:
+    __version__: str
     from asterism.discovery import (
         FilePatternProcessorDiscovererFactory,
         HttpPatternProcessorDiscovererFactory,
@@ -266,6 +267,8 @@ def __getattr__(name: str) -> Value:
         raise ImportError(
             f"asterism has no {name!r}: it is {_IN_FLINK[name]} here, in event time and in processing time"
         )
+    if name == "__version__":
+        return import_module("importlib.metadata").version("asterism")
     if name in _MODULES:
         return getattr(import_module(f"asterism.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
