@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING
 from typing import Any as Value
 
 import asterism.spark  # noqa: F401 - sets the interpreter of a session that is created before the first use of the library
-from asterism.patterns.conditions import IterativeCondition, NamedCondition, NotCondition, SqlCondition
-from asterism.patterns.pattern import Pattern
-from asterism.patterns.semantics import Semantics
-from asterism.patterns.sequence import AfterMatchSkipStrategy, Contiguity, WithinType
 
 if TYPE_CHECKING:
+    __version__: str
     from asterism.discovery import (
         FilePatternProcessorDiscovererFactory,
         HttpPatternProcessorDiscovererFactory,
@@ -37,7 +34,11 @@ if TYPE_CHECKING:
         Output,
         StreamOperator,
     )
+    from asterism.patterns.conditions import IterativeCondition, NamedCondition, NotCondition, SqlCondition
     from asterism.patterns.json_graph import pattern_json_schema
+    from asterism.patterns.pattern import Pattern
+    from asterism.patterns.semantics import Semantics
+    from asterism.patterns.sequence import AfterMatchSkipStrategy, Contiguity, WithinType
     from asterism.row_patterns.match_recognize import MatchRecognize
     from asterism.rules.interfaces import (
         PatternProcessorDiscoverer,
@@ -188,7 +189,7 @@ __all__ = [
     "window_join",
 ]
 
-_LATE = {
+_NAMES = {
     "discovery": [
         "FilePatternProcessorDiscovererFactory", "HttpPatternProcessorDiscovererFactory",
         "SqlPatternProcessorDiscovererFactory", "UrlPatternProcessorDiscovererFactory",
@@ -233,11 +234,17 @@ _LATE = {
     "windows.evictors": ["Evictor"],
     "windows.folds": ["Fold"],
     "windows.operator": ["WindowOperator"],
+    "patterns.conditions": ["IterativeCondition", "NamedCondition", "NotCondition", "SqlCondition"],
     "patterns.json_graph": ["pattern_json_schema"],
+    "patterns.pattern": ["Pattern"],
+    "patterns.semantics": ["Semantics"],
+    "patterns.sequence": ["AfterMatchSkipStrategy", "Contiguity", "WithinType"],
     "row_patterns.match_recognize": ["MatchRecognize"],
 }  # fmt: skip
-"""Modules of the names that are imported on first use, so that patterns and operators need no Spark."""
-_MODULES = {name: module for module, names in _LATE.items() for name in names}
+"""Modules of the names. They are imported on first use, so that patterns and operators need no Spark, and the processes that
+Spark starts for each query import almost nothing of this package.
+"""
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 _IN_FLINK = {
@@ -260,6 +267,8 @@ def __getattr__(name: str) -> Value:
         raise ImportError(
             f"asterism has no {name!r}: it is {_IN_FLINK[name]} here, in event time and in processing time"
         )
+    if name == "__version__":
+        return import_module("importlib.metadata").version("asterism")
     if name in _MODULES:
         return getattr(import_module(f"asterism.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-
 from asterism.errors import CheckpointMismatchError
 from asterism.spark import CHUNKS, CONTROL, END_OF_INPUT, signals
 from asterism.spark.partitioning import label
 from asterism.spark.versions import (
+    DataSource,
+    DataSourceStreamReader,
+    InputPartition,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,

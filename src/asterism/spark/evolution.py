@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,18 +21,22 @@ from asterism.spark.control_source import check_key_groups_of
 
 
 def former_definition(
-    spark: SparkSession, checkpoint: str, operator: KeyGroupOperator | None, key_groups: int
+    spark: SparkSession,
+    checkpoint: str,
+    offsets: Sequence[dict[str, Any]],
+    operator: KeyGroupOperator | None,
+    key_groups: int,
 ) -> str | None:
     """The definition of the checkpoint, if it is that of a changed query whose state *operator* can continue. None: it has the
     definition of *operator*, or there is none, or it cannot be read; the control source then decides.
 
+    :param offsets: those of :func:`control_offsets`
     :raises StateError: it cannot be continued
     """
-    found = _last_offsets(spark, checkpoint)
-    if len(found) != 1:  # a query with several operators cannot change
+    if len(offsets) != 1:  # a query with several operators cannot change
         return None
-    check_key_groups_of(found[0], key_groups)
-    former: str = found[0]["definition"]
+    check_key_groups_of(offsets[0], key_groups)
+    former: str = offsets[0]["definition"]
     if operator is None or former == operator.fingerprint.hex():
         return None
     from asterism.spark.state_reader import read_state
@@ -47,14 +52,10 @@ def former_definition(
     raise other_query()  # state of an earlier release, of which the definition is unknown
 
 
-def last_offset(spark: SparkSession, checkpoint: str) -> str | None:
-    """The last offset of the control source of a query with one operator; None: there is none, or it cannot be read."""
-    found = _last_offsets(spark, checkpoint)
-    return json.dumps(found[0]) if len(found) == 1 else None
-
-
-def _last_offsets(spark: SparkSession, checkpoint: str) -> list[dict[str, Any]]:
-    """The offsets of the control sources in the newest offset log of a checkpoint, one for each operator."""
+def control_offsets(spark: SparkSession, checkpoint: str) -> list[dict[str, Any]]:
+    """The offsets of the control sources in the newest offset log of a checkpoint, one for each operator. There are none if there
+    is no checkpoint, or if it cannot be read.
+    """
     logs = _offset_logs(spark, checkpoint)
     if not logs:
         return []

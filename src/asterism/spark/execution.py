@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -20,7 +20,7 @@ from asterism.arguments import expect
 from asterism.errors import CheckpointRequiredError, StateError, StreamDefinitionError
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.spark import signals, versions
-from asterism.spark.evolution import former_definition, last_offset
+from asterism.spark.evolution import control_offsets, former_definition
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.settings import EMPTY_BATCHES, PARTITIONS, arrow_batches, settings, stateful_tasks
 from asterism.spark.stateful import OBSERVATION, Use, unique_observation, unpacked
@@ -100,8 +100,6 @@ def run(
     :param ends_by_itself: whether the trigger *available now* ends the query
     :param started: called with each query that was started, and the name of its observation
     """
-    streams = list(streams)
-    checkpoint, drain, trigger = options.checkpoint, options.drain, options.trigger
 
     def write(rows: DataFrame, batch_id: int) -> None:
         if len(sinks) > 1:  # with a single sink, nothing is computed twice
@@ -112,69 +110,132 @@ def run(
         finally:
             rows.unpersist()
 
-    if not any(stream.df.isStreaming for stream in streams):
+    inputs = [stream.df for stream in streams]
+    if not any(df.isStreaming for df in inputs):
         write(results(Use(drain=False)), 0)
         return None
-    check_checkpoint(checkpoint)
-    follows = any(has_upstream(stream.df) for stream in streams)
-    one_batch = any(ends_upstream(stream.df) for stream in streams)
-    former = former_definition(spark, str(checkpoint), operator, key_groups)
-    tasks = str(stateful_tasks(spark, key_groups))
-
-    def start(ending: bool, observation: str | None = None, end: str | None = None, **how: Any) -> StreamingQuery:
-        unique = observation or (unique_observation() if follows else OBSERVATION)
-        first = None if versions.PASSES_START else last_offset(spark, str(checkpoint))
-        version = versions.settings_of_start(in_parts="availableNow" in how and not ending and not one_batch)
-        try:
-            rows = results(Use(ending, observation=unique, run=end, former=former, start=first))
-            writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
-            if not ending:
-                versions.wait_for_ends()
-            with settings(spark, {PARTITIONS: tasks, **arrow_batches(spark), **version}):
-                query = (writer if options.name is None else writer.queryName(options.name)).trigger(**how).start()
-                versions.wait_for_begin(query)
-            if started is not None:
-                started(query, unique)
-            return query
-        except AnalysisException as error:
-            # There is an upstream operator, whose mark was lost.
-            if error.getCondition() != "DUPLICATED_METRICS_NAME" or observation is not None:
-                raise
-        return start(ending, unique_observation(), end, **how)
-
-    if trigger is not None:
-        if drain and "processingTime" not in trigger:
-            return _until_its_end(partial(start, True, **trigger))
-        return start(drain, **trigger)  # with this trigger, Spark never reads all available data at once
-    if ends_by_itself:
-        # The empty micro-batch with the last watermark is redundant for a query that is drained afterwards.
-        with signals.Drain() as end:
-            with settings(spark, {EMPTY_BATCHES: "false"} if drain else {}):
-                answers = drain and not follows and versions.PASSES_START
-                query = start(False, end=end.place if answers else None, availableNow=True)
-            with _ending_after_last_data(query, end):
-                query.awaitTermination()
-        # An upstream operator may have ended its input by itself; only the end of all of them is that of the query.
-        if not drain or _all_end(_ends(query.lastProgress)):
-            return None
-        if len(_operators(query)) > 1 and not signals.is_seen():
-            raise _not_reached("The input was not ended: the state is that of the last micro-batch.")
-    elif not drain:
+    check_checkpoint(options.checkpoint)
+    queries = _Queries(results, write, options, inputs, spark, key_groups, operator, started)
+    if options.trigger is not None:
+        # With a processing time, Spark never reads all available data at once.
+        if options.drain and "processingTime" not in options.trigger:
+            return _until_its_end(partial(queries.start, options.trigger, ending=True))
+        return queries.start(options.trigger, ending=options.drain)
+    if not ends_by_itself and not options.drain:
         # With timers in processing time, Spark runs empty micro-batches forever.
         raise StreamDefinitionError(
             "a stream in processing time that is not drained does not end by itself",
             hint='drain=True, or a trigger: run(..., trigger={"processingTime": "1 second"})',
         )
-    if drain:
-        with signals.ending():
-            query = start(True, availableNow=True)
-            query.awaitTermination()
-            if not _all_end(_operators(query)):  # its only micro-batch may be one that had failed before
-                query = start(True, availableNow=True)
-                query.awaitTermination()
-        if not _all_end(_operators(query)):
-            raise _not_reached("The last operator has ended its input; those before it have not.")
+    has_ended = ends_by_itself and _process_available_data(queries)
+    if options.drain and not has_ended:
+        _end_input(queries)
     return None
+
+
+@dataclass(frozen=True)
+class _Queries:
+    """The queries of a run: it may need several, one after the other, on its checkpoint.
+
+    :param inputs: the DataFrames of the inputs
+    """
+
+    results: Callable[[Use], DataFrame]
+    write: Sink
+    options: RunOptions
+    inputs: Sequence[DataFrame]
+    spark: SparkSession
+    key_groups: int
+    operator: KeyGroupOperator | None
+    started: Callable[[StreamingQuery, str], object] | None
+
+    @property
+    def follow(self) -> bool:
+        """Whether there are upstream operators."""
+        return any(has_upstream(df) for df in self.inputs)
+
+    def start(self, trigger: Mapping[str, Any], *, ending: bool, place: str | None = None) -> StreamingQuery:
+        """Start a query.
+
+        :param ending: whether it ends its input at once
+        :param place: of the :class:`signals.Drain` that ends it after the last data
+        """
+        checkpoint = str(self.options.checkpoint)
+        offsets = control_offsets(self.spark, checkpoint)
+        use = Use(
+            ending,
+            observation=unique_observation() if self.follow else OBSERVATION,
+            run=place,
+            former=former_definition(self.spark, checkpoint, offsets, self.operator, self.key_groups),
+            start=versions.start_of(offsets),
+        )
+        try:
+            return self._start(use, trigger)
+        except AnalysisException as error:
+            if error.getCondition() != "DUPLICATED_METRICS_NAME":
+                raise
+        # There is an upstream operator, whose mark was lost.
+        return self._start(replace(use, observation=unique_observation()), trigger)
+
+    def _start(self, use: Use, trigger: Mapping[str, Any]) -> StreamingQuery:
+        writer = self.results(use).writeStream.foreachBatch(self.write)
+        writer = writer.option("checkpointLocation", self.options.checkpoint).trigger(**trigger)
+        if self.options.name is not None:
+            writer = writer.queryName(self.options.name)
+        if not use.drain:
+            versions.wait_for_ends()
+        in_parts = "availableNow" in trigger and not use.drain and not any(map(ends_upstream, self.inputs))
+        values = {
+            PARTITIONS: str(stateful_tasks(self.spark, self.key_groups)),
+            **arrow_batches(self.spark),
+            **versions.settings_of_start(in_parts=in_parts),
+        }
+        with settings(self.spark, values):
+            query = writer.start()
+            versions.wait_for_begin(query)
+        if self.started is not None:
+            self.started(query, use.observation)
+        return query
+
+
+_AVAILABLE_NOW = {"availableNow": True}
+
+
+def _process_available_data(queries: _Queries) -> bool:
+    """Process all available data, and return whether the input was also ended, if the run drains it.
+
+    :raises StateError: it was not, and cannot be
+    """
+    drain = queries.options.drain
+    # The empty micro-batch with the last watermark is redundant for a query that is drained afterwards.
+    empty = {EMPTY_BATCHES: "false"} if drain else {}
+    with signals.Drain() as end:
+        with settings(queries.spark, empty):
+            answers = drain and not queries.follow and versions.PASSES_START
+            query = queries.start(_AVAILABLE_NOW, ending=False, place=end.place if answers else None)
+        with _ending_after_last_data(query, end):
+            query.awaitTermination()
+    if not drain:
+        return False
+    # An upstream operator may have ended its input by itself; only the end of all of them is that of the query.
+    has_ended = _all_end(_ends(query.lastProgress))
+    if not has_ended and len(_operators(query)) > 1 and not signals.is_seen():
+        raise _not_reached("The input was not ended: the state is that of the last micro-batch.")
+    return has_ended
+
+
+def _end_input(queries: _Queries) -> None:
+    """End the input, after the available data.
+
+    :raises StateError: operators before the last one were not reached
+    """
+    with signals.ending():
+        for _ in range(2):  # the only micro-batch of the first query may be one that had failed before
+            query = queries.start(_AVAILABLE_NOW, ending=True)
+            query.awaitTermination()
+            if _all_end(_operators(query)):
+                return
+    raise _not_reached("The last operator has ended its input; those before it have not.")
 
 
 def _until_its_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:

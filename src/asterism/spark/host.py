@@ -15,20 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import cloudpickle
 from pyspark.sql import Row
-from pyspark.sql.streaming.stateful_processor import (
-    ExpiredTimerInfo,
-    MapState,
-    StatefulProcessor,
-    StatefulProcessorHandle,
-    TimerValues,
-    ValueState,
-)
 
 from asterism.spark import CHUNKS, CONTROL, END_OF_INPUT
 from asterism.spark.partitioning import group_of
+from asterism.spark.versions import StatefulProcessor
 from asterism.spark.worker import settle_memory
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming.stateful_processor import (
+        ExpiredTimerInfo,
+        MapState,
+        StatefulProcessorHandle,
+        TimerValues,
+        ValueState,
+    )
+
     from asterism.operators.operator import Arrival, Operator, Result
 
 _NO_TIMER = -1

@@ -39,7 +39,7 @@ def arrow_schema(spark: SparkSession, schema: T.StructType, time_unit: str = MIL
     of event times that are integers.
     """
     # Not toArrow() of an empty DataFrame, which is a job with a Python process on an executor.
-    large = spark.conf.get("spark.sql.execution.arrow.useLargeVarTypes") == "true"
+    large = spark.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
     arrow = to_arrow(schema, large=large)
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     # Other metadata of the columns is dropped: it must not affect whether a query fits a checkpoint.

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
 from pyspark import cloudpickle
-from pyspark.sql.datasource import InputPartition
 
 from asterism.errors import StateError
 from asterism.spark.control_source import ControlSource, SourceReader
 from asterism.spark.partitioning import label
-from asterism.spark.versions import SupportsTriggerAvailableNow
+from asterism.spark.versions import InputPartition, SupportsTriggerAvailableNow
 from asterism.text.printable import one_line
 
 if TYPE_CHECKING:

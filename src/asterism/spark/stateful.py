@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from asterism.columns.groups import KEY_HASH
@@ -33,7 +32,7 @@ from asterism.spark.row_schemas import spark_schema
 from asterism.spark.settings import configure_state_store, warn_of_tasks
 from asterism.spark.times import event_micros
 from asterism.spark.upstream import OTHER, OURS, behind, goes_on, has_watermark, is_watermarked, marked
-from asterism.spark.versions import check_version
+from asterism.spark.versions import DataSource, check_version
 from asterism.text.printable import quoted_name
 
 DEFAULT_KEY_GROUPS = 32

@@ -1,4 +1,7 @@
-"""What differs between the versions of Spark, from 4.1 to 4.3. All other modules are written for the newest one.
+"""What differs between the versions of Spark, from 3.5 to 4.3. All other modules are written for the newest one.
+
+Before 4.1, operators run over tables only. Spark 3.5 has none of the classes that the parts for streams derive from; they derive
+from empty ones there, and are not used.
 
 Spark 4.1 passes no start and no limit to a source in Python, and cannot divide the data of a query with such a source into
 micro-batches with the trigger *available now*. There, :class:`_ReaderOf41` knows the start from the offsets that pass through
@@ -15,26 +18,40 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.errors import StreamDefinitionError
 from asterism.spark import signals
 
 __all__ = [
-    "PASSES_START", "ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow", "check_version", "offset_of",
-    "reader_for_spark", "settings_of_start", "to_arrow", "wait_for_begin", "wait_for_ends",
+    "PASSES_START", "DataSource", "DataSourceStreamReader", "InputPartition", "ReadAllAvailable", "ReadLimit", "ReadMaxRows",
+    "StatefulProcessor", "SupportsTriggerAvailableNow", "check_version", "offset_of", "reader_for_spark", "settings_of_start",
+    "start_of", "to_arrow", "wait_for_begin", "wait_for_ends",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     PASSES_START: bool
 else:
+    try:
+        from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+        from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+    except ModuleNotFoundError:  # Spark 3.5
+
+        class DataSource: ...
+
+        class DataSourceStreamReader: ...
+
+        class InputPartition: ...
+
+        class StatefulProcessor: ...
+
     try:
         from pyspark.sql.streaming.datasource import (
             ReadAllAvailable,
@@ -66,8 +83,12 @@ _SECONDS = 0.01
 
 def to_arrow(schema: T.StructType, *, large: bool) -> pa.Schema:
     """The Arrow schema of these columns, with times in UTC."""
-    zone: dict[str, Any] = {"timezone": "UTC"} if PASSES_START else {}  # Spark 4.1 knows no other
-    return to_arrow_schema(schema, prefers_large_types=large, **zone)
+    from pyspark.sql.pandas.types import to_arrow_schema  # imports pyarrow, which the processes of sources do without
+
+    options: dict[str, Any] = {"timezone": "UTC"} if PASSES_START else {}  # Spark 4.1 knows no other
+    if large:  # Spark 3.5 knows no large types
+        options["prefers_large_types"] = True
+    return to_arrow_schema(schema, **options)
 
 
 def check_version(spark: SparkSession, df: DataFrame) -> None:
@@ -127,6 +148,13 @@ class _ReaderOf41(DataSourceStreamReader):
 
     def stop(self) -> None:
         self.reader.stop()
+
+
+def start_of(offsets: Sequence[dict[str, Any]]) -> str | None:
+    """The option ``start`` of the control source of a query, from the last offsets in its checkpoint. With several operators, it
+    is not known which offset is whose.
+    """
+    return json.dumps(offsets[0]) if not PASSES_START and len(offsets) == 1 else None
 
 
 def settings_of_start(*, in_parts: bool) -> dict[str, str]:
