@@ -26,8 +26,9 @@ from asterism.spark.execution import Sink
 from asterism.spark.keyed_stream import BroadcastStream
 from asterism.spark.operators import connect
 from asterism.spark.row_patterns import match_recognize
+from asterism.spark.stream_joins import JoinedStream, as_of_join, interval_join, window_join
 from asterism.spark.windows import window
-from asterism.windows.assigners import TumblingWindows
+from asterism.windows.assigners import SlidingWindows, TumblingWindows
 from asterism.windows.operator import LATE_ELEMENTS
 from asterism.windows.plan import FIRINGS
 from asterism.windows.triggers import CountTrigger, EventTimeTrigger
@@ -290,9 +291,79 @@ class RowPatternQuery(Query):
         return f"{row['user']} {row['number']}"
 
 
+CLICKS = "at TIMESTAMP, who STRING, click BIGINT"
+
+
+class JoinQuery(Query):
+    """Events with clicks of the same users. Of both sides some are late, and some have equal times."""
+
+    outputs = ("results", "late_left", "late_right")
+    ids = ("results",)
+    sources: ClassVar[Mapping[str, timedelta]] = {"left": DELAY, "right": DELAY}
+
+    def files(self, number: int, rng: random.Random) -> Mapping[str, pa.Table]:
+        clicks = []
+        for n in range(self.size // 2):
+            second = number * SECONDS + n * SECONDS // (self.size // 2)
+            time = at(second - 60 * (rng.random() < 0.05))
+            clicks.append({"at": time, "who": f"u{rng.randrange(5)}", "click": number * self.size + n})
+        events = super().files(number, rng)["events"]
+        # Of rows with equal times and values, an id would not tell which is which.
+        events = events.set_column(2, "item", pa.array(range(number * self.size, (number + 1) * self.size)))
+        return {"left": events, "right": pa.Table.from_pylist(clicks, self.table_schema["right"])}
+
+    @property
+    def table_schema(self) -> Mapping[str, pa.Schema]:
+        return {"left": SCHEMA, "right": schema_of(CLICKS)}
+
+    @abstractmethod
+    def join(self, events: KeyedStream, clicks: KeyedStream) -> JoinedStream: ...
+
+    def run(self, spark: SparkSession, sinks: Mapping[str, Sink], **how: Any) -> Any:
+        events = KeyedStream(self.read(spark, "left", EVENTS), "user", "ts", max_out_of_orderness=DELAY)
+        clicks = KeyedStream(
+            self.read(spark, "right", CLICKS), "who", "at", order_by=self.order_by, max_out_of_orderness=DELAY
+        )
+        return self.join(events, clicks).run(sinks, checkpoint=str(self.checkpoint), **how)
+
+    order_by: ClassVar[list[str]] = []
+
+    def row_id(self, output: str, row: Mapping[str, Any]) -> str:
+        return f"{row['item']} {row['click']} {utc(row.get('window_start'))}"
+
+
+class IntervalJoinQuery(JoinQuery):
+    kind = "interval_join"
+
+    def join(self, events: KeyedStream, clicks: KeyedStream) -> JoinedStream:
+        bounds = (timedelta(seconds=-10), timedelta(seconds=25))
+        how: dict[str, Any] = {"how": "left", "on": "kind <> 'd' AND click % 4 > 0"}
+        return interval_join(events, clicks, between=bounds, key_groups=self.key_groups, **how)
+
+
+class AsOfJoinQuery(JoinQuery):
+    kind = "as_of_join"
+    order_by: ClassVar[list[str]] = ["-click"]
+
+    def join(self, events: KeyedStream, clicks: KeyedStream) -> JoinedStream:
+        return as_of_join(events, clicks, tolerance=timedelta(seconds=30), how="left", key_groups=self.key_groups)
+
+
+class WindowJoinQuery(JoinQuery):
+    kind = "window_join"
+
+    def join(self, events: KeyedStream, clicks: KeyedStream) -> JoinedStream:
+        windows = SlidingWindows.of(timedelta(seconds=20), timedelta(seconds=10))
+        return window_join(events, clicks, windows, how="left", on="click % 4 > 0", key_groups=self.key_groups)
+
+
 QUERIES: dict[str, type[Query]] = {
-    one.kind: one for one in (PatternQuery, RulesQuery, WindowQuery, OperatorQuery, RowPatternQuery)
-}
+    one.kind: one
+    for one in (
+        PatternQuery, RulesQuery, WindowQuery, OperatorQuery, RowPatternQuery,
+        IntervalJoinQuery, AsOfJoinQuery, WindowJoinQuery,
+    )
+}  # fmt: skip
 
 
 def utc(value: Any) -> Any:

@@ -28,6 +28,7 @@ from asterism.spark.operators import OperatorStream, connect
 from asterism.spark.patterns import PatternStream
 from asterism.spark.row_patterns import RowPatternStream, match_recognize
 from asterism.spark.rules import PatternProcessorStream
+from asterism.spark.stream_joins import JoinedStream, interval_join
 from asterism.spark.windows import WindowedStream, window
 from asterism.windows.assigners import TumblingWindows
 from tests.spark.streams import Collect, write_file
@@ -102,12 +103,27 @@ def joined(df: DataFrame, folder: Path, drain: bool) -> DataFrame:
     return wide.select("k", "t", (F.col("v") + F.col("more")).alias("v"), "kind")
 
 
+def between(df: DataFrame, folder: Path, drain: bool) -> JoinedStream:
+    """Pairs of an element with those of the next three seconds, and elements that have none."""
+    right = KeyedStream(df.where("v % 2 = 0"), "k", "t")
+    bounds = (timedelta(0), timedelta(seconds=3))
+    return interval_join(KeyedStream(df, "k", "t"), right, bounds, how="left", prefix="r_", drain=drain, **GROUPS)
+
+
+def clauses(df: DataFrame, folder: Path, drain: bool) -> RowPatternStream:
+    text = """PARTITION BY k ORDER BY t MEASURES LAST(b.t) AS t, LAST(b.v) AS v, 'a' AS kind
+        AFTER MATCH SKIP PAST LAST ROW PATTERN (a c*? b) WITHIN INTERVAL 8 SECONDS
+        DEFINE a AS kind = 'a', b AS kind = 'b' OR v > 20"""
+    return match_recognize(df, text, drain=drain, **GROUPS)
+
+
 OPERATORS: dict[str, Callable[[DataFrame, Path, bool], Any]] = {
-    "pattern": pattern, "processors": processors, "connect": connected, "window": windowed, "join": joined
+    "pattern": pattern, "processors": processors, "connect": connected, "window": windowed,
+    "clause": clauses, "interval_join": between, "join": joined,
 }  # fmt: skip
 """Each over a DataFrame with the columns of SCHEMA."""
-COVERING = {("pattern", "processors"), ("processors", "connect"), ("window", "join"), ("join", "pattern")}
-THREE = "connect", "window", "pattern"
+COVERING = {("pattern", "processors"), ("processors", "connect"), ("interval_join", "join"), ("join", "interval_join")}
+CHAIN = "connect", "window", "clause", "pattern"
 PAIRS = [
     pytest.param(*pair, marks=() if pair in COVERING else pytest.mark.matrix) for pair in product(OPERATORS, repeat=2)
 ]
@@ -131,6 +147,10 @@ def rows_of(stream: Any) -> DataFrame:
             return found.select("k", "t", "v", kind())
         case OperatorStream():
             return stream.output("out")
+        case RowPatternStream():
+            return stream.matches.select("k", "t", "v", "kind")
+        case JoinedStream():
+            return stream.results.select("k", "t", F.coalesce("r_v", "v").alias("v"), "kind")
         case WindowedStream():
             found = stream.aggregate("sum(v) AS v")
             return found.select("k", F.col("window_end").alias("t"), "v", kind())
@@ -150,6 +170,8 @@ def finish(stream: Any, sink: Collect, checkpoint: str, drain: bool) -> None:
             stream.run({"out": sink}, **how)
         case WindowedStream():
             stream.run({"results": sink}, aggregate="count(*) AS v", **how)
+        case JoinedStream():
+            stream.run({"results": sink}, **how)
         case DataFrame(isStreaming=True):
             writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
             writer.trigger(availableNow=True).start().awaitTermination()
@@ -235,16 +257,17 @@ def test_outputs_are_united(case: Case) -> None:
 
 
 def test_each_operator_comes_first_and_second() -> None:
-    pairs = COVERING | set(pairwise(THREE))
+    pairs = COVERING | set(pairwise(CHAIN))
     assert {first for first, _ in pairs} == {second for _, second in pairs} == set(OPERATORS)
 
 
 @pytest.mark.timeout(900)
-def test_three_in_a_row(case: Case) -> None:
+def test_four_in_a_row(case: Case) -> None:
     def chain(df: DataFrame, drain: bool) -> Any:
-        first, second, third = (OPERATORS[name] for name in THREE)
-        numbered = rows_of(first(df, case.folder, drain))
-        return third(rows_of(second(numbered, case.folder, drain)), case.folder, drain)
+        *first, last = (OPERATORS[name] for name in CHAIN)
+        for operator in first:
+            df = rows_of(operator(df, case.folder, drain))
+        return last(df, case.folder, drain)
 
     case.add(0)
     case.run(chain, drain=False)
@@ -299,13 +322,6 @@ def test_an_operator_that_goes_on_is_not_ended_behind(case: Case) -> None:
     numbered = rows_of(connected(case.stream, case.folder, False))
     with pytest.raises(StreamDefinitionError, match="its upstream operator is not"):
         rows_of(windowed(numbered, case.folder, True))
-
-
-def clauses(df: DataFrame, folder: Path, drain: bool) -> RowPatternStream:
-    text = """PARTITION BY k ORDER BY t MEASURES LAST(b.t) AS t, LAST(b.v) AS v, 'a' AS kind
-        AFTER MATCH SKIP PAST LAST ROW PATTERN (a c*? b) WITHIN INTERVAL 8 SECONDS
-        DEFINE a AS kind = 'a', b AS kind = 'b' OR v > 20"""
-    return match_recognize(df, text, drain=drain, **GROUPS)
 
 
 @pytest.mark.timeout(900)
