@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         StreamOperator,
     )
     from asterism.patterns.conditions import IterativeCondition, NamedCondition, NotCondition, SqlCondition
-    from asterism.patterns.json_graph import pattern_json_schema
+    from asterism.patterns.json_format import pattern_json_schema
     from asterism.patterns.pattern import Pattern
     from asterism.patterns.semantics import Semantics
     from asterism.patterns.sequence import AfterMatchSkipStrategy, Contiguity, WithinType
@@ -235,7 +235,7 @@ _NAMES = {
     "windows.folds": ["Fold"],
     "windows.operator": ["WindowOperator"],
     "patterns.conditions": ["IterativeCondition", "NamedCondition", "NotCondition", "SqlCondition"],
-    "patterns.json_graph": ["pattern_json_schema"],
+    "patterns.json_format": ["pattern_json_schema"],
     "patterns.pattern": ["Pattern"],
     "patterns.semantics": ["Semantics"],
     "patterns.sequence": ["AfterMatchSkipStrategy", "Contiguity", "WithinType"],

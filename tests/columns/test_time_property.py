@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.columns.time import END_OF_TIME, FAR, TIME_UNIT, TIME_UNITS, TimeColumn
+from asterism.columns.time import END_OF_TIME, FAR, TIME_UNIT, TIME_UNITS, Described, TimeColumn
 from asterism.errors import InvalidEventError, StreamDefinitionError
-from asterism.matching.outputs import Described
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
 

@@ -13,7 +13,8 @@ from jsonschema import Draft202012Validator
 from asterism.conformance.corpus import read_cases
 from asterism.errors import AsterismError, PatternError, PatternFormatError
 from asterism.patterns.conditions import AndCondition, Condition, NotCondition, SqlCondition
-from asterism.patterns.json_graph import pattern_json_schema, read_graph
+from asterism.patterns.json_format import pattern_json_schema
+from asterism.patterns.json_reading import read_graph
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.sequence import AfterMatchSkipStrategy, WithinType
 from tests.kit import CORPUS

@@ -18,7 +18,8 @@ from asterism.conformance.engines import run_kernel
 from asterism.errors import AsterismError, MalformedPatternError, PatternError
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.conditions import AndCondition, Condition, NotCondition, OrCondition, SqlCondition
-from asterism.patterns.json_graph import pattern_json_schema, read_graph
+from asterism.patterns.json_format import pattern_json_schema
+from asterism.patterns.json_reading import read_graph
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import AfterMatchSkipStrategy, WithinType

@@ -18,7 +18,7 @@ from asterism.columns.groups import KEY_HASH
 from asterism.errors import StateError
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.state_store import MemoryStore, batch_from_bytes
-from asterism.patterns import json_graph
+from asterism.patterns import json_reading
 from asterism.rules import operator as operators
 from asterism.rules import sets
 from asterism.rules.binding import ProcessorCompiler
@@ -59,7 +59,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
         return counting
 
-    monkeypatch.setattr(json_graph, "read_graph", count("read", json_graph.read_graph))
+    monkeypatch.setattr(json_reading, "read_graph", count("read", json_reading.read_graph))
     monkeypatch.setattr(ProcessorCompiler, "compile", count("bound", ProcessorCompiler.compile))
     monkeypatch.setattr(PatternProcessor, "to_dict", count("written", PatternProcessor.to_dict))
     forget()

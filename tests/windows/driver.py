@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.columns.groups import KEY_HASH
+from asterism.columns.ids import ids_of_numbers, seed_of
 from asterism.columns.keys import key_strings
 from asterism.columns.time import END_OF_TIME
-from asterism.matching.match_ids import ids_of_numbers, seed_of
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.testing.operator_harness import key_hashes

@@ -68,3 +68,16 @@ def group_codes(keys: pa.Table) -> tuple[Ints, int]:
             codes, count = again.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(again.dictionary)
     assert codes is not None
     return codes, count
+
+
+def first_rows(codes: Ints, count: int) -> Ints:
+    """The first row of each code.
+
+    :param codes: those of :func:`group_codes`, and *count* their number
+
+    >>> first_rows(np.array([0, 1, 0, 2]), 3)
+    array([0, 1, 3])
+    """
+    first = np.empty(count, np.int64)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # the last assignment counts
+    return first

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.errors import ColumnTypeError, InvalidEventError, OperatorError
+from asterism.errors import ColumnTypeError, InvalidEventError, NullEventTimeError, OperatorError
 
 END_OF_TIME = 2**63 - 1
 """The watermark at the end of the input."""
@@ -128,6 +128,19 @@ class TimeColumn:
             found = pc.if_else(outside, None, found)
         return found if each <= 1 else pc.multiply(found, each)
 
+    def of_events(self, events: pa.Table, *, lenient: bool, what: str, detail: str, hint: str) -> pa.ChunkedArray:
+        """The column TIME of events.
+
+        :param lenient: return NO_TIME for an event without a time
+        :param what: what the events are, and *detail* and *hint* of the error if one of them has no time
+        :raises InvalidEventError: an event has no time, or its time is out of range
+        """
+        column = self.to_micros(events.column(self.name), lenient=lenient)
+        if column.null_count and not lenient:
+            message = f'the event time "{self.name}" of {column.null_count} {what} is null'
+            raise NullEventTimeError(message, detail, hint)
+        return pc.fill_null(column, NO_TIME)
+
     @property
     def _described(self) -> str:
         if not pa.types.is_int64(self.type):
@@ -147,6 +160,16 @@ class TimeColumn:
             last = END_OF_TIME // 1000
             found = np.clip(values, -last, last) * 1000
         return pa.array(np.where(values == END_OF_TIME, END_OF_TIME, found))
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """The repr of a time column for checkpoints. The unit is omitted if it is milliseconds, once the only unit."""
+
+    time: TimeColumn
+
+    def __repr__(self) -> str:
+        return repr(self.time) if self.time.unit == MILLISECONDS else f"{self.time!r} {self.time.unit}"
 
 
 def moments(values: npt.NDArray[np.int64], known: npt.NDArray[np.bool_] | None = None) -> pa.Array:

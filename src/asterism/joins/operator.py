@@ -27,12 +27,11 @@ import pyarrow.compute as pc
 from asterism.arguments import expect_string, expect_strings, shown
 from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import group_codes, mask_of
-from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, TimeColumn
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME, Described, TimeColumn
 from asterism.errors import (
     ColumnNotFoundError,
     ExpressionSyntaxError,
     ExpressionTypeError,
-    NullEventTimeError,
     StreamDefinitionError,
 )
 from asterism.expressions.evaluation import Vectorized
@@ -43,10 +42,8 @@ from asterism.joins.kinds import JoinKind, JoinSearch, WindowJoin
 from asterism.joins.matching import JoinRows
 from asterism.joins.stored_joins import LEFT, RIGHT
 from asterism.joins.types import BRINGING, FILTERING, INNER, JOIN_TYPES, LEFT_OUTER, LEFT_SEMI
-from asterism.matching.outputs import Described
 from asterism.operators.evolution import FIXED, aligned_tables
-from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, complete
-from asterism.operators.late import late_table
+from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, complete, key_schema_of, late_table
 from asterism.operators.multiple_input import Wire, check_same_keys
 from asterism.operators.operator import InputSpec
 from asterism.operators.pages import PAGE, Pages, fixed_pages_of
@@ -120,9 +117,7 @@ class JoinOperator(KeyGroupOperator):
         self.times = {name: _time_of(name, wire, kind) for name, wire in self.wires.items()}
         keys = {name: [wire.schema.field(key) for key in wire.keys] for name, wire in self.wires.items()}
         check_same_keys(keys)
-        self.key_schema = pa.schema(
-            [field.with_name("k:" + field.name) for field in keys[LEFT] or [pa.field(ONE_KEY, pa.int8())]]
-        )
+        self.key_schema = pa.schema([field.with_name("k:" + field.name) for field in key_schema_of(keys[LEFT])])
         if isinstance(kind, WindowJoin):
             for time in self.times.values():
                 check_zone(kind.windows, time)
@@ -251,15 +246,14 @@ class JoinOperator(KeyGroupOperator):
         wire, time, prepared = self.wires[name], self.times[name], self.inputs[name].prepared
         full = complete(events, wire.schema)
         columns: list[Any] = [full.column(key) for key in wire.keys] or [pa.array(np.zeros(events.num_rows, np.int8))]
-        lenient = LATE_OUTPUTS[name] in self.late_outputs
-        times = time.to_micros(full.column(time.name), lenient=lenient)
-        if times.null_count and not lenient:
-            raise NullEventTimeError(
-                f'the event time "{time.name}" of {times.null_count} rows of the {name} side is null',
-                "A row without a time joins nothing.",
-                f"filter such rows out, or read them from the output {LATE_OUTPUTS[name]}",
-            )
-        columns.append(pc.fill_null(times, NO_TIME))
+        times = time.of_events(
+            full,
+            lenient=LATE_OUTPUTS[name] in self.late_outputs,
+            what=f"rows of the {name} side",
+            detail="A row without a time joins nothing.",
+            hint=f"filter such rows out, or read them from the output {LATE_OUTPUTS[name]}",
+        )
+        columns.append(times)
         if self.pages > 1:
             columns.append(fixed_pages_of(events, self.pages))
         columns += [full.column(field.name[2:]) for field in prepared if field.name.startswith("e:")]

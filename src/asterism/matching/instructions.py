@@ -1,7 +1,7 @@
 """The instructions of the kernel's stack machine, and programs made of them.
 
 The kernel is compiled with the numbers of :class:`Op` and :class:`Func`, so they must not change
-(``tests/matching/test_kernel_numbers.py``). :attr:`Programs.ops` documents the layout of an instruction;
+(``tests/architecture/test_kernel_numbers.py``). :attr:`Programs.ops` documents the layout of an instruction;
 :mod:`asterism.matching.condition_programs` emits them.
 """
 

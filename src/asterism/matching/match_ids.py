@@ -8,25 +8,14 @@ the selected outputs or other patterns over these events.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from asterism.columns.ids import Numbers, as_hex
 from asterism.columns.keys import key_strings
 from asterism.matching.matcher import Found, Step
-
-Numbers = npt.NDArray[np.uint64]
-
-_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
-
-
-def seed_of(*words: str | int) -> Numbers:
-    """Two numbers that identify a pattern; the same in every process."""
-    return np.frombuffer(hashlib.sha256(json.dumps(words).encode()).digest()[:16], ">u8").astype(np.uint64)
 
 
 def match_ids(step: Step, found: Found, keys: Sequence[str], seeds: Numbers, *, with_stages: bool = True) -> pa.Array:
@@ -49,28 +38,4 @@ def match_ids(step: Step, found: Found, keys: Sequence[str], seeds: Numbers, *, 
             events = mixed(events ^ part.astype(np.int64).view(np.uint64))
         # The events of a match differ in these values, so the hash need not depend on their order.
         ids[:, half] = mixed(np.add.reduceat(events, found.offsets[:-1]) ^ key_hashes)
-    return _as_hex(ids.view(np.uint8))
-
-
-def ids_of_numbers(seed: Numbers, keys: pa.Array, numbers: Sequence[npt.NDArray[np.int64]]) -> pa.Array:
-    """Ids of matches of one pattern that are identified by their key and by *numbers*, each a column.
-
-    :param keys: strings
-    """
-    from asterism.columns.hashing import hash_strings, mixed
-
-    key_hashes = hash_strings(keys)
-    ids = np.empty((len(keys), 2), ">u8")
-    for half in range(2):
-        values = np.repeat(seed[half], len(keys))
-        for column in numbers:
-            values = mixed(np.bitwise_xor(values, column.view(np.uint64)))
-        ids[:, half] = mixed(values ^ key_hashes)
-    return _as_hex(ids.view(np.uint8))
-
-
-def _as_hex(octets: npt.NDArray[np.uint8]) -> pa.Array:
-    digits = np.empty((len(octets), 32), np.uint8)
-    digits[:, 0::2], digits[:, 1::2] = _HEX[octets >> 4], _HEX[octets & 15]
-    offsets = np.arange(len(octets) + 1, dtype=np.int32) * 32
-    return pa.StringArray.from_buffers(len(octets), pa.py_buffer(offsets), pa.py_buffer(digits))
+    return as_hex(ids.view(np.uint8))

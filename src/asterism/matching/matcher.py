@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.columns.arrays import Ints, Mask, one_chunk
-from asterism.columns.groups import group_codes, offsets_of, positions_among_equals
+from asterism.columns.groups import first_rows, group_codes, offsets_of, positions_among_equals
 from asterism.columns.time import END_OF_TIME, TIME
 from asterism.errors import AsterismError, LimitExceededError
 from asterism.expressions.names import PreviousColumn
@@ -168,8 +168,7 @@ class KeyedEvents:
         n_stored = page.keys.num_rows
         all_keys = pa.concat_tables([page.keys, keys])
         codes, n_keys = group_codes(all_keys)
-        first_row = np.empty(n_keys, np.int64)
-        first_row[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+        first_row = first_rows(codes, n_keys)
         codes = codes[n_stored:]
         times = events.column(TIME).to_numpy()
         order = np.argsort(times, kind="stable")

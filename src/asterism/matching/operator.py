@@ -24,25 +24,25 @@ import pyarrow.compute as pc
 from asterism.arguments import expect, expect_strings, shown
 from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import group_codes
-from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, TimeColumn
-from asterism.errors import NullEventTimeError, StreamDefinitionError
+from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, Described, TimeColumn
+from asterism.errors import StreamDefinitionError
 from asterism.expressions.names import Scope
 from asterism.matching.binding import BoundPattern
 from asterism.matching.matcher import KeyedEvents, Matcher, Step, enough_memory
-from asterism.matching.outputs import Described, MatchOutput, OutputKind, OutputSpec, check_outputs
+from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec, check_outputs
 from asterism.matching.page import Page
 from asterism.matching.plan import Limits
 from asterism.matching.stored_matches import described_automaton
 from asterism.operators.evolution import FIXED, aligned
 from asterism.operators.key_group import (
     LATE,
-    ONE_KEY,
     Group,
     KeyGroupOperator,
     complete,
+    key_schema_of,
+    late_table,
     stamped,
 )
-from asterism.operators.late import late_table
 from asterism.operators.operator import InputSpec, Now
 from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.operators.state_definition import OperatorKind, StateDefinition
@@ -146,7 +146,7 @@ class CepOperator(KeyGroupOperator):
         )
         self.matcher = Matcher([self.pattern])
         # A stream without a key is treated as a stream with one key.
-        self.key_schema = pa.schema([schema.field(name) for name in keys] or [pa.field(ONE_KEY, pa.int8())])
+        self.key_schema = key_schema_of(schema.field(name) for name in keys)
         prepared = pa.schema(
             [
                 *(field.with_name("k:" + field.name) for field in self.key_schema),
@@ -372,14 +372,13 @@ def event_times(
     """
     if processing_time:
         return pa.array(np.zeros(events.num_rows, np.int64))
-    column = time.to_micros(events.column(time.name), lenient=wants_late)
-    if column.null_count and not wants_late:
-        raise NullEventTimeError(
-            f'the event time "{time.name}" of {column.null_count} events is null',
-            "An event without a time cannot be ordered.",
-            "filter such events out, or read them from the late output",
-        )
-    return pc.fill_null(column, NO_TIME)
+    return time.of_events(
+        events,
+        lenient=wants_late,
+        what="events",
+        detail="An event without a time cannot be ordered.",
+        hint="filter such events out, or read them from the late output",
+    )
 
 
 def _heaviest(page: Page, keys: pa.Table) -> str:

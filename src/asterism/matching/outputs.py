@@ -22,7 +22,8 @@ from sqlglot import exp
 from asterism.arguments import described, expect, expect_string
 from asterism.columns.arrays import Ints, one_chunk
 from asterism.columns.groups import offsets_of
-from asterism.columns.time import MILLISECONDS, TimeColumn
+from asterism.columns.ids import seed_of
+from asterism.columns.time import TimeColumn
 from asterism.errors import (
     ColumnNotFoundError,
     EvaluationFailedError,
@@ -33,7 +34,7 @@ from asterism.expressions.aggregates import OF_MATCH, Call, Calls, Measures, par
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import EVERY_STAGE, PreviousColumn, Scope
 from asterism.expressions.translation import position_of
-from asterism.matching.match_ids import match_ids, seed_of
+from asterism.matching.match_ids import match_ids
 from asterism.matching.matcher import Found, Step
 
 START_TIME, END_TIME, MATCH_TIME, TIMEOUT_TIME = "start_time", "end_time", "match_time", "timeout_time"
@@ -56,16 +57,6 @@ class OutputSpec:
     measures: tuple[str, ...] | None = None
     function: Callable[[pa.Table], pa.Table] | None = None
     function_schema: pa.Schema | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Described:
-    """The repr of a time column for checkpoints. The unit is omitted if it is milliseconds, once the only unit."""
-
-    time: TimeColumn
-
-    def __repr__(self) -> str:
-        return repr(self.time) if self.time.unit == MILLISECONDS else f"{self.time!r} {self.time.unit}"
 
 
 def times_of(time: TimeColumn, step: Step, found: Found) -> list[pa.Array]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -220,7 +220,7 @@ class KeyGroupOperator(ABC):
             fixed_pages=self.fixed_pages,
             number=now.key_group,
         )
-        ready = self._ready(group, arrivals, before)
+        ready = self.ready_events(group, arrivals, before)
         at_end = [
             name for name, n in numbers.items() if header.watermarks[n] == END_OF_TIME and not header.is_waiting(n)
         ]
@@ -342,13 +342,13 @@ class KeyGroupOperator(ABC):
             for number, spec in enumerate(self.inputs.values())
         )
 
-    def _ready(self, group: Group, arrivals: Sequence[Arrival], before: int) -> dict[str, pa.Table]:
+    def ready_events(self, group: Group, arrivals: Sequence[Arrival], before: int) -> dict[str, pa.Table]:
         """The events that are ready, by input."""
         ready: dict[str, pa.Table] = {}
         for number, (name, spec) in enumerate(self.inputs.items()):
             tables = [arrival.events for arrival in arrivals if arrival.input == name and arrival.events is not None]
             if spec.timed:
-                tables = self._sort_out(group, number, name, tables, before)
+                tables = self.ready_events_of(group, number, name, tables, before)
             elif tables and not self.event_time:
                 tables = [stamped(pa.concat_tables(tables), group.processing_time)]
             events = pa.concat_tables(tables) if tables else None
@@ -356,7 +356,9 @@ class KeyGroupOperator(ABC):
                 ready[name] = events
         return ready
 
-    def _sort_out(self, group: Group, number: int, name: str, tables: list[pa.Table], before: int) -> list[pa.Table]:
+    def ready_events_of(
+        self, group: Group, number: int, name: str, tables: list[pa.Table], before: int
+    ) -> list[pa.Table]:
         """Pass late events to :meth:`late`, and let those after the watermark wait; the rest is ready."""
         if tables:
             arrived = pa.concat_tables(tables)
@@ -369,6 +371,11 @@ class KeyGroupOperator(ABC):
         return waiting.exchange(tables, group.watermark)
 
 
+def key_schema_of(fields: Iterable[pa.Field]) -> pa.Schema:
+    """The schema of key columns; of a stream without keys, the column ONE_KEY."""
+    return pa.schema(list(fields) or [pa.field(ONE_KEY, pa.int8())])
+
+
 def complete(events: pa.Table, schema: pa.Schema) -> pa.Table:
     """The columns of *schema*, with its types; columns that the events lack, because they are not read, are null."""
     columns = [
@@ -378,6 +385,11 @@ def complete(events: pa.Table, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.table(columns, schema=schema)
+
+
+def late_table(schema: pa.Schema, events: pa.Table) -> pa.Table:
+    """Late events in their original columns."""
+    return pa.table([events.column("e:" + name) for name in schema.names], schema=schema)
 
 
 def stamped(events: pa.Table, time: int) -> pa.Table:

@@ -20,19 +20,18 @@ import pyarrow.compute as pc
 
 from asterism.arguments import described
 from asterism.columns.arrays import Ints
-from asterism.columns.groups import group_codes
+from asterism.columns.groups import first_rows, group_codes
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MILLISECONDS, NO_TIME, TIME, TimeColumn
 from asterism.errors import (
     ColumnNotFoundError,
     ColumnTypeError,
-    NullEventTimeError,
     StreamDefinitionError,
     UserFunctionError,
 )
 from asterism.operators.broadcast_state import BroadcastState
 from asterism.operators.evolution import FIXED, aligned_tables
 from asterism.operators.group_header import GroupHeader
-from asterism.operators.key_group import LATE, MAX_PAGES, ONE_KEY, Group, KeyGroupOperator
+from asterism.operators.key_group import LATE, MAX_PAGES, ONE_KEY, Group, KeyGroupOperator, key_schema_of
 from asterism.operators.keyed_state import State, StateSpec, StateTable
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
 from asterism.operators.ordering import run
@@ -199,15 +198,13 @@ class MultipleInputOperator(KeyGroupOperator):
     def _times(self, name: str, wire: Wire, events: pa.Table) -> pa.ChunkedArray | pa.Array:
         if wire.time is None:
             return pa.array(np.full(events.num_rows, BEFORE_TIME, np.int64))
-        lenient = "process_late" in self.declared[name].functions
-        column = TimeColumn.of(wire.time, wire.schema).to_micros(events.column(wire.time), lenient=lenient)
-        if column.null_count and not lenient:
-            raise NullEventTimeError(
-                f'the event time "{wire.time}" of {column.null_count} elements of the input "{name}" is null',
-                "An element without a time cannot be ordered.",
-                "filter such elements out, or define a process_late function for this input, which receives them",
-            )
-        return pc.fill_null(column, NO_TIME)
+        return TimeColumn.of(wire.time, wire.schema).of_events(
+            events,
+            lenient="process_late" in self.declared[name].functions,
+            what=f'elements of the input "{name}"',
+            detail="An element without a time cannot be ordered.",
+            hint="filter such elements out, or define a process_late function for this input, which receives them",
+        )
 
     # ------------------------------------------------------------------ with state
 
@@ -256,8 +253,7 @@ class MultipleInputOperator(KeyGroupOperator):
             ]
         )
         codes, count = group_codes(all_keys)
-        first = np.empty(count, np.int64)
-        first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+        first = first_rows(codes, count)
         keys = all_keys.take(pa.array(first)).rename_columns(self.key_schema.names)
         if self.key_schema.names == [ONE_KEY]:
             keys = keys.select([])
@@ -515,7 +511,7 @@ def _key_schema(declared: Mapping[str, Input], wires: Mapping[str, Wire]) -> pa.
         )
     fields = {name: [wires[name].schema.field(key) for key in wires[name].keys] for name in keyed}
     check_same_keys(fields)
-    return pa.schema(fields[keyed[0]] or [pa.field(ONE_KEY, pa.int8())])
+    return key_schema_of(fields[keyed[0]])
 
 
 def check_same_keys(fields: Mapping[str, Sequence[pa.Field]]) -> None:

@@ -37,7 +37,7 @@ class Pattern(PatternSequence):
         >>> Pattern.from_json(Pattern.begin("a").next("b").to_json()) == Pattern.begin("a").next("b")
         True
         """
-        from asterism.patterns.json_graph import pattern_to_json
+        from asterism.patterns.json_writing import pattern_to_json
 
         return pattern_to_json(self)
 
@@ -55,7 +55,7 @@ class Pattern(PatternSequence):
         asterism.errors.PatternFormatError: root: a graph needs nodes
           At: /nodes
         """
-        from asterism.patterns.json_graph import pattern_from_json
+        from asterism.patterns.json_reading import pattern_from_json
 
         return pattern_from_json(cls, source)
 

@@ -19,15 +19,14 @@ import pyarrow as pa
 
 from asterism.arguments import expect_number, shown
 from asterism.columns.arrays import Ints, one_chunk
-from asterism.columns.groups import group_codes, offsets_of
+from asterism.columns.groups import first_rows, group_codes, offsets_of
 from asterism.columns.time import END_OF_TIME, TIME, TimeColumn
 from asterism.errors import ExpressionSyntaxError, StreamDefinitionError
 from asterism.expressions.names import columns_of, plain_column
 from asterism.expressions.types import is_temporal
 from asterism.matching.operator import EVENTS, OnLimit, event_times
 from asterism.operators.evolution import FIXED
-from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, complete
-from asterism.operators.late import late_table
+from asterism.operators.key_group import LATE, Group, KeyGroupOperator, complete, key_schema_of, late_table
 from asterism.operators.operator import InputSpec
 from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.operators.state_definition import KEYS_TABLE, OperatorKind, StateDefinition
@@ -138,7 +137,7 @@ class RowPatternOperator(KeyGroupOperator):
         types = [clause.rows.values.types[number] for number in clause.partition_by]
         names = [str(place) for place in range(len(types))]
         fields = [pa.field(name, of) for name, of in zip(names, types, strict=True)]
-        self.key_schema = pa.schema(fields or [pa.field(ONE_KEY, pa.int8())])
+        self.key_schema = key_schema_of(fields)
         self._page_schemas = [
             pa.schema([*self.key_schema, *(pa.field("p:" + name, pa.int64()) for name in _PROGRESS)]),
             self.row_schema,
@@ -229,8 +228,7 @@ class RowPatternOperator(KeyGroupOperator):
         if group.over:
             pages.discard()
             return
-        first = np.full(count, -1)
-        first[codes[::-1]] = np.arange(len(codes))[::-1]
+        first = first_rows(codes, count)
         sizes = [one.keys.num_rows for one in stored]
         page_of_key = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), pages.of_events[0]])[first]
         left, deadlines, kept = self._left(keys.take(pa.array(first)), ordered, search)

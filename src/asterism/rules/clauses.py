@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from asterism.columns.arrays import Ints, Mask, one_chunk
+from asterism.columns.ids import ids_of_numbers, seed_of
 from asterism.columns.keys import KEY
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MILLISECONDS, TIME, TimeColumn
 from asterism.errors import ExpressionError, ExpressionSyntaxError, LimitExceededError
@@ -25,7 +26,6 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import plain_column
 from asterism.expressions.parsing import conjuncts
 from asterism.expressions.ranges import Alternative, Ranges, ranges_of
-from asterism.matching.match_ids import ids_of_numbers, seed_of
 from asterism.matching.operator import EVENTS, PROCESSING_TIME
 from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import Group

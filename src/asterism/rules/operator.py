@@ -28,18 +28,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints, Mask, one_chunk
+from asterism.columns.ids import seed_of
 from asterism.columns.keys import KEY, key_values
-from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, TimeColumn
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Described, TimeColumn
 from asterism.errors import LimitExceededError, PatternProcessorError
-from asterism.matching.match_ids import match_ids, seed_of
+from asterism.matching.match_ids import match_ids
 from asterism.matching.matcher import Found, Step, enough_memory
 from asterism.matching.operator import PROCESSING_TIME, check_limit, event_times
-from asterism.matching.outputs import Described, events_of, times_of
+from asterism.matching.outputs import events_of, times_of
 from asterism.matching.page import Page
 from asterism.operators.evolution import FIXED
 from asterism.operators.key_group import LATE as LATE_ELEMENTS
-from asterism.operators.key_group import Group, KeyGroupOperator
-from asterism.operators.late import late_table
+from asterism.operators.key_group import Group, KeyGroupOperator, late_table
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
 from asterism.operators.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state_store import StateStore

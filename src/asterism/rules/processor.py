@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 from asterism.arguments import expect
 from asterism.columns.time import EPOCH
 from asterism.errors import PatternProcessorError
-from asterism.patterns.json_graph import graph_of
+from asterism.patterns.json_writing import graph_of
 from asterism.patterns.pattern import Pattern
 from asterism.rules.rule_tests import read_tests
 from asterism.text.strict_json import MAX_BYTES

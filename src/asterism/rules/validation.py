@@ -22,7 +22,7 @@ from asterism.expressions.names import Scope, check_names
 from asterism.expressions.parsing import parse
 from asterism.matching.binding import BoundPattern
 from asterism.patterns.compiler import compile_pattern
-from asterism.patterns.json_graph import Reading, read_graph
+from asterism.patterns.json_reading import Reading, read_graph
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import Contiguity, Stage

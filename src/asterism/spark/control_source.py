@@ -12,7 +12,7 @@ from typing import Any
 
 from asterism.errors import CheckpointMismatchError
 from asterism.spark import CHUNKS, CONTROL, END_OF_INPUT, signals
-from asterism.spark.partitioning import label
+from asterism.spark.partitioning import check_key_groups_of, label
 from asterism.spark.versions import (
     DataSource,
     DataSourceStreamReader,
@@ -26,16 +26,6 @@ from asterism.spark.versions import (
 
 NAME = "asterism_control"
 _NO_LIMIT = 2**31 - 1
-
-
-def check_key_groups_of(offset: dict[str, Any], key_groups: int) -> None:
-    """:raises StateError: the offset is of a query with another number of key groups"""
-    if offset["keyGroups"] != key_groups:
-        raise CheckpointMismatchError(
-            f"the checkpoint was created with {offset['keyGroups']} key groups, but this query has {key_groups}",
-            "The number of key groups of a checkpoint cannot change.",
-            f"set key_groups={offset['keyGroups']}, or use a new checkpoint location",
-        )
 
 
 class ControlSource(DataSource):

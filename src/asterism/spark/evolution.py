@@ -17,7 +17,7 @@ from asterism.operators.evolution import check_evolution
 from asterism.operators.group_header import other_query
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.rules.file_systems import is_path
-from asterism.spark.control_source import check_key_groups_of
+from asterism.spark.partitioning import check_key_groups_of
 
 
 def former_definition(

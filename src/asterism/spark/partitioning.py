@@ -9,6 +9,10 @@ gets every *n*-th key group. With another hash function in a later version of Sp
 
 from __future__ import annotations
 
+from typing import Any
+
+from asterism.errors import CheckpointMismatchError
+
 _MASK = 2**32 - 1
 _SEED = 42
 
@@ -45,6 +49,16 @@ def group_of(label: int) -> int:
     x = (x ^ x >> 16) * 0x85EBCA6B & _MASK
     x = (x ^ x >> 13) * 0xC2B2AE35 & _MASK
     return x ^ x >> 16
+
+
+def check_key_groups_of(offset: dict[str, Any], key_groups: int) -> None:
+    """:raises StateError: the offset is of a query with another number of key groups"""
+    if offset["keyGroups"] != key_groups:
+        raise CheckpointMismatchError(
+            f"the checkpoint was created with {offset['keyGroups']} key groups, but this query has {key_groups}",
+            "The number of key groups of a checkpoint cannot change.",
+            f"set key_groups={offset['keyGroups']}, or use a new checkpoint location",
+        )
 
 
 def _divided(x: int, factor: int) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import expect, expect_number, expect_strings, shown
-from asterism.columns.groups import KEY_HASH, group_codes
+from asterism.columns.groups import KEY_HASH, first_rows, group_codes
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError, UnknownOutputError
 from asterism.matching.operator import EVENTS as EVENTS_INPUT
@@ -225,9 +225,7 @@ def key_hashes(keys: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
     codes, count = group_codes(keys)
     if keys.num_columns == 0:
         return np.zeros(keys.num_rows, np.int64)
-    first = np.zeros(count, np.int64)
-    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
-    texts = [repr(tuple(row.values())) for row in keys.take(pa.array(first)).to_pylist()]
+    texts = [repr(tuple(row.values())) for row in keys.take(pa.array(first_rows(codes, count))).to_pylist()]
     digests = [hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts]
     hashes: np.ndarray[Any, np.dtype[np.int64]] = np.frombuffer(b"".join(digests), np.int64)[codes]
     return hashes

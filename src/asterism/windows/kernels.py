@@ -154,6 +154,12 @@ FIRED, SEGMENTS, JOINS, UNFIRED, MERGES = range(5)
 
 
 @compiled
+def next_multiple(time: int, interval: int) -> int:
+    """The first multiple of an interval after a time: when a continuous trigger fires next."""
+    return (time // interval + 1) * interval
+
+
+@compiled
 def last_time(start: int, end: int, resolution: int) -> int:
     return END_OF_TIME if end == END_OF_TIME else end - resolution
 
@@ -231,10 +237,10 @@ def add_element(
             else:
                 words[at] |= OVER
                 if words[at + 1] == NO_MOMENT:
-                    words[at + 1] = (time // table[row, NUMBER] + 1) * table[row, NUMBER]
+                    words[at + 1] = next_multiple(time, table[row, NUMBER])
         elif kind == EACH_PROCESSING:
             if words[at + 1] == NO_MOMENT:
-                words[at + 1] = (processing_time // table[row, NUMBER] + 1) * table[row, NUMBER]
+                words[at + 1] = next_multiple(processing_time, table[row, NUMBER])
         elif kind == DELTA:
             value = distances[element, table[row, COLUMN]]
             if not np.isnan(value):
@@ -330,7 +336,7 @@ def on_processing_time(
         else:
             words[at] |= READY
             if kind == EACH_PROCESSING:
-                words[at + 1] = (now // table[row, NUMBER] + 1) * table[row, NUMBER]
+                words[at + 1] = next_multiple(now, table[row, NUMBER])
 
 
 @compiled
@@ -380,9 +386,9 @@ def begin_part(
         elif kind == EACH_EVENT and watermark < last:
             words[at] |= OVER
             if moment != BEFORE_TIME:
-                words[at + 1] = (moment // table[row, NUMBER] + 1) * table[row, NUMBER]
+                words[at + 1] = next_multiple(moment, table[row, NUMBER])
         elif kind == EACH_PROCESSING and processing_time != END_OF_TIME:
-            words[at + 1] = (processing_time // table[row, NUMBER] + 1) * table[row, NUMBER]
+            words[at + 1] = next_multiple(processing_time, table[row, NUMBER])
 
 
 @compiled

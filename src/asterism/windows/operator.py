@@ -31,12 +31,11 @@ import pyarrow.compute as pc
 
 from asterism.arguments import expect, expect_strings, shown
 from asterism.columns.schemas import schema_of
-from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, TimeColumn, micros
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Described, TimeColumn, micros
 from asterism.errors import (
     ExpressionSyntaxError,
     ExpressionTypeError,
     InvalidEventError,
-    NullEventTimeError,
     StreamDefinitionError,
     UserFunctionError,
 )
@@ -44,11 +43,9 @@ from asterism.expressions.aggregates import Aggregates
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, columns_of
 from asterism.expressions.parsing import parse
-from asterism.matching.outputs import Described
 from asterism.operators.evolution import FIXED, aligned
 from asterism.operators.group_header import GroupHeader
-from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, complete
-from asterism.operators.late import late_table
+from asterism.operators.key_group import LATE, Group, KeyGroupOperator, complete, key_schema_of, late_table
 from asterism.operators.operator import Arrival, InputSpec
 from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.operators.state_definition import OperatorKind, StateDefinition
@@ -371,8 +368,8 @@ class WindowOperator(KeyGroupOperator):
             _check_alike([*self.keys, *(one.name for one in self.computation.fields)], "use another name")
 
     def _make_schemas(self) -> None:
-        key_fields = [self.schema.field(name) for name in self.keys] or [pa.field(ONE_KEY, pa.int8())]
-        self.key_schema = pa.schema([field.with_name("k:" + field.name) for field in key_fields])
+        keys = key_schema_of(self.schema.field(name) for name in self.keys)
+        self.key_schema = pa.schema([field.with_name("k:" + field.name) for field in keys])
         paged = [pa.field(PAGE, pa.uint8())] if self.pages > 1 else []
         dynamic = self._gap_text is not None or self._gap_function is not None
         prepared = pa.schema(
@@ -510,14 +507,13 @@ class WindowOperator(KeyGroupOperator):
     def _times(self, events: pa.Table) -> pa.ChunkedArray | pa.Array:
         if not self._is_event_time:
             return pa.array(np.zeros(events.num_rows, np.int64))
-        column = self.time.to_micros(events.column(self.time.name), lenient=self.wants_late)
-        if column.null_count and not self.wants_late:
-            raise NullEventTimeError(
-                f'the event time "{self.time.name}" of {column.null_count} elements is null',
-                "An element without a time belongs to no window.",
-                "filter such elements out, or read them from the late output",
-            )
-        return pc.fill_null(column, NO_TIME)
+        return self.time.of_events(
+            events,
+            lenient=self.wants_late,
+            what="elements",
+            detail="An element without a time belongs to no window.",
+            hint="filter such elements out, or read them from the late output",
+        )
 
     # ------------------------------------------------------------------ with state
 
@@ -526,7 +522,9 @@ class WindowOperator(KeyGroupOperator):
         if self.wants_late:
             group.emit(LATE_ELEMENTS, late_table(self.schema, events))
 
-    def _sort_out(self, group: Group, number: int, name: str, tables: list[pa.Table], before: int) -> list[pa.Table]:
+    def ready_events_of(
+        self, group: Group, number: int, name: str, tables: list[pa.Table], before: int
+    ) -> list[pa.Table]:
         """Nothing is late yet: that depends on the windows. In order, elements wait until the watermark has passed them."""
         if tables:
             arrived = pa.concat_tables(tables)
@@ -535,7 +533,7 @@ class WindowOperator(KeyGroupOperator):
                 self.late(group, name, arrived.filter(pa.array(timeless)))
                 arrived = arrived.filter(pa.array(~timeless))
             tables = [arrived]
-        return super()._sort_out(group, number, name, tables, before) if self.in_order else tables
+        return super().ready_events_of(group, number, name, tables, before) if self.in_order else tables
 
     def processing_time_of(self, group: Group) -> int:
         """The processing time, for windows in event time. The end of the input does not advance processing time, so elements that
@@ -543,13 +541,13 @@ class WindowOperator(KeyGroupOperator):
         """
         return int(group.header.last_activity[0])
 
-    def _ready(self, group: Group, arrivals: Sequence[Arrival], before: int) -> dict[str, pa.Table]:
+    def ready_events(self, group: Group, arrivals: Sequence[Arrival], before: int) -> dict[str, pa.Table]:
         if group.processing_time != END_OF_TIME:
             group.header.last_activity[0] = group.processing_time
         elif group.header.last_activity[0] == END_OF_TIME:  # there was no previous call
             group.header.last_activity[0] = 0
         if not self.in_order:
-            return super()._ready(group, arrivals, before)
+            return super().ready_events(group, arrivals, before)
         behind, others = [self.inputs[EVENTS].prepared.empty_table()], []
         for arrival in arrivals:
             if arrival.events is None:
@@ -558,7 +556,7 @@ class WindowOperator(KeyGroupOperator):
             passed = (times <= before) & (times != NO_TIME)
             behind.append(arrival.events.filter(pa.array(passed)))
             others.append(replace(arrival, events=arrival.events.filter(pa.array(~passed))))
-        ready = super()._ready(group, others, before)
+        ready = super().ready_events(group, others, before)
         late = pa.concat_tables(behind)
         return ready | ({BEHIND: late} if late.num_rows else {})
 

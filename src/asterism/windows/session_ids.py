@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.columns.arrays import Ints
+from asterism.columns.ids import ids_of_numbers, seed_of
 from asterism.columns.keys import key_strings
-from asterism.matching.match_ids import ids_of_numbers, seed_of
 
 SESSION_ID, REPLACES = "session_id", "replaces"
 SESSION_COLUMNS = (SESSION_ID, REPLACES)

@@ -3,7 +3,7 @@
 The state of a trigger for a window is a row of 64-bit words; each part has a few of them.
 
 The kernels are compiled with these numbers and cached until their own file changes: a change of a number here must be
-accompanied by a change of that file.
+accompanied by a change of that file. ``tests/architecture/test_kernel_numbers.py`` has the numbers.
 """
 
 from __future__ import annotations

@@ -1,47 +1,32 @@
-"""The JSON form of patterns: the graph format of dynamic Flink CEP. ``docs/pattern_json.md`` describes its fields.
+"""Reads patterns from their JSON form, see :mod:`asterism.patterns.json_format`.
 
-A graph has ``nodes`` and ``edges`` that form one chain; a node is ``ATOMIC`` (a stage) or ``COMPOSITE`` (a group, itself a
-graph). Conditions are ``{"type": "SQL", "expression": text}``, or name a condition of the query. The input is not trusted:
-nothing in it is imported or evaluated as code, every name is checked, and unknown fields are refused.
-
-Source: https://docs.ververica.com/docs/reference/flink-cep (the format), FLIP-200 (what it is for).
+The input is not trusted: nothing in it is imported or evaluated as code, every name is checked, and unknown fields are refused.
 """
 
 from __future__ import annotations
 
 import difflib
 import enum
-import json
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial, reduce
-from importlib.resources import files
-from itertools import pairwise
+from functools import partial
 from operator import methodcaller
 from typing import Any, Generic, TypeVar
 
-from sqlglot import exp
-
 from asterism.arguments import expect
 from asterism.errors import (
-    ExpressionError,
-    ExpressionSyntaxError,
     MalformedPatternError,
     PatternError,
     PatternFormatError,
     PatternTooLargeError,
 )
-from asterism.expressions.parsing import MAX_DEPTH, parse
 from asterism.patterns.conditions import (
-    AndCondition,
-    Condition,
     NamedCondition,
-    NotCondition,
-    OrCondition,
     SqlCondition,
 )
+from asterism.patterns.json_format import ANCHORS, TAKING, UNITS, VERSION
 from asterism.patterns.sequence import (
     MAX_DURATION,
     MAX_GROUP_DEPTH,
@@ -49,48 +34,26 @@ from asterism.patterns.sequence import (
     Combining,
     Contiguity,
     PatternSequence,
-    QuantifierKind,
     SkipKind,
     Stage,
     Taking,
     WithinType,
     check_follows,
 )
-from asterism.patterns.wording import condition_text, operands
 from asterism.text.strict_json import DocumentSyntaxError, decode, pointer_part, text_of
 
-VERSION = 1
 MAX_STAGES = 20_000  # with each repetition counted: the automaton has a state for each, and is limited to this number
 
-_UNITS = {
-    "DAYS": timedelta(days=1),
-    "HOURS": timedelta(hours=1),
-    "MINUTES": timedelta(minutes=1),
-    "SECONDS": timedelta(seconds=1),
-    "MILLISECONDS": timedelta(milliseconds=1),
-    "MICROSECONDS": timedelta(microseconds=1),
-}
 _KINDS = ("SINGLE", "LOOPING", "TIMES")
-_TAKING = {
-    "GREEDY": Taking.GREEDY,
-    "GIVE_BACK": Taking.GIVING_BACK,
-    "LONGEST": Taking.LONGEST,
-    "RELUCTANT": Taking.RELUCTANT,
-}
-"""The quantifier properties that define how many events a loop accepts. Flink has only the first."""
 _TAKE: dict[Taking, Callable[[Any], Any]] = {
     Taking.GREEDY: PatternSequence.greedy,
     Taking.GIVING_BACK: partial(PatternSequence.greedy, give_back=True),
     Taking.LONGEST: PatternSequence.longest,
     Taking.RELUCTANT: PatternSequence.reluctant,
 }
-_ANCHORS: dict[str, Callable[[Any], Any]] = {
-    "startsWithFirstEvent": PatternSequence.starts_with_first_event,
-    "endsWithLastEvent": PatternSequence.ends_with_last_event,
-}
 _GRAPH = (
     "name", "type", "version", "quantifier", "condition", "combination", "nodes", "edges", "window", "afterMatchStrategy",
-    *_ANCHORS, "subsets",
+    *ANCHORS, "subsets",
 )  # fmt: skip
 _ATOM = ("name", "type", "quantifier", "condition", "window")
 _FOREIGN = {
@@ -105,10 +68,6 @@ _SUBSET = '{"name": "both", "stages": ["a", "b"]}'
 
 E_ = TypeVar("E_", bound=enum.Enum)
 P = TypeVar("P", bound=PatternSequence)
-Json = dict[str, Any]
-
-
-# ---------------------------------------------------------------------- reading
 
 
 def pattern_from_json(kind: type[P], source: str | bytes | Mapping[str, Any]) -> P:
@@ -145,19 +104,6 @@ def pattern_from_json(kind: type[P], source: str | bytes | Mapping[str, Any]) ->
         raise reading.problems[0]
     assert reading.pattern is not None
     return reading.pattern
-
-
-def pattern_json_schema() -> Json:
-    """The JSON Schema (draft 2020-12) of the format, which is also the file ``asterism/patterns/pattern.schema.json``.
-
-    :meth:`Pattern.from_json` refuses everything that the schema refuses, and more: the schema cannot check that edges form a
-    chain.
-
-    >>> pattern_json_schema()["properties"]["type"]
-    {'const': 'COMPOSITE'}
-    """
-    schema: Json = json.loads((files("asterism.patterns") / "pattern.schema.json").read_text(encoding="utf-8"))
-    return schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +296,7 @@ class _GraphReader(Generic[P]):
     def _anchors(self, at: _Value) -> list[_Modifier]:
         """Whether a match begins with the first, and ends with the last event of its key."""
         calls = []
-        for name, method in _ANCHORS.items():
+        for name, method in ANCHORS.items():
             with self._part(at[name]):
                 if at[name].flag(name):
                     calls.append(_Modifier(at[name], method))
@@ -384,7 +330,7 @@ class _GraphReader(Generic[P]):
         self._fields(at, _GRAPH)
         if not at["condition"].absent:
             self._note(at["condition"].fail("a group has no condition"))
-        for name in (*_ANCHORS, "subsets") if depth else ():
+        for name in (*ANCHORS, "subsets") if depth else ():
             if not at[name].absent:
                 self._note(at[name].fail(f"{name} does not apply to a group", "apply it to the whole pattern"))
         version = at["version"]
@@ -604,7 +550,7 @@ class _GraphReader(Generic[P]):
             return []
         for spec in properties:
             with self._part(spec):
-                spec.one_of((*_KINDS, "OPTIONAL", *_TAKING), "quantifier property")
+                spec.one_of((*_KINDS, "OPTIONAL", *TAKING), "quantifier property")
         if not any(kind in properties.value for kind in _KINDS):
             self._note(properties.fail(f"a quantifier needs one of {', '.join(_KINDS)}"))
         calls: list[_Modifier] = []
@@ -612,7 +558,7 @@ class _GraphReader(Generic[P]):
             calls += self._repetition(at)
         if "OPTIONAL" in properties.value:
             calls.append(_Modifier(properties, PatternSequence.optional))
-        calls += [_Modifier(properties, _TAKE[taking]) for name, taking in _TAKING.items() if name in properties.value]
+        calls += [_Modifier(properties, _TAKE[taking]) for name, taking in TAKING.items() if name in properties.value]
         inner = at["consumingStrategy"]
         with self._part(inner):
             kind = Contiguity.SKIP_TILL_NEXT if inner.absent else inner.member(Contiguity, "consuming strategy")
@@ -676,7 +622,7 @@ class _GraphReader(Generic[P]):
         if not isinstance(at.value, Mapping):
             raise at.fail("a time must be an object", '{"unit": "SECONDS", "size": 5}')
         self._fields(at, ("unit", "size"))
-        unit = _UNITS[at["unit"].one_of(tuple(_UNITS), "time unit")]
+        unit = UNITS[at["unit"].one_of(tuple(UNITS), "time unit")]
         size = at["size"].integer("time size")
         if size < 0:
             raise at["size"].fail("a time cannot be negative")
@@ -727,196 +673,3 @@ def _has_orders(pattern: PatternSequence) -> bool:
     return pattern.combination is Combining.IN_ANY_ORDER or any(
         stage.group is not None and _has_orders(stage.group) for stage in pattern.stages
     )
-
-
-# ---------------------------------------------------------------------- writing
-
-
-def pattern_to_json(pattern: PatternSequence) -> str:
-    """Write a pattern as a JSON graph for :func:`pattern_from_json` and dynamic Flink CEP.
-
-    The pattern that is read back is equal to *pattern*, except that conditions combined by ``where``, ``or_`` and the like
-    become one SQL expression with the same meaning. ``docs/pattern_json.md`` lists the extensions of Flink's format.
-
-    :raises PatternFormatError: the format cannot express it: a condition that is not SQL, a group next to a stage with the
-        same name, or more than the limits
-    :raises MalformedPatternError: the pattern is not complete
-
-    >>> pattern = PatternSequence.begin("a").where("x > 1").where("y = 2 OR z").followed_by("b").within(timedelta(minutes=5))
-    >>> graph = json.loads(pattern_to_json(pattern))
-    >>> graph["nodes"][0]["condition"]
-    {'type': 'SQL', 'expression': '(x > 1) AND (y = 2 OR z)'}
-    >>> graph["edges"], graph["window"]["time"]
-    ([{'source': 'a', 'target': 'b', 'type': 'SKIP_TILL_NEXT'}], {'unit': 'MINUTES', 'size': 5})
-    """
-    text = json.dumps(graph_of(pattern), ensure_ascii=False, indent=2)
-    pattern_from_json(type(pattern), text)  # its limits hold for what is written, too
-    return text
-
-
-def graph_of(pattern: PatternSequence) -> Json:
-    """As :func:`pattern_to_json`, as an object, and it is not read again: for patterns that were read from JSON, which are within
-    its limits, or that are read from it next.
-    """
-    pattern.validate()
-    root: Json = {"name": "root", "type": "COMPOSITE", "version": VERSION}
-    root["quantifier"] = {"consumingStrategy": Contiguity.SKIP_TILL_NEXT.value, "properties": ["SINGLE"]}
-    # The window of the root is that of its last stage, which can therefore have two.
-    *first, last = pattern.stages
-    window = _window_json(replace(last, gap_window=None)) or _window_json(last)
-    inner = replace(last, gap_window=None) if last.window is None else replace(last, window=None)
-    root |= _graph_json((*first, inner))
-    root |= window | {"afterMatchStrategy": _skip_json(pattern.skip)}
-    root |= {name: True for name, holds in zip(_ANCHORS, (pattern.from_first, pattern.to_last), strict=True) if holds}
-    if pattern.subsets:
-        root["subsets"] = [{"name": name, "stages": list(stages)} for name, stages in pattern.subsets]
-    return root
-
-
-def _graph_json(stages: Sequence[Stage]) -> Json:
-    edges = [
-        {"source": source.name, "target": target.name, "type": _edge_type(source, target).value}
-        for source, target in pairwise(stages)
-    ]
-    nodes = [
-        _node_json(stage, after_greedy=previous is not None and previous.quantifier.greedy)
-        for previous, stage in zip((None, *stages), stages, strict=False)
-    ]
-    return {"nodes": nodes, "edges": edges}
-
-
-def _edge_type(source: Stage, target: Stage) -> Contiguity:
-    # The first stage of a match always follows an absence by SKIP_TILL_NEXT.
-    return source.contiguity if source.contiguity is Contiguity.NOT_BEFORE else target.contiguity
-
-
-def _elements_json(group: PatternSequence) -> Json:
-    """The nodes of a group whose elements are alternatives, or may occur in any order."""
-    combination: Json = {"type": group.combination.value}
-    if group.combination is Combining.IN_ANY_ORDER:
-        combination["consumingStrategy"] = group.stages[0].contiguity.value
-    nodes = [_node_json(stage, after_greedy=False) for stage in group.stages]
-    return {"combination": combination, "nodes": nodes}
-
-
-def _node_json(stage: Stage, *, after_greedy: bool) -> Json:
-    group = stage.group
-    node: Json = {"name": stage.name, "type": "ATOMIC" if group is None else "COMPOSITE"}
-    node["quantifier"] = _quantifier_json(stage, after_greedy=after_greedy)
-    if stage.condition is not None:
-        node["condition"] = _condition_json(stage.condition, stage.name)
-    if group is not None:
-        is_chain = group.combination is Combining.SEQUENCE
-        node |= _graph_json(group.stages) if is_chain else _elements_json(group)
-        if group.skip != AfterMatchSkipStrategy():
-            node["afterMatchStrategy"] = _skip_json(group.skip)
-    return node | _window_json(stage)
-
-
-def _quantifier_json(stage: Stage, *, after_greedy: bool) -> Json:
-    spec = stage.quantifier
-    # After a greedy stage, optional() is refused and times(0, n) is not, as in Flink: so only the count can express it.
-    from_zero = after_greedy and spec.optional
-    properties = [spec.kind.value]
-    properties += ["OPTIONAL"] if spec.optional and not from_zero else []
-    properties += [name for name, taking in _TAKING.items() if taking is spec.taking]
-    quantifier: Json = {"consumingStrategy": spec.inner.value, "properties": properties}
-    if spec.kind is not QuantifierKind.SINGLE:
-        quantifier["times"] = {"from": 0 if from_zero else spec.at_least, "to": spec.at_most}
-        if spec.gap is not None:
-            quantifier["times"]["windowTime"] = _time_json(spec.gap)
-    if stage.until is not None:
-        quantifier["untilCondition"] = _condition_json(stage.until, stage.name)
-    return quantifier
-
-
-def _window_json(stage: Stage) -> Json:
-    bounds = [(WithinType.FIRST_AND_LAST, stage.window), (WithinType.PREVIOUS_AND_CURRENT, stage.gap_window)]
-    inclusive = {"inclusive": True} if stage.inclusive else {}
-    windows = [
-        {"type": kind.value, "time": _time_json(duration)} | inclusive
-        for kind, duration in bounds
-        if duration is not None
-    ]
-    return {"window": windows if len(windows) > 1 else windows[0]} if windows else {}
-
-
-def _time_json(duration: timedelta) -> Json:
-    unit = next((unit for unit, length in _UNITS.items() if duration and not duration % length), "MILLISECONDS")
-    return {"unit": unit, "size": duration // _UNITS[unit]}
-
-
-def _skip_json(skip: AfterMatchSkipStrategy) -> Json:
-    spec: Json = {"type": skip.kind.value}
-    if skip.stage is not None:
-        spec["patternName"] = skip.stage
-    if skip.throw_on_miss:
-        spec["throwOnMiss"] = True
-    return spec
-
-
-# ---------------------------------------------------------------------- conditions as one SQL expression
-
-
-def _condition_json(condition: Condition, where: str) -> Json:
-    if isinstance(condition, SqlCondition):
-        return {"type": "SQL", "expression": condition.text}
-    if isinstance(condition, NamedCondition):
-        arguments = [list(one) if isinstance(one, tuple) else one for one in condition.arguments]
-        return {"type": "CLASS", "className": condition.name} | ({"args": arguments} if arguments else {})
-    text, tree = _joined(condition, where)
-    try:
-        same = parse(text) == tree
-    except ExpressionError as error:
-        raise PatternFormatError(
-            f"{where}: its conditions cannot be combined into one expression: {error.message}", error.detail, error.hint
-        ) from None
-    if not same:  # a comment extends beyond its condition
-        raise PatternFormatError(
-            f"{where}: its conditions cannot be combined into one expression", text, "remove the comments"
-        )
-    return {"type": "SQL", "expression": text}
-
-
-def _joined(condition: Condition, where: str, negated: bool = False, depth: int = 0) -> tuple[str, exp.Expr]:
-    """SQL that is TRUE if *condition* is satisfied or, if *negated*, if it is not; and its tree.
-
-    AND and OR of satisfied conditions are TRUE, so they can join SQL unchanged. But a condition that is NULL is not satisfied,
-    and its NOT is NULL as well: the negation is therefore applied to each single SQL expression, with a check for NULL.
-    """
-    if depth > MAX_DEPTH:
-        raise PatternFormatError(f"{where}: its conditions are nested more than {MAX_DEPTH} levels deep")
-    if isinstance(condition, NotCondition):
-        return _joined(condition.condition, where, not negated, depth + 1)
-    if isinstance(condition, SqlCondition):
-        text, tree = _single(condition, where)
-        if not negated:
-            return text, tree
-        not_true = exp.Not(this=exp.paren(tree))
-        is_null = exp.Is(this=exp.paren(tree), expression=exp.Null())
-        return f"NOT ({text}) OR ({text}) IS NULL", exp.Or(this=not_true, expression=is_null)
-    if not isinstance(condition, AndCondition | OrCondition):
-        raise PatternFormatError(
-            f"{where}: a condition of type {type(condition).__name__} cannot be written as JSON",
-            condition_text(condition),
-            "give it a stage of its own, or check the rest in its function"
-            if isinstance(condition, NamedCondition)
-            else "write it as SQL",
-        )
-    parts = [_joined(part, where, negated, depth + 1) for part in operands(condition)]
-    connector = exp.And if isinstance(condition, AndCondition) is not negated else exp.Or
-    trees: list[exp.Expr] = [exp.paren(tree) for _, tree in parts]
-    whole = reduce(lambda left, right: connector(this=left, expression=right), trees)
-    return f" {connector.__name__.upper()} ".join(f"({text})" for text, _ in parts), whole
-
-
-def _single(condition: SqlCondition, where: str) -> tuple[str, exp.Expr]:
-    """Check that a text is an expression by itself, so that brackets around it have the intended effect."""
-    text = condition.text
-    try:
-        tree = parse(text)
-        if isinstance(tree, exp.Alias):
-            raise ExpressionSyntaxError.at("a condition cannot have a name", text)
-    except ExpressionError as error:
-        raise PatternFormatError(f"{where}: {error.message}", error.detail, error.hint) from None
-    return text + "\n" if "--" in text else text, tree

@@ -1,4 +1,4 @@
-"""The numbers of the enums that the kernel is compiled with."""
+"""The numbers of other files that kernels are compiled with."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 from asterism.matching.instructions import Func, Op
 from asterism.patterns.automaton import Action, NfaStateKind
 from asterism.patterns.sequence import SkipKind
+from asterism.windows import trigger_table
+from asterism.windows.trigger_table import CallPhase, TriggerPart
 
 NUMBERS: dict[type[enum.Enum], dict[str, int]] = {
     Op: {
@@ -24,6 +26,11 @@ NUMBERS: dict[type[enum.Enum], dict[str, int]] = {
         "NO_SKIP": 0, "SKIP_TO_NEXT": 1, "SKIP_PAST_LAST_EVENT": 2, "SKIP_TO_FIRST": 3, "SKIP_TO_LAST": 4,
         "FIRST_MATCH_ONLY": 5,
     },
+    TriggerPart: {
+        "NEVER": 0, "COUNT": 1, "FIRST_EVENT": 2, "FIRST_PROCESSING": 3, "END_EVENT": 4, "END_PROCESSING": 5, "EACH_EVENT": 6,
+        "EACH_PROCESSING": 7, "DELTA": 8, "ALL": 9, "ANY": 10, "USER_DEFINED": 11, "SEQUENCE": 12, "ONCE": 13, "UNTIL": 14,
+    },
+    CallPhase: {"BEFORE": 0, "PROCESSING_TIME": 1, "ELEMENTS": 2, "AFTER": 3},
 }  # fmt: skip
 """Of SkipKind, whose values are no numbers, the place in their order."""
 
@@ -34,6 +41,15 @@ def test_numbers_that_the_kernel_is_compiled_with(kind: type[enum.Enum]) -> None
         member.name: member.value if isinstance(member.value, int) else number for number, member in enumerate(kind)
     }
     assert found == NUMBERS[kind], (
-        f"the kernel is compiled with the numbers of {kind.__name__}: renumbering needs a change of kernels.py, "
+        f"kernels are compiled with the numbers of {kind.__name__}: renumbering needs a change of their file, "
         "because compiled code is cached per file"
     )
+
+
+def test_columns_and_roles_of_triggers() -> None:
+    names = [
+        "PLAIN", "EARLY", "LATE", "FINAL", "STEP",
+        "KIND", "NUMBER", "PARENT", "ROLE", "WORD", "END_ROW", "END_WORD", "COLUMN",
+    ]  # fmt: skip
+    assert [getattr(trigger_table, name) for name in names] == [*range(5), *range(8)]
+    assert trigger_table.NO_MOMENT == 2**63 - 1
