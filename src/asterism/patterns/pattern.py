@@ -52,7 +52,7 @@ class Pattern(PatternSequence):
         >>> Pattern.from_json('{"type": "COMPOSITE", "nodes": []}')
         Traceback (most recent call last):
         ...
-        asterism.errors.PatternFormatError: root: a graph needs nodes
+        asterism.errors.PatternFormatError: [PATTERN_FORMAT] root: a graph needs nodes
           At: /nodes
         """
         from asterism.patterns.json_reading import pattern_from_json
