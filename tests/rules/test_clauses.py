@@ -375,7 +375,8 @@ def test_a_rule_over_its_limit_is_disabled() -> None:
         (error,) = driver.rows[ERRORS]
         assert (error["processor_id"], error["time"]) == ("r", at(13))
         assert error["error"] == (
-            "LimitExceededError: [LIMIT_EXCEEDED] more than 10 rows of a partition wait for the end of a match (maxPartialMatches)\n"
+            "LimitExceededError: [LIMIT_EXCEEDED] more than 10 rows of a partition wait for the end of a match"
+            " (maxPartialMatches)\n"
             "  The first of them: key = '3:ann', ts = datetime.datetime(1970, 1, 1, 0, 0, 3, tzinfo=zoneinfo.ZoneInfo("
             "key='UTC')), item = 7\n"
             "  Hint: WITHIN, a pattern whose matches end, or a larger maxPartialMatches; see docs/limits.md"
