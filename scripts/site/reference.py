@@ -25,6 +25,8 @@ from scripts.site import notebooks
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+INCLUDED = {ROOT / "benchmarks" / "README.md": "benchmarks.md", ROOT / "CHANGELOG.md": "changelog.md"}
+"""Files outside of docs/ that are the content of a page."""
 
 
 # ---------------------------------------------------------------------------------------------------- references
@@ -73,6 +75,8 @@ def prepare_page(app: Sphinx, name: str, source: list[str]) -> None:
         path = (DOCS / posixpath.dirname(name) / link["path"]).resolve()
         if path.is_relative_to(DOCS):
             return link[0]
+        if path in INCLUDED:
+            return f"[{link['text']}]({'../' * name.count('/')}{INCLUDED[path]})"
         copy = Path("repository") / path.relative_to(ROOT)
         copy = copy.with_name(copy.name + ".txt")  # which every browser shows
         place = Path(app.outdir) / copy
