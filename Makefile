@@ -11,7 +11,7 @@ BIN       := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit matrix conformance trace fuzz bench bench-check kernels-of-patterns kernels-of-windows versions nemesis cluster soak docs docs-site format clean
+.PHONY: help setup demo test lint types unit matrix conformance trace fuzz bench bench-check kernels-of-patterns kernels-of-windows versions nemesis cluster soak docs docs-site notebooks format clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ docs-site: setup ## build the documentation as a site in build/site; a broken li
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --fresh-env --quiet --conf-dir scripts/site $(ARGS) docs build/site
 	@echo "build/site/index.html"
+
+notebooks: setup ## write the tutorial as Jupyter notebooks, with their data, to build/notebooks
+	$(BIN)/python -m scripts.site.notebooks build/notebooks
 
 format: setup ## format the code with ruff
 	$(BIN)/ruff check --fix .

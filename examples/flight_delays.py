@@ -37,15 +37,11 @@ def longest(found: PatternStream) -> DataFrame:
     return runs.orderBy("flights", "ended", ascending=False).limit(10)
 
 
-def main() -> None:
-    spark = SparkSession.builder.appName("flight delays").config("spark.sql.session.timeZone", "UTC").getOrCreate()
-    found = find(spark)
-    longest(found).show(truncate=False)
-    picture = Path("flight_delays.svg")
-    picture.write_text(timeline(found.matches.where("month(start_time) = 7"), "tailnum").to_svg(), encoding="utf-8")
-    print(f"The runs of July: {picture}")
-    spark.stop()
-
-
 if __name__ == "__main__":
-    main()
+    session = SparkSession.builder.appName("flight delays").config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    found = find(session)
+    runs = longest(found).toPandas()
+    print(runs)
+    july = timeline(found.matches.where("month(start_time) = 7"), "tailnum")
+    Path("flight_delays.svg").write_text(july.to_svg(), encoding="utf-8")
+    session.stop()

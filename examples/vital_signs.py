@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from asterism import CEP, AfterMatchSkipStrategy, KeyedStream, Pattern, PatternStream, WithinType, timeline
+from asterism import CEP, AfterMatchSkipStrategy, KeyedStream, Pattern, PatternStream, WithinType
 
 EVENT = "patient STRING, time TIMESTAMP, kind STRING, pulse INT, oxygen INT"
 READINGS = (
@@ -37,15 +37,10 @@ def find(spark: SparkSession) -> PatternStream:
     return CEP.pattern(KeyedStream(spark.createDataFrame(rows, EVENT), "patient", time="time"), NOT_SEEN)
 
 
-def main() -> None:
-    spark = SparkSession.builder.appName("vital signs").config("spark.sql.session.timeZone", "UTC").getOrCreate()
-    found = find(spark)
-    found.select("MAX(warning.pulse) AS pulse", "MIN(warning.oxygen) AS oxygen", "match_time").show()
-    picture = Path("vital_signs.svg")
-    picture.write_text(timeline(found.matches, "patient", end="match_time").to_svg(), encoding="utf-8")
-    print(f"The alarms: {picture}")
-    spark.stop()
-
-
 if __name__ == "__main__":
-    main()
+    session = SparkSession.builder.appName("vital signs").config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    found = find(session)
+    alarms = found.select("MAX(warning.pulse) AS pulse", "MIN(warning.oxygen) AS oxygen", "match_time").toPandas()
+    print(alarms)
+    Path("vital_signs.svg").write_text(found.show_timeline().to_svg(), encoding="utf-8")
+    session.stop()

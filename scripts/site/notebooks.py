@@ -1,4 +1,4 @@
-"""The steps of the tutorial as Jupyter notebooks: ``python -m scripts.site.notebooks FOLDER``.
+"""The steps of the tutorial as Jupyter notebooks: ``make notebooks``.
 
 The pages in ``docs/tutorial`` are the source. A code block in Python is a cell, a block of text after it is its output, and
 everything else is Markdown. The data are where the code looks for them, so the notebooks need no checkout.
@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +66,13 @@ def write(folder: Path) -> None:
             shutil.copy(ROOT / "examples" / "data" / name, data)
     shutil.copy(ROOT / "examples" / "data" / "README.md", data)
     shutil.copytree(ROOT / "examples" / "data" / "licences", data / "licences", dirs_exist_ok=True)
+
+
+def zipped(folder: Path) -> Path:
+    """Write the notebooks and their data to a ZIP file in *folder*."""
+    with TemporaryDirectory() as place:
+        write(Path(place))
+        return Path(shutil.make_archive(str(folder / "tutorial"), "zip", place))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""What Sphinx does not know: public names in docstrings, the texts of errors, the help of commands, links to the repository."""
+"""What Sphinx does not know: public names in docstrings, texts of errors, the help of commands, links to the repository, and
+notebooks.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,12 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 from asterism.cli.main import main
+from scripts.site import notebooks
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+INCLUDED = {ROOT / "benchmarks" / "README.md": "benchmarks.md", ROOT / "CHANGELOG.md": "changelog.md"}
+"""Files outside of docs/ that are the content of a page."""
 
 
 # ---------------------------------------------------------------------------------------------------- references
@@ -70,6 +75,8 @@ def prepare_page(app: Sphinx, name: str, source: list[str]) -> None:
         path = (DOCS / posixpath.dirname(name) / link["path"]).resolve()
         if path.is_relative_to(DOCS):
             return link[0]
+        if path in INCLUDED:
+            return f"[{link['text']}]({'../' * name.count('/')}{INCLUDED[path]})"
         copy = Path("repository") / path.relative_to(ROOT)
         copy = copy.with_name(copy.name + ".txt")  # which every browser shows
         place = Path(app.outdir) / copy
@@ -79,7 +86,17 @@ def prepare_page(app: Sphinx, name: str, source: list[str]) -> None:
         return f'<a href="{address}">{html.escape(link["text"])}</a>'
 
     source[0] = source[0].replace("  # fmt: skip\n", "\n")  # says nothing to a reader
+    if name.startswith("tutorial/"):
+        link = (
+            '<p class="notebooks">Notebooks: <a href="../tutorial.zip" download>all six steps, with their data</a></p>'
+        )
+        source[0] = re.sub(r"\A(# .*\n)", rf"\1\n{link}\n", source[0])
     source[0] = re.sub(r"\[(?P<text>[^]]+)\]\((?P<path>(?:\.\./)+[^)#]+\.md)(?:#[^)]*)?\)", replaced, source[0])
+
+
+def write_notebooks(app: Sphinx) -> None:
+    Path(app.outdir).mkdir(parents=True, exist_ok=True)
+    notebooks.zipped(Path(app.outdir))
 
 
 def hide_constructor(
@@ -179,6 +196,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("commands", Commands)
     app.connect("autodoc-process-signature", hide_constructor)
     app.connect("autodoc-process-docstring", name_each_parameter)
+    app.connect("builder-inited", write_notebooks)
     app.connect("source-read", prepare_page)
     app.connect("missing-reference", resolve_public_name)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -388,6 +388,10 @@ def _pictures() -> dict[str, str]:
             Row("no_skip()", b_after_a.one_or_more(), ends),
             Row("skip_to_next()", b_after_a.one_or_more().skip_strategy(skip.skip_to_next())),
         ]),
+        Picture("nothing", "o1 v2 p3", [
+            Row('next("paid")', Pattern.begin("o").where(where("o")).next("p").where(where("p"))),
+            Row('followed_by("paid")', Pattern.begin("o").where(where("o")).followed_by("p").where(where("p"))),
+        ]),
         Picture("within", "a1@1s b2@4s a3@7s x4@9s b5@14s", [
             Row("followed_by, within 5 s", b_after_a.within(seconds)),
             Row("not_followed_by, within 5 s", a.not_followed_by("b").where(where("b")).within(seconds)),

@@ -70,5 +70,5 @@ def test_errors_belong_to_their_case(spark: SparkSession, tmp_path: Path) -> Non
     )
     failed, rejected, passed = outcomes
     assert (failed.passed, rejected.passed, passed.passed) == (False, True, True)
-    assert "InvalidEventError: an expression could not be computed" in failed.problem
+    assert "EvaluationFailedError: [EVALUATION_FAILED] an expression could not be computed" in failed.problem
     assert seen[-1][0] == seen[-1][1] == len(seen)

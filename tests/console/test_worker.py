@@ -74,7 +74,7 @@ def test_backtests_run_one_after_the_other(jobs: Backtests) -> None:
     assert jobs.get(some[0].number).to_dict()["result"] == some[0].result
     failed = jobs.submit("pair", 4, {"do": "refuse"}, "ann")
     assert wait(failed) == module.FAILED
-    assert failed.error == {"message": "no", "detail": "because", "hint": "do"}
+    assert failed.error == {"code": "PATTERN_PROCESSOR", "message": "no", "detail": "because", "hint": "do"}
     with pytest.raises(PatternProcessorError, match="there is no backtest 99"):
         jobs.get(99)
 

@@ -248,7 +248,7 @@ def test_mistakes_are_named_and_do_no_harm(spark: SparkSession, tmp_path: Path) 
     for part in (
         "KeyError: 'color'",  # the cause, with its own traceback
         "The above exception was the direct cause",
-        "OperatorError: Failing.on_move failed",
+        "UserFunctionError: [USER_FUNCTION] Failing.on_move failed",
         f'operator Failing, function on_move, input "moves", key {account}\n',
         "key group ",
     ):

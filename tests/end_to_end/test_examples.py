@@ -1,5 +1,6 @@
 """The examples find what their data say."""
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -8,17 +9,24 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from asterism import timeline
-from examples import early_results, exchange_rates, flight_delays, order_journey, thresholds, vital_signs
+from examples import exchange_rates, flight_delays, order_journey, thresholds
+from tests.end_to_end.programs import run_program
 
 pytestmark = pytest.mark.spark
+
+Program = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture
+def program(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
+    return lambda name: run_program(name, spark, tmp_path, monkeypatch)
 
 
 def at(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def test_payments_are_converted_at_the_rate_of_their_time(spark: SparkSession, tmp_path: Path) -> None:
+def test_payments_are_converted_at_the_rate_of_their_time(program: Program, tmp_path: Path) -> None:
     arrived: dict[str, list[Any]] = {"payments": [], "rates": []}
     for name, *rows in exchange_rates.ARRIVING:
         arrived[name] += rows
@@ -30,13 +38,13 @@ def test_payments_are_converted_at_the_rate_of_their_time(spark: SparkSession, t
         )
         euros = None if rate is None else round(amount * rate, 2)
         expected.append((id, at(time), account, currency, amount, since and at(since), euros))
-    found = exchange_rates.convert(spark, tmp_path)
+    found = program("exchange_rates")["found"]
     assert [tuple(row) for row in found.collect()] == expected
     assert [row[-1] for row in expected] == [90.0, None, 85.0, 12.0]
-    assert ">ann, GBP<" in timeline(found, ["account", "currency"], start="since", end="time").to_svg()
+    assert ">ann, GBP<" in (tmp_path / "exchange_rates.svg").read_text(encoding="utf-8")
 
 
-def test_orders_tell_what_they_miss_after_their_deadline(spark: SparkSession, tmp_path: Path) -> None:
+def test_orders_tell_what_they_miss_after_their_deadline(program: Program, tmp_path: Path) -> None:
     times = {name: {id: at(f"2025-{time}") for id, time in rows.items()} for name, rows in order_journey.EVENTS.items()}
     orders, watermark = times.pop("orders"), at("2025-03-09 08:00")
     missing, strays = [], []
@@ -49,15 +57,15 @@ def test_orders_tell_what_they_miss_after_their_deadline(spark: SparkSession, tm
         for id, time in rows.items():
             if id not in orders or time >= orders[id] + timedelta(days=3):
                 strays.append((id, time, step))
-    found = order_journey.follow(spark, tmp_path)
+    found = program("order_journey")["found"]
     assert [tuple(row) for row in found["missing"].collect()] == missing
     assert [tuple(row) for row in found["strays"].collect()] == sorted(strays)
     assert [id for id, *_ in missing] == [2, 3, 4]
     assert [id for id, *_ in sorted(strays)] == [3, 9]
-    assert ">4<" in timeline(found["missing"], "id", start="ordered", end="deadline").to_svg()
+    assert ">4<" in (tmp_path / "order_journey.svg").read_text(encoding="utf-8")
 
 
-def test_a_threshold_changes_while_the_query_runs(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_threshold_changes_while_the_query_runs(program: Program, tmp_path: Path) -> None:
     expected, since = [], dict[str, datetime]()
     for oven, text, celsius in thresholds.READINGS[:-2]:  # the watermark has not passed the last ones
         time = at(text)
@@ -67,16 +75,16 @@ def test_a_threshold_changes_while_the_query_runs(spark: SparkSession, tmp_path:
             expected.append((oven, time, celsius, None, "too hot"))
         elif oven in since and not is_hot:
             expected.append((oven, time, celsius, since.pop(oven), "well again"))
-    found = thresholds.watch(spark, tmp_path)
+    found = program("thresholds")["found"]
     assert [tuple(row) for row in found.collect()] == expected
     assert [(row[0], row[1].minute) for row in expected] == [
         ("west", 1), ("west", 2), ("east", 3), ("west", 3), ("west", 5), ("east", 7)
     ]  # fmt: skip
-    assert ">east<" in timeline(found.where("since IS NOT NULL"), "oven", start="since", end="time").to_svg()
+    assert ">east<" in (tmp_path / "thresholds.svg").read_text(encoding="utf-8")
 
 
-def test_hours_are_told_early_on_time_and_again_when_a_sale_comes_late(spark: SparkSession, tmp_path: Path) -> None:
-    found = early_results.add_up(spark, tmp_path)
+def test_hours_are_told_early_on_time_and_again_when_a_sale_comes_late(program: Program, tmp_path: Path) -> None:
+    found = program("early_results")["found"]
     rows = found["results"].orderBy("shop", "window_start", "firing").collect()
     assert [(row.window_start.hour, row.kind, row.sales, row.total) for row in rows if row.shop == "bern"] == [
         (9, "early", 2, 30),
@@ -88,7 +96,7 @@ def test_hours_are_told_early_on_time_and_again_when_a_sale_comes_late(spark: Sp
     ]
     assert [row.firing for row in rows] == [1, 2, 3, 4, 1, 2, 1, 2, 3, 1, 2, 3, 1, 2]
     assert [(row.shop, row.amount) for row in found["late"].collect()] == [("bern", 99)]
-    picture = early_results.picture()
+    picture = (tmp_path / "early_results.svg").read_text(encoding="utf-8")
     assert all(
         text in picture for text in ("#1 early: 10 20", "#3 on time: 10 20 5", "#4 late: 10 20 5 40", "too late: 99")
     )
@@ -114,19 +122,19 @@ def runs_of_delays(flights: list[dict[str, Any]]) -> list[tuple[int, int, int]]:
     return found
 
 
-def test_delays_that_grow_from_flight_to_flight(spark: SparkSession) -> None:
+def test_delays_that_grow_from_flight_to_flight(program: Program, tmp_path: Path) -> None:
     aircraft: dict[str, list[dict[str, Any]]] = {}
     order = [("sched_dep", "ascending"), ("flight_id", "ascending")]
     for flight in pq.read_table(flight_delays.FLIGHTS).sort_by(order).to_pylist():
         aircraft.setdefault(flight["tailnum"], []).append(flight)
     counted = [(tailnum, *run) for tailnum, flights in aircraft.items() for run in runs_of_delays(flights)]
-    rows = flight_delays.longest(flight_delays.find(spark)).collect()
+    rows = list(program("flight_delays")["runs"].itertuples())
     assert [(row.flights, row.ended) for row in rows] == sorted(((n, to) for _, n, _, to in counted), reverse=True)[:10]
     assert {(row.tailnum, row.flights, row.began, row.ended) for row in rows} <= set(counted)
+    assert "<title>" in (tmp_path / "flight_delays.svg").read_text(encoding="utf-8")
 
 
-def test_a_patient_who_was_not_seen_in_time(spark: SparkSession) -> None:
-    found = vital_signs.find(spark)
-    rows = found.select("MAX(warning.pulse) AS pulse", "MIN(warning.oxygen) AS oxygen", "match_time").collect()
+def test_a_patient_who_was_not_seen_in_time(program: Program, tmp_path: Path) -> None:
+    rows = program("vital_signs")["alarms"].itertuples(index=False)
     assert [tuple(row) for row in rows] == [("ben", 126, 88, datetime(2025, 3, 3, 9))]
-    assert ">ben<" in timeline(found.matches, "patient", end="match_time").to_svg()
+    assert ">ben<" in (tmp_path / "vital_signs.svg").read_text(encoding="utf-8")

@@ -117,7 +117,7 @@ def test_what_it_found_before_is_kept() -> None:
     (error,) = driver.rows[ERRORS]
     assert error["time"].timestamp() == 5
     assert error["error"] == (
-        "LimitExceededError: a key has more than 2 partial matches\n"
+        "TooManyPartialMatchesError: [TOO_MANY_PARTIAL_MATCHES] a key has more than 2 partial matches\n"
         "  stage \"b\", key 'ann', event of 1970-01-01T00:00:05.000000\n"
         "  Hint: bound them with within(...), until(...), times(...) or a narrower condition; see docs/limits.md"
     )

@@ -375,7 +375,8 @@ def test_a_rule_over_its_limit_is_disabled() -> None:
         (error,) = driver.rows[ERRORS]
         assert (error["processor_id"], error["time"]) == ("r", at(13))
         assert error["error"] == (
-            "LimitExceededError: more than 10 rows of a partition wait for the end of a match (maxPartialMatches)\n"
+            "LimitExceededError: [LIMIT_EXCEEDED] more than 10 rows of a partition wait for the end of a match"
+            " (maxPartialMatches)\n"
             "  The first of them: key = '3:ann', ts = datetime.datetime(1970, 1, 1, 0, 0, 3, tzinfo=zoneinfo.ZoneInfo("
             "key='UTC')), item = 7\n"
             "  Hint: WITHIN, a pattern whose matches end, or a larger maxPartialMatches; see docs/limits.md"
@@ -505,7 +506,7 @@ def test_the_last_good_version_stays_in_force(tmp_path: Path) -> None:
     manager.on_pattern_processors_updated([rule("r", 1, good), AB])
     manager.on_pattern_processors_updated([rule("r", 2, bad), AB])
     assert manager.status.processors == {"r": 1, "ab": 1}
-    assert manager.status.refused["r"].startswith("unknown column 'colour'\n")
+    assert manager.status.refused["r"].startswith("[COLUMN_NOT_FOUND] unknown column 'colour'\n")
     assert "colour = 1\n" + " " * (2 + bad.index("colour")) + "^" in manager.status.refused["r"]
     manager.on_pattern_processors_updated([rule("r", 3, good + "  "), AB])
     assert [one.text for one in manager.store.get(manager.version).processors][:1] == [rule("r", 3, good + "  ").text]

@@ -65,7 +65,7 @@ def test_each_update_is_one_line_of_the_log(tmp_path: Path, caplog: pytest.LogCa
     assert [(record.levelname, record.getMessage().partition("; ")[0]) for record in caplog.records] == [
         ("INFO", "pattern processors 1: ab added, version - -> 1, accepted"),
         ("INFO", "pattern processors 1: cd added, version - -> 1, accepted"),
-        ("WARNING", "refused: /rules.json: bad version 1: unknown column 'colour'"),
+        ("WARNING", "refused: /rules.json: bad version 1: [COLUMN_NOT_FOUND] unknown column 'colour'"),
         ("INFO", "pattern processors 2: ab replaced, version 1 -> 2, accepted"),
         ("INFO", "pattern processors 2: cd removed, version 1 -> -, accepted"),
         ("WARNING", "pattern processors: discovery failed, set 2 stays in force: ConnectionError: gone"),
@@ -583,7 +583,9 @@ def test_the_version_in_force_cannot_be_a_shadow_too(tmp_path: Path) -> None:
     manager = coordinator(tmp_path)
     manager.on_pattern_processors_updated([version(1), version(1, shadow=True)])
     assert found(manager) == [("ab", 1, False)]
-    assert manager.status.refused["ab@1"].startswith("version 1 is in force, so it cannot be a shadow, too")
+    assert manager.status.refused["ab@1"].startswith(
+        "[PATTERN_PROCESSOR] version 1 is in force, so it cannot be a shadow, too"
+    )
     unidentified = RefusedProcessor("#2", PatternProcessorError("no"), unidentified=True)
     manager.on_pattern_processors_updated([version(1), version(2, shadow=True)])
     manager.on_pattern_processors_updated([version(2), unidentified])

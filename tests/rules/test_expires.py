@@ -163,4 +163,4 @@ def test_times(value: Any) -> None:
 def test_an_invalid_time_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(PatternProcessorError) as error:
         PatternProcessor.from_dict(ITEM | fields)
-    assert error.value.message.startswith(message)
+    assert str(error.value).partition("] ")[2].startswith(message)

@@ -239,7 +239,9 @@ def test_a_processor_is_in_force_until_the_event_on_which_it_fails(size: int) ->
     assert [row[3] for row in driver.found if row[0] == "ab"] == ["a1 b2", "a3 b5", "a4 b5"]
     (error,) = driver.rows[ERRORS]
     assert (error["processor_id"], error["time"]) == ("divides", at(4))
-    assert error["error"].startswith('InvalidEventError: a condition of stage "a" could not be computed')
+    assert error["error"].startswith(
+        'EvaluationFailedError: [EVALUATION_FAILED] a condition of stage "a" could not be computed'
+    )
 
 
 def test_a_key_that_fails_costs_its_processor_alone() -> None:
@@ -248,7 +250,7 @@ def test_a_key_that_fails_costs_its_processor_alone() -> None:
     driver = Driver(disable_on_error=True).batch(events, sets=[AB, by_number], watermark=4)
     assert driver.found == [("ab", 1, ("7",), "a1 b2"), ("ab", 1, ("ann",), "a3 b4"), ("by number", 1, ("7",), "a1 b2")]
     (error,) = driver.rows[ERRORS]
-    assert error["error"].startswith("InvalidEventError: its key could not be computed")
+    assert error["error"].startswith("EvaluationFailedError: [EVALUATION_FAILED] its key could not be computed")
     with pytest.raises(PatternProcessorError, match='the pattern processor "by number" version 1 failed'):
         Driver().batch(events, sets=[AB, by_number]).end()
 

@@ -226,7 +226,7 @@ def test_what_a_planned_micro_batch_uses_is_in_force(tmp_path: Path) -> None:
     assert states(found)[:3] == [("ab", 1, IN_FORCE), ("ab", 2, WAITING), ("cd", 1, IN_FORCE)]
     assert (found.rules[0].since, found.rules[0].added, found.rules[1].added) == (since, 1, 2)
     assert found.rules[3].reason is not None
-    assert found.rules[3].reason.startswith("unknown column 'colour'")
+    assert found.rules[3].reason.startswith("[COLUMN_NOT_FOUND] unknown column 'colour'")
     assert FolderStore(str(tmp_path)).read_status().rules == found.rules
     manager.store.write_counts(RuleCounts({("cd", 1): VersionCounts(1, disabled=2, error="no")}, 10 * SECOND))
     found = manager.current_status()

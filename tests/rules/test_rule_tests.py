@@ -109,7 +109,7 @@ def test_columns_of_events() -> None:
     rows = [{"at": "1s", "event": "a"}, {"at": "2s", "event": "b", "price": "7.25"}]
     assert failure(renamed, events=rows, matches=[{"last": "7.25"}], **given) == ()
     assert failure(renamed, events=rows, matches=[], columns={"price": "nosuch"}, literals=literals)[0].startswith(
-        "not a Spark SQL type"
+        "[STREAM_DEFINITION] not a Spark SQL type"
     )
     assert "is not a value of price" in failure(renamed, events=[{"price": "x"}], matches=[], **given)[0]
 
@@ -145,8 +145,11 @@ def test_a_failure_tells_what_differs() -> None:
         "found, not expected: a1 b3 [1, 3] {last=3, some=true}",
         "events: a1 x2 b3",
     )
-    assert failure(PatternProcessor("a", 1, chain("a").where("nosuch > 1")))[0] == "unknown column 'nosuch'"
-    assert failure(RULE, events="a1 ?")[0] == "not an event: '?'"
+    assert (
+        failure(PatternProcessor("a", 1, chain("a").where("nosuch > 1")))[0]
+        == "[COLUMN_NOT_FOUND] unknown column 'nosuch'"
+    )
+    assert failure(RULE, events="a1 ?")[0] == "[INVALID_EVENT] not an event: '?'"
     divides = PatternProcessor("a", 1, chain("a").where("1 / (value - 1) > 0"))
     assert any("division by zero" in line for line in failure(divides, matches=[]))
 

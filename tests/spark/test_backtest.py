@@ -162,7 +162,7 @@ def test_a_rule_that_fails_or_is_refused_stays_alone(spark: SparkSession) -> Non
     ]
     report = ran(spark, rules, OTHERS[:1])
     assert (row(report, "good")["matches"], row(report, "good")["version"]) == (2, 1)
-    assert row(report, "good")["refused"].startswith("two processors have the id 'good'")
+    assert row(report, "good")["refused"].startswith("[PATTERN_PROCESSOR] two processors have the id 'good'")
     assert row(report, "fails")["errors"] == 1
     assert "division by zero" in row(report, "fails")["error"]
     assert sorted(report.refused) == ["column", "good", "malformed"]

@@ -18,6 +18,7 @@ from asterism.columns.groups import KEY_HASH
 from asterism.errors import StreamDefinitionError, UnknownOutputError
 from asterism.matching.operator import EVENTS, MAX_PARTIAL_MATCHES, CepOperator, OnLimit
 from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.matching.timeline import Timeline
 from asterism.patterns.compiler import check_pattern
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
@@ -45,6 +46,7 @@ from asterism.spark.stateful import (
     packed,
     stateful,
 )
+from asterism.spark.timelines import timeline
 from asterism.text.printable import quoted_name
 
 _STREAM = 'KeyedStream(df, key="user", time="ts")'
@@ -277,6 +279,19 @@ class PatternStream:
         returned = function_schema(self.spark, schema, "process(f, 'n BIGINT')")
         spec = OutputSpec(_kind(output), function=function, function_schema=returned)
         return self._single(spec)
+
+    def show_timeline(self, output: str = "matches") -> Timeline:
+        """Draw the matches over a table on a time axis, with a line for each key: :func:`asterism.timeline` of the output.
+
+        :param output: "matches", or "timed_out" for the partial matches that timed out
+        :return: a drawing, which notebooks show; ``to_svg()`` returns it as a string
+        :raises StreamDefinitionError: the DataFrame is a stream
+        """
+        expect(StreamDefinitionError, output, str, "output must be a string", 'show_timeline("timed_out")')
+        return timeline(self._single(OutputSpec(_kind(output))), self.stream.keys)
+
+    def _repr_html_(self) -> str:
+        return self.pattern._repr_html_()
 
     # ------------------------------------------------------------------ several outputs, one query
 

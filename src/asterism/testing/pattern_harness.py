@@ -133,6 +133,9 @@ class PatternHarness(EventHarness):
             warnings.simplefilter("ignore", PatternWarning)  # already issued for the first harness
             return PatternHarness(**self._options | changes)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {', '.join(repr(one) for one in self.matches) or 'no matches'}>"
+
     # ------------------------------------------------------------------ results
 
     @property
