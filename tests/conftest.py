@@ -65,6 +65,10 @@ def spark() -> Iterator[SparkSession]:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
+    # Hadoop starts a process for each local file that it creates, to set its mode, and one more for the file with its checksum.
+    assert session._jvm is not None
+    local = session._jvm.org.apache.hadoop.fs.FileSystem.getLocal(session._jsc.hadoopConfiguration())
+    local.setWriteChecksum(False)
     yield session
     session.stop()
 

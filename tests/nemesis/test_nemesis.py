@@ -18,6 +18,7 @@ from tests.nemesis.replay import check, insert, kept_operator, write
 
 
 @pytest.mark.spark
+@pytest.mark.matrix
 @pytest.mark.timeout(900)
 def test_a_life_with_faults(tmp_path: Path) -> None:
     """A worker is killed with its state changed and not kept; the sink fails when it has written; the store fails in the
