@@ -214,7 +214,7 @@ def test_limit_of_steps_does_not_depend_on_cuts(text: str, monkeypatch: pytest.M
 
 
 def given_out(text: str, letters: str, schema: pa.Schema = LETTERS, *, ends: bool = False) -> str:
-    """For each row, the number of matches that are given out when it arrives; then how many at the end."""
+    """For each row, the number of matches that are emitted when it arrives; then how many at the end."""
     clause = checked_clause(f"ORDER BY ts MEASURES MATCH_NUMBER() AS n {text}", schema)
     harness = OperatorHarness(RowPatternOperator(clause, schema))
     numbers = []

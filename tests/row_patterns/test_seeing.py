@@ -59,8 +59,8 @@ order: ts
 output: ALL ROWS PER MATCH WITH UNMATCHED ROWS: the rows of each match, and the rows that are in none
   began = A.ts
   total = SUM(U.v)
-after a match: SKIP TO LAST B: the search goes on with the last row of B
-on a stream, a match is given out
+after a match: SKIP TO LAST B: the search continues with the last row of B
+on a stream, a match is emitted
   at the end of the input, because of $
   if a preferred alternative is still possible: when it no longer is
   NEXT waits for the rows that it reads
@@ -117,7 +117,7 @@ F10: accept at the end"""
 )  # fmt: skip
 def test_when_a_match_is_given_out(pattern: str, lines: list[str]) -> None:
     told = MatchRecognize(f"PATTERN ({pattern})").explain()
-    begin = told.index("on a stream, a match is given out\n")
+    begin = told.index("on a stream, a match is emitted\n")
     assert [line.strip() for line in told[begin : told.index("\n\n", begin)].splitlines()[1:]] == lines
 
 

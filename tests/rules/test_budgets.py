@@ -109,7 +109,7 @@ def test_where_it_ends_does_not_depend_on_the_cuts(name: str, seed: int) -> None
 
 
 def test_what_it_found_before_is_kept() -> None:
-    """It has been in force until the event that was too much; its matches of that time are not given out."""
+    """It has been in force until the event that was too much; its matches of that time are not emitted."""
     rule = processor("ab", 1, chain("a", "b"), max_partial_matches=2)
     events = [e(1, "a"), e(2, "b"), e(3, "a"), e(4, "a"), e(5, "a"), e(6, "b")]
     driver = Driver().batch(events, sets=[rule, GOOD]).end()

@@ -277,7 +277,7 @@ def test_wrong_arguments(spark: SparkSession, letters: DataFrame) -> None:
 
 
 def test_the_dialect_of_flink(spark: SparkSession, letters: DataFrame) -> None:
-    """A greedy loop gives no row back, and the search goes on with the next row."""
+    """A greedy loop gives no row back, and the search continues with the next row."""
     statement = """
         SELECT * FROM letters MATCH_RECOGNIZE (
             ORDER BY n MEASURES array_agg(c) AS letters PATTERN (A+ B) DEFINE A AS c IN ('a', 'b'))
@@ -343,7 +343,7 @@ def nested(first: str) -> str:
 
 @pytest.mark.parametrize("statement", [True, False])
 def test_clause_behind_a_clause_on_a_stream(spark: SparkSession, tmp_path: Path, statement: bool) -> None:
-    """A match is given out long after its first row, which is not late for the next clause."""
+    """A match is emitted long after its first row, which is not late for the next clause."""
     table = events(600)
     write_files(table, tmp_path / "in", random_cuts(600, 3, seed=2))
     clicks, pairs = stream_of(spark, tmp_path / "in").df, PAIRS.format("WITHIN INTERVAL '40' SECOND")
@@ -375,7 +375,7 @@ def test_clause_behind_a_clause_whose_matches_can_wait_for_ever(
     assert str(caught.value) == (
         "[STREAM_DEFINITION] the rows of this stream can be late by any time, because MATCH_RECOGNIZE over a stream made them"
         " without WITHIN\n"
-        "  A match is given out when it is decided. Its rows can be from long before that, and would be"
+        "  A match is emitted when it is decided. Its rows can be from long before that, and would be"
         " dropped.\n"
         "  Hint: WITHIN in that clause, without NEXT and $, and without PREV in MEASURES; or write its result to a table,"
         " and read that as a stream"

@@ -1,4 +1,4 @@
-"""A clause as text: the steps of its pattern, its output, when matches are given out, then its automaton."""
+"""A clause as text: the steps of its pattern, its output, when matches are emitted, then its automaton."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def explain(clause: Clause) -> str:
     automaton = compiled_pattern(clause)
     lines = [
         *describe(clause),
-        "on a stream, a match is given out",
+        "on a stream, a match is emitted",
         *(f"  {line}" for line in given_out_words(clause, automaton)),
         "",
         "automaton",
@@ -49,7 +49,7 @@ def explain(clause: Clause) -> str:
 
 
 def describe(clause: Clause) -> Iterator[str]:
-    """The steps, the window, the output and where the search goes on."""
+    """The steps, the window, the output and where the search continues."""
     steps = _Steps(clause)
     pattern = clause.pattern
     parts = pattern.of if isinstance(pattern, Concatenation) else (pattern,)

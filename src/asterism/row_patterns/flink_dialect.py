@@ -2,7 +2,7 @@
 
 Flink runs a clause on its CEP library, which does not know the preferred match of the standard:
 
-* Without AFTER MATCH, the search goes on with the next row.
+* Without AFTER MATCH, the search continues with the next row.
 * A greedy loop does not give rows back. The row after it must not satisfy the condition of the loop, also after the last
   repetition of ``{n,m}``.
 * ``B?`` is not greedy: of two matches that begin at the same row, the one without B ends first.

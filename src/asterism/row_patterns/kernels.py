@@ -109,7 +109,7 @@ def find_matches(
     :param times: for each row its time; ascending or descending in each partition, ascending if more rows may come
     :param within: the largest difference of times in a match; negative if there is none
     :param skip_to: for each variable, whether SKIP TO names it
-    :param progress: for each partition: the row, from the first one in *offsets*, where the search goes on; how many matches
+    :param progress: for each partition: the row, from the first one in *offsets*, where the search continues; how many matches
         were found; the end of the last row in a match; how many rows of the partition were before those in *offsets*; how many
         starts were dropped. At first zeros; is updated. A search that has not reached the last row waits for more rows.
     :param position: the partition where the search begins, at first 0; is set to where it goes on if the status is MORE

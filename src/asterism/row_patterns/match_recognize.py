@@ -37,7 +37,7 @@ class MatchRecognize:
         return f"MatchRecognize({str(self.clause.pattern)!r:.200})"
 
     def explain(self) -> str:
-        """Describe the clause as text: the steps of its pattern, its output, when a match is given out on a stream, and its
+        """Describe the clause as text: the steps of its pattern, its output, when a match is emitted on a stream, and its
         automaton.
 
         :raises ExpressionError: the automaton is too large
@@ -51,8 +51,8 @@ class MatchRecognize:
         order: ts
         output: ONE ROW PER MATCH: one row for each match
           until = LAST(ts)
-        after a match: SKIP PAST LAST ROW: the search goes on after the last row of the match
-        on a stream, a match is given out
+        after a match: SKIP PAST LAST ROW: the search continues after the last row of the match
+        on a stream, a match is emitted
           after DOWN: with the first row that does not continue the match with DOWN, because a longer match is preferred
           without WITHIN, a search can wait for any number of rows, up to max_rows
         <BLANKLINE>

@@ -32,7 +32,7 @@ Path = tuple[int, int, int, Ints]
 
 @dataclass(frozen=True, slots=True)
 class SearchedPattern:
-    """What is searched, and where the search goes on after a match; see :func:`asterism.row_patterns.kernels.find_matches`."""
+    """What is searched, and where the search continues after a match; see :func:`asterism.row_patterns.kernels.find_matches`."""
 
     automaton: RowAutomaton
     within: int | None

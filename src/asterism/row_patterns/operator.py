@@ -4,7 +4,7 @@ What a row tells of itself is computed before the exchange (:mod:`asterism.row_p
 conditions read are not exchanged, and neutral rows are dropped. The state of a key has the rows that an undecided or later
 match can still contain or read, in order, and the progress of the search (see
 :func:`asterism.row_patterns.kernels.find_matches`); nothing of the automaton. Rows that the watermark has passed are added to
-them in the order of ORDER BY, and the search goes on. A match is emitted as soon as no row that may still come can change it.
+them in the order of ORDER BY, and the search continues. A match is emitted as soon as no row that may still come can change it.
 """
 
 from __future__ import annotations

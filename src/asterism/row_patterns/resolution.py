@@ -92,7 +92,7 @@ class MatchNumber:
 
 @dataclass(frozen=True, slots=True)
 class MatchProcessingTime:
-    """The processing time at which the match is given out; only in measures."""
+    """The processing time at which the match is emitted; only in measures."""
 
 
 Leaf = RowValue | AggregateValue | MatchNumber | MatchProcessingTime

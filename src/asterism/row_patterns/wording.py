@@ -15,10 +15,10 @@ MAX_PAIRS = 50_000
 """Pairs of edges that are compared to find out whether an alternative can keep a match waiting."""
 
 _SKIP = {
-    SkipTo.PAST_LAST_ROW: "the search goes on after the last row of the match",
-    SkipTo.NEXT_ROW: "the search goes on with the row after the first row of the match",
-    SkipTo.FIRST: "the search goes on with the first row of {name}",
-    SkipTo.LAST: "the search goes on with the last row of {name}",
+    SkipTo.PAST_LAST_ROW: "the search continues after the last row of the match",
+    SkipTo.NEXT_ROW: "the search continues with the row after the first row of the match",
+    SkipTo.FIRST: "the search continues with the first row of {name}",
+    SkipTo.LAST: "the search continues with the last row of {name}",
 }
 _OUTPUT = {
     RowsPerMatch.ONE: "one row for each match",
@@ -85,7 +85,7 @@ def skip_words(clause: Clause) -> str:
     """
     >>> from asterism.row_patterns.reading import read
     >>> skip_words(read("PATTERN (A)"))
-    'SKIP PAST LAST ROW: the search goes on after the last row of the match'
+    'SKIP PAST LAST ROW: the search continues after the last row of the match'
     """
     skip = clause.skip
     name = name_text(skip.variable) if skip.variable is not None else ""
@@ -100,7 +100,7 @@ def output_words(clause: Clause) -> str:
 
 
 def given_out_words(clause: Clause, automaton: RowAutomaton) -> Iterator[str]:
-    """When a match is given out on a stream, one line for each case.
+    """When a match is emitted on a stream, one line for each case.
 
     >>> from asterism.row_patterns.automaton import compiled_pattern
     >>> from asterism.row_patterns.reading import read

@@ -251,7 +251,7 @@ class RowPatternStream:
 
 
 def _longest_wait(clause: CheckedClause) -> int | None:
-    """How far the times of the rows of a match may lie behind the watermark when it is given out, in microseconds; None: any
+    """How far the times of the rows of a match may lie behind the watermark when it is emitted, in microseconds; None: any
     time.
     """
     waits_for_rows = reach_of_conditions(clause)[1] or reach_of_measures(clause)[1]

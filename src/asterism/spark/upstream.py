@@ -64,7 +64,7 @@ def behind(df: DataFrame) -> int:
     if any(not isinstance(one, int) for one in found):
         raise StreamDefinitionError(
             "the rows of this stream can be late by any time, because MATCH_RECOGNIZE over a stream made them without WITHIN",
-            "A match is given out when it is decided. Its rows can be from long before that, and would be dropped.",
+            "A match is emitted when it is decided. Its rows can be from long before that, and would be dropped.",
             "WITHIN in that clause, without NEXT and $, and without PREV in MEASURES; or write its result to a table, and read"
             " that as a stream",
         )

@@ -82,7 +82,7 @@ class RowPatternHarness(EventHarness):
 
     @property
     def matches(self) -> list[Row]:
-        """The rows of the result so far, in the order in which they were given out."""
+        """The rows of the result so far, in the order in which they were emitted."""
         return self.rows(MATCHES)
 
     @property
