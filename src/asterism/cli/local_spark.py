@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def local_spark() -> Iterator[SparkSession]:
-    """The active Spark session; if there is none, a local one, which is stopped on exit."""
+def local_spark(settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """The active Spark session; if there is none, a local one with further *settings*, which is stopped on exit."""
     from pyspark.sql import SparkSession
 
     import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter, so it comes before the session
@@ -35,7 +35,7 @@ def local_spark() -> Iterator[SparkSession]:
         if stderr().is_terminal:
             click.echo("starting Spark", err=True)
         builder = SparkSession.builder.master("local[*]").appName("asterism")
-        for key, value in _SETTINGS.items():
+        for key, value in {**_SETTINGS, **(settings or {})}.items():
             builder = builder.config(key, value)
         with _quiet_stderr():
             spark = builder.getOrCreate()

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
+from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import SparkSession
@@ -52,15 +53,15 @@ class ProgressListener(StreamingQueryListener):
         """Nothing to do."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        self._pass(lambda observer: observer.add(event.progress))
+        self._pass(event.progress.id, lambda observer: observer.add(event.progress))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        self._pass(lambda observer: observer.idle(str(event.runId), event.timestamp))
+        self._pass(event.id, lambda observer: observer.idle(str(event.runId), event.timestamp))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        self._pass(lambda observer: observer.end(str(event.runId), event.exception))
+        self._pass(event.id, lambda observer: observer.end(str(event.runId), event.exception))
 
-    def _pass(self, call: Callable[[Observer], None]) -> None:
+    def _pass(self, query: UUID, call: Callable[[Observer], None]) -> None:
         for observer in list(self.observers):
             try:
                 call(observer)
@@ -68,7 +69,7 @@ class ProgressListener(StreamingQueryListener):
                 kind = type(observer), type(error)
                 if kind not in self._logged:  # otherwise, it would be in the log once per micro-batch
                     self._logged.add(kind)
-                    _log.exception("the progress of a query was not counted by %s", type(observer).__name__)
+                    _log.exception("the progress of query %s was not counted by %s", query, type(observer).__name__)
 
 
 _listeners: WeakKeyDictionary[SparkSession, ProgressListener] = WeakKeyDictionary()

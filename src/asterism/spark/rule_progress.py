@@ -86,7 +86,7 @@ class CountedQuery:
                     self.store.write_counts(self._counts)
         except Exception as error:
             if not self._has_failed:
-                _log.warning("the counts of pattern processors cannot be written: %s", error)
+                _log.warning("the counts of pattern processors of query %s cannot be written: %s", progress.id, error)
             self._has_failed = True
 
 

@@ -102,9 +102,9 @@ class _Announces(SourceReader):
         if self._coordinator is None:
             from asterism.rules.coordinator import Coordinator
 
-            _log_updates()
-            self._stop_on_signal()
             payload = Payload.from_bytes(self.payload)
+            _log_updates(payload.store.location)
+            self._stop_on_signal()
             coordinator = Coordinator(payload.compiler, payload.store, payload.without, payload.lookups)
             coordinator.start(payload.factory)
             self._coordinator = coordinator
@@ -202,11 +202,15 @@ class ProcessorDrainReader(_Announces):
         return self.ended(self.announced(start)) if self.last is None else self.last
 
 
-def _log_updates() -> None:
-    """Log to standard error, which is that of the driver: in this process of Spark's, logging is not configured."""
+def _log_updates(store: str) -> None:
+    """Log to standard error, which is that of the driver: in this process of Spark's, logging is not configured. A driver may
+    have several queries, so each line names the folder of the sets.
+    """
     log = logging.getLogger("asterism")
     if not log.hasHandlers():
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(
+            logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(store)s: %(message)s", defaults={"store": store})
+        )
         log.addHandler(handler)
         log.setLevel(logging.INFO)
