@@ -20,7 +20,7 @@ from asterism.arguments import expect
 from asterism.errors import StateError, StreamDefinitionError
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.spark import signals, versions
-from asterism.spark.evolution import former_definition, last_offset
+from asterism.spark.evolution import check_checkpoint_of, last_offset
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.settings import EMPTY_BATCHES, PARTITIONS, arrow_batches, settings, stateful_tasks
 from asterism.spark.stateful import OBSERVATION, Use, unique_observation, unpacked
@@ -90,13 +90,13 @@ def run(
     ends_by_itself: bool,
     spark: SparkSession,
     key_groups: int,
-    operator: KeyGroupOperator | None = None,
+    operator: KeyGroupOperator,
     started: Callable[[StreamingQuery, str], object] | None = None,
 ) -> StreamingQuery | None:
     """Write the outputs of *results* to their *sinks*. They are computed only once.
 
     :param streams: the streams that the inputs are connected to
-    :param operator: the operator, whose definition may differ from that of the checkpoint; None: it must be the same
+    :param operator: the operator, which is compared with the state of the checkpoint
     :param ends_by_itself: whether the trigger *available now* ends the query
     :param started: called with each query that was started, and the name of its observation
     """
@@ -118,15 +118,15 @@ def run(
     check_checkpoint(checkpoint)
     follows = any(has_upstream(stream.df) for stream in streams)
     one_batch = any(ends_upstream(stream.df) for stream in streams)
-    former = former_definition(spark, str(checkpoint), operator, key_groups)
+    before = check_checkpoint_of(spark, str(checkpoint), operator, key_groups)
     tasks = str(stateful_tasks(spark, key_groups))
 
     def start(ending: bool, observation: str | None = None, end: str | None = None, **how: Any) -> StreamingQuery:
         unique = observation or (unique_observation() if follows else OBSERVATION)
-        first = None if versions.PASSES_START else last_offset(spark, str(checkpoint))
         version = versions.settings_of_start(in_parts="availableNow" in how and not ending and not one_batch)
         try:
-            rows = results(Use(ending, observation=unique, run=end, former=former, start=first))
+            last = before if versions.PASSES_START else last_offset(spark, str(checkpoint))
+            rows = results(Use(ending, observation=unique, run=end, last_offset=last))
             writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
             if not ending:
                 versions.wait_for_ends()
