@@ -148,7 +148,7 @@ def rows_of(stream: Any) -> DataFrame:
         case OperatorStream():
             return stream.output("out")
         case RowPatternStream():
-            return stream.matches.select("k", "t", "v", "kind")
+            return stream.matches.select("k", "t", "v", kind())
         case JoinedStream():
             return stream.results.select("k", "t", F.coalesce("r_v", "v").alias("v"), "kind")
         case WindowedStream():
@@ -273,7 +273,7 @@ def test_four_in_a_row(case: Case) -> None:
     case.run(chain, drain=False)
     case.add(1)
     case.run(chain, drain=True)
-    assert comparable(case.sink) == case.expected(chain)
+    assert comparable(case.sink) == case.expected(chain) != []
 
 
 @pytest.mark.timeout(900)
