@@ -68,9 +68,8 @@ def _load(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.in
     if runtime.heap and runtime.heap[0][0] < arrived[number].times[row]:
         return 0
     load, known = BroadcastLoad.of(runtime, broadcast, arrived, count), runtime.load
-    if (
-        known is not None and not runtime.is_first and known.is_of(load)
-    ):  # the first key group emits what all of them do
+    # The first key group always calls the functions, because it emits the rows of all key groups.
+    if known is not None and not runtime.is_first and known.is_of(load):
         broadcast.take_over(known.after)
         runtime.time = known.time
         for part, taken in zip(arrived, np.bincount(lead[:, 0], minlength=len(arrived)).tolist(), strict=True):
@@ -91,8 +90,7 @@ def _load(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.in
 def _one_by_one(
     runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.int64], waiting: Waiting | None
 ) -> None:
-    left = set(order[:, 0].tolist())
-    elements = {number: part.elements() for number, part in enumerate(arrived) if number in left}
+    elements = {number: arrived[number].elements() for number in np.unique(order[:, 0]).tolist()}
     times = [part.times.tolist() for part in arrived]
     keys = [part.keys.tolist() for part in arrived]
     steps = order.tolist()
@@ -140,7 +138,9 @@ def _broadcast(runtime: Runtime, part: Arrived, rows: Ints, elements: Sequence[E
 
 def _in_runs(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> None:
     elements: dict[int, list[Element]] = {
-        n: part.elements() for n, part in enumerate(arrived) if "process_batch" not in part.spec.functions
+        number: arrived[number].elements()
+        for number in np.unique(order[:, 0]).tolist()
+        if "process_batch" not in arrived[number].spec.functions
     }
     is_broadcast = np.array([part.spec.broadcast for part in arrived], np.bool_)[order[:, 0]]
     at = 0
