@@ -20,7 +20,7 @@ from asterism.discovery import FilePatternProcessorDiscovererFactory
 from asterism.rules.processor import PatternProcessor
 from asterism.spark.execution import Sink
 from asterism.spark.rules import PatternProcessorStream
-from tests.spark.streams import ABSENCE, FUNNEL, STRICT, events, stream_of, write_files
+from tests.spark.streams import FUNNEL, STRICT, events, stream_of, write_files
 
 EVENTS = 600
 KEY_GROUPS = 4
@@ -89,7 +89,7 @@ def run(spark: SparkSession, name: str, folder: Path, runs: int) -> None:
 
 def another_query(spark: SparkSession, folder: Path) -> None:
     """It is started from the checkpoint of the pattern, and not with ``run``, which looks at the checkpoint before."""
-    matches = CEP.pattern(stream_of(spark, folder / "in"), ABSENCE, key_groups=KEY_GROUPS).matches
+    matches = CEP.pattern(stream_of(spark, folder / "in"), FUNNEL, key_groups=KEY_GROUPS + 1).matches
     writer = matches.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint"))
     writer.trigger(availableNow=True).start().awaitTermination()
 

@@ -27,6 +27,7 @@ from tests.end_to_end.victim import (
     CALL,
     COMMITTED,
     FILES,
+    KINDS,
     NEW_KEY,
     PASSWORD,
     POINTS,
@@ -92,13 +93,13 @@ def lives(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         log_text = (found.folder / "stderr").read_text()
         assert status == -9, log_text[-3000:]
         found.log += log_text
-        for kind in QUERIES:
+        for kind in KINDS:
             assert held(found.folder / kind, point).exists(), kind
             found.moments[point, kind] = Moment.of(query_of(kind, found.folder))
     return found
 
 
-@pytest.mark.parametrize("kind", QUERIES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_where_it_was_killed(lives: Lives, kind: str) -> None:
     """Every query was at the point, and had come further than the time before."""
     for life, point in enumerate(lives.points, 1):
@@ -113,7 +114,7 @@ def failing(df: DataFrame, batch_id: int) -> None:
     raise RuntimeError("the sink fails")
 
 
-@pytest.mark.parametrize("kind", QUERIES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_lost_or_doubled(spark: SparkSession, lives: Lives, kind: str) -> None:
     """By the micro-batch and by id, compared with a replay of all events in memory. After the kills, another definition is
     refused, and does no harm; then a sink fails when the others have written.

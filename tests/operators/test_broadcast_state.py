@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from datetime import timedelta
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -18,6 +19,7 @@ from asterism.operators.keyed_state import (
     BroadcastValueState,
     StateKind,
     StateSpec,
+    ValueState,
 )
 from asterism.operators.state_store import MemoryStore, tables_to_bytes
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
@@ -213,3 +215,53 @@ def test_key_groups_and_restarts(forget: bool) -> None:
         items = sum(step + 2 for step in range(number + 1))
         assert (row["price"], row["known"], row["last"]) == (price, items, "abcdefgh"[number + 1])
     assert harness.end().is_empty
+
+
+class Loader(StreamOperator):
+    """Counts the calls of its functions, in a process, and what they are given."""
+
+    clicks = Input("k STRING, t TIMESTAMP")
+    limits = BroadcastInput("name STRING, v BIGINT")
+    visits = BroadcastInput("v BIGINT")
+    limit = BroadcastMapState("STRING", "BIGINT")
+    seen = ValueState("BIGINT")
+    out = Output("k STRING, v BIGINT, n BIGINT")
+    said = Output("name STRING")
+    calls: ClassVar[Counter[str]] = Counter()
+
+    @limits.process_element
+    def on_limit(self, e: Any, ctx: Any) -> None:
+        self.calls["limits"] += 1
+        self.limit.put(e.name, (self.limit.get(e.name) or 0) + e.v)
+        self.said.collect(name=e.name)
+
+    @visits.process_element
+    def on_visit(self, e: Any, ctx: Any) -> None:
+        self.calls["visits"] += 1
+        self.limit.put("visits", e.v)
+        ctx.apply_to_keyed_state(self.seen, lambda key, seen: seen.update(e.v))
+
+    @clicks.process_element
+    def on_click(self, e: Any, ctx: Any) -> None:
+        self.out.collect(k=e.k, v=self.limit.get("a"), n=self.seen.value())
+        self.seen.update(0)
+
+
+def test_functions_are_called_for_one_key_group() -> None:
+    """The others take over its state, and each can change it further. The first one emits rows."""
+    inputs = {"clicks": {"key": "k", "time": "t"}, "limits": {}, "visits": {}}
+    harness = StreamOperatorHarness(Loader(), inputs, key_groups=8)
+    Loader.calls.clear()
+    harness.send("limits", [{"name": name, "v": 1} for name in "abc"])
+    harness.send("limits", {"name": "a", "v": 10})
+    assert Loader.calls["limits"] == 4
+    assert [row["name"] for row in harness.rows("said")] == ["a", "b", "c", "a"]
+    keys = [f"k{n}" for n in range(20)]
+    harness.send("clicks", [{"k": k, "t": timedelta(seconds=1)} for k in keys]).advance_watermark("2s")
+    Loader.calls.clear()
+    harness.send("visits", {"v": 5})  # keys are visited: that is not shared
+    assert Loader.calls["visits"] == 8
+    harness.send("clicks", [{"k": k, "t": timedelta(seconds=3)} for k in keys]).advance_watermark("4s")
+    found = [(row["v"], row["n"]) for row in harness.rows("out")]
+    assert found == [(11, None)] * 20 + [(11, 5)] * 20
+    assert len({store.read_page(PAGE) for store in harness.stores}) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -27,8 +28,12 @@ from asterism import (
     WindowOperator,
 )
 from asterism.errors import StateError
+from asterism.expressions.evaluation import tried_before
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.row_patterns.checking import check
+from asterism.row_patterns.operator import RowPatternOperator
+from asterism.row_patterns.reading import read
 from asterism.testing import OperatorHarness, StreamOperatorHarness
 from asterism.windows.plan import FIRINGS
 from asterism.windows.triggers import Trigger
@@ -306,6 +311,47 @@ PATTERNS: dict[str, Callable[[], CepOperator | WindowOperator]] = {
 }
 
 
+# ---------------------------------------------------------------------- clauses
+
+CLAUSE = """PARTITION BY user ORDER BY ts MEASURES {measures} PATTERN (A X* B) WITHIN INTERVAL 60 SECONDS
+    DEFINE A AS x = 1, {define}, B AS x = 2"""
+NEUTRAL, EVERY = "X AS x = 3", "X AS x > A.y"
+
+
+def clause(measures: str = "A.x AS x", define: str = EVERY, **parts: str) -> RowPatternOperator:
+    text = CLAUSE.format(measures=measures, define=define)
+    for name, part in parts.items():
+        text = re.sub(name.upper() + r" .*?(?= [A-Z]{4}|\n)", part, text)
+    with tried_before():
+        return RowPatternOperator(check(read(text), EVENTS), EVENTS)
+
+
+def searched(define: str = EVERY) -> OperatorHarness:
+    harness = OperatorHarness(clause(define=define), keys=["user"], key_groups=2)
+    harness.feed(events(("ann", 1, 1, 0), ("bob", 2, 1, 0), ("bob", 3, 3, 9))).move(watermark=4_000_000)
+    return harness.feed(events(("bob", 6, 2, 50)))  # waits for the watermark
+
+
+def test_a_clause_with_more_measures() -> None:
+    """The columns that the rows of the state have, they keep; others are NULL there. Which rows they are does not change."""
+    after = continued(searched(), clause("A.x AS x, SUM(X.x) AS xs, COUNT(X.x) AS n, LAST(B.ts) AS ended"))
+    rows = after.feed(events(("ann", 7, 2, 70))).end().rows("matches")
+    assert sorted((row["user"], row["x"], row["xs"], row["n"], row["ended"]) for row in rows) == [
+        ("ann", 1, None, 0, 7000),
+        ("bob", 1, 3, 1, 6000),
+    ]
+
+
+CLAUSES: dict[str, Callable[[], RowPatternOperator]] = {
+    "clause_with_another_condition": lambda: clause(define="X AS x > 2 + A.y"),
+    "clause_with_another_pattern": lambda: clause(pattern="PATTERN (A X+ B)"),
+    "clause_in_another_order": lambda: clause(order="ORDER BY ts, y"),
+    "clause_with_earlier_rows": lambda: clause("PREV(A.x) AS x"),
+    "clause_with_numbers": lambda: clause("MATCH_NUMBER() AS x"),
+    "clause_with_dropped_rows": lambda: clause("COUNT(X.x) AS n", define=NEUTRAL),
+}
+
+
 # ---------------------------------------------------------------------- what cannot change
 
 
@@ -315,11 +361,16 @@ def refused(name: str) -> None:
         before = sums(Sums()).send("rows", [{"user": "ann", "ts": 1000, "x": 1}]).advance_watermark("rows", "5s")
         sums(make(), **inputs).restore(before.snapshot()).end()
     else:
-        operator = (WINDOWS | PATTERNS)[name]()
-        continued(matched() if name in PATTERNS else fed(windows()), operator).move(watermark=4_000_000)
+        operator = (WINDOWS | PATTERNS | CLAUSES)[name]()
+        if name in CLAUSES:
+            before = searched(NEUTRAL if name == "clause_with_dropped_rows" else EVERY)
+        else:
+            before = matched() if name in PATTERNS else fed(windows())
+        continued(before, operator).move(watermark=5_000_000)
 
 
-TEXTS: dict[str, Provocation] = {name: partial(refused, name) for name in (*OPERATORS, *WINDOWS, *PATTERNS)}
+NAMES = (*OPERATORS, *WINDOWS, *PATTERNS, *CLAUSES)
+TEXTS: dict[str, Provocation] = {name: partial(refused, name) for name in NAMES}
 
 
 @pytest.mark.parametrize("name", TEXTS)

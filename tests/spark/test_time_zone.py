@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from asterism import CEP, KeyedStream, Pattern
+from asterism.errors import StateError
 from asterism.expressions.types import TIME_ZONE
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
@@ -88,7 +88,7 @@ def test_a_restart_in_another_zone(spark: SparkSession, tmp_path: Path, zones: A
     run(does_not, "does not")
     zones("Asia/Tokyo")
     run(does_not, "does not")
-    with pytest.raises(StreamingQueryException, match="created in the time zone UTC, but this session uses Asia/Tokyo"):
+    with pytest.raises(StateError, match="created in the time zone UTC, but this session uses Asia/Tokyo"):
         run(asks, "asks")
     zones("UTC")
     run(asks, "asks")
@@ -119,5 +119,5 @@ def test_windows_in_another_zone(spark: SparkSession, tmp_path: Path, zones: Any
 
     run("max(hour(t)) AS h")
     zones("Asia/Tokyo")
-    with pytest.raises(StreamingQueryException, match="created in the time zone UTC"):
+    with pytest.raises(StateError, match="created in the time zone UTC"):
         run("max(hour(t)) AS h")

@@ -89,18 +89,22 @@ class BroadcastTable(StateTable):
     def __init__(self, spec: StateSpec, state: BroadcastState) -> None:
         super().__init__(spec, spec.schema.empty_table())
         self._state = state
-        self.is_changed = False
+        self.is_changed = self._is_shared = False
         self._mine: Any = None
 
     def entries(self, key: int) -> Any:
         return self._mine if self.is_changed else self._state.shared(self.spec)
 
     def replace(self, key: int, entries: Any) -> None:
-        self.is_changed, self._mine = True, entries
+        self.is_changed, self._is_shared, self._mine = True, False, entries
+
+    def share(self, entries: Any) -> None:
+        """Replace the entries by some that other key groups have, too."""
+        self.is_changed, self._is_shared, self._mine = True, True, entries
 
     def begin_change(self) -> None:
-        if not self.is_changed:
-            shared = self._state.shared(self.spec)
+        if not self.is_changed or self._is_shared:
+            shared = self.entries(0)
             self.replace(0, shared if self.spec.kind is StateKind.VALUE else shared.copy())
 
 
@@ -139,6 +143,21 @@ class BroadcastState:
             )
         return entries[spec.name]
 
+    @property
+    def index(self) -> bytes | None:
+        """What identifies the state as it was at the beginning of the call."""
+        return self._stored
+
+    def changes(self) -> dict[str, Any]:
+        """The entries of the states that have changed, to be shared with other key groups."""
+        found = {name: table.entries(0) for name, table in self.tables.items() if table.is_changed}
+        self.take_over(found)
+        return found
+
+    def take_over(self, entries: Mapping[str, Any]) -> None:
+        for name, shared in entries.items():
+            self.tables[name].share(shared)
+
     def write(self, *, over: bool) -> None:
         """Write what has changed. *over*: no state remains."""
         if over:
@@ -170,7 +189,8 @@ class BroadcastState:
         return version if any(version.index.values()) else None
 
     def _versions(self) -> list[_Version]:
-        return [version for (key, _), version in _known.items() if key == self._key]
+        """Those that this process knows, the last used one first."""
+        return [version for (key, _), version in reversed(_known.items()) if key == self._key]
 
     def _replace(self, version: _Version | None) -> None:
         index = None if version is None else version.to_bytes()
@@ -207,6 +227,8 @@ def _are_in(version: _Version, entries: Mapping[str, Any], before: _Version) -> 
 
 def _same(one: Any, other: Any) -> bool:
     """Whether the entries of a state are the same, in the same order."""
+    if one is other:
+        return True
     if isinstance(one, dict):
         return len(one) == len(other) and _alike(one, other) and _alike(one.values(), other.values())
     if isinstance(one, list):

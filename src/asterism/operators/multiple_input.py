@@ -293,7 +293,7 @@ class MultipleInputOperator(KeyGroupOperator):
             for name in self.inputs
             if name in ready
         ]
-        run(runtime, arrived, horizon, waiting)
+        run(runtime, arrived, horizon, waiting, broadcast)
         self._tell_watermarks(group)
         self._collect(group)
 

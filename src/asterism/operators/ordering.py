@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,13 +11,17 @@ import pyarrow as pa
 
 from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
+from asterism.operators.broadcast_loads import BroadcastLoad
+from asterism.operators.broadcast_state import BroadcastState
 from asterism.operators.context import Element
 from asterism.operators.runtime import NONE, Arrived, Runtime, Waiting
 
 # ---------------------------------------------------------------------- processing order
 
 
-def run(runtime: Runtime, arrived: Sequence[Arrived], horizon: int, waiting: Waiting | None) -> None:
+def run(
+    runtime: Runtime, arrived: Sequence[Arrived], horizon: int, waiting: Waiting | None, broadcast: BroadcastState
+) -> None:
     """Process all elements that have arrived, and fire all timers up to *horizon*."""
     runtime.left, runtime.waiting = {part.spec.name: len(part.times) for part in arrived}, waiting
     runtime.load_timers(horizon)
@@ -24,6 +29,7 @@ def run(runtime: Runtime, arrived: Sequence[Arrived], horizon: int, waiting: Wai
         runtime.fire_processing_time_timers()
     batches = any("process_batch" in part.spec.functions for part in arrived if not part.spec.broadcast)
     order = _in_order(arrived)
+    order = order[_load(runtime, arrived, order, broadcast) :]
     if batches:
         _in_runs(runtime, arrived, order)
     else:
@@ -51,10 +57,40 @@ def _in_order(arrived: Sequence[Arrived]) -> npt.NDArray[np.int64]:
     return np.stack([part[order], row[order]], axis=1)
 
 
+def _load(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.int64], broadcast: BroadcastState) -> int:
+    """Process the elements of broadcast inputs that come before all others, and before all timers, and return their number."""
+    is_keyed = np.array([not part.spec.broadcast for part in arrived], np.bool_)[order[:, 0]]
+    count = int(np.argmax(is_keyed)) if is_keyed.any() else len(order)
+    lead = order[:count]
+    if not count:
+        return 0
+    number, row = lead[-1].tolist()
+    if runtime.heap and runtime.heap[0][0] < arrived[number].times[row]:
+        return 0
+    load, known = BroadcastLoad.of(runtime, broadcast, arrived, count), runtime.load
+    # The first key group always calls the functions, because it emits the rows of all key groups.
+    if known is not None and not runtime.is_first and known.is_of(load):
+        broadcast.take_over(known.after)
+        runtime.time = known.time
+        for part, taken in zip(arrived, np.bincount(lead[:, 0], minlength=len(arrived)).tolist(), strict=True):
+            runtime.left[part.spec.name] -= taken
+        return count
+    runtime.knew_keys = False
+    elements = {number: arrived[number].elements() for number in np.unique(lead[:, 0]).tolist()}
+    at = 0
+    while at < count:
+        number, row = lead[at].tolist()
+        part, time = arrived[number], int(arrived[number].times[row])
+        stamp = None if time == BEFORE_TIME else time
+        at += _broadcast(runtime, part, _alike(part, number, lead, at), elements[number], stamp)
+    runtime.load = None if runtime.knew_keys else replace(load, after=broadcast.changes(), time=runtime.time)
+    return count
+
+
 def _one_by_one(
     runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.int64], waiting: Waiting | None
 ) -> None:
-    elements = [part.elements() for part in arrived]
+    elements = {number: arrived[number].elements() for number in np.unique(order[:, 0]).tolist()}
     times = [part.times.tolist() for part in arrived]
     keys = [part.keys.tolist() for part in arrived]
     steps = order.tolist()
@@ -102,7 +138,9 @@ def _broadcast(runtime: Runtime, part: Arrived, rows: Ints, elements: Sequence[E
 
 def _in_runs(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> None:
     elements: dict[int, list[Element]] = {
-        n: part.elements() for n, part in enumerate(arrived) if "process_batch" not in part.spec.functions
+        number: arrived[number].elements()
+        for number in np.unique(order[:, 0]).tolist()
+        if "process_batch" not in arrived[number].spec.functions
     }
     is_broadcast = np.array([part.spec.broadcast for part in arrived], np.bool_)[order[:, 0]]
     at = 0

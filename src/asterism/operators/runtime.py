@@ -7,7 +7,7 @@ import heapq
 from collections import Counter as Counts
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,9 @@ from asterism.errors import OperatorError, UserFunctionError
 from asterism.operators.context import EVENT, ON_TIMER, PROCESSING, Context, Element, Timer
 from asterism.operators.keyed_state import FOREVER, State, StateKind, StateSpec, StateTable
 from asterism.operators.stream_operator import Counter, Input, Output, StreamOperator
+
+if TYPE_CHECKING:
+    from asterism.operators.broadcast_loads import BroadcastLoad
 
 TIMERS = StateSpec("timers", StateKind.MAP, pa.int64(), pa.string(), None, broadcast=False)
 ENDLESS = 10_000
@@ -69,6 +72,10 @@ class Runtime:
         """Whether this is the key group that emits what all key groups compute."""
         self.knows_keys: str | None = None
         """The call that gave the function of a broadcast input data that differs between key groups."""
+        self.knew_keys = False
+        """Whether there was such a call since this was last set."""
+        self.load: BroadcastLoad | None = None
+        """The last load of broadcast elements, by any key group."""
         self.failed_at: tuple[Exception, int | None] | None = None
         """The exception during a visit of all keys, and the key."""
         self.key_number: int | None = None
@@ -347,6 +354,7 @@ class Runtime:
         if time is not None:
             self.time = max(self.time, time - 1)
         self.call(spec.functions["process_element"], element)
+        self.knew_keys |= self.knows_keys is not None
         self.key_number, self.writes_broadcast, self.knows_keys = None, False, None
 
     def late(self, spec: Input, element: Element, time: int | None) -> None:
@@ -386,6 +394,7 @@ class Runtime:
         self.batch_keys, self.batch_times, self.element_time = keys, times, None
         self.call(spec.functions["process_batch"], rows)
         self.batch_keys = self.batch_times = NONE
+        self.knew_keys |= self.knows_keys is not None
         self.writes_broadcast, self.knows_keys = False, None
 
     def times_of(self, keys: Ints, *, last: bool) -> Ints:

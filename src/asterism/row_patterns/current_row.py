@@ -12,6 +12,7 @@ See ``docs/decisions/0045-what-a-row-tells-of-itself.md``.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -171,6 +172,17 @@ class CurrentRow:
     def has_neutral(self) -> bool:
         """Whether any row may be neutral."""
         return bool(self._loops)
+
+    @property
+    def neutral_rows(self) -> str:
+        """A hash of what makes a row neutral."""
+        loops = [
+            [(way.taken, sorted(way.others)) for way in ways if all(self._of(way.taken).certain)]
+            for ways in self._loops
+        ]
+        if not all(loops):  # somewhere no row is certain to be taken, so none is neutral
+            loops = []
+        return hashlib.sha256(repr((sorted(self._starts) if loops else [], loops)).encode()).hexdigest()[:16]
 
     def neutral(self, words: Ints) -> Mask:
         """Which rows are neutral."""

@@ -20,12 +20,12 @@ import pyarrow as pa
 from asterism.arguments import expect_number, shown
 from asterism.columns.arrays import Ints, one_chunk
 from asterism.columns.groups import first_rows, group_codes, offsets_of
-from asterism.columns.time import END_OF_TIME, TIME, TimeColumn
+from asterism.columns.time import END_OF_TIME, TIME, Described, TimeColumn
 from asterism.errors import ExpressionSyntaxError, StreamDefinitionError
 from asterism.expressions.names import columns_of, plain_column
 from asterism.expressions.types import is_temporal
 from asterism.matching.operator import EVENTS, OnLimit, event_times
-from asterism.operators.evolution import FIXED
+from asterism.operators.evolution import FIXED, aligned_tables
 from asterism.operators.key_group import LATE, Group, KeyGroupOperator, complete, key_schema_of, late_table
 from asterism.operators.operator import InputSpec
 from asterism.operators.pages import PAGE, fixed_pages_of
@@ -43,7 +43,7 @@ from asterism.row_patterns.batch import (
     times_of,
 )
 from asterism.row_patterns.checking import CheckedClause
-from asterism.row_patterns.clause import RowsPerMatch
+from asterism.row_patterns.clause import Clause, RowsPerMatch
 from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.match_conditions import ClauseConditions
 from asterism.row_patterns.resolution import MatchNumber
@@ -157,6 +157,14 @@ class RowPatternOperator(KeyGroupOperator):
         self._sent, self._kept = sent.names, [field.name for field in kept_fields]
         schemas = {MATCHES: clause.output, LATE_ROWS: schema}
         self.output_schemas = {name: schemas[name] for name in outputs}
+        self._fixed = {
+            **_parts_of(clause.clause),
+            "the event time": repr(Described(self.time)),
+            "the number of earlier rows that PREV() reads": str(self._margin),
+            "the use of MATCH_NUMBER()": str(self._numbered),
+            "the rows that measures need": "#" + self.current_row.neutral_rows,
+            "pages": str(self.pages),
+        }
         self.fingerprint = hashlib.sha256(repr((*_described(clause), self.pages, str(prepared))).encode()).digest()[:16]
 
     @property
@@ -172,9 +180,12 @@ class RowPatternOperator(KeyGroupOperator):
                 "time": self.time.name,
                 "unit": self.time.unit,
                 "within": self.clause.within or 0,
-                FIXED: {"the clause, or a column that it reads,": "#" + self.fingerprint.hex()},
+                FIXED: self._fixed,
             },
         )
+
+    def converted(self, old: StateDefinition, page: bytes) -> bytes:
+        return aligned_tables(page, old.tables, self.definition.tables)
 
     def prepare(self, name: str, events: pa.Table) -> pa.Table:
         """The values of PARTITION BY, the event time, what the rows tell of themselves, and the columns that are read later."""
@@ -376,6 +387,26 @@ def _uses_match_number(clause: CheckedClause) -> bool:
     read = {values.schema.names[number] for text in values.texts for number in columns_of(text)}
     read |= {column for calls in clause.rows.calls.values() for column in calls.read}
     return name in read or any(isinstance(leaf, MatchNumber) for one in expressions for leaf in one.leaves)
+
+
+_NULLS = {None: "", True: " NULLS FIRST", False: " NULLS LAST"}
+
+
+def _parts_of(clause: Clause) -> dict[str, str]:
+    """The parts of a clause on which its state depends, as texts."""
+    skip = [clause.skip.to.value, *([] if clause.skip.variable is None else [clause.skip.variable])]
+    return {
+        "PARTITION BY": ", ".join(key.expression.text for key in clause.partition_by) or "none",
+        "ORDER BY": ", ".join(
+            key.expression.text + " DESC" * key.descending + _NULLS[key.nulls_first] for key in clause.order_by
+        ),
+        "ROWS PER MATCH": clause.rows.value,
+        "AFTER MATCH SKIP": " ".join(skip),
+        "PATTERN": str(clause.pattern),
+        "WITHIN": "none" if clause.within is None else clause.within.text,
+        "SUBSET": ", ".join(f"{one.name} = ({', '.join(one.members)})" for one in clause.subsets) or "none",
+        "DEFINE": ", ".join(f"{one.variable} AS {one.condition.text}" for one in clause.definitions) or "none",
+    }
 
 
 def _described(clause: CheckedClause) -> tuple[Any, ...]:

@@ -1,8 +1,8 @@
 """A streaming source that sends control messages to every key group. The only message is the end of input.
 
 Its offsets are in Spark's offset log. Therefore the micro-batch that delivers a message is fixed, also after a failure, and
-the same for all key groups. The first offset also records the definition of the query, so that an incompatible query is
-rejected before it reads any state.
+the same for all key groups. An offset also records the number of key groups, which cannot change, the time zone, and the
+definition of the query: another one begins a micro-batch, in which key groups compare it with that of their state.
 """
 
 from __future__ import annotations
@@ -28,12 +28,26 @@ NAME = "asterism_control"
 _NO_LIMIT = 2**31 - 1
 
 
+def check_zone_of(offset: Mapping[str, Any], zone: str | None) -> None:
+    """
+    :param zone: the session's time zone; None: the query does not depend on it
+    :raises StateError: the offset is of a query with another time zone
+    """
+    before = offset.get("zone", zone)  # checkpoints of earlier releases do not have it
+    if zone is not None and before != zone:
+        raise CheckpointMismatchError(
+            f"the checkpoint was created in the time zone {before}, but this session uses {zone}",
+            "An expression depends on it, such as hour(ts) or a time that is written without a zone.",
+            f'spark.conf.set("spark.sql.session.timeZone", "{before}"), or use a new checkpoint location',
+        )
+
+
 class ControlSource(DataSource):
     """A source with the options ``keyGroups``, ``definition`` (a fingerprint of the query), ``drain`` (whether to send the
     end of input), ``timers`` (whether there are timers in processing time), ``signals`` (the folder with the signal that a
     query ends the input of all its operators), ``run`` (the folder of the run that ends the input when the other sources are
-    exhausted), ``former`` (another definition, whose state the query can continue), ``zone`` (the session's time zone, if an
-    expression depends on it) and ``start`` (the last offset of the checkpoint, for Spark 4.1).
+    exhausted), ``zone`` (the session's time zone, if an expression depends on it) and ``start`` (the last offset of the
+    checkpoint, for Spark 4.1).
     """
 
     @classmethod
@@ -68,7 +82,6 @@ class SourceReader(DataSourceStreamReader):
     def __init__(self, options: Mapping[str, str]) -> None:
         self.key_groups, self.definition = int(options["keyGroups"]), options["definition"]
         self.folder, self.zone, self.run = options.get("signals"), options.get("zone"), options.get("run")
-        self.former = options.get("former")
         self.started: int | None = None
         """The last micro-batch that the source has started."""
         if self.folder is not None:
@@ -114,22 +127,10 @@ class SourceReader(DataSourceStreamReader):
         micro-batch if it is another one.
         """
         check_key_groups_of(start, self.key_groups)
-        if start["definition"] not in (self.definition, self.former):
-            raise CheckpointMismatchError(
-                "the checkpoint belongs to another query",
-                "These must be the same: the pattern, its columns, outputs and semantics;\n"
-                "or the operator's states, and the columns, keys and times of its inputs.",
-                "use a new checkpoint location, or run the query that created the checkpoint; with run(...), a query can be "
-                "changed in some ways, see docs/state.md",
-            )
-        before = start.get("zone", self.zone)  # checkpoints of earlier releases do not have it
-        if self.zone is not None and before != self.zone:
-            raise CheckpointMismatchError(
-                f"the checkpoint was created in the time zone {before}, but this session uses {self.zone}",
-                "An expression depends on it, such as hour(ts) or a time that is written without a zone.",
-                f'spark.conf.set("spark.sql.session.timeZone", "{before}"), or use a new checkpoint location',
-            )
-        return start | {"definition": self.definition}
+        check_zone_of(start, self.zone)
+        if start["definition"] == self.definition:
+            return start
+        return {**self.initialOffset(), **start, "definition": self.definition}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return [InputPartition(None)] if end["messages"] > start["messages"] else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,37 +19,41 @@ from asterism.operators.key_group import KeyGroupOperator
 from asterism.rules.file_systems import is_path
 from asterism.spark.partitioning import check_key_groups_of
 
+LAST_OPERATOR = 0
+"""The number that Spark gives to the last operator of a query, from which it numbers those before it."""
 
-def former_definition(
+
+def check_checkpoint_of(
     spark: SparkSession,
     checkpoint: str,
-    offsets: Sequence[dict[str, Any]],
-    operator: KeyGroupOperator | None,
+    offsets: Sequence[Mapping[str, Any]],
+    operator: KeyGroupOperator,
     key_groups: int,
-) -> str | None:
-    """The definition of the checkpoint, if it is that of a changed query whose state *operator* can continue. None: it has the
-    definition of *operator*, or there is none, or it cannot be read; the control source then decides.
+) -> None:
+    """Check that a query whose last operator is *operator* can continue a checkpoint. Key groups check this again, when they are
+    called; those of upstream operators do it alone.
 
     :param offsets: those of :func:`control_offsets`
     :raises StateError: it cannot be continued
     """
-    if len(offsets) != 1:  # a query with several operators cannot change
-        return None
-    check_key_groups_of(offsets[0], key_groups)
-    former: str = offsets[0]["definition"]
-    if operator is None or former == operator.fingerprint.hex():
-        return None
+    if len(offsets) == 1:
+        check_key_groups_of(offsets[0], key_groups)
+    if offsets and operator.fingerprint.hex() not in {offset["definition"] for offset in offsets}:
+        _check_state(spark, checkpoint, operator, None if len(offsets) == 1 else LAST_OPERATOR)
+
+
+def _check_state(spark: SparkSession, checkpoint: str, operator: KeyGroupOperator, operator_id: int | None) -> None:
+    """:raises StateError: the state is that of an operator with which *operator* is not compatible"""
     from asterism.spark.state_reader import read_state
 
     try:
-        state = read_state(spark, checkpoint)
+        state = read_state(spark, checkpoint, operator_id=operator_id)
     except StateError:  # no micro-batch has completed
-        return None
+        return
     for definition in state.definitions:
         check_evolution(definition, operator.definition)
-    if state.definitions or state.is_empty:
-        return former
-    raise other_query()  # state of an earlier release, of which the definition is unknown
+    if not state.definitions and not state.is_empty:
+        raise other_query()  # state of an earlier release, of which the definition is unknown
 
 
 def control_offsets(spark: SparkSession, checkpoint: str) -> list[dict[str, Any]]:

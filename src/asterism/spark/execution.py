@@ -20,7 +20,7 @@ from asterism.arguments import expect
 from asterism.errors import CheckpointRequiredError, StateError, StreamDefinitionError
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.spark import signals, versions
-from asterism.spark.evolution import control_offsets, former_definition
+from asterism.spark.evolution import check_checkpoint_of, control_offsets
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.settings import EMPTY_BATCHES, PARTITIONS, arrow_batches, settings, stateful_tasks
 from asterism.spark.stateful import OBSERVATION, Use, unique_observation, unpacked
@@ -90,13 +90,13 @@ def run(
     ends_by_itself: bool,
     spark: SparkSession,
     key_groups: int,
-    operator: KeyGroupOperator | None = None,
+    operator: KeyGroupOperator,
     started: Callable[[StreamingQuery, str], object] | None = None,
 ) -> StreamingQuery | None:
     """Write the outputs of *results* to their *sinks*. They are computed only once.
 
     :param streams: the streams that the inputs are connected to
-    :param operator: the operator, whose definition may differ from that of the checkpoint; None: it must be the same
+    :param operator: the operator, which is compared with the state of the checkpoint
     :param ends_by_itself: whether the trigger *available now* ends the query
     :param started: called with each query that was started, and the name of its observation
     """
@@ -146,7 +146,7 @@ class _Queries:
     inputs: Sequence[DataFrame]
     spark: SparkSession
     key_groups: int
-    operator: KeyGroupOperator | None
+    operator: KeyGroupOperator
     started: Callable[[StreamingQuery, str], object] | None
 
     @property
@@ -162,12 +162,12 @@ class _Queries:
         """
         checkpoint = str(self.options.checkpoint)
         offsets = control_offsets(self.spark, checkpoint)
+        check_checkpoint_of(self.spark, checkpoint, offsets, self.operator, self.key_groups)
         use = Use(
             ending,
             observation=unique_observation() if self.follow else OBSERVATION,
             run=place,
-            former=former_definition(self.spark, checkpoint, offsets, self.operator, self.key_groups),
-            start=versions.start_of(offsets),
+            last_offset=offsets[0] if len(offsets) == 1 else None,
         )
         try:
             return self._start(use, trigger)

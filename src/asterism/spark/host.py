@@ -132,6 +132,8 @@ class OperatorHost(StatefulProcessor):
 
         store = _SparkStore(self.header, self.pages, inline=self._inline)
         if self.bounded and len(parts) == 1 and store.value is None:
+            if all(row.input == CONTROL for row in parts[0]):  # a stream that has ended is ended again
+                return iter(())
             raise StateError(
                 "the stream of this checkpoint has ended, and its bounded inputs cannot be read again",
                 "An earlier run drained it, so their elements are no longer in the state.",

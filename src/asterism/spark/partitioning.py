@@ -9,6 +9,7 @@ gets every *n*-th key group. With another hash function in a later version of Sp
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from asterism.errors import CheckpointMismatchError
@@ -51,7 +52,7 @@ def group_of(label: int) -> int:
     return x ^ x >> 16
 
 
-def check_key_groups_of(offset: dict[str, Any], key_groups: int) -> None:
+def check_key_groups_of(offset: Mapping[str, Any], key_groups: int) -> None:
     """:raises StateError: the offset is of a query with another number of key groups"""
     if offset["keyGroups"] != key_groups:
         raise CheckpointMismatchError(

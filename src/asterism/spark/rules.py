@@ -159,6 +159,7 @@ class PatternProcessorStream:
             ends_by_itself=not operator.processing_time,
             spark=self.spark,
             key_groups=self.key_groups,
+            operator=operator,
             started=started,
         )
         if query is None:

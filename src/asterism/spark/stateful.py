@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +25,7 @@ from asterism.operators.key_group import MAX_KEY_GROUPS
 from asterism.operators.operator import Arrival, Operator
 from asterism.spark import CHUNKS, RESULTS, signals
 from asterism.spark.batch import BATCH_GROUP, run_groups
-from asterism.spark.control_source import ControlSource
+from asterism.spark.control_source import ControlSource, check_zone_of
 from asterism.spark.exchange import Batches, pack, unpack
 from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, OperatorHost
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
@@ -32,7 +33,7 @@ from asterism.spark.row_schemas import spark_schema
 from asterism.spark.settings import configure_state_store, warn_of_tasks
 from asterism.spark.times import event_micros
 from asterism.spark.upstream import OTHER, OURS, behind, goes_on, has_watermark, is_watermarked, marked
-from asterism.spark.versions import DataSource, check_version
+from asterism.spark.versions import PASSES_START, DataSource, check_version
 from asterism.text.printable import quoted_name
 
 DEFAULT_KEY_GROUPS = 32
@@ -56,16 +57,14 @@ class Use:
     :param final: whether its results go to sinks, and not into a DataFrame, which may be the input of another operator
     :param observation: the name of the observation with its counts
     :param run: the folder of the run that ends the input after the last data, see :class:`asterism.spark.signals.Drain`
-    :param former: the definition in the checkpoint, if it differs and its state can be continued
-    :param start: the last offset of the control source in the checkpoint, if this version of Spark does not pass it
+    :param last_offset: the last offset of the control source in the checkpoint, if the run knows it
     """
 
     drain: bool
     final: bool = True
     observation: str = OBSERVATION
     run: str | None = None
-    former: str | None = None
-    start: str | None = None
+    last_offset: Mapping[str, Any] | None = None
 
     @classmethod
     def as_dataframe(cls, drain: bool) -> Use:
@@ -260,6 +259,8 @@ def stateful(
     upstream = {name: _delay(stream) for name, stream in streams.items() if has_watermark(stream.df)}
     if upstream and time_mode == NO_TIME:
         time_mode = EVENT_TIME
+    if use.last_offset is not None:
+        check_zone_of(use.last_offset, zone)
     check_version(spark, chunks[0])
     configure_state_store(spark)
     if not use.final:
@@ -273,7 +274,8 @@ def stateful(
         .option("timers", str(time_mode == PROCESSING_TIME).lower())
         .option("signals", signals.folder())
     )
-    for name, value in (("zone", zone), ("run", use.run), ("former", use.former), ("start", use.start)):
+    start = None if PASSES_START or use.last_offset is None else json.dumps(use.last_offset)
+    for name, value in (("zone", zone), ("run", use.run), ("start", start)):
         if value is not None:
             reader = reader.option(name, value)
     control = reader.load()

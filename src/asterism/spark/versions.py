@@ -28,7 +28,7 @@ from asterism.spark import signals
 __all__ = [
     "PASSES_START", "DataSource", "DataSourceStreamReader", "InputPartition", "ReadAllAvailable", "ReadLimit", "ReadMaxRows",
     "StatefulProcessor", "SupportsTriggerAvailableNow", "check_version", "offset_of", "reader_for_spark", "settings_of_start",
-    "start_of", "to_arrow", "wait_for_begin", "wait_for_ends",
+    "to_arrow", "wait_for_begin", "wait_for_ends",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -148,13 +148,6 @@ class _ReaderOf41(DataSourceStreamReader):
 
     def stop(self) -> None:
         self.reader.stop()
-
-
-def start_of(offsets: Sequence[dict[str, Any]]) -> str | None:
-    """The option ``start`` of the control source of a query, from the last offsets in its checkpoint. With several operators, it
-    is not known which offset is whose.
-    """
-    return json.dumps(offsets[0]) if not PASSES_START and len(offsets) == 1 else None
 
 
 def settings_of_start(*, in_parts: bool) -> dict[str, str]:
