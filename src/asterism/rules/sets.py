@@ -253,9 +253,12 @@ def _as_now(processor: PatternProcessor, entry: Entry) -> Entry:
 
 def passed(entries: Iterable[Entry], time: int) -> list[Entry]:
     """The entries that have not ended at the event time *time*."""
-    return [
-        entry for entry in entries if (entry.until is None and entry.processor.expires is None) or entry.end_time > time
-    ]
+    return [entry for entry in entries if not ends(entry) or entry.end_time > time]
+
+
+def ends(entry: Entry) -> bool:
+    """Whether there is a time at which an entry ends."""
+    return entry.until is not None or entry.processor.expires is not None
 
 
 def has_expired(entry: Entry, time: int) -> bool:
@@ -266,6 +269,8 @@ def has_expired(entry: Entry, time: int) -> bool:
 
 def without(entries: Iterable[Entry], names: Collection[str]) -> list[Entry]:
     """The entries, with those that are named (``id`` or ``id@version``) marked as killed."""
+    if not names:
+        return list(entries)
     return [
         replace(entry, disabled=True, killed=True) if is_named(entry.processor, names) else entry for entry in entries
     ]
