@@ -269,8 +269,7 @@ def has_expired(entry: Entry, time: int) -> bool:
 
 def without(entries: Iterable[Entry], names: Collection[str]) -> list[Entry]:
     """The entries, with those that are named (``id`` or ``id@version``) marked as killed."""
-    if not names:
-        return list(entries)
     return [
-        replace(entry, disabled=True, killed=True) if is_named(entry.processor, names) else entry for entry in entries
+        entry if entry.killed or not is_named(entry.processor, names) else replace(entry, disabled=True, killed=True)
+        for entry in entries
     ]
