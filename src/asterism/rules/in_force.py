@@ -13,7 +13,7 @@ import numpy as np
 
 from asterism.columns.arrays import Ints
 from asterism.rules.binding import BoundPatternProcessor, ProcessorCompiler
-from asterism.rules.sets import Entry, ProcessorSet, ends, keep, updated
+from asterism.rules.sets import Entry, ProcessorSet, can_end, keep, updated
 from asterism.rules.shares import Shares, Span
 
 MAX_CACHED = 16
@@ -28,7 +28,7 @@ class InForce:
         self.entries = list(entries)  # alive as long as this is: `of` finds it by their ids
         self.bound = compiler.bind_all(entry.processor for entry in entries if not entry.killed)
         """All but those that are killed."""
-        self.first_end = min((entry.end_time for entry in entries if ends(entry)), default=None)
+        self.first_end = min((entry.end_time for entry in entries if can_end(entry)), default=None)
         """The first time at which an entry ends."""
         self.undivided = any(one.processor.sql is not None or one.processor.suppress is not None for one in entries)
         """Whether the state must be in one page, because what it contains besides partial matches has no pages."""

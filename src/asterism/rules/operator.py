@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import logging
 import struct
@@ -78,6 +79,7 @@ from asterism.rules.sets import (
     Entry,
     ProcessorSet,
     ProcessorSource,
+    can_end,
     has_expired,
     lookups_from_json,
     lookups_to_json,
@@ -385,8 +387,8 @@ class DynamicCepOperator(KeyGroupOperator):
         in_force = InForce.of(self._entries, self.compiler)
         copies = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
         # State of processors that are removed or end is deleted. If there is much, it is checked against the limit.
-        ends = in_force.first_end is not None and in_force.first_end <= horizon
-        everything = self.must_advance(group) or ends or group.header.size > MAX_STATE // 2
+        one_ends = in_force.first_end is not None and in_force.first_end <= horizon
+        everything = self.must_advance(group) or one_ends or group.header.size > MAX_STATE // 2
 
         def load(*, everything: bool) -> Pages:
             events = [copies] if in_force.with_pattern or in_force.with_clause else []
@@ -422,8 +424,7 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def _pass(self, time: int) -> None:
         """Remove the processors that have ended."""
-        first_end = InForce.of(self._entries, self.compiler).first_end
-        if first_end is None or time < first_end:
+        if not any(map(can_end, self._entries)):
             return
         # At the end of the stream, event time has not reached the times of the remaining processors.
         if time != END_OF_TIME and any(has_expired(entry, time) for entry in self._entries):
@@ -793,8 +794,8 @@ class DynamicCepOperator(KeyGroupOperator):
         order = np.argsort(entries, kind="stable")
         numbers, begins = np.unique(entries[order], return_index=True)
         last = np.maximum.reduceat(found.emitted[order], begins).tolist() if len(numbers) else []
-        ends = [*begins[1:].tolist(), len(order)]
-        for number, begin, end, time in zip(numbers.tolist(), begins.tolist(), ends, last, strict=True):
+        bounds = itertools.pairwise([*begins.tolist(), len(order)])
+        for number, (begin, end), time in zip(numbers.tolist(), bounds, last, strict=True):
             one, rows = bound[number], order[begin:end]
             if name not in one.outputs:
                 continue

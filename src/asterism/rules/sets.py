@@ -253,10 +253,10 @@ def _as_now(processor: PatternProcessor, entry: Entry) -> Entry:
 
 def passed(entries: Iterable[Entry], time: int) -> list[Entry]:
     """The entries that have not ended at the event time *time*."""
-    return [entry for entry in entries if not ends(entry) or entry.end_time > time]
+    return [entry for entry in entries if not can_end(entry) or entry.end_time > time]
 
 
-def ends(entry: Entry) -> bool:
+def can_end(entry: Entry) -> bool:
     """Whether there is a time at which an entry ends."""
     return entry.until is not None or entry.processor.expires is not None
 
