@@ -84,14 +84,15 @@ def check(events: pa.Table, texts: list[str]) -> float:
     vectorized, ranges = bound(events.schema, texts)
     indexed = [number for number, one in enumerate(ranges) if one is not None]
     index = ConditionIndex(events.schema, [ranges[number] or () for number in indexed])
-    at, met = index.met(events.columns)
+    read = [events.column(number) for number in index.columns]
+    at, met = index.met(read, events.num_rows)
     found = np.zeros((events.num_rows, len(indexed)), np.bool_)
     found[np.repeat(np.arange(events.num_rows), np.diff(at)), met] = True
     assert len(met) == found.sum()
     for place, number in enumerate(indexed):
         (values,) = vectorized.alone(number).evaluate(events)
         assert found[:, place].tolist() == mask_of(values).tolist(), (vectorized.sources[number], ranges[number])
-    assert index.meets_any(events.columns).tolist() == found.any(axis=1).tolist()
+    assert index.meets_any(read, events.num_rows).tolist() == found.any(axis=1).tolist()
     return len(indexed) / max(len(ranges), 1)
 
 

@@ -100,14 +100,32 @@ class Group:
             (header.next_event_times <= horizon) | (header.next_processing_times <= self.processing_time)
         )
 
-    def load(self, events: Sequence[pa.Table], keys: Sequence[str], horizon: int, *, everything: bool = False) -> Pages:
+    def load(
+        self,
+        events: Sequence[pa.Table],
+        keys: Sequence[str],
+        horizon: int,
+        *,
+        everything: bool = False,
+        undivided: bool = False,
+    ) -> Pages:
         """Read the pages of the keys of *events* and those that are due, or all pages.
 
         :param events: the ready events of each keyed input
         :param keys: the names of their key columns
+        :param undivided: whether all keys must be in one page
         """
         due = self.header.exists if everything else self.due(horizon)
-        return Pages(self.store, self.header, events, keys, due, fixed=self.fixed_pages, last=self.over)
+        return Pages(
+            self.store,
+            self.header,
+            events,
+            keys,
+            due,
+            fixed=self.fixed_pages,
+            last=self.over,
+            undivided=undivided,
+        )
 
 
 class KeyGroupOperator(ABC):

@@ -40,6 +40,7 @@ class Pages:
     :param due: a mask of the pages that have something to do without events
     :param fixed: whether the number of pages is fixed; the pages of events are then in the column PAGE
     :param last: whether no state remains after this call
+    :param undivided: whether there must be one page
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Pages:
         *,
         fixed: bool,
         last: bool,
+        undivided: bool = False,
     ) -> None:
         self._store, self._header, self._fixed = store, header, fixed
         count = len(due)
@@ -59,7 +61,7 @@ class Pages:
             only = store.read_page(0) if count == 1 and header.exists[0] else None
             header.size = 0 if only is None else len(only)
         tables = [table.select(list(keys)) for table in events]
-        self._count = count if fixed or last else self._wanted(tables, due)
+        self._count = count if fixed or last else 1 if undivided else self._wanted(tables, due)
         if count == 1:
             of_rows = [np.zeros(table.num_rows, np.int64) for table in tables]
         elif fixed:
@@ -75,6 +77,13 @@ class Pages:
         exists = header.exists
         self.stored = [store.read_page(self._id(n, count)) if exists[n] else None for n in self._numbers.tolist()]
         """The pages that were read; None: there is no such page yet."""
+        self.has_all = bool(needed[exists].all())
+        """Whether all pages that exist were read."""
+        self._before = count
+
+    def of_keys(self, keys: pa.Table) -> Ints:
+        """The indexes in :attr:`stored` of the pages of *keys*, which are in pages that were read."""
+        return np.searchsorted(self._numbers, pages_of(keys, self._before))
 
     def _wanted(self, tables: Sequence[pa.Table], due: Mask) -> int:
         header, count = self._header, len(due)

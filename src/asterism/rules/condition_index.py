@@ -36,6 +36,8 @@ class ConditionIndex:
         distinct = Counter((column, floating) for column, floating, _ in values)
         self.count = len(conditions)
         self._columns = {column: number for number, column in enumerate(uses)}
+        self.columns = sorted({column for column, _ in uses})
+        """The numbers of the columns that the conditions read."""
         self._encoders = [_Encoder(schema, column, [one for one in ranges if one[:2] == column]) for column in uses]
 
         groups: dict[tuple[int, int, bool], dict[int, list[tuple[int, int, list[tuple[int, int, int]]]]]] = {}
@@ -71,31 +73,34 @@ class ConditionIndex:
     def _bounds(self, one: Range) -> tuple[int, int]:
         return self._encoders[self._at(one)].bounds(one)
 
-    def met(self, columns: Sequence[pa.ChunkedArray]) -> tuple[Ints, Ints]:
-        """For each event the numbers of the conditions that it satisfies, as offsets and values."""
+    def met(self, columns: Sequence[pa.ChunkedArray], rows: int) -> tuple[Ints, Ints]:
+        """For each of so many events the numbers of the conditions that it satisfies, as offsets and values.
+
+        :param columns: those of the events in :attr:`columns`
+        """
         from asterism.rules.kernels import met_conditions
 
-        return met_conditions(*self._encoded(columns), *self._arrays, self.count)
+        return met_conditions(*self._encoded(columns, rows), *self._arrays, self.count)
 
-    def meets_any(self, columns: Sequence[pa.ChunkedArray]) -> Mask:
-        """The events that satisfy any of the conditions."""
+    def meets_any(self, columns: Sequence[pa.ChunkedArray], rows: int) -> Mask:
+        """The events that satisfy any of the conditions. See :meth:`met`."""
         from asterism.rules.kernels import meets_any
 
-        found: Mask = meets_any(*self._encoded(columns), *self._arrays)
+        found: Mask = meets_any(*self._encoded(columns, rows), *self._arrays)
         return found
 
     @property
     def _arrays(self) -> tuple[Ints, Ints, Ints, Ints]:
         return self._groups, self._buckets, self._entries, self._tests
 
-    def _encoded(self, columns: Sequence[pa.ChunkedArray]) -> tuple[Ints, Mask]:
+    def _encoded(self, columns: Sequence[pa.ChunkedArray], rows: int) -> tuple[Ints, Mask]:
         """The values of the used columns as integers, and which of them are NULL."""
-        rows = len(columns[0])
+        of_number = dict(zip(self.columns, columns, strict=True))
         values = np.zeros((len(self._encoders), rows), np.int64)
         nulls = np.zeros((len(self._encoders), rows), np.bool_)
         for (column, _), number in self._columns.items():
             encoder = self._encoders[number]
-            array = one_chunk(columns[column]).cast(encoder.type, safe=False)
+            array = one_chunk(of_number[column]).cast(encoder.type, safe=False)
             values[number] = encoder.encoded(array)
             if array.null_count:
                 nulls[number] = array.is_null().to_numpy(zero_copy_only=False)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import logging
 import struct
@@ -41,14 +42,22 @@ from asterism.operators.evolution import FIXED
 from asterism.operators.key_group import LATE as LATE_ELEMENTS
 from asterism.operators.key_group import Group, KeyGroupOperator, late_table
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
+from asterism.operators.pages import Pages
 from asterism.operators.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state_store import StateStore
 from asterism.patterns.semantics import Semantics
 from asterism.rules import rule_counts
-from asterism.rules.binding import BoundClauseProcessor, BoundPatternProcessor, BoundProcessor, ProcessorCompiler
+from asterism.rules.binding import (
+    NO_KEY,
+    BoundClauseProcessor,
+    BoundPatternProcessor,
+    BoundProcessor,
+    ProcessorCompiler,
+)
 from asterism.rules.clause_events import ClauseEvents
 from asterism.rules.clauses import ClauseOutcome
 from asterism.rules.function_rows import FunctionRows
+from asterism.rules.in_force import InForce, RuleName, after_set
 from asterism.rules.kill_list import is_named
 from asterism.rules.lookup_tables import LookupColumn, LookupVersion, keep_versions
 from asterism.rules.processor import PatternProcessor
@@ -70,14 +79,14 @@ from asterism.rules.sets import (
     Entry,
     ProcessorSet,
     ProcessorSource,
+    can_end,
     has_expired,
     lookups_from_json,
     lookups_to_json,
     passed,
-    updated,
     without,
 )
-from asterism.rules.shares import ENTRY, KEYS, RuleFailure, Shares, Span
+from asterism.rules.shares import ENTRY, KEYS, RuleFailure, Span
 from asterism.rules.suppression import Attempt, Suppressions
 
 EVENTS, PROCESSORS = "events", "processors"
@@ -100,11 +109,11 @@ MAX_STATE = 2**30
 processors with a clause. Beyond it, the processor with the most of them is disabled, a shadow first. The limit protects the
 query, because Spark cannot store more than twice that.
 """
+_ROOM = 2**22
+"""A page is at most so many bytes larger than its arrays in memory."""
 _SETS = pa.schema([(TIME, pa.int64()), ("set", pa.binary())])
 _STRINGS = pa.map_(pa.string(), pa.string())
 _LENGTH = struct.Struct("<I")
-RuleName = tuple[str, int, int]
-"""Id, version, and the set that added it."""
 _Made = tuple[str, pa.Table | None, dict[int, tuple[int, int]]]
 """The name of an output, its rows (None: they are only counted), and the number of rows of each processor (by its place) with the
 latest of their times.
@@ -173,7 +182,7 @@ class DynamicCepOperator(KeyGroupOperator):
             lookups=lookups,
             ids_by_events=ids_by_events,
         )
-        self.pages = 1
+        self.fixed_pages, self.pages = False, 1
         self.metrics = (MATCHES, TIMED_OUT, SHADOW, ERRORS, SUPPRESSED, LATE_ELEMENTS, f"{rule_counts.FAMILY}/*")
         prepared = copies_schema(self.compiler.schema)
         self.inputs = {
@@ -327,22 +336,21 @@ class DynamicCepOperator(KeyGroupOperator):
             self._version, self._lookups = newest.version, newest.lookups
             if any(p.effective_until is not None and p.effective_until <= time for p in newest.processors):
                 self._expired = time
-            self._entries = without(updated(self._entries, newest, time), newest.killed)
+            self._entries = without(after_set(self._entries, newest, time), newest.killed)
         self._entries = without(self._entries, self._left_out(self._version))
         copy_filter = CopyFilter.of(
-            self.compiler.bind_all(entry.processor for entry in self._entries if not entry.killed),
+            InForce.of(self._entries, self.compiler).bound,
             {one.name: one for one in self._lookups},
         )
         known = NO_TIME if self.processing_time else time
-        return [
-            replace(
-                arrival,
-                events=None
-                if copies is None
-                else self._with_lookups(copy_filter.of_arrivals(copies, self._version, known), copy_filter),
-            )
-            for arrival, copies in ((arrival, arrival.events) for arrival in arrivals if arrival.input == EVENTS)
-        ]
+        arrivals = [arrival for arrival in arrivals if arrival.input == EVENTS]
+        arrived = [arrival.events for arrival in arrivals if arrival.events is not None]
+        if not arrived:
+            return arrivals
+        copies = copy_filter.of_arrivals(pa.concat_tables(arrived), self._version, known)
+        # In one table, because each costs some time.
+        whole = Arrival(EVENTS, self._with_lookups(copies, copy_filter))
+        return [whole, *(replace(arrival, events=None) for arrival in arrivals)]
 
     def _with_lookups(self, copies: pa.Table, copy_filter: CopyFilter) -> pa.Table:
         """The copies with the lookups that are read after the exchange, also in messages about events that failed."""
@@ -376,35 +384,48 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
         self._reached = horizon
-        entries = [entry for entry in self._entries if not entry.disabled]
+        in_force = InForce.of(self._entries, self.compiler)
         copies = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
-        pages = group.load([copies] if entries else [], [KEY], horizon, everything=True)
-        with_pattern = [entry for entry in entries if entry.processor.sql is None]
-        with_clause = [entry for entry in entries if entry.processor.sql is not None]
-        value, deadline = None, END_OF_TIME
+        # State of processors that are removed or end is deleted. If there is much, it is checked against the limit.
+        one_ends = in_force.first_end is not None and in_force.first_end <= horizon
+        everything = self.must_advance(group) or one_ends or group.header.size > MAX_STATE // 2
+
+        def load(*, everything: bool) -> Pages:
+            events = [copies] if in_force.with_pattern or in_force.with_clause else []
+            return group.load(events, [KEY], horizon, everything=everything, undivided=in_force.undivided)
+
+        pages, left = load(everything=everything), _Left.nothing(self.inputs[EVENTS].prepared)
         failed: set[RuleName] = set()
         suppressed_some = any(entry.processor.suppress is not None for entry in self._before[1])
         stored_suppressions = group.store.read_page(SUPPRESSIONS_PAGE) if suppressed_some else None
         suppressions = Suppressions(stored_suppressions)
-        if with_pattern:
-            stored = pages.stored[0] if pages.stored else None
-            value, deadline, failed = yield from self._match(group, with_pattern, stored, copies, suppressions, horizon)
-        states, others = yield from self._match_clauses(group, with_clause, copies, suppressions, horizon)
+        if in_force.with_pattern:
+            pages, left, failed = yield from self._match(group, in_force, pages, load, copies, suppressions, horizon)
+        states, others = yield from self._match_clauses(group, in_force.with_clause, copies, suppressions, horizon)
         failed |= others
-        self._entries = [replace(e, disabled=True) if e.name in failed else e for e in self._entries]
+        if failed:
+            self._entries = [replace(e, disabled=True) if e.name in failed else e for e in self._entries]
         self._pass(horizon)
         suppressed, forgets = self._forget(group, suppressions, states, horizon)
         if suppressed != stored_suppressions:
             group.store.write_page(SUPPRESSIONS_PAGE, suppressed)
-        if value is None and not states and suppressed is None:
-            pages.discard()
-        else:
-            content = _page_to(None, []) if value is None else value
-            first = min([deadline, forgets, *(state.deadline for state in states)])
-            pages.rewrite(KEYS.empty_table, np.zeros(1, np.int64), lambda _: (content, first, END_OF_TIME))
+        first = min([forgets, *(state.deadline for state in states)])
+        keys = left.page.keys.select([KEY])
+        if not keys.num_rows and (states or suppressed is not None):
+            keys = pa.table({KEY: [NO_KEY]})  # the page exists
+
+        def encoded(rows: Ints) -> tuple[bytes, int, int]:
+            if not left.page.keys.num_rows:
+                return _page_to(in_force, left.page), first, END_OF_TIME
+            page = left.page if len(rows) == left.page.keys.num_rows else left.page.of(rows)
+            return _page_to(in_force, page), min(first, int(left.deadlines[rows].min())), END_OF_TIME
+
+        pages.rewrite(lambda: keys, pages.of_keys(keys), encoded)
 
     def _pass(self, time: int) -> None:
         """Remove the processors that have ended."""
+        if not any(map(can_end, self._entries)):
+            return
         # At the end of the stream, event time has not reached the times of the remaining processors.
         if time != END_OF_TIME and any(has_expired(entry, time) for entry in self._entries):
             self._expired = time
@@ -447,20 +468,21 @@ class DynamicCepOperator(KeyGroupOperator):
     def _match(
         self,
         group: Group,
-        entries: Sequence[Entry],
-        stored: bytes | None,
+        in_force: InForce,
+        pages: Pages,
+        load: Callable[..., Pages],
         copies: pa.Table,
         suppressions: Suppressions,
         horizon: int,
-    ) -> Generator[None, None, tuple[bytes | None, int, set[RuleName]]]:
-        """Match *copies* against the processors, which have a pattern.
+    ) -> Generator[None, None, tuple[Pages, _Left, set[RuleName]]]:
+        """Match *copies* against the processors with a pattern.
 
-        :returns: the new page, when it has something to do without events, and the names of the processors that failed
+        :param load: loads all pages in place of *pages*
+        :returns: the pages that were loaded, what remains of them, and the names of the processors that failed
         """
-        bound = [_with_pattern(one) for one in self.compiler.bind_all(entry.processor for entry in entries)]
-        shares = Shares.of(bound)
-        page = _page_from(stored, entries, shares.event_schema)
-        spans = [Span(entry.since, entry.first_time, entry.end_time) for entry in entries]
+        entries, bound, shares, spans = in_force.with_pattern, in_force.patterns, in_force.shares, in_force.spans
+        assert shares is not None
+        page = _joined(pages, in_force, shares.event_schema)
         failures: dict[int, RuleFailure] = {}
         failed = self._failed_before(copies, bound, spans)
         common = self.compiler.ids_by_events
@@ -472,6 +494,9 @@ class DynamicCepOperator(KeyGroupOperator):
         with enough_memory(lambda: _heaviest(bound, page, copies)):
             while True:
                 self._note(bound, failures, failed)
+                if failures and not pages.has_all:  # all partial matches of a processor that fails are deleted
+                    pages = load(everything=True)
+                    page = _joined(pages, in_force, shares.event_schema)
                 # A processor that fails at some time is in force until then, no matter where the micro-batch began.
                 limited = [
                     replace(span, until=failures[number].time) if number in failures else span
@@ -502,19 +527,17 @@ class DynamicCepOperator(KeyGroupOperator):
             if emission.suppressed:
                 group.metrics[SUPPRESSED] += emission.suppressed
             assert isinstance(step, Step)
-            new = step.page
-            assert new is not None
-            value = _page_to(new, entries) if new.keys.num_rows else None
-            while value is not None and len(value) > MAX_STATE:
-                failure = _too_much_state(bound, new, len(value), horizon)
+            assert step.page is not None
+            left = _Left(step.page, step.deadlines)
+            while pages.has_all and (size := left.size_beyond(MAX_STATE, in_force)):
+                failure = _too_much_state(bound, left.page, size, horizon)
                 self._note(bound, failures, [failure])
-                new = _without(new, failure.entry)
-                value = _page_to(new, entries) if new.keys.num_rows else None
+                left = left.without(failure.entry)
         for number, failure in failures.items():
             self._report(group, entries[number], failure)
-        _count_partial_matches(group, entries, page, new, failures)
+        _count_partial_matches(group, entries, page, left.page, failures)
         _count_events(group, entries, events)
-        return value, step.next_deadline(), {entries[number].name for number in failures}
+        return pages, left, {entries[number].name for number in failures}
 
     def _match_clauses(
         self, group: Group, entries: Sequence[Entry], copies: pa.Table, suppressions: Suppressions, horizon: int
@@ -768,15 +791,20 @@ class DynamicCepOperator(KeyGroupOperator):
             else:
                 parts.append(self._rows(name, bound, step, own, {**columns, **numbers}))
 
-        for number in np.unique(entries).tolist():
-            one = bound[number]
+        order = np.argsort(entries, kind="stable")
+        numbers, begins = np.unique(entries[order], return_index=True)
+        last = np.maximum.reduceat(found.emitted[order], begins).tolist() if len(numbers) else []
+        bounds = itertools.pairwise([*begins.tolist(), len(order)])
+        for number, (begin, end), time in zip(numbers.tolist(), bounds, last, strict=True):
+            one, rows = bound[number], order[begin:end]
             if name not in one.outputs:
                 continue
-            mine = entries == number
-            counts[number] = int(mine.sum()), int(found.emitted[mine].max())
+            counts[number] = len(rows), time
             if not one.processor.select and one.processor.function is None:
-                default |= mine
+                default[rows] = True
                 continue
+            mine = np.zeros(len(found), np.bool_)
+            mine[rows] = True
             own = _some(found, mine)
             try:
                 columns = self._own_columns(one, name, step, own)
@@ -870,6 +898,32 @@ class _ClauseState:
     waiting: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """The partial matches that remain of the pages of a call, and for each key the time at which it has something to do."""
+
+    page: Page
+    deadlines: Ints
+
+    @classmethod
+    def nothing(cls, events: pa.Schema) -> _Left:
+        return cls(Page.empty(KEYS, events), np.empty(0, np.int64))
+
+    def size_beyond(self, limit: int, in_force: InForce) -> int:
+        """The size of a page with all of them, if it is more than *limit*; otherwise 0."""
+        page = self.page
+        arrays = (page.times, page.positions, page.nodes, *page.rows)
+        if page.keys.nbytes + page.events.nbytes + sum(one.nbytes for one in arrays) + _ROOM <= limit:
+            return 0
+        size = len(_page_to(in_force, page))
+        return size if size > limit else 0
+
+    def without(self, entry: int) -> _Left:
+        """The others than those of a processor."""
+        kept = np.flatnonzero(self.page.keys.column(ENTRY).to_numpy() != entry)
+        return _Left(self.page.of(kept), self.deadlines[kept])
+
+
 class _Emission:
     """Decides which matches of a call are emitted.
 
@@ -917,11 +971,6 @@ class _Emission:
     def _count(self, entry: Entry, emitted: Mask) -> None:
         if not entry.processor.shadow:
             self.suppressed += int((~emitted).sum())
-
-
-def _with_pattern(bound: BoundProcessor) -> BoundPatternProcessor:
-    assert isinstance(bound, BoundPatternProcessor)
-    return bound
 
 
 def _with_clause(bound: BoundProcessor) -> BoundClauseProcessor:
@@ -1052,23 +1101,28 @@ def _entries_to(version: int, entries: tuple[Entry, ...], lookups: tuple[LookupV
     return zlib.compress(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
 
 
-def _page_to(page: Page | None, entries: Sequence[Entry]) -> bytes:
+def _page_to(in_force: InForce, page: Page) -> bytes:
     """Write a page, preceded by the names of the processors to which the indexes in its keys refer."""
-    names = json.dumps([entry.name for entry in entries], ensure_ascii=False).encode()
-    return _LENGTH.pack(len(names)) + names + (b"" if page is None else page.to_bytes())
+    used, place = np.unique(page.keys.column(ENTRY).to_numpy(), return_inverse=True)
+    names = in_force.names_of(used)
+    content = b""
+    if len(used):
+        content = replace(page, keys=page.keys.set_column(0, ENTRY, pa.array(place.astype(np.int32)))).to_bytes()
+    return _LENGTH.pack(len(names)) + names + content
 
 
-def _page_from(value: bytes | None, entries: Sequence[Entry], event_schema: pa.Schema) -> Page:
-    """Read the result of :func:`_page_to`, with indexes into *entries* and without the keys of removed processors."""
-    if value is None:
-        return Page.empty(KEYS, event_schema)
+def _joined(pages: Pages, in_force: InForce, event_schema: pa.Schema) -> Page:
+    """The keys of all pages that were read, with indexes of the processors with a pattern, and without the keys of others."""
+    found = [_page_from(value, in_force, event_schema) for value in pages.stored if value is not None]
+    return Page.concat(found or [Page.empty(KEYS, event_schema)])
+
+
+def _page_from(value: bytes, in_force: InForce, event_schema: pa.Schema) -> Page:
     names, content = names_of_page(value)
     if not content:
         return Page.empty(KEYS, event_schema)
     page = Page.from_bytes(content, KEYS, event_schema)
-    numbers = {entry.name: number for number, entry in enumerate(entries)}
-    known = [numbers.get(name, -1) for name in names]
-    entry_of_key = np.array(known, np.int32)[page.keys.column(ENTRY).to_numpy()]
+    entry_of_key = in_force.numbers_of(names).astype(np.int32)[page.keys.column(ENTRY).to_numpy()]
     live = entry_of_key >= 0
     keys = page.keys.set_column(0, ENTRY, pa.array(entry_of_key)).filter(pa.array(live))
     return replace(page, keys=keys, **page.rows.of(np.flatnonzero(live))._asdict())
@@ -1133,11 +1187,6 @@ def _count_events(group: Group, entries: Sequence[Entry], events: Ints) -> None:
 
 def _with_metrics(result: Result, more: Mapping[str, int]) -> Result:
     return replace(result, metrics={**result.metrics, **more}) if more else result
-
-
-def _without(page: Page, entry: int) -> Page:
-    """The page without the keys of a processor."""
-    return page.of(np.flatnonzero(page.keys.column(ENTRY).to_numpy() != entry))
 
 
 def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time: int) -> RuleFailure:

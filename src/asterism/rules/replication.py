@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.arrays import Ints, Mask
+from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.groups import KEY_HASH, mask_of, offsets_of
 from asterism.columns.hashing import hash_strings
 from asterism.columns.keys import KEY, key_strings
@@ -95,7 +95,7 @@ def copies_of(
         if conditions.needs_all:
             wanted = np.ones(events.num_rows, np.bool_)
         else:
-            wanted = (np.diff(own_met[0]) > 0) | conditions.indexed_by(events.columns)
+            wanted = (np.diff(own_met[0]) > 0) | conditions.indexed_by(events)
             for mask in failures.values():
                 wanted |= mask
         rows = np.flatnonzero(wanted)
@@ -159,9 +159,12 @@ def _listed(masks: Mapping[int, Mask], rows: int) -> tuple[Ints, Ints]:
 
 def flattened(lists: pa.ChunkedArray) -> tuple[Ints, Ints]:
     """Flatten a column of lists: the row of each value, and the values."""
-    array = lists.combine_chunks()
+    array = one_chunk(lists)
+    values = array.flatten().to_numpy(zero_copy_only=False)
+    if not len(values):
+        return np.empty(0, np.int64), values
     rows = np.repeat(np.arange(len(array)), pc.fill_null(array.value_lengths(), 0).to_numpy(zero_copy_only=False))
-    return rows, array.flatten().to_numpy(zero_copy_only=False)
+    return rows, values
 
 
 # ---------------------------------------------------------------------------------------------------- after the exchange
@@ -221,10 +224,10 @@ class CopyFilter:
             of_met, of_failed = mine[met_rows], mine[failed_rows]
             used_met[of_met] = np.isin(met[of_met], conditions.evaluated)
             used_failed[of_failed] |= np.isin(failed[of_failed], conditions.evaluated)
-            wanted[mine] = conditions.required(copies.filter(pa.array(mine)))
+            wanted[mine] = conditions.required(conditions.read_of(copies, np.flatnonzero(mine)))
         if late.any():
             needed = np.zeros(copies.num_rows, np.bool_)
-            needed[late] = self._if_late.required(copies.filter(pa.array(late)))
+            needed[late] = self._if_late.required(self._if_late.read_of(copies, np.flatnonzero(late)))
             wanted = np.where(late, (needed | (times == NO_TIME)) & copies.column(FIRST).to_numpy(), wanted)
         columns = {
             SINCE: pa.array(np.full(copies.num_rows, version, np.int64)),
@@ -267,8 +270,9 @@ class RuleConditions:
             for number, is_in in zip(self.numbers.tolist(), is_indexed, strict=True)
         ]
         schema = processors[0].schema if processors else pa.schema([])
-        self._event_columns = [f"e:{name}" for name in schema.names]
         self._index = ConditionIndex(schema, indexed)
+        self._event_columns = [schema.names[number] for number in self._index.columns]
+        self._read = [f"e:{name}" for name in self._event_columns]
 
     @classmethod
     def of(cls, processors: Sequence[BoundProcessor]) -> RuleConditions:
@@ -276,9 +280,14 @@ class RuleConditions:
         key = tuple(map(id, processors))
         return _CONDITIONS.get(key) or keep(_CONDITIONS, MAX_CONDITIONS, key, cls(processors))
 
-    def indexed_by(self, columns: Sequence[pa.ChunkedArray]) -> Mask:
-        """The events, by their columns, that satisfy a condition in the index."""
-        return self._index.meets_any(columns)
+    def indexed_by(self, events: pa.Table) -> Mask:
+        """The events that satisfy a condition in the index."""
+        return self._index.meets_any([events.column(name) for name in self._event_columns], events.num_rows)
+
+    def read_of(self, copies: pa.Table, rows: Ints) -> pa.Table:
+        """Some rows of *copies*, with the columns that the other methods read."""
+        read = copies.select([MET, FAILED, *self._read])
+        return read if len(rows) == copies.num_rows and (np.diff(rows) == 1).all() else read.take(pa.array(rows))
 
     def required(self, copies: pa.Table) -> Mask:
         """The copies that the processors require: all, or those that satisfy a condition or for which one of them fails."""
@@ -286,7 +295,7 @@ class RuleConditions:
             return np.ones(copies.num_rows, np.bool_)
         if not self.processors:
             return np.zeros(copies.num_rows, np.bool_)
-        found = self._index.meets_any(copies.select(self._event_columns).columns)
+        found = self._index.meets_any([copies.column(name) for name in self._read], copies.num_rows)
         for name in (MET, FAILED):
             rows, numbers = flattened(copies.column(name))
             found[rows[np.isin(numbers, self.evaluated)]] = True
@@ -296,7 +305,7 @@ class RuleConditions:
         """For each condition the ascending positions of the copies that satisfy it, as offsets and values."""
         from asterism.rules.kernels import by_condition
 
-        lists = copies.column(MET).combine_chunks()
+        lists = one_chunk(copies.column(MET))
         met_at = offsets_of(pc.fill_null(lists.value_lengths(), 0).to_numpy(zero_copy_only=False))
         met = lists.flatten().to_numpy(zero_copy_only=False)
         if len(self.evaluated):
@@ -304,7 +313,7 @@ class RuleConditions:
             met = np.where(self.evaluated[at] == met, self._evaluated_places[at], -1)
         else:
             met_at, met = np.zeros_like(met_at), np.empty(0, np.int64)
-        indexed = self._index.met(copies.select(self._event_columns).columns)
+        indexed = self._index.met([copies.column(name) for name in self._read], copies.num_rows)
         return by_condition(*indexed, met_at, met, len(self.numbers))
 
 

@@ -253,9 +253,12 @@ def _as_now(processor: PatternProcessor, entry: Entry) -> Entry:
 
 def passed(entries: Iterable[Entry], time: int) -> list[Entry]:
     """The entries that have not ended at the event time *time*."""
-    return [
-        entry for entry in entries if (entry.until is None and entry.processor.expires is None) or entry.end_time > time
-    ]
+    return [entry for entry in entries if not can_end(entry) or entry.end_time > time]
+
+
+def can_end(entry: Entry) -> bool:
+    """Whether there is a time at which an entry ends."""
+    return entry.until is not None or entry.processor.expires is not None
 
 
 def has_expired(entry: Entry, time: int) -> bool:
@@ -267,5 +270,6 @@ def has_expired(entry: Entry, time: int) -> bool:
 def without(entries: Iterable[Entry], names: Collection[str]) -> list[Entry]:
     """The entries, with those that are named (``id`` or ``id@version``) marked as killed."""
     return [
-        replace(entry, disabled=True, killed=True) if is_named(entry.processor, names) else entry for entry in entries
+        entry if entry.killed or not is_named(entry.processor, names) else replace(entry, disabled=True, killed=True)
+        for entry in entries
     ]

@@ -102,7 +102,7 @@ class Shares:
     def _shown(
         self, page: Page, copies: pa.Table, spans: Sequence[Span], horizon: int, *, common_positions: bool
     ) -> KeyedEvents:
-        copies = copies.take(pa.array(np.argsort(copies.column(TIME).to_numpy(), kind="stable")))
+        order = np.argsort(copies.column(TIME).to_numpy(), kind="stable")
         times = copies.column(TIME).to_numpy()
         texts = pc.dictionary_encode(
             pa.chunked_array([*page.keys.column(KEY).chunks, *copies.column(KEY).chunks], pa.string()).combine_chunks()
@@ -113,7 +113,7 @@ class Shares:
         state_keys = page.keys.column(ENTRY).to_numpy().astype(np.int64) * n_codes + state_codes
         until = np.array([span.until for span in spans], np.int64)
         ends = np.where(until != END_OF_TIME, np.minimum(horizon, until - 1), horizon)
-        seen = self._seen(copies, new_codes, times, spans, ends, np.sort(state_keys), n_codes)
+        seen = self._seen(copies, order, new_codes, times, spans, ends, np.sort(state_keys), n_codes)
 
         # The keys of the kernel: first those that have events, in their order, then the other keys of the state.
         known = _places(state_keys, seen.keys)
@@ -136,6 +136,7 @@ class Shares:
     def _seen(
         self,
         copies: pa.Table,
+        order: Ints,
         codes: Ints,
         times: Ints,
         spans: Sequence[Span],
@@ -145,6 +146,7 @@ class Shares:
     ) -> _Seen:
         """The events that may matter to each processor and key.
 
+        :param order: the rows of *copies* in the order of their times
         :param codes: of the keys of *copies*
         :param ends: for each processor the time to which it advances
         :param state_keys: the keys that have partial matches, ascending: the index of the processor times *n_codes* plus the code
@@ -160,9 +162,9 @@ class Shares:
                 continue  # of a removed processor
             selected = self._selectors[selector]
             mine, patterns = selected.processors, selected.patterns
-            rows = np.flatnonzero(selectors == selector)
+            rows = order[selectors[order] == selector]
             rows = rows[np.argsort(codes[rows], kind="stable")]
-            at, positions = selected.conditions.by_condition(copies.take(pa.array(rows)))
+            at, positions = selected.conditions.by_condition(selected.conditions.read_of(copies, rows))
             patterns[:, [SINCE_SET, BEGINS, UNTIL]], patterns[:, HORIZON] = limits[mine], ends[mine]
             state_at = np.searchsorted(state_keys, [mine * n_codes, (mine + 1) * n_codes])
             of_state = np.repeat(state_at[0], np.diff(state_at, axis=0)[0])
