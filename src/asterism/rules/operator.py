@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -67,17 +67,16 @@ from asterism.rules.replication import (
 from asterism.rules.rule_counts import metric
 from asterism.rules.sets import (
     MAX_SETS,
+    Entries,
     Entry,
     ProcessorSet,
     ProcessorSource,
-    has_expired,
+    Span,
+    keep,
     lookups_from_json,
     lookups_to_json,
-    passed,
-    updated,
-    without,
 )
-from asterism.rules.shares import ENTRY, KEYS, RuleFailure, Shares, Span
+from asterism.rules.shares import ENTRY, KEYS, RuleFailure, Shares
 from asterism.rules.suppression import Attempt, Suppressions
 
 EVENTS, PROCESSORS = "events", "processors"
@@ -103,6 +102,8 @@ query, because Spark cannot store more than twice that.
 _SETS = pa.schema([(TIME, pa.int64()), ("set", pa.binary())])
 _STRINGS = pa.map_(pa.string(), pa.string())
 _LENGTH = struct.Struct("<I")
+_SetState = tuple[int, Entries, tuple[LookupVersion, ...]]
+"""The number of the newest set, the entries, and the lookups of that set."""
 RuleName = tuple[str, int, int]
 """Id, version, and the set that added it."""
 _Made = tuple[str, pa.Table | None, dict[int, tuple[int, int]]]
@@ -285,9 +286,9 @@ class DynamicCepOperator(KeyGroupOperator):
         for following in results:
             yield result
             result = following
-        replaced = _replaced_later(self._entries)
+        replaced = self._entries.replaced_later
         # Includes one that is replaced within the call.
-        if replaced != _replaced_later(self._before[1]) or self._has_new_timed():
+        if replaced != self._before[1].replaced_later or self._has_new_timed():
             self.source.replaced_later(self._version, replaced)
         if self._expired != NO_TIME:
             self.source.expired(self._expired)
@@ -298,15 +299,14 @@ class DynamicCepOperator(KeyGroupOperator):
             ended = [entry.name for entry in self._entries if entry.disabled and not entry.killed]
             result = _with_metrics(result, dict.fromkeys((metric(rule_counts.ENABLED, name) for name in ended), 1))
         elif (self._version, self._entries, self._lookups) != self._before:
-            store.write_page(SETS_PAGE, _entries_to(self._version, tuple(self._entries), self._lookups))
-        scheduled = any(one.begins is not None or one.processor.expires is not None for one in self._entries)
-        if scheduled and BEFORE_TIME < self._reached < END_OF_TIME:
+            store.write_page(SETS_PAGE, _entries_to(self._version, self._entries, self._lookups))
+        if self._entries.are_scheduled and BEFORE_TIME < self._reached < END_OF_TIME:
             result = _with_metrics(result, {rule_counts.WATERMARK: self._reached})
         yield result
 
     def _has_new_timed(self) -> bool:
         """Whether a processor with a timestamp is new in this call, or was a shadow before it."""
-        if self._version == self._before[0]:
+        if self._version == self._before[0] or not self._entries.are_scheduled:
             return False
         before = {(entry.name, entry.processor.shadow) for entry in self._before[1]}
         return any(e.begins is not None and (e.name, e.processor.shadow) not in before for e in self._entries)
@@ -327,8 +327,8 @@ class DynamicCepOperator(KeyGroupOperator):
             self._version, self._lookups = newest.version, newest.lookups
             if any(p.effective_until is not None and p.effective_until <= time for p in newest.processors):
                 self._expired = time
-            self._entries = without(updated(self._entries, newest, time), newest.killed)
-        self._entries = without(self._entries, self._left_out(self._version))
+            self._entries = self._entries.after(newest, time)
+        self._entries = self._entries.without(self._left_out(self._version))
         copy_filter = CopyFilter.of(
             self.compiler.bind_all(entry.processor for entry in self._entries if not entry.killed),
             {one.name: one for one in self._lookups},
@@ -376,22 +376,20 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
         self._reached = horizon
-        entries = [entry for entry in self._entries if not entry.disabled]
+        entries = self._entries.enabled
         copies = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
         pages = group.load([copies] if entries else [], [KEY], horizon, everything=True)
-        with_pattern = [entry for entry in entries if entry.processor.sql is None]
-        with_clause = [entry for entry in entries if entry.processor.sql is not None]
         value, deadline = None, END_OF_TIME
         failed: set[RuleName] = set()
-        suppressed_some = any(entry.processor.suppress is not None for entry in self._before[1])
-        stored_suppressions = group.store.read_page(SUPPRESSIONS_PAGE) if suppressed_some else None
+        stored_suppressions = group.store.read_page(SUPPRESSIONS_PAGE) if self._before[1].suppress else None
         suppressions = Suppressions(stored_suppressions)
-        if with_pattern:
+        if entries.with_pattern:
             stored = pages.stored[0] if pages.stored else None
-            value, deadline, failed = yield from self._match(group, with_pattern, stored, copies, suppressions, horizon)
-        states, others = yield from self._match_clauses(group, with_clause, copies, suppressions, horizon)
-        failed |= others
-        self._entries = [replace(e, disabled=True) if e.name in failed else e for e in self._entries]
+            value, deadline, failed = yield from self._match(
+                group, entries.with_pattern, stored, copies, suppressions, horizon
+            )
+        states, others = yield from self._match_clauses(group, entries.with_clause, copies, suppressions, horizon)
+        self._disable(failed | others)
         self._pass(horizon)
         suppressed, forgets = self._forget(group, suppressions, states, horizon)
         if suppressed != stored_suppressions:
@@ -406,9 +404,13 @@ class DynamicCepOperator(KeyGroupOperator):
     def _pass(self, time: int) -> None:
         """Remove the processors that have ended."""
         # At the end of the stream, event time has not reached the times of the remaining processors.
-        if time != END_OF_TIME and any(has_expired(entry, time) for entry in self._entries):
+        if time != END_OF_TIME and self._entries.has_expired(time):
             self._expired = time
-        self._entries = passed(self._entries, time)
+        self._entries = self._entries.passed(time)
+
+    def _disable(self, names: Collection[RuleName]) -> None:
+        if names:
+            self._entries = Entries.of(replace(e, disabled=True) if e.name in names else e for e in self._entries)
 
     def _forget(
         self, group: Group, suppressions: Suppressions, states: Sequence[_ClauseState], horizon: int
@@ -416,7 +418,7 @@ class DynamicCepOperator(KeyGroupOperator):
         """The suppressions on which later matches depend, and a time at which they can be forgotten. If they are too large, rules
         are disabled.
         """
-        if suppressions.is_empty and all(entry.processor.suppress is None for entry in self._entries):
+        if suppressions.is_empty and not self._entries.suppress:
             return None, END_OF_TIME
         before = {entry.name for entry in self._before[1] if not entry.disabled}
         page_of = {state.name: state.value for state in states}
@@ -442,12 +444,12 @@ class DynamicCepOperator(KeyGroupOperator):
             failure = _too_many_suppressed(bound, len(value), horizon)
             self._check_disabling(bound, failure)
             self._report(group, largest, failure)
-            self._entries = [replace(e, disabled=True) if e.name == largest.name else e for e in self._entries]
+            self._disable({largest.name})
 
     def _match(
         self,
         group: Group,
-        entries: Sequence[Entry],
+        entries: Entries,
         stored: bytes | None,
         copies: pa.Table,
         suppressions: Suppressions,
@@ -457,10 +459,10 @@ class DynamicCepOperator(KeyGroupOperator):
 
         :returns: the new page, when it has something to do without events, and the names of the processors that failed
         """
-        bound = [_with_pattern(one) for one in self.compiler.bind_all(entry.processor for entry in entries)]
+        bound = cast(Sequence[BoundPatternProcessor], self.compiler.bind_all(entry.processor for entry in entries))
         shares = Shares.of(bound)
         page = _page_from(stored, entries, shares.event_schema)
-        spans = [Span(entry.since, entry.first_time, entry.end_time) for entry in entries]
+        spans = entries.spans
         failures: dict[int, RuleFailure] = {}
         failed = self._failed_before(copies, bound, spans)
         common = self.compiler.ids_by_events
@@ -473,10 +475,14 @@ class DynamicCepOperator(KeyGroupOperator):
             while True:
                 self._note(bound, failures, failed)
                 # A processor that fails at some time is in force until then, no matter where the micro-batch began.
-                limited = [
-                    replace(span, until=failures[number].time) if number in failures else span
-                    for number, span in enumerate(spans)
-                ]
+                limited = (
+                    [
+                        replace(span, until=failures[number].time) if number in failures else span
+                        for number, span in enumerate(spans)
+                    ]
+                    if failures
+                    else spans
+                )
                 emission = _Emission(entries, suppressions.attempt())
                 step, made, failed = self._tried(bound, advanced(limited), emission)
                 if not failed:
@@ -673,7 +679,8 @@ class DynamicCepOperator(KeyGroupOperator):
         found = []
         for entry, (one, span) in enumerate(zip(bound, spans, strict=True)):
             sees = (selectors == one.number) & (since >= span.since) & (times >= span.begins) & (times < span.until)
-            mine = (np.isin(failed, one.conditions) | (failed == one.number)) & sees[failed_rows]
+            evaluated = [number for number in one.evaluated if number is not None]
+            mine = (np.isin(failed, evaluated) | (failed == one.number)) & sees[failed_rows]
             if mine.any():
                 # The key may fail for an event that the processor does not require.
                 mine[mine] = RuleConditions([one]).required(copies.take(pa.array(failed_rows[mine])))
@@ -919,11 +926,6 @@ class _Emission:
             self.suppressed += int((~emitted).sum())
 
 
-def _with_pattern(bound: BoundProcessor) -> BoundPatternProcessor:
-    assert isinstance(bound, BoundPatternProcessor)
-    return bound
-
-
 def _with_clause(bound: BoundProcessor) -> BoundClauseProcessor:
     assert isinstance(bound, BoundClauseProcessor)
     return bound
@@ -1019,37 +1021,41 @@ def prepared_set(stored: bytes) -> pa.Table:
     return pa.table([[BEFORE_TIME], [zlib.compress(stored)]], schema=_SETS)
 
 
-def _replaced_later(entries: Sequence[Entry]) -> list[tuple[str, int]]:
-    return sorted((entry.processor.id, entry.processor.version) for entry in entries if entry.until is not None)
-
-
 # Key groups have the same sets and mostly the same entries, so that a process writes and reads each only once.
 @lru_cache(maxsize=MAX_SETS)
 def _set_from(value: bytes) -> ProcessorSet:
     return ProcessorSet.from_bytes(zlib.decompress(value))
 
 
-@lru_cache(maxsize=256)
-def _decoded(value: bytes) -> tuple[int, tuple[Entry, ...], tuple[LookupVersion, ...]]:
+_DECODED: dict[bytes, _SetState] = {}
+_ENCODED: dict[tuple[int, int, tuple[LookupVersion, ...]], tuple[Entries, bytes]] = {}
+
+
+def _decoded(value: bytes) -> _SetState:
     found = json.loads(zlib.decompress(value))
-    entries = tuple(Entry.from_dict(entry) for entry in found["entries"])
+    entries = Entries.of(Entry.from_dict(entry) for entry in found["entries"])
     return found["version"], entries, lookups_from_json(found.get("lookups", {}))
 
 
-def entries_of_page(value: bytes | None) -> tuple[int, list[Entry], tuple[LookupVersion, ...]]:
+def entries_of_page(value: bytes | None) -> _SetState:
     """The number of the newest set, the entries, and the lookups of that set."""
     if value is None:
-        return 0, [], ()
-    version, entries, lookups = _decoded(value)
-    return version, list(entries), lookups
+        return 0, Entries.of(()), ()
+    return _DECODED.get(value) or keep(_DECODED, MAX_SETS, value, _decoded(value))
 
 
-@lru_cache(maxsize=8)
-def _entries_to(version: int, entries: tuple[Entry, ...], lookups: tuple[LookupVersion, ...]) -> bytes:
+def _entries_to(version: int, entries: Entries, lookups: tuple[LookupVersion, ...]) -> bytes:
+    key = version, id(entries), lookups
+    known = _ENCODED.get(key)
+    if known is not None:
+        return known[1]
     found: dict[str, Any] = {"version": version, "entries": [entry.to_dict() for entry in entries]}
     if lookups:
         found["lookups"] = lookups_to_json(lookups)
-    return zlib.compress(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
+    value = zlib.compress(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
+    keep(_ENCODED, MAX_SETS, key, (entries, value))
+    keep(_DECODED, MAX_SETS, value, (version, entries, lookups))
+    return value
 
 
 def _page_to(page: Page | None, entries: Sequence[Entry]) -> bytes:
