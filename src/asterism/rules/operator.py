@@ -229,10 +229,19 @@ class DynamicCepOperator(KeyGroupOperator):
                     "the key of the stream": ", ".join(self.compiler.keys) or "none",
                     "semantics": self.compiler.semantics.value,
                     "the event time": repr(Described(self.time)),
+                    **self._fixed_lookups(),
                     "a column of the events": "#" + self.fingerprint.hex(),
                 },
             },
         )
+
+    def _fixed_lookups(self) -> dict[str, str]:
+        """The columns of lookups, which are stored with events."""
+        texts = [
+            f"{one.name}({', '.join(f'{field.name} {field.type}' for field in one.schema)})"
+            for one in self.compiler.lookups.values()
+        ]
+        return {"the lookups": ", ".join(texts)} if texts else {}
 
     def __getstate__(self) -> dict[str, Any]:
         version, entries, lookups = before = entries_of_page(None)
