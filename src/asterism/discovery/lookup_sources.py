@@ -22,7 +22,7 @@ from asterism.discovery.file import is_in_store
 from asterism.discovery.sql_table import split_name
 from asterism.errors import PatternProcessorError
 from asterism.expressions.types import name_of
-from asterism.rules.file_systems import is_path, opened
+from asterism.rules.file_systems import NO_CREDENTIALS, has_credentials, is_path, opened
 from asterism.rules.lookup_tables import MAX_BYTES, MAX_ROWS
 from asterism.rules.lookups import GivenRows, Lookup, LookupSource
 
@@ -59,6 +59,8 @@ class FileLookupSource(LookupSource):
             PatternProcessorError, path, str | os.PathLike, "a path must be a string or a Path", 'Path("limits.csv")'
         )
         location = os.fspath(path)
+        if has_credentials(location):
+            raise PatternProcessorError("the URI of a file or folder contains credentials", hint=NO_CREDENTIALS)
         if not is_path(location) and not is_in_store(location):
             raise PatternProcessorError(f"a file or folder cannot be at {location!r:.120}")
         # The coordinator may run in another working directory.

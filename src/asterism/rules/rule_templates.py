@@ -61,7 +61,9 @@ _COLUMNS = {"id": "id", "enabled": "enabled", "shadow": "shadow", "changedBy": "
 _NOT_VERSIONED = ("id", "version", "labels", "expires", "enabled", "changedBy", "tests", "parameters", "rows")
 """The fields of a rule on which its version does not depend."""
 _UNQUOTED = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
-_ROWS_HINT = "rows: [{id: eu, limit: 1000}]; in a database, they can also be in a second table"
+_ROWS_HINT = (
+    "rows: [{id: eu, limit: 1000}]; those in a table beside that of rules are not known here: add the template by SQL"
+)
 _HINT = "parameters: {limit: number}, rows: [{id: eu, limit: 1000}]"
 
 
