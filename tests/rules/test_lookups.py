@@ -42,6 +42,8 @@ from tests.rules.driver import SCHEMA, Driver, Event, cuts, processor
 COLUMNS = pa.schema([("customer", pa.string()), ("max", pa.float64())])
 LIMITS = LookupColumn("limits", ("customer",), ("user",), COLUMNS)
 ABOVE = processor("above", 1, Pattern.begin("a").where("x > limits.max")).as_data()
+ABOVE_A = processor("above a", 1, Pattern.begin("a").where("kind = 'a' AND x > limits.max AND x >= 0")).as_data()
+"""Its first and its last condition are in the index."""
 THEN_B = processor(
     "then b", 1, Pattern.begin("a").where("x > limits.max").followed_by("b").where("kind = 'b'")
 ).as_data()
@@ -54,7 +56,7 @@ IN_SQL = PatternProcessor(
     "sql", 1, None, sql="MEASURES A.x AS x, A.limits.max AS max PATTERN (A) DEFINE A AS x > limits.max"
 ).as_data()
 UNKNOWN = processor("unknown", 1, Pattern.begin("a").where("limits.customer IS NULL")).as_data()
-RULES = [ABOVE, THEN_B, TOTAL, IN_SQL, UNKNOWN]
+RULES = [ABOVE, ABOVE_A, THEN_B, TOTAL, IN_SQL, UNKNOWN]
 
 
 def limits(**values: float) -> pa.Table:
@@ -132,6 +134,9 @@ def test_an_event_sees_the_rows_of_the_set_with_which_it_arrives(seed: int) -> N
         for second, user, _, _, x in events
         if x > rows.get(user, 999)
     }
+    of_kind_b = {event[0] for _, events in phases for event in events if event[3] == "b"}
+    assert [row[1] for row in whole if row[0] == "above a"] == sorted(above.keys() - of_kind_b)
+    assert above.keys() & of_kind_b
     assert [row[1] for row in whole if row[0] == "above"] == sorted(above)
     assert {row[1]: json.loads(row[3])[1] for row in whole if row[0] == "sql"} == {
         second: ["max", f"{most:.1f}"] for second, most in above.items()

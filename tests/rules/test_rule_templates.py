@@ -199,6 +199,8 @@ def test_a_row_can_be_a_shadow_of_another_and_is_promoted_with_its_partial_match
         (in_force.version, ["bob"]), (shadow.version, ["ann"]),
     ]  # fmt: skip
     assert driver.rows[SHADOW] == []
+    [same] = refusals(template([eu, eu | {"shadow": True}]))
+    assert "template 'high', row 'eu': a row and its shadow have the same values" in same
     assert "shadow must be true or false" in refusals(template([eu, stricter | {"shadow": "yes"}]))[0]
 
 

@@ -227,12 +227,16 @@ class RuleTemplate:
     def rules(self, rows: Sequence[Any]) -> Iterator[ExpandedRule]:
         """:raises PatternProcessorError: the rules are too large together"""
         total = 0
+        known: dict[str, tuple[int, bool]] = {}
         for number, row in enumerate(rows, 1):
             id, identified = _id_of(str(self.id), number, row)
             try:
                 item, size = self._rule(id, row)
                 if not identified:
                     raise PatternProcessorError("a row needs an 'id', a string", hint=_HINT)
+                new = item["version"], item.get("shadow", False)
+                if known.setdefault(id, new) == (new[0], not new[1]):
+                    raise PatternProcessorError("a row and its shadow have the same values")
             except AsterismError as error:
                 shown = row["id"] if identified else f"#{number}"
                 problem = _in_template(error, str(self.id), shown)
