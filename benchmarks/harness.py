@@ -123,6 +123,24 @@ def family_pages() -> dict[int, int]:
     return {pid: pages[pid] for pid in family if pid in pages}
 
 
+def family_use() -> dict[bool, tuple[float, float]]:
+    """The resident megabytes and the CPU seconds so far of the JVM (True) and of all Python processes (False) of this process."""
+    found = {True: (0.0, 0.0), False: (0.0, 0.0)}
+    for pid, pages in family_pages().items():
+        try:
+            name, rest = (Path("/proc") / str(pid) / "stat").read_text().split("(", 1)[1].rsplit(")", 1)
+        except OSError:  # it has just ended
+            continue
+        fields, is_jvm = rest.split(), name == "java"
+        mb, seconds = found[is_jvm]
+        ticks = int(fields[11]) + int(fields[12])
+        found[is_jvm] = (
+            mb + pages * os.sysconf("SC_PAGE_SIZE") / 2**20,
+            seconds + ticks / os.sysconf("SC_CLK_TCK"),
+        )
+    return found
+
+
 class PeakMemory:
     """Samples the family's memory while it is entered; elsewhere than on Linux it sees none."""
 

@@ -388,10 +388,11 @@ def _rule_load(records: Records, found: Found, size: str) -> None:
     for name, field, target in (
         ("changes lost", "lost", 0),
         ("in force twice", "twice", 0),
-        ("memory, last over second quarter", "growth", 1.05),
+        ("memory of Python, last over second quarter", "growth", 1.05),
     ):
         found.value(case, name, records.median("changes", field), "", target=target, less=True)
     found.value(case, "changes per second", records.median("changes", "changes_per_s"), "", target=49)
+    found.value(case, "CPU of Python per change", records.median("changes", "python_cpu_ms_per_change"), "ms")
     found.value(case, "request, 99%", records.median("changes", "put_p99_s"), "s")
     found.value(case, "until the last is in force", records.median("changes", "settled_s"), "s")
 

@@ -24,7 +24,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, Pattern
 from asterism.discovery import HttpPatternProcessorDiscovererFactory, history_of, wait_for
@@ -98,7 +98,7 @@ def measure(rules: int, seconds: float, rate: float, cores: int) -> dict[str, An
         port = free.getsockname()[1]
     clients = [RuleClient(port, range(n, rules, CLIENTS)) for n in range(CLIENTS)]
     matched = MatchedEvents()
-    memory = []
+    memory: list[dict[bool, tuple[float, float]]] = []
     with tempfile.TemporaryDirectory(prefix="asterism-rules-") as folder, ThreadPoolExecutor(CLIENTS) as threads:
         factory = HttpPatternProcessorDiscovererFactory(port, token=TOKEN, state=f"{folder}/set.json")
         found = CEP.pattern_processors(events_since_now(spark), factory, store=f"{folder}/store")
@@ -111,17 +111,21 @@ def measure(rules: int, seconds: float, rate: float, cores: int) -> dict[str, An
             wait_for(f"{folder}/store", _acknowledged(clients), timeout=timedelta(seconds=PATIENCE))
             for client in clients:
                 client.seconds.clear()
+            heap = [_live_heap_mb(spark)]
+            before = harness.family_use()
             begin = time.monotonic()
             work = [threads.submit(client.change, seconds, rate / CLIENTS) for client in clients]
             for _ in range(SAMPLES):
                 time.sleep(seconds / SAMPLES)
-                memory.append(_family_mb())
+                memory.append(harness.family_use())
             for one in work:
                 one.result()
             took = time.monotonic() - begin
             settled = time.monotonic()
             status = wait_for(f"{folder}/store", _acknowledged(clients), timeout=timedelta(seconds=PATIENCE))
             settled = time.monotonic() - settled
+            after = harness.family_use()
+            heap.append(_live_heap_mb(spark))
             batches = query.lastProgress
         wanted = _acknowledged(clients)
         in_force = Counter((rule.id, rule.version) for rule in status.rules if rule.state == "in force")
@@ -129,6 +133,8 @@ def measure(rules: int, seconds: float, rate: float, cores: int) -> dict[str, An
     of_rule: dict[str, list[int]] = {}
     for entry in history:
         of_rule.setdefault(entry.id, []).append(entry.version or 0)
+    cpu = {is_jvm: after[is_jvm][1] - before[is_jvm][1] for is_jvm in (False, True)}
+    python_mb, jvm_mb = ([round(one[is_jvm][0]) for one in memory] for is_jvm in (False, True))
     waits = [one for client in clients for one in client.seconds]
     return {
         "rules": rules,
@@ -144,8 +150,14 @@ def measure(rules: int, seconds: float, rate: float, cores: int) -> dict[str, An
         "lost": sum(in_force[id, version] != 1 for id, version in wanted.items()),
         "refused": sum(entry.what == "refused" for entry in history),
         "twice": matched.twice + sum(versions != sorted(set(versions)) for versions in of_rule.values()),
-        "mb": [round(one) for one in memory],
-        "growth": round(statistics.median(memory[-5:]) / statistics.median(memory[5:10]), 3),
+        "python_cpu_ms_per_change": round(1000 * cpu[False] / len(waits), 1),
+        "jvm_cpu_ms_per_change": round(1000 * cpu[True] / len(waits), 1),
+        "load": round(os.getloadavg()[1], 1),
+        "python_mb": python_mb,
+        "jvm_mb": jvm_mb,
+        "live_heap_mb": heap,
+        "growth": _growth(python_mb),
+        "jvm_growth": _growth(jvm_mb),
     }
 
 
@@ -165,8 +177,16 @@ def _await_endpoint(port: int) -> None:
             time.sleep(0.2)
 
 
-def _family_mb() -> float:
-    return sum(harness.family_pages().values()) * os.sysconf("SC_PAGE_SIZE") / 2**20
+def _growth(mb: list[int]) -> float:
+    """From the second quarter of the samples to the last one."""
+    return round(statistics.median(mb[-5:]) / statistics.median(mb[5:10]), 3)
+
+
+def _live_heap_mb(spark: SparkSession) -> int:
+    """What of the JVM's heap is in use after a collection; the rest of its memory is garbage, or free."""
+    runtime = spark._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr] # it is a classic session
+    runtime.gc()
+    return int((runtime.totalMemory() - runtime.freeMemory()) / 2**20)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -31,11 +31,13 @@ def test_a_rule_is_compared_with_the_version_in_use(spark: SparkSession, tmp_pat
         {"ts": f"2026-02-01 12:00:0{n}", "user": HOSTILE, "kind": kind, "price": str(n)} for n, kind in enumerate("ab")
     ]
     (tmp_path / "events.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "users.csv").write_text("name,is_watched\nann,false\n")
+    lookups = (("users", str(tmp_path / "users.csv"), "name=user"),)
     handler = stack.enter_context(
-        closing(BacktestHandler(SampleSettings(None, (str(tmp_path / "events.jsonl"),), (), "ts")))
+        closing(BacktestHandler(SampleSettings(None, (str(tmp_path / "events.jsonl"),), (), "ts", lookups=lookups)))
     )
     told: list[Any] = []
-    new = graph(version=2, condition="kind = 'a' AND user <> 'ann'", select=["second.price AS price"])
+    new = graph(version=2, condition="kind = 'a' AND users.is_watched IS NOT FALSE", select=["second.price AS price"])
     request = {"rule": new, "against": graph(select=["second.price AS price"])}
     found = json.loads(json.dumps(handler(request, told.append)))
     assert told[0] == {"stage": "starting Spark"}

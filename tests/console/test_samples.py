@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,24 @@ def test_matches_are_found_with_their_events() -> None:
         ]  # fmt: skip
         assert found["columns"][0] == ["ts", "TIMESTAMP"]
         assert found["rows"][0] == ["2026-01-31 12:00:01", "ann", "a", "1.0"]
+
+
+def test_rules_read_lookups(tmp_path: Path) -> None:
+    (tmp_path / "users.csv").write_text("name,most\nann,2\nbob,1\n")
+    settings = replace(SETTINGS, lookups=(("users", str(tmp_path / "users.csv"), "name=user"),))
+    schema = Samples(settings).schema()
+    assert schema is not None
+    assert schema.names[-1] == "users"
+    item = graph(condition="price < users.most", select=["first.users.most AS most"])
+    found = tried(item, settings=settings)
+    assert [one["measures"] for one in found["matches"]] == [{"most": "2"}]
+    assert found["trace"]["lines"]
+    # A sample can have the values itself.
+    lines = [json.loads(line) | {"users": {"name": "x", "most": 1}} for line in JSON_LINES.splitlines()]
+    assert tried(item, "\n".join(map(json.dumps, lines)), settings=settings)["matches"] == []
+    wrong = replace(SETTINGS, lookups=(("users", str(tmp_path / "nosuch.csv"), "name=user"),))
+    with pytest.raises(AsterismError, match="nosuch"):
+        Samples(wrong).schema()
 
 
 def test_the_trace_is_of_the_chosen_key() -> None:

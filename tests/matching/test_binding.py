@@ -24,7 +24,14 @@ def bound(text: str, schema: pa.Schema = SCHEMA) -> tuple[object, ...]:
     pattern = Pattern.begin("a").where("x > 0").followed_by("b").where(text)
     found = BoundPattern.of_pattern(pattern, schema)
     vectorized = found.vectorized
-    return vectorized.texts, vectorized.types, vectorized.costs, vectorized.ranges, found.evaluation, found.programs.ops
+    return (
+        vectorized.texts,
+        vectorized.types,
+        vectorized.costs,
+        vectorized.indexable,
+        found.evaluation,
+        found.programs.ops,
+    )
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -108,6 +108,9 @@ COMPILER: dict[str, Provocation] = {
     ),
     "compiler_absence_with_window_elsewhere": lambda: compile_pattern(begin().within(SECOND).not_followed_by("b")),
     "compiler_repetition_window_of_group": lambda: compile_pattern(begin().next(group()).times(2, within=SECOND)),
+    "compiler_gap_window_of_group": lambda: compile_pattern(
+        begin().next(group()).within(SECOND, WithinType.PREVIOUS_AND_CURRENT)
+    ),
     "compiler_window_in_group": lambda: compile_pattern(begin().next(begin("b").next("c").within(SECOND))),
     "compiler_endless_group": lambda: compile_pattern(
         begin().next(Pattern.begin("b").optional().next("c").optional()).one_or_more()

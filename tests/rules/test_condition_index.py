@@ -16,8 +16,8 @@ from asterism.errors import ExpressionError
 from asterism.expressions.evaluation import Vectorized, tried_before
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
-from asterism.expressions.ranges import Ranges
-from asterism.rules.condition_index import ConditionIndex
+from asterism.expressions.ranges import Indexable
+from asterism.rules.condition_index import NO_REST, ConditionIndex
 from tests.expressions.sql_expressions import table
 
 NUMBERS = (
@@ -69,31 +69,49 @@ def condition(rng: random.Random, depth: int) -> str:
     )
 
 
-def bound(schema: pa.Schema, texts: list[str]) -> tuple[Vectorized, list[Ranges | None]]:
+def bound(schema: pa.Schema, texts: list[str]) -> tuple[Vectorized, list[Indexable | None]]:
     """The conditions that are accepted."""
     scope, vectorized = Scope(schema), Vectorized(schema)
     with tried_before():
         for text in texts:
             with contextlib.suppress(ExpressionError):
                 vectorized.add(scope.resolve(parse(text), text), text)
-    return vectorized, vectorized.ranges
+    return vectorized, vectorized.indexable
 
 
 def check(events: pa.Table, texts: list[str]) -> float:
     """Compare the index with the evaluation. Returns the share of conditions that are indexed."""
-    vectorized, ranges = bound(events.schema, texts)
-    indexed = [number for number, one in enumerate(ranges) if one is not None]
-    index = ConditionIndex(events.schema, [ranges[number] or () for number in indexed])
+    vectorized, found_ranges = bound(events.schema, texts)
+    parts = {number: one for number, one in enumerate(found_ranges) if one is not None}
+    indexed = list(parts)
+    rests, masks, places = Vectorized(events.schema), [np.zeros(events.num_rows, np.bool_)], []
+    for number, one in parts.items():
+        places.append(NO_REST if one.rest is None else 1 + rests.adopt_rest(vectorized, number))
+    masks += [mask_of(values) for values in rests.evaluate(events)]
+    index = ConditionIndex(events.schema, [one.ranges for one in parts.values()], places)
     read = [events.column(number) for number in index.columns]
-    at, met = index.met(read, events.num_rows)
+    at, met = index.met(read, events.num_rows, np.array(masks))
     found = np.zeros((events.num_rows, len(indexed)), np.bool_)
     found[np.repeat(np.arange(events.num_rows), np.diff(at)), met] = True
     assert len(met) == found.sum()
     for place, number in enumerate(indexed):
         (values,) = vectorized.alone(number).evaluate(events)
-        assert found[:, place].tolist() == mask_of(values).tolist(), (vectorized.sources[number], ranges[number])
-    assert index.meets_any(read, events.num_rows).tolist() == found.any(axis=1).tolist()
-    return len(indexed) / max(len(ranges), 1)
+        assert found[:, place].tolist() == mask_of(values).tolist(), (vectorized.sources[number], parts[number])
+    assert index.meets_any(read, events.num_rows, np.array(masks)).tolist() == found.any(axis=1).tolist()
+    return sum(one.rest is None for one in parts.values()) / max(len(found_ranges), 1)
+
+
+def test_of_a_conjunction_only_the_rest_is_evaluated() -> None:
+    schema = table(random.Random(1), "UTC").schema
+    rest = "d >= e"
+    texts = [f"i = {n} AND {rest} AND (s = 'a' OR s = 'b')" for n in range(3)] + [f"{rest} AND i > 5", rest]
+    parts = [*bound(schema, texts)[1], *bound(schema, ["length(s) > 2 AND upper(s) = 'A'"])[1]]
+    assert {one.rest.text for one in parts[:4] if one is not None and one.rest is not None} == {
+        Vectorized(schema).translate(Scope(schema).resolve(parse(rest), rest), rest).text
+    }
+    assert [None if one is None else len(one.ranges) for one in parts] == [2, 2, 2, 1, None, None]
+    # A condition that can fail is evaluated as a whole, because it fails on the events where Spark evaluates its rest.
+    assert bound(schema, ["i = 1 AND 10 / l > 2"])[1] == [None]
 
 
 @settings(max_examples=max(1, settings().max_examples // 3))

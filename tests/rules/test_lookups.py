@@ -6,6 +6,7 @@ import copy
 import json
 import random
 import sqlite3
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,22 +24,26 @@ from asterism.columns.time import TimeColumn
 from asterism.discovery import FileLookupSource, LookupSource, SqlLookupSource, status_of
 from asterism.discovery.lookup_sources import source_of
 from asterism.errors import AsterismError, PatternProcessorError, StateError
+from asterism.operators.evolution import incompatibility
+from asterism.operators.state_definition import StateDefinition
 from asterism.patterns.semantics import Semantics
 from asterism.rules import lookup_tables, set_store
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.coordinator import Coordinator
 from asterism.rules.lookup_tables import LookupColumn, LookupTable, checked_rows, rows_from_bytes, rows_to_bytes
 from asterism.rules.lookups import DefinedLookup, LookupWatch, defined_lookups
-from asterism.rules.operator import ERRORS, MATCHES
+from asterism.rules.operator import ERRORS, MATCHES, DynamicCepOperator
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.rule_tests import RuleTest
-from asterism.rules.set_store import FolderStore
+from asterism.rules.set_store import FolderStore, SingleSetStore
 from asterism.testing.rule_harness import run_rule_test
 from tests.rules.driver import SCHEMA, Driver, Event, cuts, processor
 
 COLUMNS = pa.schema([("customer", pa.string()), ("max", pa.float64())])
 LIMITS = LookupColumn("limits", ("customer",), ("user",), COLUMNS)
 ABOVE = processor("above", 1, Pattern.begin("a").where("x > limits.max")).as_data()
+ABOVE_A = processor("above a", 1, Pattern.begin("a").where("kind = 'a' AND x > limits.max AND x >= 0")).as_data()
+"""Its first and its last condition are in the index."""
 THEN_B = processor(
     "then b", 1, Pattern.begin("a").where("x > limits.max").followed_by("b").where("kind = 'b'")
 ).as_data()
@@ -51,7 +56,7 @@ IN_SQL = PatternProcessor(
     "sql", 1, None, sql="MEASURES A.x AS x, A.limits.max AS max PATTERN (A) DEFINE A AS x > limits.max"
 ).as_data()
 UNKNOWN = processor("unknown", 1, Pattern.begin("a").where("limits.customer IS NULL")).as_data()
-RULES = [ABOVE, THEN_B, TOTAL, IN_SQL, UNKNOWN]
+RULES = [ABOVE, ABOVE_A, THEN_B, TOTAL, IN_SQL, UNKNOWN]
 
 
 def limits(**values: float) -> pa.Table:
@@ -129,6 +134,9 @@ def test_an_event_sees_the_rows_of_the_set_with_which_it_arrives(seed: int) -> N
         for second, user, _, _, x in events
         if x > rows.get(user, 999)
     }
+    of_kind_b = {event[0] for _, events in phases for event in events if event[3] == "b"}
+    assert [row[1] for row in whole if row[0] == "above a"] == sorted(above.keys() - of_kind_b)
+    assert above.keys() & of_kind_b
     assert [row[1] for row in whole if row[0] == "above"] == sorted(above)
     assert {row[1]: json.loads(row[3])[1] for row in whole if row[0] == "sql"} == {
         second: ["max", f"{most:.1f}"] for second, most in above.items()
@@ -151,7 +159,7 @@ def test_values_are_kept_for_those_who_read_them_later() -> None:
     compiler = TwiceDriver().operator.compiler
     bound = {one.id: compiler.bind(one) for one in RULES}
     assert {id: one.kept_lookups == {"limits"} for id, one in bound.items()} == {
-        "above": False, "then b": False, "total": True, "sql": True, "unknown": False,
+        "above": False, "above a": False, "then b": False, "total": True, "sql": True, "unknown": False,
     }  # fmt: skip
     assert sorted(bound["then b"].lookups) == [(), ("limits",)]
 
@@ -302,6 +310,22 @@ def defined(name: Any = "limits", **given: Any) -> DefinedLookup:
 def test_a_declaration_is_checked(given: dict[str, Any], message: str) -> None:
     with pytest.raises(AsterismError, match=message):
         defined(**given)
+
+
+def test_other_columns_of_lookups_need_another_checkpoint() -> None:
+    def definition(*lookups: LookupColumn) -> StateDefinition:
+        return DynamicCepOperator(SCHEMA, keys=["user"], time="ts", source=SingleSetStore(), lookups=lookups).definition
+
+    assert incompatibility(definition(LIMITS), definition(replace(LIMITS, on=("UPPER(user)",)))) is None
+    wider = replace(LIMITS, schema=COLUMNS.append(pa.field("most", pa.float64())))
+    others = replace(LIMITS, name="others")
+    for old, new in (((), (LIMITS,)), ((LIMITS,), ()), ((LIMITS,), (wider,)), ((LIMITS,), (others,))):
+        found = incompatibility(definition(*old), definition(*new))
+        assert found is not None
+        assert found.what == "the lookups changed"
+        was = "limits(customer string, max double)" if old else "none"
+        assert found.detail is not None
+        assert f"Was: {was}" in found.detail
 
 
 def test_a_key_can_be_computed() -> None:

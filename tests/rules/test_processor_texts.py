@@ -16,7 +16,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from asterism import CEP, KeyedStream, Pattern
-from asterism.discovery import FilePatternProcessorDiscovererFactory, UrlPatternProcessorDiscovererFactory
+from asterism.discovery import (
+    FileLookupSource,
+    FilePatternProcessorDiscovererFactory,
+    UrlPatternProcessorDiscovererFactory,
+)
 from asterism.matching.operator import PROCESSING_TIME
 from asterism.patterns.semantics import Semantics
 from asterism.rules import kill_list
@@ -131,6 +135,9 @@ ERRORS: dict[str, Callable[[], object]] = {
     "not_killed": lambda: kill_list.unkill(corrupt("owner", ""), ["fraud-7"]),
     "without_text": lambda: kill_list.checked_names("fraud-7"),
     "without_line_break": lambda: kill_list.checked_names(["fraud\n7"]),
+    "file_with_credentials": lambda: FilePatternProcessorDiscovererFactory("s3://key:secret@bucket/rules"),
+    "store_with_credentials": lambda: FolderStore("s3://key:secret@bucket/store"),
+    "lookup_with_credentials": lambda: FileLookupSource("s3://key:secret@bucket/limits.csv"),
     "file_at_a_url": lambda: FilePatternProcessorDiscovererFactory("ftp://host/rules.json"),
     "url_number": lambda: UrlPatternProcessorDiscovererFactory(5),  # type: ignore[arg-type]
 }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,8 @@ from asterism.errors import StateError
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.state_store import MemoryStore, batch_from_bytes
 from asterism.patterns import json_reading
+from asterism.rules import binding, sets
 from asterism.rules import operator as operators
-from asterism.rules import sets
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.coordinator import Coordinator
 from asterism.rules.interfaces import (
@@ -32,9 +34,9 @@ from asterism.rules.interfaces import (
 )
 from asterism.rules.operator import EVENTS, PROCESSORS, DynamicCepOperator, prepared_set
 from asterism.rules.processor import PatternProcessor
-from asterism.rules.set_store import FolderStore
+from asterism.rules.set_store import FolderStore, SingleSetStore
 from asterism.spark.rule_source import Payload, ProcessorReader
-from tests.rules.driver import SCHEMA, Event, chain, processor, table_of
+from tests.rules.driver import SCHEMA, Event, at, chain, processor, table_of
 from tests.rules.test_coordinator import coordinator, version
 
 GROUPS = 4
@@ -69,10 +71,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
 def forget() -> None:
     """What a process keeps."""
-    for cache in (sets._PROCESSORS, sets._SETS):
-        cache.clear()  # type: ignore[attr-defined]
-    for function in (operators._set_from, operators._decoded, operators._entries_to):
-        function.cache_clear()
+    caches: list[Any] = [sets._PROCESSORS, sets._SETS, sets._ENTRIES, operators._DECODED, operators._ENCODED]
+    for cache in [*caches, binding._BOUND, binding._BOUND_TOGETHER]:
+        cache.clear()
+    operators._set_from.cache_clear()
 
 
 class Worker:
@@ -167,12 +169,32 @@ def test_equal_rules_are_one_object(tmp_path: Path) -> None:
 
 def test_the_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sets, "MAX_SETS", 3)
-    monkeypatch.setattr(sets, "MAX_PROCESSORS", 2)
+    monkeypatch.setattr(binding, "MAX_TOGETHER", 4)
     forget()
-    for number in range(1, 10):
-        found = sets.ProcessorSet(number, (version(number),))
-        assert sets.ProcessorSet.from_bytes(found.to_bytes()) == found
-    assert (len(sets._SETS), len(sets._PROCESSORS)) == (3, 4)
+    compiler = DynamicCepOperator(SCHEMA, keys=["user"], time="ts", source=SingleSetStore()).compiler
+    for number in range(1, 20):
+        found = sets.ProcessorSet.from_bytes(sets.ProcessorSet(number, (version(number),)).to_bytes())
+        assert found.version == number
+        compiler.bind_all(found.processors)
+    del found
+    gc.collect()
+    assert (len(sets._SETS), len(binding._BOUND_TOGETHER), len(binding._BOUND)) == (3, 4, 4)
+    assert len(sets._PROCESSORS) == 4, "those of the sets and of what is bound"
+    forget()
+
+
+def test_key_groups_share_their_entries() -> None:
+    forget()
+    one, two = sets.ProcessorSet(1, (version(1),)), sets.ProcessorSet(2, (version(2), version(1, "cd")))
+    groups = [sets.Entries.of(()).after(one, 0).after(two, 5) for _ in range(2)]
+    assert groups[0] is groups[1]
+    assert [*groups[0]] == sets.updated(sets.updated([], one, 0), two, 5)
+    assert groups[0].passed(7) is groups[0].enabled is groups[0].with_pattern is groups[0]
+    assert groups[0].without(["cd"]) == tuple(sets.without(groups[0], ["cd"]))
+    # With times, it matters where event time is.
+    later = sets.ProcessorSet(3, (replace(version(3), timestamp=at(10)), version(1, "cd")))
+    for time in (0, 5, 20_000_000):
+        assert [*groups[0].after(later, time)] == sets.updated(groups[0], later, time)
     forget()
 
 

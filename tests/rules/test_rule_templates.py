@@ -17,7 +17,7 @@ from asterism.expressions.parsing import parse
 from asterism.rules import interfaces
 from asterism.rules import rule_templates as module
 from asterism.rules.interfaces import RefusedProcessor, processors_from
-from asterism.rules.operator import MATCHES
+from asterism.rules.operator import MATCHES, SHADOW
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.rule_templates import expanded
 from tests.rules.driver import Driver, Event
@@ -186,6 +186,24 @@ def test_a_parameter_can_have_a_default() -> None:
     assert [conditions(rule.item or {})[0][-1] for rule in rules] == ["9", "9", "1"]
 
 
+def test_a_row_can_be_a_shadow_of_another_and_is_promoted_with_its_partial_matches() -> None:
+    eu, stricter = {"id": "eu", "limit": 5}, {"id": "eu", "limit": 7}
+    shadowed, promoted = ([template(rows)] for rows in ([eu, stricter | {"shadow": True}], [stricter]))
+    in_force, shadow = good(shadowed)
+    assert (in_force.slot, shadow.slot) == (("high/eu", False), ("high/eu", True))
+    assert good(promoted)[0].version == shadow.version != in_force.version
+    driver = Driver().batch([(1, "ann", 1, "a", 8.0), (1, "bob", 1, "a", 6.0)], sets=good(shadowed), watermark=1)
+    driver.batch([(2, "bob", 1, "b", 0.0)], watermark=2)
+    driver.batch([(3, "ann", 1, "b", 0.0)], sets=good(promoted), watermark=3).end()
+    assert [(row["processor_version"], row["key"]) for row in driver.rows[MATCHES]] == [
+        (in_force.version, ["bob"]), (shadow.version, ["ann"]),
+    ]  # fmt: skip
+    assert driver.rows[SHADOW] == []
+    [same] = refusals(template([eu, eu | {"shadow": True}]))
+    assert "template 'high', row 'eu': a row and its shadow have the same values" in same
+    assert "shadow must be true or false" in refusals(template([eu, stricter | {"shadow": "yes"}]))[0]
+
+
 def test_rows_can_be_disabled_and_have_tests() -> None:
     common = {"name": "common", "events": "a6 b7", "matches": []}
     own = {"name": "own", "events": "a6", "matches": []}
@@ -219,6 +237,9 @@ def test_the_rows_of_a_table_are_texts() -> None:
         "PATTERN (A) DEFINE A AS x > 1000.5 AND s = '5' AND TRUE AND t > TIMESTAMP '2026-01-31 12:00:00+00:00' "
         "AND t < t + INTERVAL '5' MINUTE AND x > 0"
     )
+    [shadow] = expanded(item, [row | {"shadow": "t"}])
+    assert shadow.item is not None
+    assert shadow.item["shadow"] is True
     [off] = expanded(item, [row | {"enabled": "0"}])
     assert off.item is not None
     assert off.item["enabled"] is False

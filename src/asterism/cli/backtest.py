@@ -19,10 +19,19 @@ from asterism.text.printable import one_line
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from asterism.rules.lookups import Lookup
-
 _MAX_NAMES = 20
 """The maximum number of rules that a message names."""
+
+
+lookup_option = click.option(
+    "--lookup",
+    "lookups",
+    nargs=3,
+    multiple=True,
+    metavar="NAME SOURCE KEY",
+    help="A lookup: its name; a file, a folder or URL#TABLE; and its key column, or COLUMN=EXPRESSION with the SQL expression"
+    " over an event that gives the key; can be repeated.",
+)
 
 
 @click.command()
@@ -37,15 +46,7 @@ _MAX_NAMES = 20
 )
 @click.option("--key", "keys", multiple=True, help="Key column of the stream; can be repeated.")
 @time_option
-@click.option(
-    "--lookup",
-    "lookups",
-    nargs=3,
-    multiple=True,
-    metavar="NAME SOURCE KEY",
-    help="A lookup: its name; a file, a folder or URL#TABLE; and its key column, or COLUMN=EXPRESSION with the SQL expression"
-    " over an event that gives the key; can be repeated.",
-)
+@lookup_option
 @click.option("--against", help="The rules to compare with: a SOURCE like the other one, or the URL of a web server.")
 @table_option
 @click.option(
@@ -91,10 +92,9 @@ def backtest(
     asterism rules backtest rules.yaml --input events.parquet --time ts --against sqlite:///rules.db \\
       --fail-if "removed > 0" --fail-if "matches > 2 * old_matches" --lookup limits limits.csv customer=user
     """
-    names = [name for name, _, _ in lookups]
-    if len(set(names)) < len(names):
-        raise click.UsageError(f"--lookup names {max(names, key=names.count)!r} twice.")
+    check_lookups(lookups)
     with errors_explained():
+        from asterism.discovery.lookup_sources import lookups_of
         from asterism.discovery.sources import factory_of
         from asterism.rules.backtest import check_where
 
@@ -111,7 +111,7 @@ def backtest(
                 KeyedStream(history_frame(spark, files, time), key=keys, time=time),
                 rules,
                 others,
-                lookups={name: _lookup(place, key) for name, place, key in lookups},
+                lookups=lookups_of(lookups),
                 semantics=Semantics(semantics),
                 examples=examples,
             )
@@ -128,12 +128,11 @@ def backtest(
         sys.exit(1)
 
 
-def _lookup(place: str, key: str) -> Lookup:
-    from asterism.rules.lookups import Lookup
-
-    column, _, expression = key.partition("=")
-    url, _, table = place.partition("#") if "://" in place else (place, "", "")
-    return Lookup(url, key=column, on=expression or column, table=table or None)
+def check_lookups(given: Sequence[tuple[str, str, str]]) -> None:
+    """:raises click.UsageError: a name is given twice"""
+    names = [name for name, _, _ in given]
+    if len(set(names)) < len(names):
+        raise click.UsageError(f"--lookup names {max(names, key=names.count)!r} twice.")
 
 
 def history_frame(spark: SparkSession, files: Sequence[Files], time: str | None) -> DataFrame:

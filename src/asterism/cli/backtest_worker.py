@@ -63,6 +63,7 @@ class BacktestHandler:
         self._stack.close()
 
     def _report(self, spark: SparkSession, request: Mapping[str, Any]) -> dict[str, Any]:
+        from asterism.discovery.lookup_sources import lookups_of
         from asterism.spark.keyed_stream import KeyedStream
         from asterism.spark.patterns import CEP
 
@@ -73,6 +74,7 @@ class BacktestHandler:
             KeyedStream(events, key=settings.keys, time=settings.time),
             [request["rule"]],
             against,
+            lookups=lookups_of(settings.lookups),
             semantics=Semantics(settings.semantics),
             examples=EXAMPLES,
         )

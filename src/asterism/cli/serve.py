@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from asterism.cli.backtest import check_lookups, lookup_option
 from asterism.cli.terminal import errors_explained, semantics_option, table_option, time_option
 
 
@@ -52,6 +53,7 @@ from asterism.cli.terminal import errors_explained, semantics_option, table_opti
     "--key", "keys", multiple=True, help="Key column of the stream, for rules without a key; can be repeated."
 )
 @time_option
+@lookup_option
 @semantics_option("The semantics: those of the library, or exactly those of Flink.")
 def serve(source: str, table: str, semantics: str, **options: Any) -> None:
     """Serve a page in the browser, and an HTTP endpoint, to see, try and change rules while no query runs.
@@ -74,12 +76,16 @@ def _serve(
     schema: str | None,
     keys: Sequence[str],
     time: str | None,
+    lookups: Sequence[tuple[str, str, str]],
     **options: Any,
 ) -> None:
+    check_lookups(lookups)
     from asterism.console.samples import SampleSettings
     from asterism.console.server import ConsoleOptions, ConsoleServer
 
-    samples = SampleSettings(schema, tuple(str(path.absolute()) for path in history), tuple(keys), time, semantics)
+    samples = SampleSettings(
+        schema, tuple(str(path.absolute()) for path in history), tuple(keys), time, semantics, tuple(lookups)
+    )
     server = ConsoleServer(
         ConsoleOptions(
             source,

@@ -599,7 +599,11 @@ def _parameter_types(parameters: Mapping[str, Any]) -> list[list[Any]]:
 def _row_values(rows: Sequence[Any], parameters: Sequence[str]) -> list[list[Any]]:
     """The first rows of a template: the id, whether it is enabled, and the values of the parameters."""
     return [
-        [row.get("id"), row.get("enabled") is not False, *(row.get(name) for name in parameters)]
+        [
+            f"{row.get('id')} (shadow)" if row.get("shadow") is True else row.get("id"),
+            row.get("enabled") is not False,
+            *(row.get(name) for name in parameters),
+        ]
         for row in rows[:MAX_ROWS]
         if isinstance(row, Mapping)
     ]

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from asterism.columns.event_files import as_in_spark, files_of, read_events, read_table, timestamps
 from asterism.columns.keys import key_strings, key_values
 from asterism.columns.schemas import schema_of
+from asterism.discovery.lookup_sources import lookups_of, source_of
 from asterism.errors import AsterismError, InvalidEventError, StreamDefinitionError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
@@ -27,8 +28,11 @@ from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.reading import read
 from asterism.rules.binding import selector_of
 from asterism.rules.clauses import clause_of
+from asterism.rules.lookup_tables import table_of, with_lookups
+from asterism.rules.lookups import DefinedLookup, defined_lookups, fixed_versions
 from asterism.rules.operator import MATCHES, TIMED_OUT
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.set_store import SingleSetStore
 from asterism.testing.literals import Row
 from asterism.testing.rule_harness import rows_of_rule
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
@@ -62,12 +66,14 @@ class SampleSettings:
     keys: tuple[str, ...] = ()
     time: str | None = None
     semantics: str = Semantics.DEFAULT.value
+    lookups: tuple[tuple[str, str, str], ...] = ()
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> SampleSettings:
         """:param found: what :func:`dataclasses.asdict` gave, perhaps after it was JSON"""
         columns, time = found["columns"], found["time"]
-        return cls(columns, tuple(found["history"]), tuple(found["keys"]), time, found["semantics"])
+        lookups = tuple((name, place, key) for name, place, key in found["lookups"])
+        return cls(columns, tuple(found["history"]), tuple(found["keys"]), time, found["semantics"], lookups)
 
 
 @dataclass(slots=True)
@@ -76,6 +82,7 @@ class Samples:
 
     settings: SampleSettings
     _history: pa.Table | None = field(default=None, init=False)
+    _lookups: Sequence[DefinedLookup] | None = field(default=None, init=False)
 
     def history(self) -> pa.Table:
         """:raises AsterismError: there is none, it is too large, or it cannot be read"""
@@ -94,10 +101,37 @@ class Samples:
         return self._history
 
     def schema(self) -> pa.Schema | None:
-        """The columns of events, if they are known."""
+        """The columns of events, if they are known, and of lookups."""
         if self.settings.columns is not None:
-            return schema_of(self.settings.columns)
-        return self.history().schema if self.settings.history else None
+            found = schema_of(self.settings.columns)
+        elif self.settings.history:
+            found = self.history().schema
+        else:
+            return None
+        return with_lookups(found, [one.column for one in self._lookups_over(found)])
+
+    def _lookups_over(self, events: pa.Schema) -> Sequence[DefinedLookup]:
+        if self._lookups is None:
+            self._lookups = defined_lookups(lookups_of(self.settings.lookups), events, source_of)
+        return self._lookups
+
+    def _looked_up(self, events: pa.Table) -> pa.Table:
+        """The events with the lookups that the sample does not have itself."""
+        names = [name for name, _, _ in self.settings.lookups]
+        own = events.drop_columns([name for name in names if name in events.column_names])
+        lookups = self._lookups_over(own.schema)
+        store = SingleSetStore()
+        versions = {one.name: one for one in fixed_versions(lookups, store)}
+        for column in (one.column for one in lookups):
+            if column.name in events.column_names:
+                place = events.column_names.index(column.name)
+                if events.column(place).null_count < events.num_rows:
+                    continue
+                events = events.remove_column(place)
+            keys = column.keys_of(own, column.key_expressions(own.schema))
+            found = table_of(column, versions[column.name], store.read_lookup).of_keys(keys)
+            events = events.append_column(column.field, found)
+        return events
 
     def answer(self, request: Mapping[str, Any]) -> Any:
         """:raises AsterismError: the request cannot be answered, for the reason in the message"""
@@ -129,7 +163,7 @@ class Samples:
         settings = self.settings
         # Rules are tried as if they were in force.
         rule = replace(rule, timestamp=None, expires=None)
-        events = events_in(text, self.schema(), settings.time)
+        events = self._looked_up(events_in(text, self.schema(), settings.time))
         time = settings.time if settings.time in events.column_names else None
         # Columns without values are those that the sample does not have.
         shown = events.select(

@@ -85,7 +85,9 @@ class ConsoleServer:
         settings = options.samples
         self.address: str | None = None
         """The address on which it listens; None: it does not."""
-        self._schema = None if settings.columns is None else schema_of(settings.columns)
+        self._schema: pa.Schema | None = None
+        if settings.columns is not None and not settings.lookups:
+            self._schema = schema_of(settings.columns)
         self._schema_is_known = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = threading.Event()
@@ -126,7 +128,8 @@ class ConsoleServer:
         application = self.application
         if application.status is not None:
             application.status.start()
-        if self._schema is None and self.options.samples.history:
+        samples = self.options.samples
+        if self._schema is None and (samples.history or samples.columns is not None):
             threading.Thread(target=self._find_schema, name="asterism-console-columns", daemon=True).start()
         else:
             self._schema_is_known.set()

@@ -27,7 +27,7 @@ from asterism.discovery.documents import (
 )
 from asterism.discovery.polling import Items, PollingDiscoverer
 from asterism.errors import PatternProcessorError, RuleSourceError
-from asterism.rules.file_systems import is_path, opened
+from asterism.rules.file_systems import NO_CREDENTIALS, has_credentials, is_path, opened
 from asterism.rules.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
@@ -84,6 +84,8 @@ class FilePatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
             PatternProcessorError, path, str | os.PathLike, "a path must be a string or a Path", 'Path("rules.json")'
         )
         location = os.fspath(path)
+        if has_credentials(location):
+            raise PatternProcessorError("the URI of a file or folder contains credentials", hint=NO_CREDENTIALS)
         if not is_path(location) and not is_in_store(location):
             raise RuleSourceError(
                 f"a file or folder cannot be at {location!r:.120}",

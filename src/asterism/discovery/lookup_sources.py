@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from asterism.discovery.file import is_in_store
 from asterism.discovery.sql_table import split_name
 from asterism.errors import PatternProcessorError, RuleSourceError
 from asterism.expressions.types import name_of
-from asterism.rules.file_systems import is_path, opened
+from asterism.rules.file_systems import NO_CREDENTIALS, has_credentials, is_path, opened
 from asterism.rules.lookup_tables import MAX_BYTES, MAX_ROWS
 from asterism.rules.lookups import GivenRows, Lookup, LookupSource
 
@@ -59,6 +59,8 @@ class FileLookupSource(LookupSource):
             PatternProcessorError, path, str | os.PathLike, "a path must be a string or a Path", 'Path("limits.csv")'
         )
         location = os.fspath(path)
+        if has_credentials(location):
+            raise PatternProcessorError("the URI of a file or folder contains credentials", hint=NO_CREDENTIALS)
         if not is_path(location) and not is_in_store(location):
             raise RuleSourceError(f"a file or folder cannot be at {location!r:.120}")
         # The coordinator may run in another working directory.
@@ -275,3 +277,16 @@ def source_of(lookup: Lookup) -> LookupSource:
     raise PatternProcessorError(
         f"this is not the source of a lookup: {shown(source)}", hint="a path, the URL of a database, or a table"
     )
+
+
+def lookups_of(given: Sequence[tuple[str, str, str]]) -> dict[str, Lookup]:
+    """Lookups as commands take them: a name; a file, a folder or ``URL#TABLE``; and the key column, or ``COLUMN=EXPRESSION``.
+
+    :raises StreamDefinitionError: a lookup is not valid
+    """
+    found: dict[str, Lookup] = {}
+    for name, place, key in given:
+        column, _, expression = key.partition("=")
+        url, _, table = place.partition("#") if "://" in place else (place, "", "")
+        found[name] = Lookup(url, key=column, on=expression or column, table=table or None)
+    return found

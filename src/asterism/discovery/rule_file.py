@@ -470,7 +470,9 @@ def _rule_slots(item: Any) -> list[Slot]:
     if not is_template(item):
         return [_slot_of(item)]
     rows = item.get("rows")
-    return [(f"{_id_of(item)}/{_id_of(row)}", False) for row in rows] if isinstance(rows, list) else []
+    if not isinstance(rows, list):
+        return []
+    return [(f"{_id_of(item)}/{_id_of(row)}", is_shadow(row) is True) for row in rows]
 
 
 def _refuse_duplicate(slots: Sequence[Slot]) -> None:

@@ -263,7 +263,7 @@ def parameter_rows(connection: sa.Connection, table: str) -> dict[str | None, li
     for row in form.rows(connection):
         found[row["template"]].append({name: value for name, value in row.items() if name != "template"})
     for rows in found.values():
-        rows.sort(key=lambda row: str(row["id"]))  # the database may return them in any order
+        rows.sort(key=lambda row: (str(row["id"]), str(row)))  # the database may return them in any order
     return found
 
 

@@ -33,7 +33,7 @@ from sqlglot import exp
 from asterism.errors import EvaluationFailedError, ExpressionSyntaxError, ExpressionTypeError
 from asterism.expressions import udfs
 from asterism.expressions.names import columns_of, plain_column
-from asterism.expressions.ranges import Ranges, ranges_of
+from asterism.expressions.ranges import Indexable, indexable
 from asterism.expressions.translation import Translator
 from asterism.expressions.types import BOOLEAN, MONTHS, NULL, TIME_ZONE, given_type, name_of, spark_type, stored_type
 from asterism.expressions.values import MAX_FIXED, MAX_GROWTH, MAX_PROGRAM, Cost, Sql
@@ -49,6 +49,10 @@ TRIAL = 5.0
 """The maximum CPU time, in seconds, that the expressions of a rule may take for a few sample events. It is generous because
 it only backs up the static limits: an expression takes some milliseconds, mostly for planning.
 """
+_CHEAP = 0.01
+_MAX_TRIED = 10_000
+_TRIED_BEFORE: dict[tuple[tuple[str, str], str], None] = {}
+"""The expressions that :meth:`Vectorized.try_out` has evaluated."""
 _TRY = "filter such events out; try_divide(a, b) and TRY_CAST(a AS type) give NULL instead"
 
 # ---------------------------------------------------------------------------------------------------- DuckDB
@@ -239,8 +243,8 @@ class Vectorized:
     sources: list[str] = field(default_factory=list)
     """the expressions as written by the user, for messages"""
     costs: list[Cost] = field(default_factory=list)
-    ranges: list[Ranges | None] = field(default_factory=list)
-    """the expressions as ranges of columns, for conditions that consist of them"""
+    indexable: list[Indexable | None] = field(default_factory=list)
+    """the expressions as ranges of columns and the rest, for conditions that have some"""
     zone: str = field(init=False)
     _label: str | None = field(init=False)
     """the time zone of the first TIMESTAMP column"""
@@ -262,10 +266,10 @@ class Vectorized:
         """Add an expression and return its number; *text* is the expression as written by the user, for messages."""
         return self.add_value(self.translate(node, text), text)
 
-    def add_value(self, value: Sql, text: str, ranges: Ranges | None = None) -> int:
+    def add_value(self, value: Sql, text: str, known: Indexable | None = None) -> int:
         """:meth:`add` for an expression that is already translated.
 
-        :param ranges: its ranges, if they are known
+        :param known: the expression as ranges, if that is known
         """
         if value.text not in self.texts:
             data_type = self.type_of_value(value, text)
@@ -273,7 +277,7 @@ class Vectorized:
             if plain_column(value.text) is None and not _TRIED.get():
                 self._try_out(value.text, data_type, text)
             self.costs.append(value.cost)
-            self.ranges.append(ranges_of(value) if ranges is None else ranges)
+            self.indexable.append(indexable(value) if known is None else known)
             self.types.append(data_type)
             self.texts.append(value.text)
             self.sources.append(text)
@@ -287,8 +291,31 @@ class Vectorized:
             self.types.append(other.types[number])
             self.sources.append(other.sources[number])
             self.costs.append(other.costs[number])
-            self.ranges.append(other.ranges[number])
+            self.indexable.append(other.indexable[number])
         return self.texts.index(text)
+
+    def adopt_rest(self, other: Vectorized, number: int) -> int:
+        """As :meth:`adopt`, for the rest of an expression that is indexable in part."""
+        found = other.indexable[number]
+        assert found is not None
+        assert found.rest is not None
+        if found.rest.text not in self.texts:
+            self.texts.append(found.rest.text)
+            self.types.append(BOOLEAN)
+            self.sources.append(other.sources[number])
+            self.costs.append(found.rest.cost)
+            self.indexable.append(None)
+        return self.texts.index(found.rest.text)
+
+    def what_is_evaluated(self) -> Vectorized:
+        """The expressions, and of those that are indexable only the rests."""
+        found = Vectorized(self.schema)
+        for number, one in enumerate(self.indexable):
+            if one is None:
+                found.adopt(self, number)
+            elif one.rest is not None:
+                found.adopt_rest(self, number)
+        return found
 
     def alone(self, number: int) -> Vectorized:
         """A copy with only this expression."""
@@ -313,16 +340,27 @@ class Vectorized:
     def try_out(self, limit: float) -> float:
         """Evaluate everything once for a few sample events. Returns the CPU time in seconds.
 
+        Expressions that have taken less than 10 ms each are not tried again in this process.
+
         :raises ExpressionSyntaxError: it took more than *limit*, so each batch of events would take as long
         :raises ExpressionTypeError: DuckDB rejects an expression
         """
         rows = sample(self.schema)
-        computed = [number for number, text in enumerate(self.texts) if plain_column(text) is None]
+        scope = str(self.schema), self.zone
+        computed = [
+            number
+            for number, text in enumerate(self.texts)
+            if plain_column(text) is None and (scope, text) not in _TRIED_BEFORE
+        ]
         taken = 0.0
         with contextlib.suppress(_DuckDBError):
             begin = time.thread_time()
             self._computed(computed, rows, keep=False)
             taken = time.thread_time() - begin
+            if taken <= _CHEAP * len(computed):
+                while len(_TRIED_BEFORE) > _MAX_TRIED:
+                    _TRIED_BEFORE.popitem()
+                _TRIED_BEFORE.update(dict.fromkeys((scope, self.texts[number]) for number in computed))
             if taken <= limit:
                 return taken
         # Evaluate one by one, because one fails on the sample values or takes too long.

@@ -1,21 +1,24 @@
-"""Conditions that only compare columns with constants, as ranges of the values of columns.
+"""Conditions that compare columns with constants, as ranges of the values of columns.
 
 ``kind = 'buy' AND amount >= 10`` is TRUE where *kind* is in the range from 'buy' to 'buy' and *amount* is in the range from 10
 on. Such conditions cannot fail, and can be looked up in an index instead of being evaluated one by one
 (:mod:`asterism.rules.condition_index`). They are recognized by the operations of a typed value, never by its text; any other
-condition is evaluated by :mod:`asterism.expressions.evaluation`.
+condition is evaluated by :mod:`asterism.expressions.evaluation`. Of ``kind = 'buy' AND amount > limit``, which cannot fail
+either, only the *rest* is evaluated, ``amount > limit``, which many conditions may share.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 from asterism.expressions.names import plain_column
+from asterism.expressions.operators import conjunction
 from asterism.expressions.types import (
     BOOLEAN,
     DOUBLE,
@@ -84,6 +87,13 @@ Ranges = tuple[Alternative, ...]
 """A condition: it is TRUE where one of the alternatives holds."""
 
 
+class Indexable(NamedTuple):
+    """A condition that can be looked up: it is TRUE where *ranges* and the *rest* are."""
+
+    ranges: Ranges
+    rest: Sql | None = None
+
+
 def order_of(value: float) -> int:
     """An integer that orders doubles as Spark does: NaN is equal to itself and larger than any other value, and -0.0 is 0.0.
 
@@ -96,13 +106,35 @@ def order_of(value: float) -> int:
 
 def ranges_of(value: Sql) -> Ranges | None:
     """The condition as ranges; None if it is another condition."""
+    found = indexable(value)
+    return None if found is None or found.rest is not None else found.ranges
+
+
+def indexable(value: Sql) -> Indexable | None:
+    """The condition as ranges and what else must be TRUE; None if it has no ranges, or can fail."""
     if value.raises or value.type != BOOLEAN:
         return None
-    try:
-        found = [kept for kept in (_merged(each) for each in _alternatives(value, negated=False)) if kept is not None]
-    except _OtherError:
+    found: list[tuple[Range, ...]] | None = None
+    rest: list[Sql] = []
+    for part in _conjuncts(value):
+        try:
+            alternatives = _alternatives(part, negated=False)
+            found = alternatives if found is None else _all([found, alternatives])
+        except _OtherError:
+            rest.append(part)
+    if found is None:
         return None
-    return tuple(dict.fromkeys(found))
+    ranges = tuple(dict.fromkeys(kept for kept in map(_merged, found) if kept is not None))
+    # Without the operations of its parts, which are not needed any more.
+    return Indexable(ranges, replace(conjunction(rest), operation=None) if rest else None)
+
+
+def _conjuncts(value: Sql) -> Iterator[Sql]:
+    if value.operation is not None and value.operation.name == "AND":
+        for operand in value.operation.operands:
+            yield from _conjuncts(operand)
+    else:
+        yield value
 
 
 class _OtherError(Exception):

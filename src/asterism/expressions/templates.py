@@ -117,7 +117,8 @@ def resolved(scope: Scope, zone: str, text: str) -> Iterator[Resolved]:
             return
     found = Resolved.of(scope, text)
     yield found
-    if template is None and len(numbers) <= MAX_NUMBERS:
+    if len(numbers) <= MAX_NUMBERS:
+        # In place of one that does not fit: it may be of the only expression with a 0, and would not fit the next ones either.
         with _LOCK:
             while len(_TEMPLATES) >= MAX_TEMPLATES:
                 del _TEMPLATES[next(iter(_TEMPLATES))]

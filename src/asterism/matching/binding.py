@@ -33,7 +33,7 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, columns_of, has_aggregate, plain_column
 from asterism.expressions.operators import conjunction
 from asterism.expressions.parsing import conjuncts, parse
-from asterism.expressions.ranges import Ranges
+from asterism.expressions.ranges import Indexable
 from asterism.expressions.templates import Resolved, resolved
 from asterism.expressions.values import Sql, UnsupportedError
 from asterism.matching.condition_programs import add_condition
@@ -62,9 +62,9 @@ LIMIT_HINT = 'bound them with within(...), raise max_partial_matches, or set on_
 
 
 MAX_KNOWN = 5_000
-_KNOWN: dict[tuple[Scope, str, str], tuple[Sql, Ranges | None]] = {}
+_KNOWN: dict[tuple[Scope, str, str], tuple[Sql, Indexable | None]] = {}
 """Conditions on current events that were translated before, because rules often have the same ones: for a scope, its time zone
-and a text its value and its ranges.
+and a text its value, and this as ranges.
 """
 
 
@@ -152,8 +152,8 @@ class BoundPattern:
         assert isinstance(condition, SqlCondition)
         key = self.scope, self.vectorized.zone, condition.text
         if key in _KNOWN:
-            value, ranges = _KNOWN[key]
-            return self._bit(self.vectorized.add_value(value, condition.text, ranges)), -1
+            value, indexable = _KNOWN[key]
+            return self._bit(self.vectorized.add_value(value, condition.text, indexable)), -1
         replaced = False
         try:
             with resolved(self.scope, self.vectorized.zone, condition.text) as found:
@@ -193,7 +193,7 @@ class BoundPattern:
             if not condition.iterative:
                 while len(_KNOWN) >= MAX_KNOWN:
                     _KNOWN.pop(next(iter(_KNOWN)), None)
-                _KNOWN[self.scope, self.vectorized.zone, text] = joined, self.vectorized.ranges[source]
+                _KNOWN[self.scope, self.vectorized.zone, text] = joined, self.vectorized.indexable[source]
         if condition.iterative:
             program = add_condition(self.programs, _joined(condition.iterative), text)
         return bit, program

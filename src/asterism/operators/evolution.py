@@ -38,12 +38,12 @@ def incompatibility(old: StateDefinition, new: StateDefinition) -> Incompatibili
         detail = f"Were: {', '.join(old.inputs)}\nAre:  {', '.join(new.inputs)}"
         return Incompatibility("the inputs changed", detail, _OTHER)
     before: Mapping[str, str] = old.details.get(FIXED, {})
-    for name, text in new.details.get(FIXED, {}).items():
-        if before.get(name) != text:
-            shown = not text.startswith("#") and name in before
-            return Incompatibility(
-                f"{name} changed", f"Was: {before[name]}\nIs:  {text}" if shown else None, NEW_CHECKPOINT
-            )
+    now: Mapping[str, str] = new.details.get(FIXED, {})
+    for name in [*(name for name in before if name not in now), *now]:
+        was, text = before.get(name, "none"), now.get(name, "none")
+        if was != text:
+            is_hash = was.startswith("#") or text.startswith("#")
+            return Incompatibility(f"{name} changed", None if is_hash else f"Was: {was}\nIs:  {text}", NEW_CHECKPOINT)
     if old.keys.types != new.keys.types:
         return Incompatibility(
             "the types of the key changed", f"Was: {_shown(old.keys)}\nIs:  {_shown(new.keys)}", NEW_CHECKPOINT

@@ -181,6 +181,12 @@ def _refuse_what_flink_ignores(pattern: PatternSequence, in_group: bool = False)
                 f'group "{stage.name}": a window between repetitions does not apply to a group',
                 "Flink ignores it or applies it to stages of the group.",
             )
+        if stage.group is not None and stage.gap_window is not None:
+            raise MalformedPatternError(
+                f'group "{stage.name}": a window between neighbouring events does not apply to a group',
+                "Flink ignores it.",
+                "set it on the stages of the group, WithinType.PREVIOUS_AND_CURRENT, or .within(...) on the whole pattern",
+            )
         if in_group and stage.window is not None:
             raise MalformedPatternError(
                 f'stage "{stage.name}": a window inside a group is not supported',

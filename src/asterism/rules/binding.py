@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 from sqlglot import exp
@@ -23,7 +24,7 @@ from asterism.expressions.aggregates import check_measure, parse_measure
 from asterism.expressions.evaluation import TRIAL, Vectorized, tried_before
 from asterism.expressions.names import Scope, columns_of
 from asterism.expressions.parsing import parse
-from asterism.expressions.ranges import Ranges
+from asterism.expressions.ranges import Indexable, Ranges
 from asterism.matching.binding import BoundPattern, python_mask
 from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
 from asterism.matching.plan import Limits
@@ -36,10 +37,11 @@ from asterism.rules.clauses import ClauseOfRule
 from asterism.rules.lookup_tables import LookupColumn, LookupVersion, table_of, with_lookups
 from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor
 from asterism.rules.registered_conditions import RegisteredCall, RegisteredCondition, names_in, with_registered
-from asterism.rules.sets import rarely_collected
+from asterism.rules.sets import keep, rarely_collected
 from asterism.text.printable import quoted_name
 
 TIMED_OUT = OutputKind.TIMED_OUT.value
+MAX_TOGETHER = 16
 MOST_IN_VAIN = 1_000
 """The maximum number of partial matches that are left out because they are in vain. It is so low that they are far from every
 limit, so that results do not depend on it.
@@ -74,22 +76,31 @@ def number_of(*texts: str) -> int:
     return int.from_bytes(hashlib.sha256(json.dumps(texts).encode()).digest()[:8], "big", signed=True)
 
 
+def _parts_of(text: str, found: Indexable | None) -> tuple[Ranges | None, str | None]:
+    """The ranges of a condition, and the text of what is evaluated, if anything is."""
+    if found is None:
+        return None, text
+    return found.ranges, None if found.rest is None else found.rest.text
+
+
 def _number_of_call(condition: PythonCondition) -> int:
     assert isinstance(condition.function, RegisteredCall), "the conditions of rules are SQL, or registered"
     named = condition.function.condition
     return number_of("condition", named.name, json.dumps(named.arguments))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class BoundProcessor:
     """A processor bound to the *schema* of the events.
 
     :param selector: the key expressions; *number* is their hash
     :param conditions: for each condition bit of the pattern, the number of its condition; equal conditions of all processors
         have the same number
-    :param ranges: for each of them its ranges, if it consists of ranges of columns
+    :param ranges: for each of them its ranges, if it consists of ranges of columns, or of these and a rest
+    :param evaluated: for each of them the number of what is evaluated before the exchange: the condition or its rest; None if it
+        consists of ranges
     :param needs_all: whether the processor must see events that satisfy none of its conditions
-    :param lookups: for each condition the lookups that it reads, sorted by name
+    :param lookups: for each of them the lookups that what is evaluated reads, sorted by name
     :param kept_lookups: the lookups that are read after the exchange: by other conditions, measures and clauses
     """
 
@@ -99,6 +110,7 @@ class BoundProcessor:
     number: int
     conditions: tuple[int, ...]
     ranges: tuple[Ranges | None, ...]
+    evaluated: tuple[int | None, ...]
     needs_all: bool
     lookups: tuple[tuple[str, ...], ...]
     kept_lookups: frozenset[str]
@@ -126,9 +138,9 @@ class BoundPatternProcessor(BoundProcessor):
         limit = min(self.pattern.plan.limits.partial_matches or MOST_IN_VAIN, MOST_IN_VAIN)
         return int(math.log(limit, 1 + of.ways) + _EPSILON), of.at_once, of.bits
 
-    def stages_with(self, number: int) -> str:
-        """The stages that use a condition."""
-        names = self.pattern.stages_with(self.conditions.index(number))
+    def stages_with(self, evaluated: int) -> str:
+        """The stages that use a condition, by the number of what is evaluated."""
+        names = self.pattern.stages_with(self.evaluated.index(evaluated))
         return " and ".join(f'stage "{name}"' for name in names)
 
 
@@ -186,8 +198,8 @@ class ProcessorCompiler:
             self.definition += repr(sorted((name, id(one.function), one) for name, one in self.conditions.items()))
 
     def bind(self, processor: PatternProcessor) -> BoundProcessor:
-        """As :meth:`compile`, for a processor that :meth:`try_out` has accepted. The result is cached per processor object
-        for the lifetime of the process.
+        """As :meth:`compile`, for a processor that :meth:`try_out` has accepted. The result is cached per processor object,
+        as long as it is used.
 
         (:func:`asterism.rules.sets.processor_of` returns the same object for equal processors, because comparing patterns
         takes time.)
@@ -195,16 +207,19 @@ class ProcessorCompiler:
         key = (self.definition, id(processor))
         found = _BOUND.get(key)
         if found is None or found.processor is not processor:
-            while len(_BOUND) > 2 * MAX_PROCESSORS:
-                _BOUND.pop(next(iter(_BOUND)))
             with tried_before():
                 found = _BOUND[key] = self.compile(processor)
         return found
 
-    def bind_all(self, processors: Iterable[PatternProcessor]) -> list[BoundProcessor]:
-        """:meth:`bind` each of them."""
-        with rarely_collected():
-            return [self.bind(processor) for processor in processors]
+    def bind_all(self, processors: Iterable[PatternProcessor]) -> Sequence[BoundProcessor]:
+        """:meth:`bind` each of them. The most recent results are cached for the lifetime of the process."""
+        given = list(processors)
+        key = self.definition, tuple(map(id, given))
+        found = _BOUND_TOGETHER.get(key)
+        if found is None:
+            with rarely_collected():
+                found = keep(_BOUND_TOGETHER, MAX_TOGETHER, key, [self.bind(processor) for processor in given])
+        return found
 
     def compile(self, processor: PatternProcessor) -> BoundProcessor:
         """:raises AsterismError: the pattern, a key or a measure is invalid for the schema of the events"""
@@ -251,14 +266,19 @@ class ProcessorCompiler:
             number_of(pattern.vectorized.texts[source]) if isinstance(source, int) else _number_of_call(source)
             for source in pattern.bit_sources
         )
-        ranges = tuple(
-            pattern.vectorized.ranges[source] if isinstance(source, int) else None for source in pattern.bit_sources
-        )
         vectorized = pattern.vectorized
-        lookups = tuple(
-            self._lookups_in([vectorized.texts[source]]) if isinstance(source, int) else ()
+        parts = [
+            _parts_of(vectorized.texts[source], vectorized.indexable[source])
+            if isinstance(source, int)
+            else (None, None)
             for source in pattern.bit_sources
+        ]
+        ranges = tuple(found for found, _ in parts)
+        evaluated = tuple(
+            None if found is not None and text is None else number if text is None else number_of(text)
+            for number, (found, text) in zip(conditions, parts, strict=True)
         )
+        lookups = tuple(() if text is None else self._lookups_in([text]) for _, text in parts)
         kept = {name for output in outputs.values() if output.measures for name in output.kept_columns}
         kept |= {*self._lookups_in(vectorized.texts[slot] for slot in pattern.programs.slots)}
         return BoundPatternProcessor(
@@ -268,6 +288,7 @@ class ProcessorCompiler:
             number_of(*selector),
             conditions,
             ranges,
+            evaluated,
             not pattern.relevant_only,
             lookups,
             frozenset(kept & self.lookups.keys()),
@@ -321,6 +342,7 @@ class ProcessorCompiler:
             number_of(*selector),
             conditions,
             starts,
+            (None,) * len(starts),
             True,
             ((),) * len(starts),
             kept,
@@ -336,7 +358,7 @@ class ProcessorCompiler:
             bound = self.compile(processor)
         expressions = [self.key_expressions(bound.selector)[0]]
         if isinstance(bound, BoundPatternProcessor):
-            expressions.append(bound.pattern.vectorized)
+            expressions.append(bound.pattern.vectorized.what_is_evaluated())
             for output in bound.outputs.values():
                 if output.measures is not None:
                     expressions += output.measures.expressions
@@ -377,4 +399,6 @@ class ProcessorCompiler:
         return found
 
 
-_BOUND: dict[tuple[str, int], BoundProcessor] = {}
+_BOUND: WeakValueDictionary[tuple[str, int], BoundProcessor] = WeakValueDictionary()
+_BOUND_TOGETHER: dict[tuple[str, tuple[int, ...]], list[BoundProcessor]] = {}
+"""Those of a few sets, which keeps them in use from one micro-batch to the next."""

@@ -20,7 +20,7 @@ from asterism.columns.keys import KEY
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.rules.binding import BoundClauseProcessor
 from asterism.rules.replication import FAILED, SELECTOR, SINCE, RuleConditions
-from asterism.rules.shares import Span
+from asterism.rules.sets import Span
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """An index of conditions: finds those that an event satisfies without evaluating the others.
 
-A condition is indexed if it consists of ranges of columns (:mod:`asterism.expressions.ranges`). Conditions that require the same
+A condition is indexed if it has ranges of columns (:mod:`asterism.expressions.ranges`). Conditions that require the same
 value of a column are in one *bucket*, in the order of their bounds on another column: of ``kind = 'buy' AND amount >= 10`` and a
 thousand others with their own kinds and amounts, those that an event satisfies are the first ones of the bucket of its kind.
-Further ranges of a condition are tested one by one.
+Further ranges of a condition are tested one by one, and then its *rest*, which was evaluated for all events.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from asterism.expressions.types import is_decimal, spark_type
 
 _Column = tuple[int, bool]
 """The number of a column, and whether its values are compared as doubles."""
-NO_COLUMN = -1
+NO_COLUMN, NO_REST = -1, -1
 
 
 class ConditionIndex:
-    """:param schema: of the events"""
+    """
+    :param schema: of the events
+    :param rests: for each of *conditions* the row of *masks* that must be true as well, or NO_REST; default: none has a rest
+    """
 
-    def __init__(self, schema: pa.Schema, conditions: Sequence[Ranges]) -> None:
+    def __init__(self, schema: pa.Schema, conditions: Sequence[Ranges], rests: Sequence[int] | None = None) -> None:
         ranges = [one for condition in conditions for alternative in condition for one in alternative]
         uses = Counter((one.column, one.floating) for one in ranges)
         values = {(one.column, one.floating, one.low) for one in ranges if one.is_one}
@@ -63,6 +66,8 @@ class ConditionIndex:
                         rest.remove(ordered)
                 group = groups.setdefault((self._at(equal), self._at(ordered), from_above), defaultdict(list))
                 tests = [(self._at(one), *self._bounds(one)) for one in rest]
+                if rests is not None and rests[number] != NO_REST:
+                    tests.append((~rests[number], 0, 0))
                 group[0 if equal is None else self._bounds(equal)[0]].append((bound, number, tests))
 
         self._groups, self._buckets, self._entries, self._tests = _tables(groups)
@@ -73,20 +78,21 @@ class ConditionIndex:
     def _bounds(self, one: Range) -> tuple[int, int]:
         return self._encoders[self._at(one)].bounds(one)
 
-    def met(self, columns: Sequence[pa.ChunkedArray], rows: int) -> tuple[Ints, Ints]:
+    def met(self, columns: Sequence[pa.ChunkedArray], rows: int, masks: Mask | None = None) -> tuple[Ints, Ints]:
         """For each of so many events the numbers of the conditions that it satisfies, as offsets and values.
 
         :param columns: those of the events in :attr:`columns`
+        :param masks: which events satisfy the rests of conditions
         """
         from asterism.rules.kernels import met_conditions
 
-        return met_conditions(*self._encoded(columns, rows), *self._arrays, self.count)
+        return met_conditions(*self._encoded(columns, rows), _masks(masks, rows), *self._arrays, self.count)
 
-    def meets_any(self, columns: Sequence[pa.ChunkedArray], rows: int) -> Mask:
+    def meets_any(self, columns: Sequence[pa.ChunkedArray], rows: int, masks: Mask | None = None) -> Mask:
         """The events that satisfy any of the conditions. See :meth:`met`."""
         from asterism.rules.kernels import meets_any
 
-        found: Mask = meets_any(*self._encoded(columns, rows), *self._arrays)
+        found: Mask = meets_any(*self._encoded(columns, rows), _masks(masks, rows), *self._arrays)
         return found
 
     @property
@@ -105,6 +111,10 @@ class ConditionIndex:
             if array.null_count:
                 nulls[number] = array.is_null().to_numpy(zero_copy_only=False)
         return values, nulls
+
+
+def _masks(masks: Mask | None, rows: int) -> Mask:
+    return np.zeros((0, rows), np.bool_) if masks is None else masks
 
 
 def _tables(

@@ -26,7 +26,8 @@ NEVER, BEFORE = 2**63 - 1, -(2**63)
 # a value of the column EQUAL (-1: of none), and of the column ORDERED (-1: none) values from a bound on, or with FROM_ABOVE up to
 # a bound. *buckets* are the conditions of a group that require the same value, in ascending order of the values. *entries* are
 # these conditions in ascending order of their bounds, which are inverted in a group that is FROM_ABOVE. *tests* are further
-# ranges: a column, the first value and the last value.
+# ranges: a column, the first value and the last value; or, if the column is negative, ``~column`` is a row of *masks*, which says
+# for which events something else is true.
 
 
 @uncounted
@@ -43,10 +44,13 @@ def find_bucket(buckets: Any, low: int, end: int, value: int) -> int:
 
 
 @uncounted
-def holds_all(tests: Any, begin: int, end: int, values: Any, nulls: Any, event: int) -> bool:
+def holds_all(tests: Any, begin: int, end: int, values: Any, nulls: Any, masks: Any, event: int) -> bool:
     for at in range(begin, end):
         column = tests[at, 0]
-        if nulls[column, event] or not tests[at, 1] <= values[column, event] <= tests[at, 2]:
+        if column < 0:
+            if not masks[~column, event]:
+                return False
+        elif nulls[column, event] or not tests[at, 1] <= values[column, event] <= tests[at, 2]:
             return False
     return True
 
@@ -84,7 +88,7 @@ def entries_of(
 
 
 @entry
-def meets_any(values: Any, nulls: Any, groups: Any, buckets: Any, entries: Any, tests: Any) -> Any:
+def meets_any(values: Any, nulls: Any, masks: Any, groups: Any, buckets: Any, entries: Any, tests: Any) -> Any:
     """Which events satisfy any condition."""
     found = np.zeros(nulls.shape[1], np.bool_)
     for event in range(len(found)):
@@ -92,7 +96,9 @@ def meets_any(values: Any, nulls: Any, groups: Any, buckets: Any, entries: Any, 
             begin, end = entries_of(groups, group, buckets, entries, values, nulls, event)
             at = begin
             while at < end and not found[event]:
-                found[event] = holds_all(tests, entries[at, FIRST_TEST], entries[at, END_TEST], values, nulls, event)
+                found[event] = holds_all(
+                    tests, entries[at, FIRST_TEST], entries[at, END_TEST], values, nulls, masks, event
+                )
                 at += 1
             if found[event]:
                 break
@@ -101,7 +107,7 @@ def meets_any(values: Any, nulls: Any, groups: Any, buckets: Any, entries: Any, 
 
 @entry
 def met_conditions(
-    values: Any, nulls: Any, groups: Any, buckets: Any, entries: Any, tests: Any, count: int
+    values: Any, nulls: Any, masks: Any, groups: Any, buckets: Any, entries: Any, tests: Any, count: int
 ) -> tuple[Any, Any]:
     """For each event the numbers of the conditions that it satisfies, of *count* conditions, as offsets and values."""
     n_events = nulls.shape[1]
@@ -119,7 +125,7 @@ def met_conditions(
             for at in range(begin, end):
                 number = entries[at, NUMBER]
                 if last[number] != event and holds_all(
-                    tests, entries[at, FIRST_TEST], entries[at, END_TEST], values, nulls, event
+                    tests, entries[at, FIRST_TEST], entries[at, END_TEST], values, nulls, masks, event
                 ):
                     last[number] = event
                     found[put] = number

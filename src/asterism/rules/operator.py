@@ -57,7 +57,7 @@ from asterism.rules.binding import (
 from asterism.rules.clause_events import ClauseEvents
 from asterism.rules.clauses import ClauseOutcome
 from asterism.rules.function_rows import FunctionRows
-from asterism.rules.in_force import InForce, RuleName, after_set
+from asterism.rules.in_force import InForce, RuleName
 from asterism.rules.kill_list import is_named
 from asterism.rules.lookup_tables import LookupColumn, LookupVersion, keep_versions
 from asterism.rules.processor import PatternProcessor
@@ -76,17 +76,16 @@ from asterism.rules.replication import (
 from asterism.rules.rule_counts import metric
 from asterism.rules.sets import (
     MAX_SETS,
+    Entries,
     Entry,
     ProcessorSet,
     ProcessorSource,
-    can_end,
-    has_expired,
+    Span,
+    keep,
     lookups_from_json,
     lookups_to_json,
-    passed,
-    without,
 )
-from asterism.rules.shares import ENTRY, KEYS, RuleFailure, Span
+from asterism.rules.shares import ENTRY, KEYS, RuleFailure
 from asterism.rules.suppression import Attempt, Suppressions
 
 EVENTS, PROCESSORS = "events", "processors"
@@ -114,6 +113,8 @@ _ROOM = 2**22
 _SETS = pa.schema([(TIME, pa.int64()), ("set", pa.binary())])
 _STRINGS = pa.map_(pa.string(), pa.string())
 _LENGTH = struct.Struct("<I")
+_SetState = tuple[int, Entries, tuple[LookupVersion, ...]]
+"""The number of the newest set, the entries, and the lookups of that set."""
 _Made = tuple[str, pa.Table | None, dict[int, tuple[int, int]]]
 """The name of an output, its rows (None: they are only counted), and the number of rows of each processor (by its place) with the
 latest of their times.
@@ -237,10 +238,19 @@ class DynamicCepOperator(KeyGroupOperator):
                     "the key of the stream": ", ".join(self.compiler.keys) or "none",
                     "semantics": self.compiler.semantics.value,
                     "the event time": repr(Described(self.time)),
+                    **self._fixed_lookups(),
                     "a column of the events": "#" + self.fingerprint.hex(),
                 },
             },
         )
+
+    def _fixed_lookups(self) -> dict[str, str]:
+        """The columns of lookups, which are stored with events."""
+        texts = [
+            f"{one.name}({', '.join(f'{field.name} {field.type}' for field in one.schema)})"
+            for one in self.compiler.lookups.values()
+        ]
+        return {"the lookups": ", ".join(texts)} if texts else {}
 
     def __getstate__(self) -> dict[str, Any]:
         version, entries, lookups = before = entries_of_page(None)
@@ -294,9 +304,9 @@ class DynamicCepOperator(KeyGroupOperator):
         for following in results:
             yield result
             result = following
-        replaced = _replaced_later(self._entries)
+        replaced = self._entries.replaced_later
         # Includes one that is replaced within the call.
-        if replaced != _replaced_later(self._before[1]) or self._has_new_timed():
+        if replaced != self._before[1].replaced_later or self._has_new_timed():
             self.source.replaced_later(self._version, replaced)
         if self._expired != NO_TIME:
             self.source.expired(self._expired)
@@ -307,15 +317,14 @@ class DynamicCepOperator(KeyGroupOperator):
             ended = [entry.name for entry in self._entries if entry.disabled and not entry.killed]
             result = _with_metrics(result, dict.fromkeys((metric(rule_counts.ENABLED, name) for name in ended), 1))
         elif (self._version, self._entries, self._lookups) != self._before:
-            store.write_page(SETS_PAGE, _entries_to(self._version, tuple(self._entries), self._lookups))
-        scheduled = any(one.begins is not None or one.processor.expires is not None for one in self._entries)
-        if scheduled and BEFORE_TIME < self._reached < END_OF_TIME:
+            store.write_page(SETS_PAGE, _entries_to(self._version, self._entries, self._lookups))
+        if self._entries.are_scheduled and BEFORE_TIME < self._reached < END_OF_TIME:
             result = _with_metrics(result, {rule_counts.WATERMARK: self._reached})
         yield result
 
     def _has_new_timed(self) -> bool:
         """Whether a processor with a timestamp is new in this call, or was a shadow before it."""
-        if self._version == self._before[0]:
+        if self._version == self._before[0] or not self._entries.are_scheduled:
             return False
         before = {(entry.name, entry.processor.shadow) for entry in self._before[1]}
         return any(e.begins is not None and (e.name, e.processor.shadow) not in before for e in self._entries)
@@ -336,8 +345,8 @@ class DynamicCepOperator(KeyGroupOperator):
             self._version, self._lookups = newest.version, newest.lookups
             if any(p.effective_until is not None and p.effective_until <= time for p in newest.processors):
                 self._expired = time
-            self._entries = without(after_set(self._entries, newest, time), newest.killed)
-        self._entries = without(self._entries, self._left_out(self._version))
+            self._entries = self._entries.after(newest, time)
+        self._entries = self._entries.without(self._left_out(self._version))
         copy_filter = CopyFilter.of(
             InForce.of(self._entries, self.compiler).bound,
             {one.name: one for one in self._lookups},
@@ -396,15 +405,12 @@ class DynamicCepOperator(KeyGroupOperator):
 
         pages, left = load(everything=everything), _Left.nothing(self.inputs[EVENTS].prepared)
         failed: set[RuleName] = set()
-        suppressed_some = any(entry.processor.suppress is not None for entry in self._before[1])
-        stored_suppressions = group.store.read_page(SUPPRESSIONS_PAGE) if suppressed_some else None
+        stored_suppressions = group.store.read_page(SUPPRESSIONS_PAGE) if self._before[1].suppress else None
         suppressions = Suppressions(stored_suppressions)
         if in_force.with_pattern:
             pages, left, failed = yield from self._match(group, in_force, pages, load, copies, suppressions, horizon)
         states, others = yield from self._match_clauses(group, in_force.with_clause, copies, suppressions, horizon)
-        failed |= others
-        if failed:
-            self._entries = [replace(e, disabled=True) if e.name in failed else e for e in self._entries]
+        self._disable(failed | others)
         self._pass(horizon)
         suppressed, forgets = self._forget(group, suppressions, states, horizon)
         if suppressed != stored_suppressions:
@@ -424,12 +430,14 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def _pass(self, time: int) -> None:
         """Remove the processors that have ended."""
-        if not any(map(can_end, self._entries)):
-            return
         # At the end of the stream, event time has not reached the times of the remaining processors.
-        if time != END_OF_TIME and any(has_expired(entry, time) for entry in self._entries):
+        if time != END_OF_TIME and self._entries.has_expired(time):
             self._expired = time
-        self._entries = passed(self._entries, time)
+        self._entries = self._entries.passed(time)
+
+    def _disable(self, names: Collection[RuleName]) -> None:
+        if names:
+            self._entries = Entries.of(replace(e, disabled=True) if e.name in names else e for e in self._entries)
 
     def _forget(
         self, group: Group, suppressions: Suppressions, states: Sequence[_ClauseState], horizon: int
@@ -437,7 +445,7 @@ class DynamicCepOperator(KeyGroupOperator):
         """The suppressions on which later matches depend, and a time at which they can be forgotten. If they are too large, rules
         are disabled.
         """
-        if suppressions.is_empty and all(entry.processor.suppress is None for entry in self._entries):
+        if suppressions.is_empty and not self._entries.suppress:
             return None, END_OF_TIME
         before = {entry.name for entry in self._before[1] if not entry.disabled}
         page_of = {state.name: state.value for state in states}
@@ -463,7 +471,7 @@ class DynamicCepOperator(KeyGroupOperator):
             failure = _too_many_suppressed(bound, len(value), horizon)
             self._check_disabling(bound, failure)
             self._report(group, largest, failure)
-            self._entries = [replace(e, disabled=True) if e.name == largest.name else e for e in self._entries]
+            self._disable({largest.name})
 
     def _match(
         self,
@@ -498,10 +506,14 @@ class DynamicCepOperator(KeyGroupOperator):
                     pages = load(everything=True)
                     page = _joined(pages, in_force, shares.event_schema)
                 # A processor that fails at some time is in force until then, no matter where the micro-batch began.
-                limited = [
-                    replace(span, until=failures[number].time) if number in failures else span
-                    for number, span in enumerate(spans)
-                ]
+                limited = (
+                    [
+                        replace(span, until=failures[number].time) if number in failures else span
+                        for number, span in enumerate(spans)
+                    ]
+                    if failures
+                    else spans
+                )
                 emission = _Emission(entries, suppressions.attempt())
                 step, made, failed = self._tried(bound, advanced(limited), emission)
                 if not failed:
@@ -696,7 +708,8 @@ class DynamicCepOperator(KeyGroupOperator):
         found = []
         for entry, (one, span) in enumerate(zip(bound, spans, strict=True)):
             sees = (selectors == one.number) & (since >= span.since) & (times >= span.begins) & (times < span.until)
-            mine = (np.isin(failed, one.conditions) | (failed == one.number)) & sees[failed_rows]
+            evaluated = [number for number in one.evaluated if number is not None]
+            mine = (np.isin(failed, evaluated) | (failed == one.number)) & sees[failed_rows]
             if mine.any():
                 # The key may fail for an event that the processor does not require.
                 mine[mine] = RuleConditions([one]).required(copies.take(pa.array(failed_rows[mine])))
@@ -1068,37 +1081,41 @@ def prepared_set(stored: bytes) -> pa.Table:
     return pa.table([[BEFORE_TIME], [zlib.compress(stored)]], schema=_SETS)
 
 
-def _replaced_later(entries: Sequence[Entry]) -> list[tuple[str, int]]:
-    return sorted((entry.processor.id, entry.processor.version) for entry in entries if entry.until is not None)
-
-
 # Key groups have the same sets and mostly the same entries, so that a process writes and reads each only once.
 @lru_cache(maxsize=MAX_SETS)
 def _set_from(value: bytes) -> ProcessorSet:
     return ProcessorSet.from_bytes(zlib.decompress(value))
 
 
-@lru_cache(maxsize=256)
-def _decoded(value: bytes) -> tuple[int, tuple[Entry, ...], tuple[LookupVersion, ...]]:
+_DECODED: dict[bytes, _SetState] = {}
+_ENCODED: dict[tuple[int, int, tuple[LookupVersion, ...]], tuple[Entries, bytes]] = {}
+
+
+def _decoded(value: bytes) -> _SetState:
     found = json.loads(zlib.decompress(value))
-    entries = tuple(Entry.from_dict(entry) for entry in found["entries"])
+    entries = Entries.of(Entry.from_dict(entry) for entry in found["entries"])
     return found["version"], entries, lookups_from_json(found.get("lookups", {}))
 
 
-def entries_of_page(value: bytes | None) -> tuple[int, list[Entry], tuple[LookupVersion, ...]]:
+def entries_of_page(value: bytes | None) -> _SetState:
     """The number of the newest set, the entries, and the lookups of that set."""
     if value is None:
-        return 0, [], ()
-    version, entries, lookups = _decoded(value)
-    return version, list(entries), lookups
+        return 0, Entries.of(()), ()
+    return _DECODED.get(value) or keep(_DECODED, MAX_SETS, value, _decoded(value))
 
 
-@lru_cache(maxsize=8)
-def _entries_to(version: int, entries: tuple[Entry, ...], lookups: tuple[LookupVersion, ...]) -> bytes:
+def _entries_to(version: int, entries: Entries, lookups: tuple[LookupVersion, ...]) -> bytes:
+    key = version, id(entries), lookups
+    known = _ENCODED.get(key)
+    if known is not None:
+        return known[1]
     found: dict[str, Any] = {"version": version, "entries": [entry.to_dict() for entry in entries]}
     if lookups:
         found["lookups"] = lookups_to_json(lookups)
-    return zlib.compress(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
+    value = zlib.compress(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
+    keep(_ENCODED, MAX_SETS, key, (entries, value))
+    keep(_DECODED, MAX_SETS, value, (version, entries, lookups))
+    return value
 
 
 def _page_to(in_force: InForce, page: Page) -> bytes:

@@ -72,7 +72,7 @@ Slot = tuple[str, bool]
 """An id, and whether the shadow is meant. A set has at most one processor for each."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class PatternProcessor:
     """One rule.
 

@@ -27,10 +27,11 @@ from asterism.columns.keys import KEY, key_strings
 from asterism.columns.time import NO_TIME, TIME
 from asterism.errors import EvaluationFailedError, InvalidEventError
 from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.ranges import Ranges
 from asterism.matching.binding import python_mask
 from asterism.patterns.conditions import PythonCondition
 from asterism.rules.binding import NO_KEY, BoundPatternProcessor, BoundProcessor, ProcessorCompiler, number_of
-from asterism.rules.condition_index import ConditionIndex
+from asterism.rules.condition_index import NO_REST, ConditionIndex
 from asterism.rules.lookup_tables import LookupVersion, nulls_of
 from asterism.rules.sets import keep
 from asterism.text.printable import event_text
@@ -91,11 +92,16 @@ def copies_of(
         conditions = RuleConditions.of(mine)
         numbers = [each for number in conditions.evaluated.tolist() for each in written.get(number, (number,))]
         own_met = _listed({n: met[n] for n in numbers}, events.num_rows)
+        # Of a condition that reads lookups, the events that satisfy it with any of the versions.
+        masks = {
+            number: np.logical_or.reduce([met[each] for each in written.get(number, (number,))])
+            for number in conditions.evaluated.tolist()
+        }
         failures = {n: failed[n] for n in numbers if n in failed}
         if conditions.needs_all:
             wanted = np.ones(events.num_rows, np.bool_)
         else:
-            wanted = (np.diff(own_met[0]) > 0) | conditions.indexed_by(events)
+            wanted = conditions.satisfied(events, masks)
             for mask in failures.values():
                 wanted |= mask
         rows = np.flatnonzero(wanted)
@@ -183,8 +189,8 @@ class CopyFilter:
         reading = {
             _written(number, lookups, versions): number
             for one in processors
-            for number, lookups in zip(one.conditions, one.lookups, strict=True)
-            if lookups
+            for number, lookups in zip(one.evaluated, one.lookups, strict=True)
+            if number is not None and lookups
         }
         self._written = np.array(sorted(reading), np.int64)
         self._number_of_written = np.array([reading[each] for each in self._written.tolist()], np.int64)
@@ -254,23 +260,32 @@ class CopyFilter:
 
 class RuleConditions:
     """The distinct conditions of processors: those that are in an index, and those that are evaluated before the
-    exchange, by number.
+    exchange, by number; of a condition that is in the index in part, its rest is evaluated.
     """
 
     def __init__(self, processors: Sequence[BoundProcessor]) -> None:
         self.processors = list(processors)  # alive as long as this is: `of` finds it by their ids
-        ranges = {number: found for one in processors for number, found in zip(one.conditions, one.ranges, strict=True)}
-        self.numbers = np.array(sorted(ranges), np.int64)
-        is_indexed = np.array([ranges[number] is not None for number in self.numbers.tolist()], np.bool_)
-        self.evaluated = self.numbers[~is_indexed]
+        parts = {
+            number: (ranges, evaluated)
+            for one in processors
+            for number, ranges, evaluated in zip(one.conditions, one.ranges, one.evaluated, strict=True)
+        }
+        self.numbers = np.array(sorted(parts), np.int64)
+        self.evaluated = np.array(sorted({number for _, number in parts.values() if number is not None}), np.int64)
         self.needs_all = any(one.needs_all for one in processors)
-        self._evaluated_places = np.flatnonzero(~is_indexed)
-        indexed = [
-            ranges[number] or () if is_in else ()
-            for number, is_in in zip(self.numbers.tolist(), is_indexed, strict=True)
-        ]
+        place_of = {number: place for place, number in enumerate(self.evaluated.tolist())}
+        self._condition_of = np.full(len(self.evaluated), -1, np.int64)
+        """For each of *evaluated* the place of the condition that it is; -1: it is a rest of others only."""
+        indexed: list[Ranges] = []
+        rests: list[int] = []
+        for place, (ranges, evaluated) in enumerate(parts[number] for number in self.numbers.tolist()):
+            indexed.append(() if ranges is None else ranges)
+            rests.append(NO_REST if ranges is None or evaluated is None else place_of[evaluated])
+            if ranges is None:
+                assert evaluated is not None
+                self._condition_of[place_of[evaluated]] = place
         schema = processors[0].schema if processors else pa.schema([])
-        self._index = ConditionIndex(schema, indexed)
+        self._index = ConditionIndex(schema, indexed, rests)
         self._event_columns = [schema.names[number] for number in self._index.columns]
         self._read = [f"e:{name}" for name in self._event_columns]
 
@@ -280,9 +295,27 @@ class RuleConditions:
         key = tuple(map(id, processors))
         return _CONDITIONS.get(key) or keep(_CONDITIONS, MAX_CONDITIONS, key, cls(processors))
 
-    def indexed_by(self, events: pa.Table) -> Mask:
-        """The events that satisfy a condition in the index."""
-        return self._index.meets_any([events.column(name) for name in self._event_columns], events.num_rows)
+    def satisfied(self, events: pa.Table, masks: Mapping[int, Mask]) -> Mask:
+        """The events that satisfy a condition.
+
+        :param masks: the events that satisfy what is evaluated, by number
+        """
+        rows = [masks[number] for number in self.evaluated.tolist()]
+        columns = [events.column(name) for name in self._event_columns]
+        return self._satisfied(columns, np.array(rows, np.bool_).reshape(len(rows), events.num_rows))
+
+    def _satisfied(self, columns: Sequence[pa.ChunkedArray], masks: Mask) -> Mask:
+        found: Mask = self._index.meets_any(columns, masks.shape[1], masks)
+        return found | masks[self._condition_of >= 0].any(axis=0)
+
+    def _masks(self, rows: Ints, numbers: Ints, count: int) -> Mask:
+        """Which of *count* copies satisfy what is evaluated, from the *numbers* of their *rows*."""
+        masks = np.zeros((len(self.evaluated), count), np.bool_)
+        if len(self.evaluated):
+            at = np.minimum(np.searchsorted(self.evaluated, numbers), len(self.evaluated) - 1)
+            known = self.evaluated[at] == numbers
+            masks[at[known], rows[known]] = True
+        return masks
 
     def read_of(self, copies: pa.Table, rows: Ints) -> pa.Table:
         """Some rows of *copies*, with the columns that the other methods read."""
@@ -295,10 +328,10 @@ class RuleConditions:
             return np.ones(copies.num_rows, np.bool_)
         if not self.processors:
             return np.zeros(copies.num_rows, np.bool_)
-        found = self._index.meets_any([copies.column(name) for name in self._read], copies.num_rows)
-        for name in (MET, FAILED):
-            rows, numbers = flattened(copies.column(name))
-            found[rows[np.isin(numbers, self.evaluated)]] = True
+        masks = self._masks(*flattened(copies.column(MET)), copies.num_rows)
+        found = self._satisfied([copies.column(name) for name in self._read], masks)
+        rows, numbers = flattened(copies.column(FAILED))
+        found[rows[np.isin(numbers, self.evaluated)]] = True
         return found
 
     def by_condition(self, copies: pa.Table) -> tuple[Ints, Ints]:
@@ -308,12 +341,13 @@ class RuleConditions:
         lists = one_chunk(copies.column(MET))
         met_at = offsets_of(pc.fill_null(lists.value_lengths(), 0).to_numpy(zero_copy_only=False))
         met = lists.flatten().to_numpy(zero_copy_only=False)
+        masks = self._masks(np.repeat(np.arange(copies.num_rows), np.diff(met_at)), met, copies.num_rows)
         if len(self.evaluated):
             at = np.minimum(np.searchsorted(self.evaluated, met), len(self.evaluated) - 1)
-            met = np.where(self.evaluated[at] == met, self._evaluated_places[at], -1)
+            met = np.where(self.evaluated[at] == met, self._condition_of[at], -1)
         else:
             met_at, met = np.zeros_like(met_at), np.empty(0, np.int64)
-        indexed = self._index.met([copies.column(name) for name in self._read], copies.num_rows)
+        indexed = self._index.met([copies.column(name) for name in self._read], copies.num_rows, masks)
         return by_condition(*indexed, met_at, met, len(self.numbers))
 
 
@@ -332,22 +366,24 @@ def _evaluated(
     versions: Sequence[LookupVersions],
     read: Callable[[LookupVersion], bytes] | None,
 ) -> tuple[dict[int, Mask], dict[int, Mask], dict[int, list[int]]]:
-    """For each condition that is not in an index, by its number, the events that satisfy it; for each condition that fails, the
-    events for which it does; for each condition that reads lookups, its numbers with their *versions*.
+    """For each condition that is not in an index, or the rest of one that is, by its number, the events that satisfy it; for each
+    that fails, the events for which it does; for each that reads lookups, its numbers with their *versions*.
     """
     unions: dict[tuple[LookupVersion, ...], _ConditionUnion] = {}
     met, failed, written = dict[int, Mask](), dict[int, Mask](), dict[int, list[int]]()
     for one in processors:
         if not isinstance(one, BoundPatternProcessor):
             continue
-        sources = zip(one.conditions, one.pattern.bit_sources, one.ranges, one.lookups, strict=True)
+        sources = zip(one.evaluated, one.pattern.bit_sources, one.ranges, one.lookups, strict=True)
         for number, source, ranges, lookups in sources:
+            if number is None:
+                continue
             if not isinstance(source, int):
                 if number not in met:
                     met[number], bad = _called(source, events)
                     if bad.any():
                         failed[number] = bad
-            elif ranges is None and number not in written:
+            elif number not in written:
                 found = {_written(number, lookups, each): each for each in versions} if lookups else {number: {}}
                 written[number] = list(found)
                 for each, known in found.items():
@@ -355,7 +391,8 @@ def _evaluated(
                     union = unions.get(of)
                     if union is None:
                         union = unions[of] = _ConditionUnion(Vectorized(compiler.schema))
-                    union.numbers[each] = union.vectorized.adopt(one.pattern.vectorized, source)
+                    adopt = union.vectorized.adopt if ranges is None else union.vectorized.adopt_rest
+                    union.numbers[each] = adopt(one.pattern.vectorized, source)
     for of, union in unions.items():
         enriched = events
         if compiler.lookups:
@@ -497,7 +534,7 @@ def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: Proc
     if number != one.number:
         assert isinstance(one, BoundPatternProcessor), "a clause has no conditions here"
         what = f"a condition of {one.stages_with(number)}"
-        source = one.pattern.bit_sources[one.conditions.index(number)]
+        source = one.pattern.bit_sources[one.evaluated.index(number)]
         if isinstance(source, int):
             evaluate = one.pattern.vectorized.alone(source).evaluate
         else:

@@ -55,13 +55,15 @@ _BEFORE_OPERAND = """( [ { , = == <> != < <= > >= <=> + - * / % & | ^ ~ || ! AND
 _OPERAND_AFTER = frozenset(_BEFORE_OPERAND.split())
 """The tokens before an operand: whatever the value, the literal is then one operand."""
 _OPERAND_HINT = "price > :limit"
-_ROW_FIELDS = ("id", "enabled", "changedBy", "tests")
-_COLUMNS = {"id": "id", "enabled": "enabled", "changedBy": "changed_by"}
+_ROW_FIELDS = ("id", "enabled", "shadow", "changedBy", "tests")
+_COLUMNS = {"id": "id", "enabled": "enabled", "shadow": "shadow", "changedBy": "changed_by"}
 """The fields of a row, and their columns in a table."""
 _NOT_VERSIONED = ("id", "version", "labels", "expires", "enabled", "changedBy", "tests", "parameters", "rows")
 """The fields of a rule on which its version does not depend."""
 _UNQUOTED = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
-_ROWS_HINT = "rows: [{id: eu, limit: 1000}]; in a database, they can also be in a second table"
+_ROWS_HINT = (
+    "rows: [{id: eu, limit: 1000}]; those in a table beside that of rules are not known here: add the template by SQL"
+)
 _HINT = "parameters: {limit: number}, rows: [{id: eu, limit: 1000}]"
 
 
@@ -198,7 +200,9 @@ class RuleTemplate:
             raise PatternProcessorError(f"a template needs an 'id', a string of up to {MAX_ID} characters")
         if fields.get("shadow"):
             raise PatternProcessorError(
-                "a template cannot be a shadow", hint="write the rule of a row as a rule of its own, with another id"
+                "a template cannot be a shadow",
+                "A row of it can, beside another row with its id.",
+                "rows: [{id: eu, limit: 1000}, {id: eu, limit: 900, shadow: true}]",
             )
         if "version" in fields:
             check_version(fields["version"])
@@ -223,12 +227,16 @@ class RuleTemplate:
     def rules(self, rows: Sequence[Any]) -> Iterator[ExpandedRule]:
         """:raises PatternProcessorError: the rules are too large together"""
         total = 0
+        known: dict[str, tuple[int, bool]] = {}
         for number, row in enumerate(rows, 1):
             id, identified = _id_of(str(self.id), number, row)
             try:
                 item, size = self._rule(id, row)
                 if not identified:
                     raise PatternProcessorError("a row needs an 'id', a string", hint=_HINT)
+                new = item["version"], item.get("shadow", False)
+                if known.setdefault(id, new) == (new[0], not new[1]):
+                    raise PatternProcessorError("a row and its shadow have the same values")
             except AsterismError as error:
                 shown = row["id"] if identified else f"#{number}"
                 problem = _in_template(error, str(self.id), shown)
@@ -256,8 +264,11 @@ class RuleTemplate:
         item: dict[str, Any] = _filled(self._fields, filler)
         del item["parameters"]
         item |= {"id": id, "version": version_of(item)}
-        if not isinstance(row.get("enabled", True), bool):
-            raise PatternProcessorError("enabled must be true or false")
+        for name in ("enabled", "shadow"):
+            if not isinstance(row.get(name, True), bool):
+                raise PatternProcessorError(f"{name} must be true or false")
+        if row.get("shadow"):
+            item["shadow"] = True
         if not row.get("enabled", True):
             item["enabled"] = False
         if row.get("changedBy") is not None:
@@ -271,8 +282,8 @@ class RuleTemplate:
         lower = {str(name).lower(): value for name, value in row.items()}  # databases may change the case of names
         found = {name: row.get(name, lower.get(name.lower())) for name in self.parameters}
         found |= {name: lower[column] for name, column in _COLUMNS.items() if lower.get(column) is not None}
-        if "enabled" in found:
-            found["enabled"] = _UNQUOTED.get(str(found["enabled"]).lower(), found["enabled"])
+        for name in {"enabled", "shadow"} & found.keys():
+            found[name] = _UNQUOTED.get(str(found[name]).lower(), found[name])
         return found
 
     def _value(self, parameter: Parameter, given: Any) -> ParameterValue:

@@ -20,7 +20,7 @@ from asterism.errors import AsterismError, PatternProcessorError, StateError, pr
 from asterism.rules import kill_list
 from asterism.rules.discovery_status import OFF, PENDING, STALE, WAITING, Status
 from asterism.rules.durable_files import NotWrittenError, make_folder, replace_file
-from asterism.rules.file_systems import opened
+from asterism.rules.file_systems import NO_CREDENTIALS, has_credentials, opened
 from asterism.rules.history import History, HistoryEntry
 from asterism.rules.kill_list import KillList, is_named
 from asterism.rules.lookup_tables import LookupVersion, digest_of_rows
@@ -65,6 +65,8 @@ class FolderStore:
     """
 
     def __init__(self, location: str) -> None:
+        if has_credentials(location):
+            raise StateError("the URI of a store contains credentials", hint=NO_CREDENTIALS)
         self.location = location
         self._files: fs.FileSystem | None = None
         self._folder = ""

@@ -13,14 +13,18 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.rules.kill_list import is_named
 from asterism.rules.lookup_tables import LookupVersion
-from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor, found_at, from_text
+from asterism.rules.processor import PatternProcessor, found_at, from_text
 
 MAX_SETS = 64
+MAX_ENTRIES, MAX_CHANGES = 64, 8
+"""How many entries of key groups a process keeps, and of each how many of those that follow it."""
 OBJECTS = 100_000
 """After how many new objects Python looks for reference cycles while rules are read or bound."""
 _K = TypeVar("_K")
@@ -89,7 +93,8 @@ def stored(processor: PatternProcessor) -> PatternProcessor:
 
 
 def _known(text: str, processor: PatternProcessor) -> PatternProcessor:
-    return keep(_PROCESSORS, 2 * MAX_PROCESSORS, text, processor)
+    with _LOCK:
+        return _PROCESSORS.setdefault(text, processor)
 
 
 def keep(cache: dict[_K, _V], most: int, key: _K, value: _V) -> _V:
@@ -118,8 +123,10 @@ def rarely_collected() -> Iterator[None]:
 
 
 _LOCK = threading.Lock()
-_PROCESSORS: dict[str, PatternProcessor] = {}
+_PROCESSORS: WeakValueDictionary[str, PatternProcessor] = WeakValueDictionary()
+"""Those that are in use. A rule that changes often would otherwise fill the memory with its versions."""
 _SETS: dict[bytes, ProcessorSet] = {}
+_ENTRIES: dict[tuple[int, ...], Entries] = {}
 
 
 class ProcessorSource(Protocol):
@@ -192,6 +199,90 @@ class Entry:
             found.get("disabled", False),
             found.get("killed", False),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The events that a processor sees: those that arrived with the set *since* or later, with times from *begins* to before
+    *until* (microseconds).
+    """
+
+    since: int = 0
+    begins: int = BEFORE_TIME
+    until: int = END_OF_TIME
+
+
+class Entries(tuple[Entry, ...]):
+    """The entries of a key group. Key groups mostly have the same, so that a process has one object for them, which keeps what
+    follows from them.
+    """
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> Entries:
+        """The object for these entries. The most recent ones are cached for the lifetime of the process."""
+        made = cls(entries)
+        key = tuple(map(id, made))
+        return _ENTRIES.get(key) or keep(_ENTRIES, MAX_ENTRIES, key, made)
+
+    @cached_property
+    def enabled(self) -> Entries:
+        return Entries.of(entry for entry in self if not entry.disabled)
+
+    @cached_property
+    def with_pattern(self) -> Entries:
+        return Entries.of(entry for entry in self if entry.processor.sql is None)
+
+    @cached_property
+    def with_clause(self) -> Entries:
+        return Entries.of(entry for entry in self if entry.processor.sql is not None)
+
+    @cached_property
+    def spans(self) -> Sequence[Span]:
+        return [Span(entry.since, entry.first_time, entry.end_time) for entry in self]
+
+    @cached_property
+    def suppress(self) -> bool:
+        return any(entry.processor.suppress is not None for entry in self)
+
+    @cached_property
+    def are_scheduled(self) -> bool:
+        """Whether any of them begins at a time, or expires."""
+        return any(entry.begins is not None or entry.processor.expires is not None for entry in self)
+
+    @cached_property
+    def replaced_later(self) -> Sequence[tuple[str, int]]:
+        """The processors (id, version) that are in force until the time of their successor."""
+        return sorted((entry.processor.id, entry.processor.version) for entry in self if entry.until is not None)
+
+    @cached_property
+    def _end(self) -> bool:
+        return any(map(can_end, self))
+
+    @cached_property
+    def _changes(self) -> dict[tuple[int, int | None], tuple[ProcessorSet, Entries]]:
+        return {}
+
+    def has_expired(self, time: int) -> bool:
+        """Whether one of them has ended at the event time *time* because it has expired."""
+        return self._end and any(has_expired(entry, time) for entry in self)
+
+    def passed(self, time: int) -> Entries:
+        """:func:`passed`"""
+        return Entries.of(passed(self, time)) if self._end else self
+
+    def without(self, names: Collection[str]) -> Entries:
+        """:func:`without`"""
+        return Entries.of(without(self, names)) if names else self
+
+    def after(self, new: ProcessorSet, horizon: int) -> Entries:
+        """:func:`updated`, without those that the set has killed."""
+        timed = self.are_scheduled or self._end or any(one.timestamp or one.expires for one in new.processors)
+        key = id(new), horizon if timed else None
+        found = self._changes.get(key)
+        if found is None:
+            made = Entries.of(without(updated(self, new, horizon), new.killed))
+            found = keep(self._changes, MAX_CHANGES, key, (new, made))
+        return found[1]
 
 
 def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[Entry]:

@@ -21,30 +21,19 @@ import pyarrow.compute as pc
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import offsets_of, positions_among_equals
 from asterism.columns.keys import KEY, key_values
-from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
+from asterism.columns.time import END_OF_TIME, TIME
 from asterism.errors import LimitExceededError, MalformedPatternError
 from asterism.matching.matcher import KeyedEvents, Matcher, PatternFailure, Step
 from asterism.matching.page import Page
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding import BoundPatternProcessor
 from asterism.rules.replication import SELECTOR, SINCE, RuleConditions
-from asterism.rules.sets import keep
+from asterism.rules.sets import Span, keep
 
 ENTRY = "__entry"
 MAX_SETS = 8
 _HINT = "bound them with within(...), until(...), times(...) or a narrower condition; see docs/limits.md"
 KEYS = pa.schema([(ENTRY, pa.int32()), (KEY, pa.string())])
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The events that a processor sees: those that arrived with the set *since* or later, with times from *begins* to before
-    *until* (microseconds).
-    """
-
-    since: int = 0
-    begins: int = BEFORE_TIME
-    until: int = END_OF_TIME
 
 
 @dataclass(frozen=True, slots=True)
