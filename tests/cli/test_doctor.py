@@ -104,12 +104,12 @@ def test_folders(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_query_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails() -> Any:
+    def fails(settings: Any) -> Any:
         raise RuntimeError("Spark is not here\n\nand more")
 
-    monkeypatch.setattr(checks, "_try_query", fails)
+    monkeypatch.setattr(checks, "local_spark", fails)
     result = run("--spark")
     assert failures(result) == [
-        "a query: it failed: Spark is not here -> the checks above may say why; otherwise, the reason is that of Spark"
+        "a query: Spark failed: Spark is not here -> the checks above may say why; otherwise, the reason is that of Spark"
     ]
     assert result.exit_code == 1
