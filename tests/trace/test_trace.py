@@ -597,7 +597,9 @@ def test_command_says_what_is_wrong() -> None:
     assert "one value is required for each column" in result.stderr
     result = run("trace", *files, "--key-column", "ip", "--key", "85.245.107.4")
     assert result.exit_code == 2
-    assert result.stderr.startswith("Error: no event has the key ip='85.245.107.4'\n  Existing keys:\n")
+    assert result.stderr.startswith(
+        "Error: [STREAM_DEFINITION] no event has the key ip='85.245.107.4'\n  Existing keys:\n"
+    )
     assert "did you mean ip='85.245.107.41'" in result.stderr
 
 
