@@ -435,7 +435,7 @@ def _skip_error(clause: CheckedClause, ordered: OrderedRows, match: Ints, absent
     skip = clause.clause.skip
     name = quoted(skip.variable or "")
     problem = (
-        f"it has no row of {name}" if absent else f"{name} is its first row, so the same match would follow for ever"
+        f"it has no row of {name}" if absent else f"{name} is its first row, so the same match would follow forever"
     )
     key = _shown_keys(clause, ordered, int(match[k.START]))
     return SkipStrategyError(

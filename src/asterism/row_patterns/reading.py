@@ -489,7 +489,7 @@ class _Reader:
         return int(token.text)
 
     def _strange(self) -> NoReturn:
-        """Fail at a token that does not belong into a pattern."""
+        """Fail at a token that does not belong in a pattern."""
         word, token = self._word(), self._token()
         if token is None:
             self._fail("the pattern is incomplete")
@@ -503,12 +503,12 @@ class _Reader:
             hint = "a variable of its own with the negated condition, as in DEFINE NOT_B AS NOT (...)"
             self._fail("[^B] is Alibaba's extension of Flink SQL and is not supported here", hint=hint)
         if word in ("AND", "&", "&&"):
-            self._fail(f"{word} does not belong into a pattern", hint="PERMUTE(A, B) for any order")
+            self._fail(f"{word} does not belong in a pattern", hint="PERMUTE(A, B) for any order")
         if word in ("OR", "NOT", "!"):
             hint = "(A | B)" if word == "OR" else "a variable with the negated condition"
-            self._fail(f"{word} does not belong into a pattern", hint=hint)
+            self._fail(f"{word} does not belong in a pattern", hint=hint)
         if word == "AS":
-            self._fail("AS does not belong into a pattern", hint="is its parenthesis closed before DEFINE?")
+            self._fail("AS does not belong in a pattern", hint="is its parenthesis closed before DEFINE?")
         if word in _QUANTIFIERS:
             self._fail("a quantifier needs something before it", hint="A*, (A B)+")
         self._fail("unexpected text in the pattern")

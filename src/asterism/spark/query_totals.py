@@ -19,7 +19,7 @@ class QueryTotals:
     """What is known of a query that runs.
 
     :param last: its last micro-batch
-    :param triggered: when it last looked for data
+    :param triggered: when the last trigger was
     :param batches: the number of its micro-batches
     :param rows: the number of their rows
     :param counts: the counts of its operators, by their observations
