@@ -86,11 +86,11 @@ def test_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     def other(name: str) -> str:
         if name == "duckdb":
             raise metadata.PackageNotFoundError(name)
-        return "3.5.0" if name == "pyspark" else version(name)
+        return "3.4.0" if name == "pyspark" else version(name)
 
     monkeypatch.setattr(metadata, "version", other)
     (found,) = failures(run())
-    assert "pyspark is 3.5.0 (needed: " in found
+    assert "pyspark is 3.4.0 (needed: " in found
     assert "duckdb is not installed (needed: " in found
     assert found.endswith("-> install asterism with pip in an environment of its own: pip install asterism")
 

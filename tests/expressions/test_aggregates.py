@@ -466,7 +466,7 @@ def test_errors_point_at_the_place() -> None:
     with pytest.raises(ExpressionError) as caught:
         Aggregates(["count(*) + sum(item)"], SCHEMA)
     assert str(caught.value).splitlines() == [
-        "SUM: a number is needed, not STRING",
+        "[EXPRESSION_TYPE] SUM: a number is needed, not STRING",
         "  count(*) + sum(item)",
         "             ^",
         "  Hint: CAST it",
