@@ -44,7 +44,7 @@ def expect(error: type[AsterismError], value: Any, kind: type | UnionType, what:
     >>> expect(AsterismError, "5", int, "key_groups must be an integer", "key_groups=5")
     Traceback (most recent call last):
     ...
-    asterism.errors.AsterismError: key_groups must be an integer, not '5'
+    asterism.errors.AsterismError: [ASTERISM_ERROR] key_groups must be an integer, not '5'
       Hint: key_groups=5
     """
     if not isinstance(value, kind) or (isinstance(value, bool) and not _takes_bool(kind)):

@@ -129,18 +129,18 @@ def test_stream_goes_on_from_a_checkpoint(any_event: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("lines", "options", "problem"),
     [
-        ('{"k": 1, "ts": "2020-01-01", "v": 1}', ["--key", "kk"], "Error: unknown column 'kk'\n"),
-        ('{"k": 1, "ts": "2020-01-01", "w": 1}', ["--time", "ts"], "Error: unknown column 'v'\n"),
+        ('{"k": 1, "ts": "2020-01-01", "v": 1}', ["--key", "kk"], "Error: [COLUMN_NOT_FOUND] unknown column 'kk'\n"),
+        ('{"k": 1, "ts": "2020-01-01", "w": 1}', ["--time", "ts"], "Error: [COLUMN_NOT_FOUND] unknown column 'v'\n"),
         ('{"k": 1, "ts": "soon", "v": 1}', ["--time", "ts"], "Error: [CAST_INVALID_INPUT] The value 'soon'"),
         (
             '{"k": 1, "ts": null, "v": 1}\n{"ts": "2020-01-01"}',
             ["--time", "ts"],
-            'Error: the event time "ts" of 1 events is null\n',
+            'Error: [NULL_EVENT_TIME] the event time "ts" of 1 events is null\n',
         ),
         (
             '{"k": 1, "ts": null, "v": 1}\n{"ts": "2020-01-01"}',
             ["--time", "ts", "--stream"],
-            'Error: the event time "ts" of 1 events is null\n',
+            'Error: [NULL_EVENT_TIME] the event time "ts" of 1 events is null\n',
         ),
     ],
 )

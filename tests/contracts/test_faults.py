@@ -201,6 +201,8 @@ def test_bounded_inputs_come_first_and_once(spark: SparkSession, tmp_path: Path)
         {"id": n, "owners": [row["owner"] for row in owners if row["account"] == n % 5], "ended": True}
         for n in range(10)
     )
+    run()  # without new elements, a stream that has ended is ended again
+    write([{"id": 99, "account": 0}], probe, tmp_path / "probe", 1, first=2)
     with pytest.raises(StreamingQueryException, match="its bounded inputs cannot be read again"):
         run()
 

@@ -390,7 +390,7 @@ def test_an_answer_that_is_no_boolean_is_an_error(answer: Any) -> None:
     with pytest.raises(InvalidEventError) as caught:
         run(pattern, "a1 a2")
     assert re.fullmatch(
-        r"condition \S+<lambda> of stage \"a\" did not return True or False\n"
+        r"\[EVALUATION_FAILED\] condition \S+<lambda> of stage \"a\" did not return True or False\n"
         rf"  It returned {re.escape(repr(answer))}\.\n  key key=None\n  Hint: wrap it in bool\(\.\.\.\)",
         str(caught.value),
     )

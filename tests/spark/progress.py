@@ -106,4 +106,4 @@ class WrittenSession:
 
     def end(self, run: str, error: str | None = None) -> None:
         [listener] = self.listeners
-        listener.onQueryTerminated(SimpleNamespace(runId=run, exception=error))
+        listener.onQueryTerminated(SimpleNamespace(id=QUERY, runId=run, exception=error))

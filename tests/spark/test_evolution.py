@@ -180,10 +180,11 @@ def test_queries_of_two_operators_and_those_started_by_write_stream(spark: Spark
     with pytest.raises(StateError, match='the state "total" of OtherSums changed its type'):
         chain(OtherSums()).run({"out": Collect()}, checkpoint=checkpoint)
     with pytest.raises(
-        StreamingQueryException, match="StateError: the checkpoint cannot be continued: the windows changed"
+        StreamingQueryException,
+        match=r"CheckpointMismatchError: \[CHECKPOINT_MISMATCH\] the checkpoint cannot be continued: the windows changed",
     ):
         start(chain(CountedSums(), size=MINUTE))
-    with pytest.raises(StreamingQueryException, match=r'StateError: .*the state "total" of OtherSums changed its type'):
+    with pytest.raises(StreamingQueryException, match='the state "total" of OtherSums changed its type'):
         start(chain(OtherSums()))
     last = Collect()
     chain(CountedSums()).run({"out": last}, checkpoint=checkpoint)

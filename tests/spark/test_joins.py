@@ -208,7 +208,7 @@ def refused(provoke: Callable[[], Any]) -> str:
     with pytest.raises(AsterismError) as caught:
         provoke()
     assert isinstance(caught.value, StreamDefinitionError | ColumnNotFoundError)
-    return str(caught.value)
+    return str(caught.value).removeprefix(f"[{caught.value.code}] ")
 
 
 def test_what_cannot_be_joined_is_refused_with_the_reason(spark: SparkSession) -> None:

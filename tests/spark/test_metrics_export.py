@@ -20,7 +20,7 @@ from asterism.rules.set_store import FolderStore
 from asterism.spark import query_totals
 from asterism.spark.rule_progress import count
 from tests.kit import ROOT, until
-from tests.spark.progress import RUN, WrittenSession, of_rules, progress
+from tests.spark.progress import QUERY, RUN, WrittenSession, of_rules, progress
 from tests.spark.streams import FUNNEL, Collect, events, stream_of, write_files
 
 OTHER = "00000000-0000-0000-0000-000000000001"
@@ -60,7 +60,7 @@ def test_numbers_of_a_query() -> None:
         "queries_ended_total outcome=failed": 0,
         "queries_ended_total outcome=finished": 0,
     }
-    session.listeners[0].onQueryIdle(SimpleNamespace(runId=RUN, timestamp="1970-01-01T00:03:20.000Z"))
+    session.listeners[0].onQueryIdle(SimpleNamespace(id=QUERY, runId=RUN, timestamp="1970-01-01T00:03:20.000Z"))
     assert samples(exporter.text())["query_last_trigger_timestamp_seconds query=carts"] == 200
     exporter.close()
     exporter.close()

@@ -100,7 +100,7 @@ def test_the_last_set_goes_on_without_the_discoverer(spark: SparkSession, tmp_pa
     with query.running():
         status = query.wait_for({"ab": 1}, INTERRUPTED)
         assert status.error is not None
-        assert status.error.startswith("PatternProcessorError: ")
+        assert status.error.startswith("RuleSourceError: [RULE_SOURCE] ")
         assert place.secret is None or place.secret not in status.error
         query.send(e(2, "b"), e(3, "c"))
         assert query.query is not None

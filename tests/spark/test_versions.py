@@ -88,7 +88,7 @@ def test_a_version_of_spark_without_state_for_rows_is_refused() -> None:
         check_version(spark, df)
     assert message_of(caught.value).splitlines() == [
         "StreamDefinitionError",
-        "Spark 4.0.1 cannot run this over a stream",
+        "[STREAM_DEFINITION] Spark 4.0.1 cannot run this over a stream",
         "  Its API has no transformWithState for rows, which Asterism's state is kept with.",
         "  Hint: use Spark 4.1 or later, with the pyspark of the same version",
     ]

@@ -274,7 +274,7 @@ def parse(
     >>> parse("price > 1 2")
     Traceback (most recent call last):
     ...
-    asterism.errors.ExpressionSyntaxError: unexpected token
+    asterism.errors.ExpressionSyntaxError: [EXPRESSION_SYNTAX] unexpected token
       price > 1 2
                 ^
     """

@@ -5,7 +5,7 @@ take over the state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.columns.arrays import Ints
-from asterism.operators.broadcast_state import BroadcastState
-from asterism.operators.runtime import Arrived, Runtime
 
 
 @dataclass(frozen=True, slots=True)
-class _Situation:
+class Situation:
     """All that the functions of broadcast inputs can read besides their elements.
 
     :ivar index: identifies the broadcast state
@@ -41,19 +39,11 @@ class BroadcastLoad:
     :ivar time: the time after them
     """
 
-    situation: _Situation
+    situation: Situation
     count: int
     parts: Mapping[str, tuple[pa.Table, Ints]]
     after: Mapping[str, Any]
     time: int
-
-    @classmethod
-    def of(cls, runtime: Runtime, broadcast: BroadcastState, arrived: Sequence[Arrived], count: int) -> BroadcastLoad:
-        """Before the first *count* elements, which are all of broadcast inputs, are processed."""
-        ended = frozenset(name for name in runtime.inputs if runtime.ended(name))
-        situation = _Situation(broadcast.index, runtime.time, runtime.processing_time, ended)
-        parts = {part.spec.name: (part.rows, part.times) for part in arrived if part.spec.broadcast}
-        return cls(situation, count, parts, {}, runtime.time)
 
     def is_of(self, other: BroadcastLoad) -> bool:
         """Whether these are the same elements in the same situation."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
-from asterism.operators.broadcast_loads import BroadcastLoad
+from asterism.operators.broadcast_loads import BroadcastLoad, Situation
 from asterism.operators.broadcast_state import BroadcastState
 from asterism.operators.context import Element
 from asterism.operators.runtime import NONE, Arrived, Runtime, Waiting
@@ -67,7 +67,7 @@ def _load(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.in
     number, row = lead[-1].tolist()
     if runtime.heap and runtime.heap[0][0] < arrived[number].times[row]:
         return 0
-    load, known = BroadcastLoad.of(runtime, broadcast, arrived, count), runtime.load
+    load, known = _load_of(runtime, broadcast, arrived, count), runtime.load
     # The first key group always calls the functions, because it emits the rows of all key groups.
     if known is not None and not runtime.is_first and known.is_of(load):
         broadcast.take_over(known.after)
@@ -85,6 +85,14 @@ def _load(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.in
         at += _broadcast(runtime, part, _alike(part, number, lead, at), elements[number], stamp)
     runtime.load = None if runtime.knew_keys else replace(load, after=broadcast.changes(), time=runtime.time)
     return count
+
+
+def _load_of(runtime: Runtime, broadcast: BroadcastState, arrived: Sequence[Arrived], count: int) -> BroadcastLoad:
+    """The first *count* elements, which are all of broadcast inputs, before they are processed."""
+    ended = frozenset(name for name in runtime.inputs if runtime.ended(name))
+    situation = Situation(broadcast.index, runtime.time, runtime.processing_time, ended)
+    parts = {part.spec.name: (part.rows, part.times) for part in arrived if part.spec.broadcast}
+    return BroadcastLoad(situation, count, parts, {}, runtime.time)
 
 
 def _one_by_one(

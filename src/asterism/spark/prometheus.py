@@ -61,7 +61,11 @@ class _QueryMetrics(Collector):
             ("input_rows_per_second", "Rows that arrived per second.", lambda one: input_rate(one.last)),
             ("processed_rows_per_second", "Rows per second of a micro-batch.", lambda one: processed_rate(one.last)),
             ("micro_batch_seconds", "The duration of the last micro-batch.", lambda one: seconds_of(one.last)),
-            ("last_trigger_timestamp_seconds", "The time of the last trigger, even if there were no new data.", lambda one: one.triggered.timestamp()),
+            (
+                "last_trigger_timestamp_seconds",
+                "The time of the last trigger.",
+                lambda one: one.triggered.timestamp(),
+            ),
             ("watermark_timestamp_seconds", "The watermark.", lambda one: _seconds(watermark_of(one.last))),
             ("state_rows", "The rows of the state store.", lambda one: state_rows(one.last)),
             ("state_bytes", "The memory of the state store.", lambda one: state_bytes(one.last)),

@@ -626,7 +626,7 @@ class ProcessingTimeTrigger(BuiltIn):
         >>> ProcessingTimeTrigger.after_end_of_window().with_late_trigger(CountTrigger.at_least(5))
         Traceback (most recent call last):
         ...
-        asterism.errors.StreamDefinitionError: a trigger in processing time has no late trigger
+        asterism.errors.StreamDefinitionError: [STREAM_DEFINITION] a trigger in processing time has no late trigger
           An element's processing time is the time at which it arrives, so no element is late.
           Hint: use EventTimeTrigger.after_end_of_window() with an event-time column
         """
