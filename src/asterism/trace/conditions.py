@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from asterism.arguments import described
+from asterism.arguments import described, function_name
 from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import mask_of
 from asterism.columns.time import micros
@@ -280,7 +280,7 @@ class Conditions:
         return self._whole[guard.condition].of_key if isinstance(guard, Test) else None
 
     def _call_condition(self, condition: IterativeCondition, partial: Partial) -> bool:
-        name = getattr(condition.function, "__qualname__", repr(condition.function))
+        name = function_name(condition.function)
         chosen = self.events.column_names if condition.columns is None else condition.columns
         columns = {column: self.events.column(column) for column in chosen}
         try:
