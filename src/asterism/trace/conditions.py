@@ -79,7 +79,7 @@ class _ConditionQuestion:
     aggregates: tuple[_StageAggregate, ...] = ()
 
 
-class Conditions:
+class TraceConditions:
     """
     :param times: the times of the events, in microseconds
     :param zone: the time zone of the times that per-event conditions get
@@ -374,7 +374,7 @@ def _aggregated(aggregate: _StageAggregate, rows: Sequence[Sequence[int]]) -> An
 class _RecordedContext:
     """The context of an iterative condition."""
 
-    def __init__(self, conditions: Conditions, columns: dict[str, Any], row: int, partial: Partial) -> None:
+    def __init__(self, conditions: TraceConditions, columns: dict[str, Any], row: int, partial: Partial) -> None:
         self._conditions, self._columns, self._row, self._partial = conditions, columns, row, partial
 
     @property

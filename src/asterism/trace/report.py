@@ -27,7 +27,7 @@ from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.text.printable import duration, either
-from asterism.trace.conditions import Conditions
+from asterism.trace.conditions import TraceConditions
 from asterism.trace.interpreter import Interpreter
 from asterism.trace.recorder import MAX_NAMED, MAX_STEPS, Recorder
 from asterism.trace.steps import TraceMatch, TraceStep, What, shown
@@ -290,7 +290,7 @@ def trace(
     times, timeless = _micros(own, time_column)
     nfa = compile_pattern(pattern, semantics)
     zone = time_column.type.tz if time_column is not None and pa.types.is_timestamp(time_column.type) else "UTC"
-    conditions = Conditions(nfa, own, times, zone, allows_unknown_stages=semantics is Semantics.FLINK)
+    conditions = TraceConditions(nfa, own, times, zone, allows_unknown_stages=semantics is Semantics.FLINK)
     recorder = Recorder(pattern, nfa, times, time_column, conditions, limit)
     interpreter = Interpreter(nfa, pattern.skip, times, conditions, semantics, recorder)
     rank = ranks(own, order_by)
