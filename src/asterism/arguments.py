@@ -24,6 +24,15 @@ def shown(value: Any) -> str:
         return f"a {type(value).__name__}"
 
 
+def function_name(function: object) -> str:
+    """The name of a user function in a message; of an object that can be called, that of its class.
+
+    >>> function_name(shown)
+    'shown'
+    """
+    return getattr(function, "__qualname__", type(function).__name__)
+
+
 def described(error: BaseException) -> str:
     """The class and the message of an exception of a user function.
 

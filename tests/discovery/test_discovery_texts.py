@@ -25,7 +25,7 @@ from asterism.discovery import (
     UrlPatternProcessorDiscovererFactory,
     create_pattern_processor_table,
 )
-from asterism.discovery.rule_file import RuleSet
+from asterism.discovery.rule_file import StoredRuleFile
 from asterism.errors import AsterismError
 from asterism.patterns.pattern import Pattern
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory, ProcessorRegistry, RefusedProcessor
@@ -90,13 +90,13 @@ def item(**fields: Any) -> Callable[[], Sequence[Any]]:
 
 
 def two_versions() -> object:
-    rules = RuleSet(FOLDER / "set.json")
+    rules = StoredRuleFile(FOLDER / "set.json")
     rules.put("fraud-7", rule())
     return rules.put("fraud-7", rule(key=["user"]))
 
 
 def in_set(item: dict[str, Any]) -> object:
-    return RuleSet(FOLDER / "set.json").put("fraud-7", item)
+    return StoredRuleFile(FOLDER / "set.json").put("fraud-7", item)
 
 
 def sql_condition(text: str) -> dict[str, str]:
@@ -136,12 +136,12 @@ ERRORS: dict[str, Callable[[], object]] = {
     "endpoint_version_is_there": two_versions,
     "endpoint_port": lambda: HttpPatternProcessorDiscovererFactory(70000, token=TOKEN, state="set.json"),
     "endpoint_key_alone": endpoint(private_key="key.pem"),
-    "endpoint_state_is_none": lambda: ((FOLDER / "set.json").write_text("[{"), RuleSet(FOLDER / "set.json")),
+    "endpoint_state_is_none": lambda: ((FOLDER / "set.json").write_text("[{"), StoredRuleFile(FOLDER / "set.json")),
     "endpoint_condition": lambda: in_set(rule(pattern=graph(node("a", condition=sql_condition("price >"))))),
     "endpoint_key": lambda: in_set(rule(key=["(SELECT 1)"])),
     "endpoint_measure": lambda: in_set(rule(select=["LAST(b.price)"])),
-    "endpoint_other_tag": lambda: RuleSet(FOLDER / "set.json").put("fraud-7", rule(), lambda text: False),
-    "endpoint_other_id": lambda: RuleSet(FOLDER / "set.json").put("fraud-8", rule()),
+    "endpoint_other_tag": lambda: StoredRuleFile(FOLDER / "set.json").put("fraud-7", rule(), lambda text: False),
+    "endpoint_other_id": lambda: StoredRuleFile(FOLDER / "set.json").put("fraud-8", rule()),
 }
 
 REFUSED: dict[str, Callable[[], Sequence[Any]]] = {

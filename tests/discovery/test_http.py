@@ -29,7 +29,7 @@ from asterism.discovery import http_endpoint as module
 from asterism.discovery import http_server as server
 from asterism.discovery import rule_file as rule_set
 from asterism.discovery.prometheus import CONTENT_TYPE
-from asterism.discovery.rule_file import RuleSet
+from asterism.discovery.rule_file import StoredRuleFile
 from asterism.discovery.url import Endpoint
 from asterism.errors import MissingPackageError, PatternProcessorError
 from asterism.patterns.semantics import Semantics
@@ -243,7 +243,7 @@ def test_a_set_is_put_with_shadows(tmp_path: Path) -> None:
         status, body, _ = client.ask("PUT", "/processors", [rule("a"), wrong, rule("c")])
         assert (status, body["removed"], body["removed_shadows"]) == (207, [], ["b"])
         assert client.ask("GET", "/processors")[1]["processors"] == [rule("a"), rule("a", 2, shadow=True), rule("c")]
-    assert len(RuleSet(tmp_path / "set.json")) == 3
+    assert len(StoredRuleFile(tmp_path / "set.json")) == 3
 
 
 def test_labels_and_expires_change_without_a_new_version(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_a_restart_keeps_the_set(tmp_path: Path) -> None:
 def test_what_came_between_the_start_and_the_watch_is_not_lost(tmp_path: Path) -> None:
     discoverer = factory(tmp_path).create_pattern_processor_discoverer()
     discoverer.initial_pattern_processors()
-    RuleSet(tmp_path / "set.json").put("a", rule("a"))
+    StoredRuleFile(tmp_path / "set.json").put("a", rule("a"))
     with watching(discoverer) as manager:
         manager.wait_for({"a": 1})
 
@@ -429,16 +429,16 @@ def test_sql_that_some_query_could_take_is_taken(tmp_path: Path) -> None:
         "select": ["LAST(a.address.city) AS city", "COUNT(a.*)", "address.zip.code"],
         "pattern": {"type": "COMPOSITE", "nodes": [inner]},
     }
-    rules = RuleSet(tmp_path / "set.json")
+    rules = StoredRuleFile(tmp_path / "set.json")
     assert rules.put("a", rule("a", **fields))
-    assert versions(RuleSet(tmp_path / "set.json").processors()) == {"a": 1}
+    assert versions(StoredRuleFile(tmp_path / "set.json").processors()) == {"a": 1}
 
 
 def test_what_stays_as_it_is_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checked = []
     original = rule_set._usable
     monkeypatch.setattr(rule_set, "_usable", lambda item: checked.append(item["version"]) or original(item))
-    rules = RuleSet(tmp_path / "set.json")
+    rules = StoredRuleFile(tmp_path / "set.json")
     rules.put_all([rule("a"), rule("a", 2), rule("b")])
     rules.put("b", rule("b"))
     assert checked == [1, 2, 1]
@@ -542,12 +542,12 @@ def test_what_is_taken_can_be_read_again(tmp_path: Path, monkeypatch: pytest.Mon
         assert client.status("DELETE", "/processors/r0") == 204
         assert client.status("PUT", "/processors/r0", rule("r0")) == 201
         manager.wait(lambda: len(manager.last) == 20)
-    assert len(RuleSet(tmp_path / "set.json")) == 20
+    assert len(StoredRuleFile(tmp_path / "set.json")) == 20
 
 
 def test_a_set_needs_no_more_room_than_it_was_sent_with(tmp_path: Path) -> None:
     rules = [rule(f"ä{n}", select=["LAST(a.price) AS price"]) for n in range(50)]
-    RuleSet(tmp_path / "set.json").put_all(rules)
+    StoredRuleFile(tmp_path / "set.json").put_all(rules)
     text = (tmp_path / "set.json").read_bytes()
     assert len(text) < len(json.dumps(rules))
     assert len(text.splitlines()) == 52  # one each
@@ -557,7 +557,7 @@ def test_a_state_that_is_too_large_is_named(tmp_path: Path, monkeypatch: pytest.
     state = tmp_path / "set.json"
     state.write_bytes(b" " * (rule_set.MAX_BYTES + 1))
     with pytest.raises(PatternProcessorError, match=r"set\.json: the JSON is too large"):
-        RuleSet(state)
+        StoredRuleFile(state)
 
 
 def test_halves_of_surrogate_pairs_can_be_told_and_kept(tmp_path: Path) -> None:
@@ -566,7 +566,7 @@ def test_halves_of_surrogate_pairs_can_be_told_and_kept(tmp_path: Path) -> None:
             "PUT", "/processors", [rule("\ud800"), rule("a", pattern=graph() | {"name": "\ud800"})]
         )
         assert (status, body["accepted"], body["refused"][0]["id"]) == (207, ["a"], "\ud800")
-    assert len(RuleSet(tmp_path / "set.json")) == 1
+    assert len(StoredRuleFile(tmp_path / "set.json")) == 1
 
 
 @pytest.mark.parametrize("id", ["a b", "a/b", "ä€", "%2F", "..", "?x", "#", "a+b", "'\""])
@@ -821,7 +821,7 @@ def test_who_does_not_take_the_answer_is_not_waited_for(tmp_path: Path, monkeypa
 
 def test_a_connection_is_closed_if_the_server_stops_before_it_is_served(tmp_path: Path) -> None:
     async def serve() -> socket.socket:
-        rules = RuleSet(tmp_path / "set.json")
+        rules = StoredRuleFile(tmp_path / "set.json")
         handle = server.HttpServer(application.Application(TOKEN, rules, Manager(), threading.Event()), None)
         connected = asyncio.Event()
 
@@ -852,7 +852,7 @@ def test_requests_at_once_lose_nothing(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
         manager.wait_for({f"r{n}": 1 for n in range(20)})
-        assert len(RuleSet(tmp_path / "set.json")) == 20
+        assert len(StoredRuleFile(tmp_path / "set.json")) == 20
 
 
 def test_nothing_secret_is_logged_or_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from asterism.discovery import rule_file
-from asterism.discovery.rule_file import ChangedError, ConflictError, RuleSet
+from asterism.discovery.rule_file import ChangedError, ConflictError, StoredRuleFile
 from asterism.errors import PatternProcessorError
 from asterism.rules.durable_files import NotWrittenError
 from tests.discovery.kit import graph, rule
@@ -39,7 +39,7 @@ class SlowDisk:
             raise NotWrittenError(f"{path} cannot be written", "no space")
         self._write(path, content)
 
-    def together(self, rules: RuleSet, changes: list[Callable[[], Any]]) -> list[Future[Any]]:
+    def together(self, rules: StoredRuleFile, changes: list[Callable[[], Any]]) -> list[Future[Any]]:
         """Make *changes* in this order, all of them while the first one is being written."""
         with ThreadPoolExecutor(len(changes)) as threads:
             try:
@@ -60,7 +60,7 @@ def in_file(path: Path) -> dict[str, int]:
 def test_changes_that_wait_are_written_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each sees the changes before it, and the refused ones affect no others."""
     path = tmp_path / "set.json"
-    disk, rules = SlowDisk(monkeypatch), RuleSet(path)
+    disk, rules = SlowDisk(monkeypatch), StoredRuleFile(path)
     before = rules.get("a")
     found = disk.together(
         rules,
@@ -90,7 +90,7 @@ def test_changes_that_wait_are_written_together(tmp_path: Path, monkeypatch: pyt
 def test_changes_that_cannot_be_written_together_all_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is refused because of a change that is not on disk is not answered as refused."""
     path = tmp_path / "set.json"
-    disk, rules = SlowDisk(monkeypatch), RuleSet(path)
+    disk, rules = SlowDisk(monkeypatch), StoredRuleFile(path)
     disk.fails = True
     found = disk.together(
         rules,
@@ -112,10 +112,10 @@ def test_changes_that_cannot_be_written_together_all_fail(tmp_path: Path, monkey
 VICTIM = """
 import sys, threading
 from pathlib import Path
-from asterism.discovery.rule_file import RuleSet
+from asterism.discovery.rule_file import StoredRuleFile
 from tests.discovery.kit import rule
 
-rules = RuleSet(Path(sys.argv[1]))
+rules = StoredRuleFile(Path(sys.argv[1]))
 
 def change(id):
     for version in range(rules_of.get(id, 0) + 1, 10**6):
@@ -144,4 +144,4 @@ def test_no_answered_change_is_lost_if_the_process_is_killed(tmp_path: Path) -> 
         found = in_file(path)
         assert all(found[id] >= version for id, version in answered.items())
         assert all(found[id] <= answered.get(id, 0) + 1 for id in found)
-    assert {one.id for one in RuleSet(path).processors()} == set(answered)
+    assert {one.id for one in StoredRuleFile(path).processors()} == set(answered)

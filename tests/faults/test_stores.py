@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from asterism.discovery.rule_file import ConflictError, RuleSet
+from asterism.discovery.rule_file import ConflictError, StoredRuleFile
 from asterism.errors import AsterismError
 from asterism.rules import kill_list
 from asterism.rules.coordinator import Coordinator
@@ -167,7 +167,7 @@ def done(before: dict[str, Any], step: tuple[str, Any]) -> dict[str, Any]:
             return {id: one for id, one in before.items() if id != value}
 
 
-def do(rules: RuleSet, step: tuple[str, Any]) -> None:
+def do(rules: StoredRuleFile, step: tuple[str, Any]) -> None:
     what, value = step
     match what:
         case "put":
@@ -190,7 +190,7 @@ def test_the_set_of_an_endpoint_survives_each_failure(tmp_path: Path, faults: Fa
         for step in STEPS:
             while True:
                 try:
-                    rules = rules or RuleSet(path)
+                    rules = rules or StoredRuleFile(path)
                     do(rules, step)
                     break
                 except (AsterismError, KilledError) as error:
@@ -206,7 +206,7 @@ def test_the_set_of_an_endpoint_survives_each_failure(tmp_path: Path, faults: Fa
             with faults.off():
                 assert on_disk(path) == state
         with faults.off(), pytest.raises(ConflictError, match="version 1 of 'a' existed before"):
-            RuleSet(path).put("a", rule("a", 1, pattern=graph("price > 99")))
+            StoredRuleFile(path).put("a", rule("a", 1, pattern=graph("price > 99")))
 
     assert nth(faults, attempt, code=code) > 30
 

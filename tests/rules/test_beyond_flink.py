@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asterism import AfterMatchSkipStrategy, Pattern
-from asterism.discovery.rule_file import RuleSet
+from asterism.discovery.rule_file import StoredRuleFile
 from asterism.errors import AsterismError
 from asterism.rules.operator import MATCHES
 from asterism.rules.processor import PatternProcessor
@@ -153,11 +153,11 @@ def rule(pattern: Pattern, **more: Any) -> dict[str, Any]:
 def test_they_are_valid_before_they_are_used(name: str, tmp_path: Any) -> None:
     assert problems_of(rule(PATTERNS[name]), None) == {}
     assert problems_of(rule(PATTERNS[name]), SCHEMA) == {}
-    assert RuleSet(tmp_path / "set.json").put("r", rule(PATTERNS[name]))
+    assert StoredRuleFile(tmp_path / "set.json").put("r", rule(PATTERNS[name]))
 
 
 def test_names_of_subsets_are_known_and_others_refused(tmp_path: Any) -> None:
-    rules = RuleSet(tmp_path / "set.json")
+    rules = StoredRuleFile(tmp_path / "set.json")
     good = rule(MEASURED, select=list(SELECT))
     assert problems_of(good, None) == problems_of(good, SCHEMA) == {}
     assert rules.put("r", good)

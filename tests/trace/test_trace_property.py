@@ -27,7 +27,7 @@ from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.trace import What
-from asterism.trace.conditions import Conditions
+from asterism.trace.conditions import TraceConditions
 from asterism.trace.interpreter import Interpreter
 from asterism.trace.recorder import Recorder
 from asterism.trace.report import ranks
@@ -45,7 +45,7 @@ def traced(pattern: Pattern, case: Case, semantics: Semantics) -> tuple[Answer, 
     events = events_of(case, ids)
     times = events.column("ts").to_numpy() * 1000
     nfa = compile_pattern(pattern, semantics)
-    conditions = Conditions(nfa, events, times, allows_unknown_stages=semantics is Semantics.FLINK)
+    conditions = TraceConditions(nfa, events, times, allows_unknown_stages=semantics is Semantics.FLINK)
     recorder = Recorder(pattern, nfa, times, TimeColumn("ts", SCHEMA.field("ts").type), conditions)
     interpreter = Interpreter(nfa, pattern.skip, times, conditions, semantics, recorder)
     rank = ranks(events, case.get("order_by") or ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -47,6 +48,22 @@ def positions_among_equals(codes: Ints, times: Ints, seen: Mask) -> Ints:
         return np.zeros(len(times), np.int64)
     before: Ints = np.cumsum(seen) - seen
     return before - np.maximum.accumulate(np.where(begins, before, 0))
+
+
+def order_of(rows: pa.Table, order_by: Sequence[tuple[str, bool]]) -> Ints:
+    """The positions of the rows in the order of columns. The sort is stable, and nulls are ordered as in Spark.
+
+    :param order_by: columns, each with whether its order is descending
+
+    >>> order_of(pa.table({"a": [2, None, 2, 1], "b": ["x", "y", "z", None]}), [("a", True), ("b", True)])
+    array([2, 0, 3, 1])
+    """
+    order = np.arange(rows.num_rows)
+    for name, descending in reversed(order_by):
+        how = ("descending", "at_end") if descending else ("ascending", "at_start")
+        values = pa.table({name: rows.column(name).take(pa.array(order))})
+        order = order[pc.sort_indices(values, sort_keys=[(name, *how)]).to_numpy()]
+    return order
 
 
 def group_codes(keys: pa.Table) -> tuple[Ints, int]:

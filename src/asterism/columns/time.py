@@ -22,6 +22,8 @@ TIME = "__time"
 """Column of prepared events: event time in microseconds since the epoch."""
 
 
+DAY = 86_400_000_000
+"""In microseconds."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 
@@ -112,7 +114,7 @@ class TimeColumn:
         :raises InvalidEventError: a time is out of range
         """
         if pa.types.is_date32(self.type):
-            found, each, of = column.cast(pa.int32()).cast(pa.int64()), 86_400_000_000, 1
+            found, each, of = column.cast(pa.int32()).cast(pa.int64()), DAY, 1
         else:
             found, each, of = column.cast(pa.int64()), self._nanos // 1000, 1000 // self._nanos
         if of > 1:  # Spark has microseconds: round down, also before 1970
@@ -152,7 +154,7 @@ class TimeColumn:
         if pa.types.is_timestamp(self.type):
             return pa.array(np.minimum(values, LAST_TIMESTAMP)).cast(self.written)
         if pa.types.is_date32(self.type):
-            days = np.minimum(values, LAST_TIMESTAMP) // 86_400_000_000
+            days = np.minimum(values, LAST_TIMESTAMP) // DAY
             return pa.array(days.astype(np.int32)).cast(pa.date32())
         if self._nanos >= 1000:
             found = values // (self._nanos // 1000)

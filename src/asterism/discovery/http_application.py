@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from asterism.discovery.documents import MAX_BYTES, read_document
-from asterism.discovery.rule_file import ChangedError, ConflictError, Precondition, RuleSet, TooLargeError
+from asterism.discovery.rule_file import ChangedError, ConflictError, Precondition, StoredRuleFile, TooLargeError
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.discovery_status import (
     DISABLED,
@@ -71,7 +71,9 @@ class AnswerError(Exception):
 class Application:
     """Answers requests, and sets *changed* when there may be another set."""
 
-    def __init__(self, token: str, rules: RuleSet, manager: PatternProcessorManager, changed: threading.Event) -> None:
+    def __init__(
+        self, token: str, rules: StoredRuleFile, manager: PatternProcessorManager, changed: threading.Event
+    ) -> None:
         self.rules, self.manager, self._changed = rules, manager, changed
         self.problem: Exception | None = None
         """The error that prevented the manager from receiving the newest set."""

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from asterism.arguments import expect
 from asterism.discovery.http_application import Application
-from asterism.discovery.rule_file import RuleSet
+from asterism.discovery.rule_file import StoredRuleFile
 from asterism.errors import MissingPackageError, PatternProcessorError, RuleSourceError
 from asterism.rules.interfaces import (
     Discovered,
@@ -125,14 +125,14 @@ class HttpDiscoverer(PatternProcessorDiscoverer):
         """The set that was last passed to the manager."""
 
     def initial_pattern_processors(self) -> Sequence[Discovered]:
-        rules = RuleSet(self.options.state)
+        rules = StoredRuleFile(self.options.state)
         self._given = rules.text
         return rules.processors()
 
     def discover_pattern_processor_updates(self, manager: PatternProcessorManager) -> None:
         while not self._closed.is_set():
             try:
-                asyncio.run(self._serve(RuleSet(self.options.state), manager))
+                asyncio.run(self._serve(StoredRuleFile(self.options.state), manager))
             except Exception as error:
                 manager.on_discovery_failed(error)
                 self._closed.wait(RETRY.total_seconds())
@@ -141,7 +141,7 @@ class HttpDiscoverer(PatternProcessorDiscoverer):
         self._closed.set()
         self._changed.set()
 
-    async def _serve(self, rules: RuleSet, manager: PatternProcessorManager) -> None:
+    async def _serve(self, rules: StoredRuleFile, manager: PatternProcessorManager) -> None:
         # Only the endpoint needs h11.
         from asterism.discovery.http_server import MAX_SERVED, HttpServer
 
@@ -167,7 +167,7 @@ class HttpDiscoverer(PatternProcessorDiscoverer):
                 finally:
                     self.address = None
 
-    def _hand_over(self, rules: RuleSet, manager: PatternProcessorManager, application: Application) -> None:
+    def _hand_over(self, rules: StoredRuleFile, manager: PatternProcessorManager, application: Application) -> None:
         text = rules.text
         if text == self._given:
             manager.on_nothing_changed()

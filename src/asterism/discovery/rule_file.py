@@ -136,7 +136,7 @@ class _SetContent:
             )
 
 
-class RuleSet:
+class StoredRuleFile:
     """The processors in a file, and their shadows. A change takes effect after it has been written to disk, and is made only if
     the current content satisfies its condition.
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from asterism.columns.time import DAY
 from asterism.expressions.types import (
     BIGINT,
     BOOLEAN,
@@ -330,8 +331,6 @@ def bitwise_not(value: Sql) -> Sql:
 
 # ---------------------------------------------------------------------------------------------------- times and intervals
 
-_DAY = 86_400_000_000  # microseconds
-
 
 def _time_arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
     intervals = (*INTERVALS, MONTHS)
@@ -348,7 +347,7 @@ def _time_arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
     elif a.type == DATE and b.type in INTEGERS:
         return made_by(operator, add_days(a, b, zone, operator), a, b)
     elif operator == "-" and a.type == b.type == DATE:
-        return made_by("-", strict(f"(({{0}} - {{1}}) * {_DAY})", DAYS, a, b), a, b)
+        return made_by("-", strict(f"(({{0}} - {{1}}) * {DAY})", DAYS, a, b), a, b)
     elif operator == "-" and is_temporal(a.type) and is_temporal(b.type):
         if {is_instant(a.type), is_instant(b.type)} == {True, False} and NTZ in (a.type, b.type):
             raise UnsupportedError("- cannot combine TIMESTAMP and TIMESTAMP_NTZ", "CAST one of them")
@@ -384,12 +383,12 @@ def shift(moment: Sql, interval: Sql, zone: str) -> Sql:
         return instant_near(moved, moment, zone)
     if moment.type == DATE:
         if interval.type == DAYS:
-            days = strict(f"CAST(({{0}} // {_DAY}) AS INTEGER)", INT, interval, raises=raises)
+            days = strict(f"CAST(({{0}} // {DAY}) AS INTEGER)", INT, interval, raises=raises)
             return strict("({0} + {1})", DATE, moment, days, raises=raises)
         moment = cast(moment, pa.timestamp("us", zone), zone)
-    whole = strict(f"(({{0}} // {_DAY}) * {_DAY})", BIGINT, interval)
+    whole = strict(f"(({{0}} // {DAY}) * {DAY})", BIGINT, interval)
     local = local_time(moment, zone)
     moved = strict("make_timestamp(({0} + {1}))", NTZ, micros_of(local), whole, raises=raises)
-    rest = strict(f"({{0}} % {_DAY})", BIGINT, interval)
+    rest = strict(f"({{0}} % {DAY})", BIGINT, interval)
     start = micros_of(instant_near(moved, moment, zone))
     return strict("make_timestamp(({0} + {1}))", moment.type, start, rest, raises=raises)

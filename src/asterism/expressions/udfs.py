@@ -17,15 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints
-from asterism.columns.time import EPOCH
+from asterism.columns.time import DAY, EPOCH
 from asterism.columns.time_zones import zone_of
 
 if TYPE_CHECKING:
     import duckdb
 
 
-_DAY = 86_400_000_000  # microseconds
-_FARTHEST = 2**63 - 2 * _DAY
+_FARTHEST = 2**63 - 2 * DAY
 """Microseconds from 1970 to which the offset of a time zone can still be added."""
 
 
@@ -239,9 +238,9 @@ def instant_near(zones: pa.ChunkedArray, times: pa.ChunkedArray, near: pa.Chunke
 def months_between_times(starts: pa.ChunkedArray, ends: pa.ChunkedArray) -> pa.Array:
     """Whole months between two local times, counted as in Java (``ChronoUnit.MONTHS.between``)."""
     start, end = _micros(starts), _micros(ends)
-    first, last = start // _DAY, end // _DAY
+    first, last = start // DAY, end // DAY
     # An incomplete last day does not count.
-    last = last - ((last > first) & (end % _DAY < start % _DAY)) + ((last < first) & (end % _DAY > start % _DAY))
+    last = last - ((last > first) & (end % DAY < start % DAY)) + ((last < first) & (end % DAY > start % DAY))
 
     def packed(days: Ints) -> Ints:
         dates = days.astype("datetime64[D]")
@@ -299,7 +298,7 @@ def read_timestamp(string: str, zone: str | None) -> int:
     if hours > 23 or minutes > 59 or seconds > 59:
         raise ValueError(problem)
     try:
-        micros = _day_number(*day) * _DAY + (hours * 3600 + minutes * 60 + seconds) * 1_000_000
+        micros = _day_number(*day) * DAY + (hours * 3600 + minutes * 60 + seconds) * 1_000_000
     except ValueError:
         raise ValueError(problem) from None
     micros += int((fraction or "").ljust(6, "0")[:6])

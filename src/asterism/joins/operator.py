@@ -22,11 +22,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from asterism.arguments import expect_string, expect_strings, shown
 from asterism.columns.arrays import Ints, Mask
-from asterism.columns.groups import group_codes, mask_of
+from asterism.columns.groups import group_codes, mask_of, order_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME, Described, TimeColumn
 from asterism.errors import (
     ColumnNotFoundError,
@@ -268,7 +267,9 @@ class JoinOperator(KeyGroupOperator):
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
         if self.order_by and RIGHT in ready:
-            ready = {**ready, RIGHT: self._in_order(ready[RIGHT])}
+            # The search keeps this order among equal times.
+            order = order_of(ready[RIGHT], [("e:" + name, descending) for name, descending in self.order_by])
+            ready = {**ready, RIGHT: ready[RIGHT].take(pa.array(order))}
         names = [name for name in self.inputs if name in ready]
         loaded = group.load([ready[name] for name in names], self.key_schema.names, horizon)
         stored = [
@@ -296,13 +297,6 @@ class JoinOperator(KeyGroupOperator):
         yield from self._join(group, tables, search, matched)
         self._emit_lonely(group, tables[LEFT], search, matched, had)
         self._write(loaded, tables, page_of, sides[LEFT].joins, search, matched, horizon, over=group.over)
-
-    def _in_order(self, versions: pa.Table) -> pa.Table:
-        """Versions in the order of ``order_by``, which the search keeps among equal times."""
-        for column, descending in reversed(self.order_by):
-            how = ("descending", "at_end") if descending else ("ascending", "at_start")
-            versions = versions.take(pc.sort_indices(versions, sort_keys=[("e:" + column, *how)]))
-        return versions
 
     def _numbered(self, tables: Mapping[str, pa.Table], stored: Mapping[str, int]) -> dict[str, JoinRows]:
         names = self.key_schema.names

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from asterism.arguments import described
+from asterism.arguments import described, function_name
 from asterism.columns.arrays import Mask
 from asterism.columns.groups import mask_of
 from asterism.columns.time import micros
@@ -374,7 +374,7 @@ def python_mask(condition: PythonCondition, events: pa.Table) -> Mask:
 
     :raises EvaluationFailedError: it failed, or did not return one Boolean per event
     """
-    name = getattr(condition.function, "__qualname__", repr(condition.function))
+    name = function_name(condition.function)
     try:
         answer = condition.function(events)
     except Exception as error:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from sqlglot import exp
 
+from asterism.columns.time import DAY
 from asterism.errors import ExpressionError, ExpressionSyntaxError, ExpressionTypeError
 from asterism.expressions.names import COLUMN, PREVIOUS, aggregate_of, columns_of, plain_column
 from asterism.expressions.parsing import AGGREGATES
@@ -56,7 +57,6 @@ _DIGITS = 18  # the maximum precision of decimals that are integers on the stack
 _EXACT = 15  # decimals and integers of up to this many digits compare exactly as doubles
 _MAX_COMPUTED = 500  # each takes a query
 _FEW = 4  # up to this many constants of an IN are compared one by one
-_DAY = 86_400_000_000  # microseconds
 
 Code = Callable[[], list[Instruction]]
 """Emits the code that pushes a value. Slots are numbered when it is called, so that discarded code uses none."""
@@ -701,7 +701,7 @@ class _Emitter:
         left, right = self.both(a, b)
         ends = [_calculation(operation, kind)]
         if a.type == b.type == DATE:
-            ends += [_op(Op.CONST, _DAY), _op(Op.MUL)]
+            ends += [_op(Op.CONST, DAY), _op(Op.MUL)]
         return lambda: [*left(), *right(), *ends]
 
     def shifted(self, operation: Op, moment: Sql, interval: Sql) -> Code:
@@ -711,8 +711,8 @@ class _Emitter:
         if moment.type == DATE:
             if length is None:
                 raise UnsupportedError("only a fixed number of days can be added to a DATE over events of a stage")
-            return lambda: [*left(), _op(Op.CONST, length // _DAY), _op(operation)]
-        if is_instant(moment.type) and not is_fixed(self.zone) and not (length is not None and abs(length) < _DAY):
+            return lambda: [*left(), _op(Op.CONST, length // DAY), _op(operation)]
+        if is_instant(moment.type) and not is_fixed(self.zone) and not (length is not None and abs(length) < DAY):
             # In such a zone a day does not always have 24 hours.
             raise UnsupportedError(
                 "an interval of days is not supported over events of a stage", "use at most INTERVAL 23 HOURS"

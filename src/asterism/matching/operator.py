@@ -19,11 +19,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from asterism.arguments import expect, expect_strings, shown
 from asterism.columns.arrays import Ints, Mask
-from asterism.columns.groups import group_codes
+from asterism.columns.groups import group_codes, order_of
 from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, Described, TimeColumn
 from asterism.errors import StreamDefinitionError
 from asterism.expressions.names import Scope
@@ -270,10 +269,11 @@ class CepOperator(KeyGroupOperator):
 
     def _ordered(self, events: pa.Table) -> pa.Table:
         """Sort by ``order_by``; the matcher sorts by time and keeps this order among equal times."""
-        for name, descending in reversed(self.order_by):
-            how = ("descending", "at_end") if descending else ("ascending", "at_start")  # nulls are ordered as in Spark
-            events = events.take(pc.sort_indices(events, sort_keys=[("o:" + name, *how)]))
-        return events
+        if not self.order_by:
+            return events
+        return events.take(
+            pa.array(order_of(events, [("o:" + name, descending) for name, descending in self.order_by]))
+        )
 
     def _keys_of(self, events: pa.Table) -> pa.Table:
         return pa.table([events.column("k:" + name) for name in self.key_schema.names], schema=self.key_schema)

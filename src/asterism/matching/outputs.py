@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from asterism.arguments import described, expect, expect_string
+from asterism.arguments import described, expect, expect_string, function_name
 from asterism.columns.arrays import Ints, one_chunk
 from asterism.columns.groups import offsets_of
 from asterism.columns.ids import seed_of
@@ -162,7 +162,7 @@ class MatchOutput:
     def _apply(self, table: pa.Table) -> pa.Table:
         function = self.spec.function
         assert function is not None
-        name = getattr(function, "__qualname__", repr(function))
+        name = function_name(function)
         try:
             rows = function(table)
         except Exception as error:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from asterism.arguments import described
+from asterism.arguments import described, function_name
 from asterism.columns.arrays import Ints, one_chunk
 from asterism.errors import ColumnNotFoundError, EvaluationFailedError, InvalidEventError
 from asterism.matching.binding import BoundPattern
@@ -97,7 +97,7 @@ class PythonCalls:
             raise error
         function = self.conditions[number].function
         stages = ", ".join(f'"{name}"' for name in self.pattern.plan.stages_with(self.pattern.per_event[number]))
-        what = f"condition {getattr(function, '__qualname__', function)} of stage {stages}"
+        what = f"condition {function_name(function)} of stage {stages}"
         if error is None:
             answered = f"It returned {reprlib.repr(answer)}.\n{where}"
             return EvaluationFailedError(f"{what} did not return True or False", answered, "wrap it in bool(...)")

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from asterism.columns.arrays import Ints, Mask
-from asterism.columns.time import END_OF_TIME
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.errors import CheckpointMismatchError, StateError
 from asterism.operators.state_store import BODY, Record, layout_of, record_of
 
 NO_PAGE = -(2**63)
 """Replaces the next event time of a page: there is no such page."""
-_BEFORE = -(2**63) + 1
 _SIZES = struct.Struct("<HHHqqH")
 _SIZES_UNTIL_LAYOUT_2 = struct.Struct("<HHHq")
 UNKNOWN = -1
@@ -46,7 +45,7 @@ class GroupHeader:
     watermarks: Ints
     last_activity: Ints
     buffers: list[bytes]
-    watermark: int = _BEFORE
+    watermark: int = BEFORE_TIME
     """The operator's watermark; BEFORE_TIME if the host supplies it."""
     size: int = 0
     """The number of bytes in all pages."""
@@ -65,7 +64,7 @@ class GroupHeader:
             fingerprint,
             np.full(pages, NO_PAGE, np.int64),
             np.full(pages, END_OF_TIME, np.int64),
-            np.full(inputs, _BEFORE, np.int64),
+            np.full(inputs, BEFORE_TIME, np.int64),
             np.full(inputs, processing_time, np.int64),
             [b""] * inputs,
         )

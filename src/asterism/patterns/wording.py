@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+from asterism.arguments import function_name
 from asterism.errors import printable as printable
 from asterism.patterns.conditions import (
     AbsentBeforeCondition,
@@ -88,7 +89,7 @@ def condition_text(condition: Condition) -> str:
     function = getattr(condition, "function", None)
     if function is None:
         return type(condition).__name__
-    return "Python " + printable(getattr(function, "__qualname__", type(function).__name__))
+    return "Python " + printable(function_name(function))
 
 
 def _operand_text(condition: Condition) -> str:

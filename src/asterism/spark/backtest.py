@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from asterism.arguments import expect_number
-from asterism.columns.time import EPOCH
+from asterism.columns.time import DAY, EPOCH
 from asterism.discovery.sources import discovered, factory_of
 from asterism.errors import StreamDefinitionError
 from asterism.patterns.semantics import Semantics
@@ -47,7 +47,7 @@ from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import arrow_schema
 from asterism.spark.rules import bounded_results, check_functions
 from asterism.spark.stateful import unpacked
-from asterism.spark.times import DAY, event_micros
+from asterism.spark.times import event_micros
 from asterism.text.printable import quoted_name
 
 ALONE, SHARED, PAIRED, MIXED = "alone", "shared", "paired", "mixed"

@@ -6,9 +6,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from asterism.columns.time import FAR, TIME_UNITS
+from asterism.columns.time import DAY, FAR, TIME_UNITS
 
-DAY = 86_400_000_000
 _NTZ = (
     f"bigint(unix_date(date({{0}}))) * {DAY} + bigint(hour({{0}})) * 3600000000 + bigint(minute({{0}})) * 60000000"
     " + bigint(extract(SECOND FROM {0}) * 1000000)"

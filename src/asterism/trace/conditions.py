@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from asterism.arguments import described
+from asterism.arguments import described, function_name
 from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import mask_of
 from asterism.columns.time import micros
@@ -79,7 +79,7 @@ class _ConditionQuestion:
     aggregates: tuple[_StageAggregate, ...] = ()
 
 
-class Conditions:
+class TraceConditions:
     """
     :param times: the times of the events, in microseconds
     :param zone: the time zone of the times that per-event conditions get
@@ -280,7 +280,7 @@ class Conditions:
         return self._whole[guard.condition].of_key if isinstance(guard, Test) else None
 
     def _call_condition(self, condition: IterativeCondition, partial: Partial) -> bool:
-        name = getattr(condition.function, "__qualname__", repr(condition.function))
+        name = function_name(condition.function)
         chosen = self.events.column_names if condition.columns is None else condition.columns
         columns = {column: self.events.column(column) for column in chosen}
         try:
@@ -374,7 +374,7 @@ def _aggregated(aggregate: _StageAggregate, rows: Sequence[Sequence[int]]) -> An
 class _RecordedContext:
     """The context of an iterative condition."""
 
-    def __init__(self, conditions: Conditions, columns: dict[str, Any], row: int, partial: Partial) -> None:
+    def __init__(self, conditions: TraceConditions, columns: dict[str, Any], row: int, partial: Partial) -> None:
         self._conditions, self._columns, self._row, self._partial = conditions, columns, row, partial
 
     @property

@@ -15,7 +15,7 @@ from asterism.errors import SkipStrategyError
 from asterism.patterns.automaton import Action, Nfa, NfaState, NfaStateKind
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import AfterMatchSkipStrategy, SkipKind
-from asterism.trace.conditions import Conditions
+from asterism.trace.conditions import TraceConditions
 from asterism.trace.recorder import Recorder
 from asterism.trace.steps import NO_EVENT, Expired, Partial, Run, StateEvaluation, Why
 
@@ -90,7 +90,7 @@ class Interpreter:
         nfa: Nfa,
         skip: AfterMatchSkipStrategy,
         times: Ints,
-        conditions: Conditions,
+        conditions: TraceConditions,
         semantics: Semantics,
         recorder: Recorder,
     ) -> None:

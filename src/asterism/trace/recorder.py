@@ -18,7 +18,7 @@ from asterism.patterns.pattern import Pattern
 from asterism.patterns.sequence import Combining, PatternSequence, SkipKind, Stage, Taking
 from asterism.patterns.wording import CONTIGUITY, count_text, repeats
 from asterism.text.printable import duration, either
-from asterism.trace.conditions import Conditions
+from asterism.trace.conditions import TraceConditions
 from asterism.trace.steps import (
     Check,
     Expired,
@@ -61,7 +61,7 @@ class Recorder:
         nfa: Nfa,
         times: Ints,
         time_column: TimeColumn | None,
-        conditions: Conditions,
+        conditions: TraceConditions,
         limit: int = MAX_STEPS,
     ) -> None:
         self.times, self.time_column, self.conditions, self.limit = times, time_column, conditions, limit

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints
+from asterism.columns.groups import order_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TimeColumn, micros
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError, printable
 from asterism.matching.operator import CepOperator
@@ -26,7 +27,7 @@ from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.text.printable import duration, either
-from asterism.trace.conditions import Conditions
+from asterism.trace.conditions import TraceConditions
 from asterism.trace.interpreter import Interpreter
 from asterism.trace.recorder import MAX_NAMED, MAX_STEPS, Recorder
 from asterism.trace.steps import TraceMatch, TraceStep, What, shown
@@ -289,7 +290,7 @@ def trace(
     times, timeless = _micros(own, time_column)
     nfa = compile_pattern(pattern, semantics)
     zone = time_column.type.tz if time_column is not None and pa.types.is_timestamp(time_column.type) else "UTC"
-    conditions = Conditions(nfa, own, times, zone, allows_unknown_stages=semantics is Semantics.FLINK)
+    conditions = TraceConditions(nfa, own, times, zone, allows_unknown_stages=semantics is Semantics.FLINK)
     recorder = Recorder(pattern, nfa, times, time_column, conditions, limit)
     interpreter = Interpreter(nfa, pattern.skip, times, conditions, semantics, recorder)
     rank = ranks(own, order_by)
@@ -378,11 +379,7 @@ def _micros(events: pa.Table, time_column: TimeColumn | None) -> tuple[Ints, Any
 
 def ranks(events: pa.Table, order_by: Sequence[str]) -> Ints:
     """The rank of each event in the secondary order; ties are broken by arrival order."""
-    order = np.arange(events.num_rows)
-    for column in reversed(order_by):
-        how = ("descending", "at_end") if column.startswith("-") else ("ascending", "at_start")
-        sorted_events = events.take(pa.array(order))
-        order = order[pc.sort_indices(sorted_events, sort_keys=[(column.removeprefix("-"), *how)]).to_numpy()]
+    order = order_of(events, [(column.removeprefix("-"), column.startswith("-")) for column in order_by])
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return rank

@@ -6,6 +6,7 @@ import math
 from datetime import timedelta
 from typing import Any as Value
 
+from asterism.arguments import function_name
 from asterism.errors import StreamDefinitionError
 
 
@@ -61,4 +62,4 @@ def code(value: timedelta) -> str:
 
 def name_of(delta: object) -> str:
     """The code of a string, or the name of a function."""
-    return repr(delta) if isinstance(delta, str) else getattr(delta, "__qualname__", type(delta).__name__)
+    return repr(delta) if isinstance(delta, str) else function_name(delta)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from asterism.arguments import expect, shown
+from asterism.arguments import expect, function_name, shown
 from asterism.columns.arrays import Ints
 from asterism.columns.schemas import schema_of
 from asterism.errors import OperatorError, StreamDefinitionError, UserFunctionError
-from asterism.windows.user_functions import check_names, check_values, failed, function_name, may_lose, rows_of
+from asterism.windows.user_functions import check_names, check_values, failed, may_lose, rows_of
 
 Row = dict[str, Any]
 

@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.arguments import expect, expect_strings, shown
+from asterism.arguments import expect, expect_strings, function_name, shown
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Described, TimeColumn, micros
 from asterism.errors import (
@@ -89,7 +89,7 @@ from asterism.windows.triggers import (
     check_trigger,
     walk,
 )
-from asterism.windows.user_functions import failed, function_name
+from asterism.windows.user_functions import failed
 
 LATE_ELEMENTS = "late"
 """The output of late elements."""

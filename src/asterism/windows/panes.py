@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from asterism.arguments import shown
+from asterism.arguments import function_name, shown
 from asterism.columns.arrays import Ints, Mask
 from asterism.errors import UserFunctionError
 from asterism.windows.evictors import BuiltInEvictor, Evictor
@@ -24,7 +24,6 @@ from asterism.windows.user_functions import (
     check_names,
     check_values,
     failed,
-    function_name,
     may_lose,
     rows_of,
     table_of,

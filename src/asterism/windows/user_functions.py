@@ -22,10 +22,6 @@ _SHOWN = 200
 """Maximum length of a value in a message."""
 
 
-def function_name(function: object) -> str:
-    return getattr(function, "__qualname__", type(function).__name__)
-
-
 def failed(what: str, error: Exception) -> OperatorError:
     """The error for an exception *error* of *what*, a user function, with the line of user code."""
     return UserFunctionError(f"{what} failed", f"{described(error)}{_place(error)}")
