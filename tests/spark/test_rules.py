@@ -105,9 +105,7 @@ def test_the_last_set_goes_on_without_the_discoverer(spark: SparkSession, tmp_pa
         query.send(e(2, "b"), e(3, "c"))
         assert query.query is not None
         assert query.query.lastProgress is not None
-        assert PatternProcessorStream.discovery(query.query.lastProgress).startswith(
-            "interrupted: PatternProcessorError: "
-        )
+        assert PatternProcessorStream.discovery(query.query.lastProgress).startswith("interrupted: RuleSourceError: ")
         place.mend()
         place.write([AB.to_dict(), cd.to_dict()])
         assert query.wait_for({"ab": 1, "cd": 1}).error is None
