@@ -281,7 +281,7 @@ class Search:
         return cls(np.zeros((len(ordered.offsets) - 1, 5), np.int64), processing_time)
 
     def limits(self, clause: CheckedClause) -> tuple[bool, int, int, int, int, bool]:
-        """What the kernels must know of rows that may still come, see :class:`asterism.row_patterns.kernels.ComingRows`."""
+        """What the kernels must know of rows that may still come; the last arguments of ``find_matches``."""
         lookahead, trailing = reach_of_conditions(clause)[1], reach_of_measures(clause)[1]
         return self.ended, self.horizon, lookahead, trailing, self.max_rows, self.drop
 
@@ -355,13 +355,22 @@ def _near_matches(
     from asterism.row_patterns import kernels as k
 
     within = -1 if clause.within is None else clause.within
-    pattern = k.NearPattern(automaton.variables, automaton.edges, automaton.first_edge, within, skip, meant)
-    rows = k.NearRows(ordered.offsets, bound.bits.view(np.bool_), times)
-    coming = k.ComingRows(*search.limits(clause))
     status = k.MORE
     while status == k.MORE:
         status, matches, labels, unmatched = k.find_matches(
-            pattern, rows, coming, search.progress, position, MATCHED_ROWS
+            ordered.offsets,
+            bound.bits.view(np.bool_),
+            automaton.variables,
+            automaton.edges,
+            automaton.first_edge,
+            times,
+            within,
+            skip,
+            meant,
+            search.progress,
+            position,
+            MATCHED_ROWS,
+            *search.limits(clause),
         )
         yield status, matches, labels, unmatched
 

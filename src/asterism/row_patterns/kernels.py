@@ -7,7 +7,7 @@ along the preferred edges from which a match can be completed, or from which a r
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,54 +22,6 @@ PAST_LAST_ROW, NEXT_ROW, TO_FIRST, TO_LAST = range(4)
 OK, NO_ROW_TO_SKIP_TO, SKIPS_TO_OWN_START, MORE, TOO_LONG = range(5)
 START, PARTITION, NUMBER, FIRST_LABEL, ROWS = range(5)  # columns of matches
 NEXT_START, MATCHES, COVERED, ROWS_BEFORE, DROPPED = range(5)  # columns of progress
-
-
-class NearPattern(NamedTuple):
-    """The automaton, see :mod:`asterism.row_patterns.automaton`, and AFTER MATCH SKIP.
-
-    :ivar within: the largest difference of times in a match; negative if there is none
-    :ivar skip_to: for each variable, whether SKIP TO names it
-    """
-
-    variables: Any
-    edges: Any
-    first_edge: Any
-    within: int
-    skip: int
-    skip_to: Any
-
-
-class NearRows(NamedTuple):
-    """The input.
-
-    :ivar offsets: rows ``offsets[i]:offsets[i + 1]`` are partition *i*
-    :ivar bits: for each row and variable, whether its condition holds
-    :ivar times: for each row its time; ascending or descending in each partition, ascending if more rows may come
-    """
-
-    offsets: Any
-    bits: Any
-    times: Any
-
-
-class ComingRows(NamedTuple):
-    """What is known of rows that may still come.
-
-    :ivar ended: whether no more rows come
-    :ivar horizon: the rows that come have later times
-    :ivar lookahead: how many rows after a row its conditions read
-    :ivar trailing: how many rows after its last one a match reads
-    :ivar max_rows: if the first *max_rows* rows from a start leave open what matches there, and the next row could belong to
-        it, the status is TOO_LONG
-    :ivar drop: in that case, drop the start instead
-    """
-
-    ended: bool
-    horizon: int
-    lookahead: int
-    trailing: int
-    max_rows: int
-    drop: bool
 
 
 @compiled
@@ -131,22 +83,47 @@ def fill_needs(
 
 @entry
 def find_matches(
-    pattern: NearPattern, rows: NearRows, coming: ComingRows, progress: Any, position: Any, most: int
+    offsets: Any,
+    bits: Any,
+    variables: Any,
+    edges: Any,
+    first_edge: Any,
+    times: Any,
+    within: int,
+    skip: int,
+    skip_to: Any,
+    progress: Any,
+    position: Any,
+    most: int,
+    ended: bool,
+    horizon: int,
+    lookahead: int,
+    trailing: int,
+    max_rows: int,
+    drop: bool,
 ) -> Any:
     """(status, matches, labels, unmatched) of all partitions, or of some matches at a time.
 
+    :param offsets: rows ``offsets[i]:offsets[i + 1]`` are partition *i*
+    :param bits: for each row and variable, whether its condition holds
+    :param times: for each row its time; ascending or descending in each partition, ascending if more rows may come
+    :param within: the largest difference of times in a match; negative if there is none
+    :param skip_to: for each variable, whether SKIP TO names it
     :param progress: for each partition: the row, from the first one in *offsets*, where the search continues; how many matches
         were found; the end of the last row in a match; how many rows of the partition were before those in *offsets*; how many
         starts were dropped. At first zeros; is updated. A search that has not reached the last row waits for more rows.
     :param position: the partition where the search begins, at first 0; is set to where it goes on if the status is MORE
     :param most: if the matches have more rows together, the search is interrupted
+    :param ended: whether no more rows come
+    :param horizon: the rows that come have later times
+    :param lookahead: how many rows after a row its conditions read
+    :param trailing: how many rows after its last one a match reads
+    :param max_rows: if the first *max_rows* rows from a start leave open what matches there, and the next row could belong to
+        it, the status is TOO_LONG, or the start is dropped
     :returns: *matches* are rows (start row, partition, number in the partition, first label, number of rows); if AFTER MATCH
         SKIP fails, the last one is where. *labels* are the states of the rows of the matches. *unmatched* tells
         for each row that no match begins there and it is in none.
     """
-    variables, edges, first_edge, within, skip, skip_to = pattern
-    offsets, bits, times = rows
-    ended, horizon, lookahead, trailing, max_rows, drop = coming
     count = len(bits)
     largest = 0
     for partition in range(len(offsets) - 1):

@@ -55,7 +55,7 @@ class MatchSearch:
     """Finds matches, in order.
 
     :param times: for each row its time
-    :param limits: of rows that may still come, see :class:`asterism.row_patterns.kernels.ComingRows`
+    :param limits: of rows that may still come: the last arguments of :func:`asterism.row_patterns.kernels.find_matches`
     """
 
     def __init__(

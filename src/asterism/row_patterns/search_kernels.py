@@ -129,7 +129,7 @@ class RowTables(NamedTuple):
 
 
 class FutureRows(NamedTuple):
-    """What is known of rows that may still come, see :class:`asterism.row_patterns.kernels.ComingRows`."""
+    """What is known of rows that may still come, see :func:`asterism.row_patterns.kernels.find_matches`."""
 
     ended: bool
     horizon: int
