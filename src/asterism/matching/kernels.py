@@ -143,6 +143,29 @@ class Keys(NamedTuple):
     failures: Any  # output: a row per pattern
 
 
+class StoredRows(NamedTuple):
+    """The partial matches, waiting matches and timers of all keys; those of key *k* are the rows ``*_at[k]:*_at[k + 1]``."""
+
+    run_at: Any
+    runs: Any
+    waiting_at: Any
+    waiting: Any
+    timer_at: Any
+    timers: Any
+
+
+class Buffers(NamedTuple):
+    """The arrays in which keys are processed; see NO_ROOM."""
+
+    heaps: Any  # of the current key
+    count: Any  # their sizes, and all other counters
+    nodes: Any
+    timers: Any  # of the current key
+    out: Any  # matches of all keys
+    lost: Any  # timed-out partial matches of all keys
+    work: Any  # rows: VALUES, NULLS, VISIT, FOLLOW, BUDGET
+
+
 KIND, GAP, RELEVANT, FIRST_EDGE, END_EDGE, PLAIN = range(6)  # columns of states
 ACTION, TARGET, GUARD, STAGE, EDGE_GAP, CARE, WANT, SIMPLE = range(8)  # columns of edges
 FIRST_STATE, START_STATE, WINDOW, SKIP, SKIP_STAGE, THROW_ON_MISS, MAX_RUNS, MAX_WORK, MAX_HELD = range(9)
@@ -968,7 +991,7 @@ def expire(
 @uncounted
 def advance_key(
     tables: Tables, events: Events, automaton: Any, key: int, begin: int, end: int, until: int, began: int, most: int,
-    heaps: Any, count: Any, nodes: Any, timers: Any, out: Any, lost: Any, work: Any,
+    buffers: Buffers,
 ) -> int:  # fmt: skip
     """Process the events from *begin* to *end* for a key and advance its time to *until*. Returns an error code.
 
@@ -977,6 +1000,7 @@ def advance_key(
     """
     states, edges, guards, conditions, ops = tables.states, tables.edges, tables.guards, tables.conditions, tables.ops
     flink, drop, (times, bits, values) = tables.flink, tables.drop, events
+    heaps, count, nodes, timers, out, lost, work = buffers
     start, window, max_runs = automaton[START_STATE], automaton[WINDOW], automaton[MAX_RUNS]
     max_work, max_held = automaton[MAX_WORK], automaton[MAX_HELD]
     survey(states, window, times, heaps, count, nodes)
@@ -1091,22 +1115,24 @@ def copy_rows(at: Any, rows: Any, first: int, last: int, new_at: Any, new_rows: 
 
 @uncounted
 def advance_some(
-    tables: Tables, events: Events, keys: Keys, resume: Any, most: int, go_on: bool, first: int, begins_at: int,
-    resume_event: int, resume_began: int, base_nodes: int,
-    run_at: Any, run_rows: Any, waiting_at: Any, waiting_rows: Any, timer_at: Any, timer_rows: Any,
-    heaps: Any, count: Any, nodes: Any, timers: Any, out: Any, lost: Any, work: Any,
-    new_run_at: Any, new_runs: Any, new_waiting_at: Any, new_waiting: Any, new_timer_at: Any, new_timers: Any,
+    tables: Tables, events: Events, keys: Keys, begins_at: Any, resume: Any, most: int, go_on: bool, first: int,
+    old: StoredRows, buffers: Buffers, new: StoredRows,
 ) -> int:  # fmt: skip
     """:func:`advance_keys` from the key *first* on, in arrays of fixed sizes.
 
+    *begins_at* is *resume* at the beginning of the call. The slice ends at *most* matches, timed-out partial matches and nodes.
     Returns the key at which the slice ends. If there is not enough room for a key, returns -1 minus this key, to continue there.
     """
     automata, times, bits, states = tables.automata, events.times, events.bits, tables.states
     automaton, event_at, horizon, next_deadline, failures = keys
+    run_at, run_rows, waiting_at, waiting_rows, timer_at, timer_rows = old
+    new_run_at, new_runs, new_waiting_at, new_waiting, new_timer_at, new_timers = new
+    heaps, count, timers = buffers.heaps, buffers.count, buffers.timers
+    begins_key, resume_event, resume_began = begins_at
     n_keys = len(horizon)
     for key in range(first, n_keys):
-        began = resume_began if key == begins_at else -1
-        if key > begins_at and count[N_OUT] + count[N_LOST] + count[N_NODES] - base_nodes >= most:
+        began = resume_began if key == begins_key else -1
+        if key > begins_key and count[N_OUT] + count[N_LOST] + count[N_NODES] >= most:
             resume[RESUME_EVENT] = event_at[key]
             return key
         pattern = automaton[key]
@@ -1148,10 +1174,7 @@ def advance_some(
         for timer in range(n_timers):
             timers[timer, 0] = timer_rows[timer_at[key] + timer, 0]
         count[N_RUNS], count[N_WAITING], count[N_TIMERS] = n_runs, n_waiting, n_timers
-        error = advance_key(
-            tables, events, automata[pattern], key, begin, end, until, began, base_nodes + most,
-            heaps, count, nodes, timers, out, lost, work,
-        )  # fmt: skip
+        error = advance_key(tables, events, automata[pattern], key, begin, end, until, began, most, buffers)
         runs, n_runs = count[RUNS], count[N_RUNS]
         if error in (OK, SLICE_FULL):
             # After a slice, the key continues with the next one.
@@ -1229,24 +1252,24 @@ def advance_keys(
     heaps, timers = np.empty((4, 64, 3), np.int64), np.empty((64, 1), np.int64)
     out, lost = np.empty((256, 3), np.int64), np.empty((256, 3), np.int64)
     count = np.zeros(COUNTS, np.int64)
-    base_nodes = count[N_NODES] = n_nodes
+    count[N_NODES] = n_nodes
     new_run_at, new_waiting_at, new_timer_at = (
         np.zeros(n_keys + 1, np.int64), np.zeros(n_keys + 1, np.int64), np.zeros(n_keys + 1, np.int64),
     )  # fmt: skip
     new_runs, new_waiting = np.empty((len(run_rows) + 64, 3), np.int64), np.empty((len(waiting_rows) + 8, 3), np.int64)
     new_timers = np.empty((len(timer_rows) + 8, 1), np.int64)
-    begins_at, resume_event, began = resume[RESUME_KEY], resume[RESUME_EVENT], resume[RESUME_BEGAN]
-    new_runs = copy_rows(run_at, run_rows, 0, begins_at, new_run_at, new_runs)
-    new_waiting = copy_rows(waiting_at, waiting_rows, 0, begins_at, new_waiting_at, new_waiting)
-    new_timers = copy_rows(timer_at, timer_rows, 0, begins_at, new_timer_at, new_timers)
+    begins_at = (resume[RESUME_KEY], resume[RESUME_EVENT], resume[RESUME_BEGAN])
+    key, ends_at = begins_at[0], -1
+    new_runs = copy_rows(run_at, run_rows, 0, key, new_run_at, new_runs)
+    new_waiting = copy_rows(waiting_at, waiting_rows, 0, key, new_waiting_at, new_waiting)
+    new_timers = copy_rows(timer_at, timer_rows, 0, key, new_timer_at, new_timers)
     resume[RESUME_EVENT], resume[RESUME_BEGAN] = 0, -1
-    key, ends_at = begins_at, -1
+    old = StoredRows(run_at, run_rows, waiting_at, waiting_rows, timer_at, timer_rows)
     while ends_at < 0:
+        buffers = Buffers(heaps, count, nodes, timers, out, lost, work)
+        new = StoredRows(new_run_at, new_runs, new_waiting_at, new_waiting, new_timer_at, new_timers)
         ends_at = advance_some(
-            tables, events, keys, resume, most, go_on, key, begins_at, resume_event, began, base_nodes,
-            run_at, run_rows, waiting_at, waiting_rows, timer_at, timer_rows,
-            heaps, count, nodes, timers, out, lost, work,
-            new_run_at, new_runs, new_waiting_at, new_waiting, new_timer_at, new_timers,
+            tables, events, keys, begins_at, resume, n_nodes + most, go_on, key, old, buffers, new
         )  # fmt: skip
         if ends_at < 0:
             key = -1 - ends_at
