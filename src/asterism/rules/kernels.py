@@ -3,7 +3,7 @@ satisfies, for :mod:`asterism.rules.condition_index`."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -186,6 +186,33 @@ def first_from(positions: Any, low: int, end: int, position: int) -> int:
     return low
 
 
+class SortedEvents(NamedTuple):
+    """Events, sorted by key and time."""
+
+    since: Any  # the newest set when each arrived
+    times: Any
+    keys: Any
+    key_at: Any  # where the events of each key begin
+    at: Any
+    positions: Any  # positions[at[condition]:at[condition + 1]] are the events that satisfy a condition
+
+
+class StateKeys(NamedTuple):
+    """The keys for which each pattern has partial matches: ``keys[at[pattern]:at[pattern + 1]]``, ascending."""
+
+    at: Any
+    keys: Any
+
+
+class SharedEvents(NamedTuple):
+    """The results of :func:`shares`, in arrays that may be longer."""
+
+    seen: Any
+    bits: Any
+    alike: Any
+    runs: Any
+
+
 @entry
 def shares(
     patterns: Any, uses: Any, at: Any, positions: Any, since: Any, times: Any, keys: Any, key_at: Any, state_at: Any,
@@ -193,9 +220,8 @@ def shares(
 ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
     """For one pattern after another, the events that may matter to it.
 
-    Events are sorted by key and time: *keys* has the key of each event, and *key_at* where the events of each key begin. The
-    events that satisfy a condition are ``positions[at[condition]:at[condition + 1]]``. The keys for which a pattern has partial
-    matches are ``state_keys[state_at[pattern]:state_at[pattern + 1]]``, ascending.
+    The arguments between *uses* and *words* are those of :class:`SortedEvents` and :class:`StateKeys`: a call with tuples takes
+    longer.
 
     *patterns* has a row for each pattern: the range of its uses; whether it sees events that satisfy none of them; whether all
     events that it sees matter; the maximum number of further events that it sees while a partial match lives; the maximum time
@@ -211,15 +237,14 @@ def shares(
     """
     seen, bits, alike = np.empty(1024, np.int64), np.empty((1024, words), np.int64), np.empty(1024, np.int64)
     runs = np.empty((256, 3), np.int64)
+    events, states = SortedEvents(since, times, keys, key_at, at, positions), StateKeys(state_at, state_keys)
     heads = np.empty(len(uses), np.int64)
     put = n_runs = 0
     for pattern in range(len(patterns)):
         end, n_new = -1, 0
         while end < 0:
-            end, n_new = share(
-                patterns, uses, at, positions, since, times, keys, key_at, state_at, state_keys,
-                pattern, heads, seen, bits, alike, put, runs, n_runs,
-            )  # fmt: skip
+            found = SharedEvents(seen, bits, alike, runs)
+            end, n_new = share(patterns, uses, events, states, pattern, heads, found, put, n_runs)
             if end < 0 and n_new == len(runs):
                 more = np.empty((2 * len(runs), 3), np.int64)
                 more[:n_runs] = runs[:n_runs]
@@ -235,12 +260,15 @@ def shares(
 
 @uncounted
 def share(
-    patterns: Any, uses: Any, at: Any, positions: Any, since: Any, times: Any, keys: Any, key_at: Any, state_at: Any,
-    state_keys: Any, pattern: int, heads: Any, seen: Any, bits: Any, alike: Any, put: int, runs: Any, n_runs: int,
+    patterns: Any, uses: Any, events: SortedEvents, states: StateKeys, pattern: int, heads: Any, found: SharedEvents,
+    put: int, n_runs: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Add the events that may matter to a *pattern*. Returns the number of events, or -1 if there is not enough room, and the
-    number of rows of *runs*.
+    number of rows of ``found.runs``.
     """
+    since, times, keys, key_at, at, positions = events
+    state_at, state_keys = states
+    seen, bits, alike, runs = found
     first_use, end_use = patterns[pattern, FIRST_USE], patterns[pattern, END_USE]
     needs_all, always = patterns[pattern, NEEDS_ALL] == 1, patterns[pattern, ALWAYS] == 1
     most_events, window = patterns[pattern, MOST_EVENTS], patterns[pattern, WINDOW]
