@@ -359,7 +359,7 @@ class Vectorized:
             taken = time.thread_time() - begin
             if taken <= _CHEAP * len(computed):
                 while len(_TRIED_BEFORE) > _MAX_TRIED:
-                    _TRIED_BEFORE.popitem()
+                    _TRIED_BEFORE.pop(next(iter(_TRIED_BEFORE)))  # the oldest
                 _TRIED_BEFORE.update(dict.fromkeys((scope, self.texts[number]) for number in computed))
             if taken <= limit:
                 return taken
