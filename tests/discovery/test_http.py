@@ -577,7 +577,7 @@ def test_any_id_can_stand_in_a_path(tmp_path: Path, id: str) -> None:
         manager.wait_for({id: 1})
         assert client.ask("GET", path)[1]["id"] == id
         assert client.status("DELETE", path) == 204
-    assert {path.name for path in tmp_path.iterdir()} == {".set.json.versions", "set.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {".set.json.recent_versions", "set.json"}
 
 
 # ---------------------------------------------------------------------- who may, and what

@@ -82,7 +82,7 @@ def test_changes_that_wait_are_written_together(tmp_path: Path, monkeypatch: pyt
     assert results == [
         True, True, ConflictError, False, ChangedError, True, True, ConflictError, ChangedError, [("a", False), ("b", False)]
     ]  # fmt: skip
-    assert disk.writes == [".set.json.versions", "set.json"] * 2
+    assert disk.writes == [".set.json.recent_versions", "set.json"] * 2
     assert in_file(path) == {"a": 2, "b": 2}
     assert "version 1 of 'c' existed before" in str(found[7].exception())
 

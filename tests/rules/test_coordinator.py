@@ -35,7 +35,7 @@ from asterism.rules.interfaces import (
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.rule_counts import RuleCounts, VersionCounts
 from asterism.rules.set_store import KEPT_FILES, FolderStore
-from asterism.rules.used_versions import UsedVersions
+from asterism.rules.used_versions import UsedVersions, versions_from_bytes
 from tests.kit import SOON, until
 from tests.rules.driver import SCHEMA, at, chain, processor
 
@@ -375,7 +375,8 @@ def test_a_version_keeps_its_definition_for_the_life_of_a_store(tmp_path: Path) 
 
 def test_a_store_of_an_earlier_release_knows_what_it_retains(tmp_path: Path) -> None:
     coordinator(tmp_path).on_pattern_processors_updated([version(1)])
-    (tmp_path / "versions.json").unlink()
+    for path in tmp_path.glob("*versions.json"):
+        path.unlink()
     manager = coordinator(tmp_path)
     manager.on_pattern_processors_updated([])
     manager = coordinator(tmp_path)
@@ -383,12 +384,43 @@ def test_a_store_of_an_earlier_release_knows_what_it_retains(tmp_path: Path) -> 
     assert manager.status.processors == {}
 
 
+def read_again(used: UsedVersions) -> UsedVersions:
+    return UsedVersions(*map(versions_from_bytes, (used.earlier_to_bytes(), used.recent_to_bytes())))
+
+
+def test_earlier_versions_are_written_only_when_there_are_many_recent_ones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("asterism.rules.used_versions.MAX_RECENT", 3)
+    manager = coordinator(tmp_path)
+    written = []
+    for number in range(1, 10):
+        manager.on_pattern_processors_updated([version(number)])
+        written.append((tmp_path / "versions.json").stat().st_mtime_ns)
+        assert len(read_again(manager.store.used_versions()[0])) == number
+    assert len({*written}) == 3
+    manager = coordinator(tmp_path)
+    for number in range(1, 10):
+        assert manager._used.check(processor("ab", number, chain("a", "c"))) is not None
+        assert manager._used.check(version(number)) is None
+
+
+def test_versions_that_were_written_twice_count_once(tmp_path: Path) -> None:
+    """The process ended after it had written the earlier versions."""
+    used = UsedVersions().with_([version(1), version(2)])
+    (tmp_path / "versions.json").write_bytes(used.recent_to_bytes())
+    (tmp_path / "recent_versions.json").write_bytes(used.recent_to_bytes())
+    found, is_stored = FolderStore(str(tmp_path)).used_versions()
+    assert (len(found), is_stored) == (2, True)
+
+
 def test_versions_that_are_not_in_use_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asterism.rules.used_versions.MAX_VERSIONS", 3)
+    monkeypatch.setattr("asterism.rules.used_versions.MAX_RECENT", 0)
     used = UsedVersions()
     for number in range(1, 6):
         used = used.with_([version(7, "in use"), version(number)])
-    used = UsedVersions.from_bytes(used.to_bytes())
+    used = read_again(used)
     assert len(used) == 3
     other = [processor("ab", number, chain("a", "c")) for number in (1, 4, 5)]
     assert [used.check(one) is None for one in other] == [True, False, False]
@@ -428,7 +460,7 @@ def test_a_store_of_an_earlier_release_may_know_an_instant_in_another_zone(tmp_p
     manager.on_pattern_processors_updated([version(2)])
     manager.committed(2)
     shifted = late.text.replace("12:00:00+00:00", "14:00:00+02:00")
-    versions = tmp_path / "versions.json"
+    versions = tmp_path / "recent_versions.json"
     digests = [hashlib.sha256(text.encode()).hexdigest()[:32] for text in (late.text, shifted)]
     assert digests[0] in versions.read_text()
     versions.write_text(versions.read_text().replace(*digests))

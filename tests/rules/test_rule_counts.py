@@ -151,6 +151,16 @@ def test_the_number_of_versions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     assert list(counts.versions) == [("a", 4), ("a", 2), ("a", 7)]
 
 
+def test_versions_that_are_not_in_use_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_counts, "MAX_PAST", 2)
+    counts = RuleCounts()
+    counts.add("q", 0, [{metric(rule_counts.MATCHES, ("a", version, 1)): 1 for version in range(6)}])
+    counts.forget({("a", 1), ("b", 1)})
+    assert list(counts.versions) == [("a", 1), ("a", 4), ("a", 5)]
+    counts.forget({("a", 1)})
+    assert len(counts.versions) == 3
+
+
 @pytest.mark.parametrize("value", [b"", b"[]", b"{}", b'{"versions": [["a", 1, "x"]]}', b"\xff"])
 def test_counts_that_cannot_be_read_begin_again(value: bytes, tmp_path: Path) -> None:
     (tmp_path / "counts.json").write_bytes(value)

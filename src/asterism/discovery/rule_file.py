@@ -32,7 +32,7 @@ from asterism.rules.interfaces import (
 )
 from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor, Slot
 from asterism.rules.rule_templates import ExpandedRule, expanded, is_template
-from asterism.rules.used_versions import UsedVersions
+from asterism.rules.used_versions import UsedVersions, Versions, versions_from_bytes
 from asterism.rules.validation import check_clause, parse_sql
 
 
@@ -143,8 +143,8 @@ class StoredRuleFile:
     Changes that arrive while the file is being written are then written together, in the order of their arrival. Each sees the
     changes before it, and its result is known when all of them are on disk.
 
-    The file ``.<name>.versions`` beside it has a digest of each version, so that a version cannot be reused with another
-    content.
+    The files ``.<name>.versions`` and ``.<name>.recent_versions`` beside it have a digest of each version, so that a version
+    cannot be reused with another content.
 
     :raises PatternProcessorError: the file exists and cannot be read
     """
@@ -152,6 +152,7 @@ class StoredRuleFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._versions = path.with_name(f".{path.name}.versions")
+        self._recent_versions = path.with_name(f".{path.name}.recent_versions")
         self._lock = threading.Lock()
         """Held by the thread that makes the waiting changes."""
         self.waiting: deque[tuple[Callable[[_SetContent], tuple[_SetContent, Any]], Future[Any]]] = deque()
@@ -164,7 +165,9 @@ class StoredRuleFile:
             if not _id_of(item) or _slot_of(item) in items:
                 raise PatternProcessorError(f"{path} has a processor without an id")
             items[_slot_of(item)] = _StoredItem.of(item)
-        self._content = _SetContent(items, _written(items), _used_in(self._versions).with_(_valid_in(items)))
+        self._stored_used = _used_in(self._versions, self._recent_versions)
+        """The versions that are on disk."""
+        self._content = _SetContent(items, _written(items), self._stored_used.with_(_valid_in(items)))
 
     def __len__(self) -> int:
         """The number of processors, including those of templates."""
@@ -344,8 +347,11 @@ class StoredRuleFile:
                 done.set_exception(problem)
 
     def _write(self, new: _SetContent) -> None:
-        if new.used is not self._content.used:
-            replace_file(self._versions, new.used.to_bytes())
+        if new.used is not self._stored_used:
+            if not new.used.has_earlier_of(self._stored_used):
+                replace_file(self._versions, new.used.earlier_to_bytes())
+            replace_file(self._recent_versions, new.used.recent_to_bytes())
+            self._stored_used = new.used
         if new.text != self._content.text or not self._is_certain:
             try:
                 replace_file(self.path, new.text)
@@ -385,11 +391,15 @@ def _items_in(path: Path) -> Sequence[Any]:
         raise PatternProcessorError(f"{path}: {error.message}", error.detail, error.hint) from None
 
 
-def _used_in(path: Path) -> UsedVersions:
+def _used_in(earlier: Path, recent: Path) -> UsedVersions:
+    return UsedVersions(_versions_in(earlier), _versions_in(recent))
+
+
+def _versions_in(path: Path) -> Versions:
     try:
-        return UsedVersions.from_bytes(path.read_bytes())
+        return versions_from_bytes(path.read_bytes())
     except FileNotFoundError:
-        return UsedVersions()
+        return {}
     except OSError as error:
         raise unreadable(path, error) from None
     except (ValueError, RecursionError) as error:

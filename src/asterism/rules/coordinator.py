@@ -52,7 +52,7 @@ from asterism.rules.kill_list import WITHOUT, KillList, is_named, names_of
 from asterism.rules.lookups import DefinedLookup, LookupWatch
 from asterism.rules.processor import PatternProcessor, Slot, found_at
 from asterism.rules.set_store import FolderStore
-from asterism.rules.sets import Entry, ProcessorSet, stored, updated, without
+from asterism.rules.sets import Entries, Entry, ProcessorSet, stored
 from asterism.text.printable import one_line
 
 MAX_REASON = 2000
@@ -119,7 +119,7 @@ class Coordinator(PatternProcessorManager):
         """The errors of the processors that were found last, by their texts."""
         self._expired = {_expiry(one) for one in self._expired_at(store.expired_until())}
         """The expired processors that have been reported, in this run or before."""
-        self._entries: list[Entry] = []
+        self._entries = Entries()
         """The processors that the last planned micro-batch uses."""
         self._planned = 0
         """The number of its set; 0: this run has planned none."""
@@ -428,7 +428,7 @@ class Coordinator(PatternProcessorManager):
             new = ProcessorSet(number, tuple(map(stored, after)), out, lookups)
             used = self._used.with_(after)
             if used is not self._used or not self._knows_used:
-                self.store.write_used_versions(used)
+                self.store.write_used_versions(used, self._used if self._knows_used else None)
                 self._knows_used = True
             self.store.put(new)
             entries = [
@@ -532,18 +532,21 @@ class Coordinator(PatternProcessorManager):
         with self._lock, self._tried("determine what is in force", Exception):
             if number <= self._planned:
                 return
-            reached = self.store.counts().watermark
-            horizon = BEFORE_TIME if reached is None else reached
             first = [found for found in self.store.retained() if found.version <= before] if not self._planned else []
             for found in [*first, self.store.get(number)]:
-                entries = updated(self._entries, found, horizon)
-                self._entries = without(entries, {*found.killed, *self._without})
+                horizon = self._event_time() if self._entries.depend_on_time(found) else BEFORE_TIME
+                self._entries = self._entries.after(found, horizon).without(self._without)
             self._planned = number
             known = {(state.id, state.version): state for state in self._live}
             restored = before if first else 0
             self._live = [self._state(entry, known, restored) for entry in self._entries]
             self._tell_states()
             self._write_status()
+
+    def _event_time(self) -> int:
+        """The event time that key groups have reached, in microseconds."""
+        reached = self.store.counts().watermark
+        return BEFORE_TIME if reached is None else reached
 
     def _state(self, entry: Entry, known: Mapping[tuple[str, int | None], RuleState], restored: int) -> RuleState:
         """:param restored: the last set of an earlier run"""

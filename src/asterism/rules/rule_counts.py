@@ -8,7 +8,7 @@ depends on it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -34,6 +34,10 @@ WATERMARK = f'{FAMILY}/["watermark"]'
 """The name of the metric with the event time of a key group, in microseconds."""
 MAX_VERSIONS = 2 * MAX_PROCESSORS
 """The maximum number of versions of processors that are counted: those that changed last."""
+MAX_PAST = 1_000
+"""How many versions that are not in use any more are kept when :meth:`RuleCounts.forget` removes others, and how many may be
+added until then.
+"""
 MAX_ERROR = 300
 """The maximum length of an error in a name."""
 MAX_GROUPS = 32
@@ -153,6 +157,12 @@ class RuleCounts:
         counts = self.versions.pop((id, version), None) or VersionCounts(since)
         self.versions[id, version] = counts  # at the end, because the first ones are dropped
         counts.add(what, since, value, *(more or [None]))
+
+    def forget(self, in_use: Collection[tuple[str, int]]) -> None:
+        """Keep *in_use* (id and version), and of the others those that changed last."""
+        past = [key for key in self.versions if key not in in_use]
+        for key in past[: max(len(past) - MAX_PAST, 0)]:
+            del self.versions[key]
 
     def to_bytes(self) -> bytes:
         names = VersionCounts.__slots__

@@ -27,7 +27,7 @@ from asterism.rules.lookup_tables import LookupVersion, digest_of_rows
 from asterism.rules.processor import PatternProcessor, Slot
 from asterism.rules.rule_counts import RuleCounts
 from asterism.rules.sets import ProcessorSet, digest_of
-from asterism.rules.used_versions import UsedVersions
+from asterism.rules.used_versions import UsedVersions, Versions, versions_from_bytes
 
 KEPT_FILES = 100
 """The number of sets whose files are kept, so that a query can be reset by at least as many micro-batches. Spark keeps as
@@ -36,6 +36,7 @@ many of its own logs.
 STORE = "pattern_processors"
 """The name of the store's folder in the checkpoint."""
 _HISTORY, _LOOKUPS = "history", "lookups"
+_VERSIONS, _RECENT_VERSIONS = "versions.json", "recent_versions.json"
 WAIT = timedelta(minutes=1)
 """How long to wait for a version by default."""
 _BETWEEN = 0.1
@@ -52,7 +53,7 @@ class FolderStore:
     * ``sets/<number>.json``: the sets
     * ``retained.json``: the numbers of the sets that may still be in force
     * ``replaced.json``: the processors of older sets that are still in force, as last reported by key groups
-    * ``versions.json``: the digest of each version
+    * ``versions.json`` and ``recent_versions.json``: the digest of each version
     * ``killed.json``: the kill list
     * ``status.json``: the status of discovery
     * ``counts.json``: the counts of processors
@@ -300,14 +301,21 @@ class FolderStore:
 
     def used_versions(self) -> tuple[UsedVersions, bool]:
         """The digests of all versions, and whether they are stored, which they are not in a store of an earlier release."""
-        value = self._read("versions.json")
-        if value is None:
+        stored = self._versions_in(_VERSIONS), self._versions_in(_RECENT_VERSIONS)
+        if stored == (None, None):
             return UsedVersions().with_(one for found in self.retained() for one in found.processors), False
-        hint = "restore or remove it; if it is removed, versions that are no longer in use can return with another definition"
-        return self._decoded("versions.json", value, UsedVersions.from_bytes, hint), True
+        return UsedVersions(*stored), True
 
-    def write_used_versions(self, used: UsedVersions) -> None:
-        self._write("versions.json", used.to_bytes())
+    def _versions_in(self, name: str) -> Versions | None:
+        value = self._read(name)
+        hint = "restore or remove it; if it is removed, versions that are no longer in use can return with another definition"
+        return None if value is None else self._decoded(name, value, versions_from_bytes, hint)
+
+    def write_used_versions(self, used: UsedVersions, stored: UsedVersions | None) -> None:
+        """:param stored: the versions that are stored; None: none"""
+        if stored is None or not used.has_earlier_of(stored):
+            self._write(_VERSIONS, used.earlier_to_bytes())
+        self._write(_RECENT_VERSIONS, used.recent_to_bytes())
 
     def _read_or_raise(self, name: str) -> bytes | None:
         """:raises StateError: the file exists and cannot be read"""
@@ -406,7 +414,7 @@ class SingleSetStore(FolderStore):
     def used_versions(self) -> tuple[UsedVersions, bool]:
         return UsedVersions(), True
 
-    def write_used_versions(self, used: UsedVersions) -> None:
+    def write_used_versions(self, used: UsedVersions, stored: UsedVersions | None) -> None:
         """Do nothing, since there is only one set."""
 
     def killed(self) -> KillList:

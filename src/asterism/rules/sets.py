@@ -274,10 +274,13 @@ class Entries(tuple[Entry, ...]):
         """:func:`without`"""
         return Entries.of(without(self, names)) if names else self
 
+    def depend_on_time(self, new: ProcessorSet) -> bool:
+        """Whether the entries after the set *new* depend on the event time at which it arrives."""
+        return self.are_scheduled or self._end or any(one.timestamp or one.expires for one in new.processors)
+
     def after(self, new: ProcessorSet, horizon: int) -> Entries:
         """:func:`updated`, without those that the set has killed."""
-        timed = self.are_scheduled or self._end or any(one.timestamp or one.expires for one in new.processors)
-        key = id(new), horizon if timed else None
+        key = id(new), horizon if self.depend_on_time(new) else None
         found = self._changes.get(key)
         if found is None:
             made = Entries.of(without(updated(self, new, horizon), new.killed))

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism.rules.rule_counts import FAMILY, RuleCounts
+from asterism.rules.rule_counts import FAMILY, MAX_PAST, RuleCounts
 from asterism.rules.set_store import FolderStore
 from asterism.spark.progress_listener import forget, observe, observers
 from asterism.spark.stateful import observed, operator_observations
@@ -54,6 +54,8 @@ class CountedQuery:
         self.lock = threading.RLock()  # micro-batches are counted in order
         self.ended = threading.Event()
         self._counts: RuleCounts | None = None
+        self._forget_at = 2 * MAX_PAST
+        """The number of versions at which those that are not in use are forgotten; finding out which are takes long."""
         self._has_failed = False
 
     def wait(self) -> None:
@@ -83,11 +85,18 @@ class CountedQuery:
                         raise FileNotFoundError(f"{self.store.location} does not exist")
                     self._counts = self.store.counts()
                 if self._counts.add(str(progress.id), progress.batchId, groups_of(row)):
+                    self._forget(self._counts)
                     self.store.write_counts(self._counts)
         except Exception as error:
             if not self._has_failed:
                 _log.warning("the counts of pattern processors of query %s cannot be written: %s", progress.id, error)
             self._has_failed = True
+
+    def _forget(self, counts: RuleCounts) -> None:
+        if len(counts.versions) > self._forget_at:
+            sets = self.store.retained()
+            counts.forget({(one.id, one.version) for found in sets for one in found.processors})
+            self._forget_at = len(counts.versions) + MAX_PAST
 
 
 def count(spark: SparkSession, query: StreamingQuery | None, observation: str, store: FolderStore) -> CountedQuery:
