@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from asterism.operators.operator import Arrival
 from asterism.operators.state_store import batch_from_bytes
 from asterism.spark import exchange
-from asterism.spark.batch import BATCH_GROUP, run_groups, sorted_arrival
+from asterism.spark.batch import BATCH_GROUP, answered, run_groups, sorted_arrival
 from asterism.testing import OperatorHarness
 from asterism.testing.operator_harness import key_hashes
 from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows
@@ -87,8 +88,12 @@ def over_a_table(operator: WindowOperator, key_groups: int) -> list[tuple[Any, .
     groups = key_hashes(ELEMENTS.select(["k"])).view("uint64") % key_groups
     rows = ELEMENTS.append_column(BATCH_GROUP, pa.array(groups.astype("int32")))
     rows = rows.sort_by([(BATCH_GROUP, "ascending"), ("t", "ascending")])
+
+    def sent(rows: pa.Table) -> list[Arrival]:
+        return sorted_arrival(EVENTS, operator.prepare(EVENTS, rows))
+
     runner: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-    runner = run_groups(operator, lambda rows: sorted_arrival(EVENTS, operator.prepare(EVENTS, rows)), PROCESSING_TIME)
+    runner = run_groups(operator, sent, PROCESSING_TIME, answered)
     found = []
     for batch in runner(iter(rows.to_batches(max_chunksize=7))):
         for row in batch.to_pylist():

@@ -171,9 +171,7 @@ class KeyedEvents:
         first_row = first_rows(codes, n_keys)
         codes = codes[n_stored:]
         times = events.column(TIME).to_numpy()
-        order = np.argsort(times, kind="stable")
-        narrow = codes.astype(np.uint16) if n_keys <= 2**16 else codes  # numpy sorts 16-bit integers by radix
-        order = order[np.argsort(narrow[order], kind="stable")]
+        order = _order_of(codes, times)
         positions = positions_among_equals(codes[order], times[order], pattern.sees(events)[order])
         if first_position:
             positions[(codes[order] == codes[0]) & (times[order] == times[0])] += first_position
@@ -193,6 +191,16 @@ class KeyedEvents:
             bits=np.stack(words, axis=1).astype(np.int64),
             positions=positions,
         )
+
+
+def _order_of(codes: Ints, times: Ints) -> Ints:
+    """The rows in the order of *codes*, then *times*, then as they are."""
+    next_key, same_key = codes[1:] > codes[:-1], codes[1:] == codes[:-1]
+    if (next_key | (same_key & (times[1:] >= times[:-1]))).all():  # those of a table that Spark has sorted
+        return np.arange(len(codes))
+    order = np.argsort(times, kind="stable")
+    narrow = codes.astype(np.uint16) if codes.max() < 2**16 else codes  # numpy sorts 16-bit integers by radix
+    return order[np.argsort(narrow[order], kind="stable")]
 
 
 class Matcher:

@@ -46,7 +46,7 @@ from asterism.rules.sets import ProcessorSet
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import arrow_schema
 from asterism.spark.rules import bounded_results, check_functions
-from asterism.spark.stateful import unpacked
+from asterism.spark.stateful import Use, unpacked
 from asterism.spark.times import event_micros
 from asterism.text.printable import quoted_name
 
@@ -184,7 +184,7 @@ def backtest(
     runs = _Runs.of(new, old)
     store.put(ProcessorSet(1, tuple(runs.processors), lookups=fixed_versions(lookups, store)))
     # The results are read several times, and more partitions than key groups would be empty.
-    results = bounded_results(stream, operator, store, key_groups, partitions=key_groups)
+    results = bounded_results(stream, operator, store, key_groups, Use(drain=True), partitions=key_groups)
     table = spark.createDataFrame(list(runs.rows), _RUNS)
     matches = _differences(unpacked(results, MATCHES, operator.output_schemas[MATCHES]), table)
     history = _history(stream)

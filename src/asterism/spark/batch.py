@@ -14,12 +14,15 @@ from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.matching.operator import EVENTS, CepOperator
 from asterism.operators.operator import Arrival, Now, Operator, Result
 from asterism.operators.state_store import MemoryStore
-from asterism.spark.exchange import METRICS, Batches, gathered, results
+from asterism.spark.exchange import METRICS, Batches, divided, gathered, results
 from asterism.spark.worker import settle_memory
 
 BATCH_GROUP, BATCH_NUMBER, BATCH_TIME, BATCH_INPUT = "__group", "__number", "__time", "__input"
 BATCH_ORDER = "__order"
 ENDED = Now(END_OF_TIME, END_OF_TIME)
+Answer = Callable[[Iterable[Result]], Batches]
+"""Makes rows of results: :func:`answered`, or :func:`rows_of`."""
+_NOTHING = pa.table({})
 
 
 def copied(operator: Operator, name: str) -> Callable[[Batches], Batches]:
@@ -33,8 +36,8 @@ def copied(operator: Operator, name: str) -> Callable[[Batches], Batches]:
     return copier
 
 
-def run_sorted(operator: CepOperator, processing_time: int) -> Callable[[Batches], Batches]:
-    """A function for ``mapInArrow``: from events, sorted by key and time, to RESULTS."""
+def run_sorted(operator: CepOperator, processing_time: int, answer: Answer) -> Callable[[Batches], Batches]:
+    """A function for ``mapInArrow``: from events, sorted by key and time, to what *answer* makes of the results."""
 
     def runner(batches: Batches) -> Batches:
         settle_memory()
@@ -47,9 +50,9 @@ def run_sorted(operator: CepOperator, processing_time: int) -> Callable[[Batches
 
         for events in gathered(batches):
             for outputs in step(operator.prepare(EVENTS, events), False):
-                yield from answered([Result(outputs)])
+                yield from answer([Result(outputs)])
         for outputs in step(operator.inputs[EVENTS].prepared.empty_table(), True):
-            yield from answered([Result(outputs)])
+            yield from answer([Result(outputs)])
 
     return runner
 
@@ -73,9 +76,14 @@ def whole_keys(batches: Batches) -> Iterator[pa.Table]:
 
 
 def run_groups(
-    operator: Operator, sent: Callable[[pa.Table], list[Arrival]], processing_time: int, first: Sequence[Arrival] = ()
+    operator: Operator,
+    sent: Callable[[pa.Table], list[Arrival]],
+    processing_time: int,
+    answer: Answer,
+    *,
+    first: Sequence[Arrival] = (),
 ) -> Callable[[Batches], Batches]:
-    """A function for ``mapInArrow``: from elements, sorted by key group, time and input, to RESULTS.
+    """A function for ``mapInArrow``: from elements, sorted by key group, time and input, to what *answer* makes of the results.
 
     :param sent: converts rows of one key group to arrivals
     :param first: arrivals that every key group gets before all others
@@ -93,20 +101,22 @@ def run_groups(
                 for begin, end in pairwise(cuts):
                     if groups[begin] != group:
                         if group is not None:
-                            yield from answered(operator.slices(store, [], replace(ENDED, key_group=group)))
+                            yield from answer(operator.slices(store, [], replace(ENDED, key_group=group)))
                         store, group = MemoryStore(), int(groups[begin])
                         now = replace(now, key_group=group)
-                        yield from answered(operator.slices(store, first, now))
-                    yield from answered(operator.slices(store, sent(rows.slice(begin, end - begin)), now))
+                        yield from answer(operator.slices(store, first, now))
+                    yield from answer(operator.slices(store, sent(rows.slice(begin, end - begin)), now))
             if group is not None:
-                yield from answered(operator.slices(store, [], replace(ENDED, key_group=group)))
+                yield from answer(operator.slices(store, [], replace(ENDED, key_group=group)))
         finally:
             operator.close()
 
     return runner
 
 
-def run_keys(operator: Operator, names: Sequence[str], processing_time: int) -> Callable[[Batches], Batches]:
+def run_keys(
+    operator: Operator, names: Sequence[str], processing_time: int, answer: Answer
+) -> Callable[[Batches], Batches]:
     """As :func:`run_groups` with :func:`arrivals`, but for elements sorted by key, time and input. BATCH_NUMBER is the number
     of the row within its key, from 1.
     """
@@ -118,7 +128,7 @@ def run_keys(operator: Operator, names: Sequence[str], processing_time: int) -> 
         now = Now(processing_time=processing_time)
 
         def send(to: MemoryStore, rows: pa.Table, *, in_order: bool = True) -> Batches:
-            return answered(operator.slices(to, arrivals(operator, names, rows, in_order=in_order), now))
+            return answer(operator.slices(to, arrivals(operator, names, rows, in_order=in_order), now))
 
         try:
             for rows in gathered(batches):
@@ -129,16 +139,16 @@ def run_keys(operator: Operator, names: Sequence[str], processing_time: int) -> 
                     if first:
                         yield from send(store, rows.slice(0, first))
                     if begins:
-                        yield from answered(operator.slices(store, [], ENDED))
+                        yield from answer(operator.slices(store, [], ENDED))
                 if first < last:
                     store = MemoryStore()
                     yield from send(store, rows.slice(first, last - first), in_order=False)
-                    yield from answered(operator.slices(store, [], ENDED))
+                    yield from answer(operator.slices(store, [], ENDED))
                 if begins:
                     store = MemoryStore()
                     yield from send(store, rows.slice(last))
             if store is not None:
-                yield from answered(operator.slices(store, [], ENDED))
+                yield from answer(operator.slices(store, [], ENDED))
         finally:
             operator.close()
 
@@ -177,6 +187,17 @@ def sorted_arrival(name: str, events: pa.Table) -> list[Arrival]:
     same.
     """
     return [Arrival(name, events, max(events.column(TIME)[-1].as_py() - 1, BEFORE_TIME))]
+
+
+def rows_of(output: str) -> Answer:
+    """A function that makes the rows of one output of results."""
+
+    def rows(found: Iterable[Result]) -> Batches:
+        for result in found:
+            for part in divided(result.outputs.get(output, _NOTHING)):
+                yield from part.combine_chunks().to_batches()
+
+    return rows
 
 
 def answered(found: Iterable[Result]) -> Batches:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import re
-import time
 import warnings
 from collections.abc import Mapping
 from contextlib import redirect_stdout
+from functools import partial
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -18,7 +18,6 @@ from asterism.arguments import expect
 from asterism.errors import StreamDefinitionError, UnknownOutputError
 from asterism.operators.multiple_input import MultipleInputOperator, check_operator
 from asterism.operators.stream_operator import Input, StreamOperator
-from asterism.spark import RESULTS
 from asterism.spark.batch import BATCH_INPUT, BATCH_NUMBER, BATCH_TIME, run_keys
 from asterism.spark.execution import RunOptions, Sink, run
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
@@ -26,8 +25,8 @@ from asterism.spark.several_inputs import Stream, keys_of, over_streams, over_ta
 from asterism.spark.stateful import (
     DEFAULT_KEY_GROUPS,
     Use,
+    batch_results,
     check_key_groups,
-    mapped,
     output_of,
 )
 from asterism.text.printable import quoted_name
@@ -130,7 +129,7 @@ class OperatorStream:
         :raises StreamDefinitionError: there is no output of that name
         """
         self._check_outputs([name])
-        use = Use.as_dataframe(self.drain)
+        use = Use.as_dataframe(self.drain, name)
         return output_of(
             self._results(use), name, self.operator.output_schemas[name], streams=self.streams.values(), use=use
         )
@@ -176,10 +175,10 @@ class OperatorStream:
         if self.streaming:
             return over_streams(self.spark, self.operator, self.streams, use=use, key_groups=self.key_groups)
         if self.co_partitioned:
-            return self._co_partitioned()
-        return over_tables(self.operator, self.streams, key_groups=self.key_groups)
+            return self._co_partitioned(use)
+        return over_tables(self.operator, self.streams, use=use, key_groups=self.key_groups)
 
-    def _co_partitioned(self) -> DataFrame:
+    def _co_partitioned(self, use: Use) -> DataFrame:
         """All elements, by key and in order. Unlike a repartition, a window does not move rows of bucketed tables."""
         names = list(self.streams)
         for name in names:
@@ -194,7 +193,7 @@ class OperatorStream:
         number = F.row_number().over(by_key.orderBy(BATCH_TIME, BATCH_INPUT))
         rows = rows.select(number.alias(BATCH_NUMBER), BATCH_TIME, BATCH_INPUT, *map(quoted_name, names))
         _warn_of_a_shuffle(rows)
-        return mapped(rows, run_keys(self.operator, names, time.time_ns() // 1000), RESULTS)
+        return batch_results(rows, partial(run_keys, self.operator, names), self.operator, use)
 
 
 def _warn_of_a_shuffle(rows: DataFrame) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -27,7 +26,6 @@ from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.lookups import Lookup
 from asterism.rules.operator import MAX_PARTIAL_MATCHES as MAX_OF_A_PROCESSOR
 from asterism.rules.registered_conditions import RegisteredCondition, checked_conditions
-from asterism.spark import RESULTS
 from asterism.spark.backtest import Backtest, backtest
 from asterism.spark.batch import run_sorted
 from asterism.spark.execution import RunOptions, Sink, run
@@ -38,10 +36,10 @@ from asterism.spark.rules import PatternProcessorStream, lookups_of
 from asterism.spark.stateful import (
     DEFAULT_KEY_GROUPS,
     Use,
+    batch_results,
     check_key_groups,
     filtered,
     hashed,
-    mapped,
     output_of,
     packed,
     stateful,
@@ -342,7 +340,7 @@ class PatternStream:
     def _single(self, spec: OutputSpec) -> DataFrame:
         name = spec.kind.value
         operator = self._operator({name: spec})
-        use = Use.as_dataframe(self.drain)
+        use = Use.as_dataframe(self.drain, name)
         return output_of(
             self._results(operator, use), name, operator.output_schemas[name], streams=[self.stream], use=use
         )
@@ -364,7 +362,7 @@ class PatternStream:
 
     def _results(self, operator: CepOperator, use: Use) -> DataFrame:
         """Results as chunks, with the names of their outputs."""
-        return self._streaming(operator, use) if self.stream.df.isStreaming else self._batch(operator)
+        return self._streaming(operator, use) if self.stream.df.isStreaming else self._batch(operator, use)
 
     def _relevance(self, operator: CepOperator) -> str | None:
         """A condition for the events that can affect the result, which filters them before the exchange. Late events are kept if
@@ -389,9 +387,9 @@ class PatternStream:
             key_groups=self.key_groups, time_mode=time_mode,
         )  # fmt: skip
 
-    def _batch(self, operator: CepOperator) -> DataFrame:
+    def _batch(self, operator: CepOperator, use: Use) -> DataFrame:
         stream = self.stream
-        relevant, _ = filtered(stream, self._relevance(operator), Use(drain=True))
+        relevant, _ = filtered(stream, self._relevance(operator), use)
         df = self._inputs(relevant, operator)
         order = [F.col(quoted_name(key)) for key in stream.keys]
         # Repartition by the hash: if a table is bucketed by the keys, Spark removes a repartition by them, and then the
@@ -402,4 +400,4 @@ class PatternStream:
             name = F.col(quoted_name(column.removeprefix("-")))
             order.append(name.desc() if column.startswith("-") else name.asc())
         df = df.sortWithinPartitions(*order) if order else df
-        return mapped(df, run_sorted(operator, time.time_ns() // 1000), RESULTS)
+        return batch_results(df, partial(run_sorted, operator), operator, use)

@@ -195,7 +195,7 @@ class RowPatternStream:
             if output == LATE_ROWS:
                 return self.stream.df.limit(0)
             return mapped(self._by_key(), _matcher(self._checked), spark_schema(self._checked.output))
-        use = Use.as_dataframe(self.drain)
+        use = Use.as_dataframe(self.drain, output)
         return output_of(
             self._results([output], use), output, self._output_schemas[output], streams=[self.stream], use=use,
             takes=_longest_wait(self._checked) if output == MATCHES else 0,

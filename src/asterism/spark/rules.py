@@ -110,7 +110,7 @@ class PatternProcessorStream:
     def _unpacked(self, store: FolderStore, name: str, without: frozenset[str]) -> DataFrame:
         operator = self._operator(store, [name], without)
         self._check([name], operator)
-        use = Use.as_dataframe(self.drain)
+        use = Use.as_dataframe(self.drain, name)
         if self.stream.df.isStreaming:
             count(self.spark, None, use.observation, store)
         return output_of(
@@ -275,7 +275,7 @@ class PatternProcessorStream:
     def _results(self, operator: DynamicCepOperator, without: frozenset[str], use: Use) -> DataFrame:
         store = operator.source
         if isinstance(store, SingleSetStore):
-            return bounded_results(self.stream, operator, store, self.key_groups)
+            return bounded_results(self.stream, operator, store, self.key_groups, use)
         assert isinstance(store, FolderStore)
         events = hashed(self.stream.df, [], operator.inputs[EVENTS].schema.names)
         return stateful(
@@ -327,6 +327,7 @@ def bounded_results(
     operator: DynamicCepOperator,
     store: SingleSetStore,
     key_groups: int,
+    use: Use,
     partitions: int | None = None,
 ) -> DataFrame:
     """Results over a table: the operator runs on the copies of the events, by key group and in time order.
@@ -344,4 +345,4 @@ def bounded_results(
     def sent(rows: pa.Table) -> list[Arrival]:
         return sorted_arrival(EVENTS, rows.select(schema.names).cast(schema))
 
-    return bounded(rows, [TIME], operator, sent, first, partitions=partitions)
+    return bounded(rows, [TIME], operator, sent, first, use=use, partitions=partitions)

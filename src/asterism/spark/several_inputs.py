@@ -72,9 +72,9 @@ def over_streams(
     )
 
 
-def over_tables(operator: Operator, streams: Streams, *, key_groups: int) -> DataFrame:
-    """RESULTS of all elements of bounded *streams*, by key group and in processing order. Spark sorts them, and spills if
-    necessary.
+def over_tables(operator: Operator, streams: Streams, *, use: Use, key_groups: int) -> DataFrame:
+    """:func:`~asterism.spark.stateful.batch_results` of all elements of bounded *streams*, by key group and in processing order.
+    Spark sorts them, and spills if necessary.
     """
     ranked = sorted(streams, key=lambda name: not operator.inputs[name].broadcast)
 
@@ -90,7 +90,8 @@ def over_tables(operator: Operator, streams: Streams, *, key_groups: int) -> Dat
         return [order.alias(BATCH_ORDER), group(name).alias(BATCH_GROUP)]
 
     rows = together(operator, streams, ranked, place)
-    return bounded(rows, [BATCH_TIME, BATCH_INPUT, BATCH_ORDER], operator, partial(arrivals, operator, ranked))
+    order = [BATCH_TIME, BATCH_INPUT, BATCH_ORDER]
+    return bounded(rows, order, operator, partial(arrivals, operator, ranked), use=use)
 
 
 def together(

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from asterism.errors import StreamDefinitionError
 from asterism.operators.key_group import MAX_KEY_GROUPS
 from asterism.operators.operator import Arrival, Operator
 from asterism.spark import CHUNKS, RESULTS, signals
-from asterism.spark.batch import BATCH_GROUP, run_groups
+from asterism.spark.batch import BATCH_GROUP, Answer, answered, rows_of, run_groups
 from asterism.spark.control_source import ControlSource, check_zone_of
 from asterism.spark.exchange import Batches, pack, unpack
 from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, OperatorHost
@@ -55,6 +55,7 @@ class Use:
 
     :param drain: whether it ends its input
     :param final: whether its results go to sinks, and not into a DataFrame, which may be the input of another operator
+    :param output: over tables, the output whose rows are computed instead of RESULTS, which saves another pass through Python
     :param observation: the name of the observation with its counts
     :param run: the folder of the run that ends the input after the last data, see :class:`asterism.spark.signals.Drain`
     :param last_offset: the last offset of the control source in the checkpoint, if the run knows it
@@ -62,13 +63,14 @@ class Use:
 
     drain: bool
     final: bool = True
+    output: str | None = None
     observation: str = OBSERVATION
     run: str | None = None
     last_offset: Mapping[str, Any] | None = None
 
     @classmethod
-    def as_dataframe(cls, drain: bool) -> Use:
-        return cls(drain, final=False, observation=unique_observation())
+    def as_dataframe(cls, drain: bool, output: str) -> Use:
+        return cls(drain, final=False, output=output, observation=unique_observation())
 
 
 def unique_observation() -> str:
@@ -138,9 +140,10 @@ def bounded(
     sent: Callable[[pa.Table], list[Arrival]],
     first: Sequence[Arrival] = (),
     *,
+    use: Use,
     partitions: int | None = None,
 ) -> DataFrame:
-    """Run the operator in batch on *rows*, by BATCH_GROUP and in *order*, to RESULTS. Spark sorts them, and spills if
+    """Run the operator in batch on *rows*, by BATCH_GROUP and in *order*: :func:`batch_results`. Spark sorts them, and spills if
     necessary.
 
     :param sent, first: as for :func:`asterism.spark.batch.run_groups`
@@ -148,7 +151,20 @@ def bounded(
     """
     rows = rows.repartition(BATCH_GROUP) if partitions is None else rows.repartition(partitions, BATCH_GROUP)
     rows = rows.sortWithinPartitions(BATCH_GROUP, *order)
-    return mapped(rows, run_groups(operator, sent, time.time_ns() // 1000, first), RESULTS)
+    return batch_results(rows, partial(run_groups, operator, sent, first=first), operator, use)
+
+
+def batch_results(
+    rows: DataFrame, function: Callable[[int, Answer], Callable[[Batches], Batches]], operator: Operator, use: Use
+) -> DataFrame:
+    """RESULTS, or the rows of one output, see :attr:`Use.output`.
+
+    :param function: makes the function for ``mapInArrow``, given the processing time in microseconds and what makes rows
+    """
+    now = time.time_ns() // 1000
+    if use.output is None:
+        return mapped(rows, function(now, answered), RESULTS)
+    return mapped(rows, function(now, rows_of(use.output)), spark_schema(operator.output_schemas[use.output]))
 
 
 def packed(
@@ -321,13 +337,15 @@ def output_of(
 ) -> DataFrame:
     """The rows of one output, which may be the input of another operator.
 
+    :param results: RESULTS; over tables, :func:`batch_results` with the output
     :param streams: the streams that the inputs of the operator are connected to
     :param takes: how far the time of a row may lie behind the watermark of the operator when the row is emitted, in
         microseconds; None: any time
     """
-    rows, streams = unpacked(results, output, schema), list(streams)
+    streams = list(streams)
     if not any(stream.df.isStreaming for stream in streams):
-        return rows
+        return results
+    rows = unpacked(results, output, schema)
     inputs = max((_delay(stream) for stream in streams if has_watermark(stream.df)), default=0)
     late = None if takes is None else inputs + takes
     return marked(rows, watermark=_watermark_of(streams, use), drains=use.drain, behind=late)

@@ -234,7 +234,7 @@ class JoinedStream:
 
     def _single(self, late: Collection[str], output: str) -> DataFrame:
         operator = self._operator(late)
-        use = Use.as_dataframe(self.drain)
+        use = Use.as_dataframe(self.drain, output)
         return output_of(
             self._results(operator, late, use),
             output,
@@ -246,6 +246,6 @@ class JoinedStream:
 
     def _results(self, operator: JoinOperator, late: Collection[str], use: Use) -> DataFrame:
         if not self.streaming:
-            return over_tables(operator, self.streams, key_groups=self.key_groups)
+            return over_tables(operator, self.streams, use=use, key_groups=self.key_groups)
         zone = zone_if_used(partial(self._operator, late), self._wires[LEFT].schema)
         return over_streams(self.spark, operator, self.streams, use=use, key_groups=self.key_groups, zone=zone)

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect
 from asterism.errors import StreamDefinitionError, UnknownOutputError
+from asterism.operators.operator import Arrival
 from asterism.spark.batch import BATCH_GROUP, sorted_arrival
 from asterism.spark.execution import RunOptions, Sink, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
@@ -319,14 +320,14 @@ class WindowedStream:
 
     def _single(self, build: _Build, output: str) -> DataFrame:
         operator = build(self.schema)
-        use = Use.as_dataframe(self.drain)
+        use = Use.as_dataframe(self.drain, output)
         return output_of(
             self._results(build, operator, use), output, operator.output_schemas[output], streams=[self.stream], use=use
         )
 
     def _results(self, build: _Build, operator: WindowOperator, use: Use) -> DataFrame:
         """Results as chunks, with the names of their outputs."""
-        return self._streaming(build, operator, use) if self.stream.df.isStreaming else self._batch(operator)
+        return self._streaming(build, operator, use) if self.stream.df.isStreaming else self._batch(operator, use)
 
     def _streaming(self, build: _Build, operator: WindowOperator, use: Use) -> DataFrame:
         stream = self.stream
@@ -338,13 +339,17 @@ class WindowedStream:
             zone=zone_if_used(build, self.schema), key_groups=self.key_groups, time_mode=time_mode,
         )  # fmt: skip
 
-    def _batch(self, operator: WindowOperator) -> DataFrame:
+    def _batch(self, operator: WindowOperator, use: Use) -> DataFrame:
         """All elements, by key group and in time order. Memory usage is that of the open windows of one key group."""
         stream = self.stream
         group = key_group_of(stream.keys, self.key_groups)
         rows = stream.df.select(group.alias(BATCH_GROUP), *map(quoted_name, operator.inputs[EVENTS].schema.names))
         order = [] if stream.time is None else [quoted_name(stream.time)]
-        return bounded(rows, order, operator, lambda rows: sorted_arrival(EVENTS, operator.prepare(EVENTS, rows)))
+
+        def sent(rows: pa.Table) -> list[Arrival]:
+            return sorted_arrival(EVENTS, operator.prepare(EVENTS, rows))
+
+        return bounded(rows, order, operator, sent, use=use)
 
 
 def _first_step(aggregate: Sequence[str] | str | None, reduce: Reduce | None, fold: Fold | None) -> dict[str, Any]:
