@@ -699,6 +699,28 @@ def new_element(
     return OK
 
 
+@register_jitable
+def take_waiting(rules: Rules, panes: Panes, log: Log, pane: int, first: int, stop: int, watermarks: Any) -> int:
+    """Add the elements from *first* to *stop* at which nothing can fire, because the trigger has no part but the end of the
+    window, which has not come. Returns the first other element.
+
+    This does for most elements what :func:`advance_to` and :func:`new_element` do, in a tenth of the time.
+    """
+    last = last_time(panes.start[pane], panes.end[pane], rules.resolution)
+    if len(rules.table) > 1 or rules.table[0, KIND] != END_EVENT or first == stop or watermarks[first] >= last:
+        return first
+    take(panes, log, pane, first)
+    segment, element = panes.segment[pane], first + 1
+    while element < stop and watermarks[element] < last:
+        log.segment_of[element] = segment
+        element += 1
+    panes.count[pane] += element - first - 1
+    panes.unfired[pane] += element - first - 1
+    panes.words[pane, rules.table[0, WORD]] |= ARMED
+    panes.watermark[pane] = max(panes.watermark[pane], watermarks[element - 1])
+    return element
+
+
 # ---------------------------------------------------------------------- all panes
 
 
@@ -739,7 +761,10 @@ def aligned(
     for pane in range(len(panes.start)):
         if begin_pane(rules, panes, log, live, ready, pane, calls) != OK:
             return NO_ROOM
-        for element in range(element_at[pane], element_at[pane + 1]):
+        first, stop = element_at[pane], element_at[pane + 1]
+        if calls is None:
+            first = take_waiting(rules, panes, log, pane, first, stop, watermarks)
+        for element in range(first, stop):
             watermark = watermarks[element]
             code = advance_to(rules, panes, log, live, ready, pane, watermark, calls)
             if code != OK:
