@@ -17,6 +17,25 @@ def one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
+def with_fields(column: pa.Array, kind: pa.StructType) -> pa.Array:
+    """A struct column with the fields of another type, which are found by name: those that are new or have another type are NULL.
+
+    >>> column = pa.array([{"a": 1, "b": 2}, None])
+    >>> with_fields(column, pa.struct([("b", pa.int64()), ("c", pa.string())])).to_pylist()
+    [{'b': 2, 'c': None}, None]
+    """
+    if column.type.equals(kind):
+        return column
+    found = dict(zip([field.name for field in column.type], column.flatten(), strict=True))
+    columns = [
+        found[field.name]
+        if field.name in found and found[field.name].type.equals(field.type)
+        else pa.nulls(len(column), field.type)
+        for field in kind
+    ]
+    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=column.is_null())
+
+
 def python_values(column: pa.ChunkedArray) -> list[Any]:
     """The values of a column as Python objects; a MAP is a dict. The same as ``to_pylist``, which takes 3.5 microseconds for a
     time: this takes less than one.

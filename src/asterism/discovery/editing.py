@@ -36,7 +36,13 @@ from asterism.errors import (
 from asterism.rules.durable_files import alone_in, replace_file
 from asterism.rules.interfaces import is_shadow, promoted_item, without_flag
 from asterism.rules.processor import PatternProcessor, Slot, timestamp_of
-from asterism.rules.rule_templates import ExpandedRule, expanded, is_template, with_decoded_pattern
+from asterism.rules.rule_templates import (
+    ExpandedRule,
+    expanded,
+    is_shadow_template,
+    is_template,
+    with_decoded_pattern,
+)
 from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of
 
 ON, SHADOW, OFF, OLDER, WRONG = "on", "shadow", "off", "older", "wrong"
@@ -89,8 +95,8 @@ class Rule(_InSlot):
 
     @property
     def stored_slot(self) -> Slot:
-        """The slot of the item in its place: of a rule of a template, that of the template, which cannot be a shadow."""
-        return self.slot if self.template is None else (str(self.template.get("id")), False)
+        """The slot of the item in its place: of a rule of a template, that of the template."""
+        return self.slot if self.template is None else (str(self.template.get("id")), is_shadow_template(self.template))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +119,12 @@ class Addition(_InSlot):
 
     def __str__(self) -> str:
         if self.processor is None:
-            return f"template {self.id}"
+            return f"shadow of template {self.id}" if self.shadow else f"template {self.id}"
         return _named(self.id, self.processor.version, shadow=self.shadow)
 
     def as_shadow(self) -> Addition:
-        """:raises PatternProcessorError: it is a template"""
-        if self.processor is None:
-            raise PatternProcessorError(f"{self} cannot be a shadow")
-        return Addition({**self.item, "shadow": True}, replace(self.processor, shadow=True))
+        processor = None if self.processor is None else replace(self.processor, shadow=True)
+        return Addition({**self.item, "shadow": True}, processor)
 
     @property
     def enabled(self) -> bool:
@@ -133,7 +137,8 @@ class Addition(_InSlot):
         :raises PatternProcessorError: it is another rule
         """
         if self.processor is None or is_template(item):
-            return is_template(item) and _meaning(item) == _meaning(self.item) and enabled == self.enabled
+            is_same = self.has_rules_of(item) and (is_shadow(item) is True) == self.shadow
+            return is_same and enabled == self.enabled
         try:
             there = PatternProcessor.from_dict(without_flag(item)[0])
         except AsterismError:
@@ -146,16 +151,29 @@ class Addition(_InSlot):
             )
         return there == self.processor and enabled == self.enabled
 
+    def has_rules_of(self, item: Any) -> bool:
+        """Whether *item* is a template with the same rules, which may be shadows."""
+        return self.processor is None and is_template(item) and _meaning(item) == _meaning(self.item)
+
     def in_force(self) -> PatternProcessorError:
         """The error if its version is in force, and it is a shadow."""
+        if self.processor is None:
+            problem = f"the template {self.id!r} is in force with the same rules, so it cannot be a shadow, too"
+            return PatternProcessorError(problem, hint="change a row of it, or the rule")
         problem = f"version {self.version} of {self.id!r} is in force, so it cannot be a shadow, too"
         return PatternProcessorError(problem, hint="raise the version")
 
 
 def _meaning(template: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a template that are not the default, so that a table and a file can be compared."""
+    """The fields of a template that are not the default, so that a table and a file can be compared; but not whether it is a
+    shadow.
+    """
     fields = with_decoded_pattern(without_flag(template)[0])
-    return {name: value for name, value in fields.items() if value not in (None, False, [], {}) and name != "changedBy"}
+    return {
+        name: value
+        for name, value in fields.items()
+        if value not in (None, False, [], {}) and name not in ("changedBy", "shadow")
+    }
 
 
 class KeptRules(ABC):
@@ -240,8 +258,9 @@ def _named(id: str, version: int, *, shadow: bool) -> str:
     return f"shadow of {id} version {version}" if shadow else f"{id} version {version}"
 
 
-def _promoted(id: str, version: int) -> str:
-    return f"{id} version {version} promoted"
+def _promoted(id: str, version: int | None) -> str:
+    """:param version: None: of a template, which needs none"""
+    return f"{id} promoted" if version is None else f"{id} version {version} promoted"
 
 
 def _kind(*, shadow: bool) -> str:
@@ -316,8 +335,10 @@ class _ItemRules(KeptRules):
                 f"{document.where} has {len(there)} {_kind(shadow=new.shadow)} with the id {new.id!r}",
                 hint="remove all but one",
             )
-        others = [n for n in same if n not in there and items[n].get("version") == new.version]
-        for other in others if new.processor is not None else []:
+        others = [n for n in same if n not in there and new.has_rules_of(items[n])]
+        if new.processor is not None:
+            others = [n for n in same if n not in there and items[n].get("version") == new.version]
+        for other in others:
             new.is_there(items[other], enabled=True)
             if new.shadow:
                 raise new.in_force()
@@ -410,7 +431,7 @@ class _Promotion:
     """A shadow and the rule that it replaces, or None if there is none."""
 
     id: str
-    version: int
+    version: int | None
     shadow: _EditedItem
     in_force: _EditedItem | None
 
@@ -424,7 +445,7 @@ class _Promotion:
         for those in (shadows, others):
             if len(those) > 1:
                 raise _several(id, those, "remove all but one", shadow=those is shadows)
-        return cls(id, promoted_item(shadows[0].item)["version"], shadows[0], others[0] if others else None)
+        return cls(id, promoted_item(shadows[0].item).get("version"), shadows[0], others[0] if others else None)
 
     @property
     def in_two_documents(self) -> bool:
@@ -514,7 +535,10 @@ def _first_of_each(rules: Iterable[Rule]) -> list[Rule]:
     in_force = {(id, rule.version) for (id, shadow), rule in first.items() if not shadow}
     return [
         replace(rule, state=WRONG, twice=f"version {rule.version} is in force, so it cannot be a shadow, too")
-        if rule.state == ON and rule.shadow and (rule.id, rule.version) in in_force
+        if rule.state == ON
+        and rule.shadow
+        and (rule.id, rule.version) in in_force
+        and not is_shadow_template(rule.template)
         else rule
         for rule in found
     ]
@@ -781,14 +805,14 @@ class SqlRules(KeptRules):
         return sorted(_shown(found), key=lambda rule: (rule.id, -1 if rule.version is None else rule.version))
 
     def _rules(self, rows: Sequence[Row], parameters: Mapping[str | None, Sequence[Row]] | None) -> Iterator[Rule]:
-        templates: dict[str, list[Rule]] = defaultdict(list)
+        templates: dict[Slot, list[Rule]] = defaultdict(list)
         for row in rows:
             rule = self._rule(row)
             if is_template(rule.item):
-                templates[rule.id].append(rule)
+                templates[rule.slot].append(rule)
             else:
                 yield rule
-        for id, versions in templates.items():
+        for (id, _), versions in templates.items():
             # The versions of its rules are no versions of the template, so only those of the version in use are shown.
             used = max(versions, key=lambda rule: (rule.state == ON, rule.version))
             given = None if parameters is None else parameters.get(id, [])

@@ -170,11 +170,11 @@ class Application:
         return Answer(HTTPStatus.NO_CONTENT)
 
     def _promote(self, id: str, request: Request, body: bytes) -> Answer:
-        version = self.rules.promote(id, precondition(request))
-        if version is None:
+        promoted = self.rules.promote(id, precondition(request))
+        if promoted is None:
             raise _missing(id, shadow=True)
         self._changed.set()
-        return json_answer({"id": id, "version": version}, 200)
+        return json_answer({"id": id, "version": promoted.get("version")}, 200)
 
     def _put(self, id: str, shadow: bool, request: Request, body: bytes) -> Answer:
         document = read_document(body)

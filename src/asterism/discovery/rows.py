@@ -54,7 +54,7 @@ def processors_of(
     """The processors in the rows of one id: the highest enabled version, the highest enabled shadow, and the rows that cannot be
     read.
 
-    :param items: reads the item; it has read the last item of this id
+    :param items: reads the items; it has read the last ones of this id
     :param parameters: of a template without rows of its own, those of the table of rows; None: there is no such table
     """
     refused: list[Discovered] = []
@@ -65,17 +65,17 @@ def processors_of(
                 enabled[flag(row, "shadow", default=False)][version_of(row)].append(row)
         except PatternProcessorError as error:
             refused.append(_refused(row, error, None, place))
-    found: list[Discovered] = []
+    found: list[dict[str, Any]] = []
     for versions in filter(None, enabled.values()):
         highest = max(versions)
         row, *others = versions[highest]
         try:
             if others:
                 raise PatternProcessorError(f"{1 + len(others)} rows have this version")
-            found += items.processors([item_of(row)], place, parameters)
+            found.append(item_of(row))
         except PatternProcessorError as error:
-            found.append(_refused(row, error, highest, place))
-    return [*found, *refused]
+            refused.append(_refused(row, error, highest, place))
+    return [*items.processors(found, place, parameters), *refused]
 
 
 def _refused(row: Row, error: PatternProcessorError, version: int | None, place: str | None) -> RefusedProcessor:

@@ -31,7 +31,7 @@ from asterism.rules.interfaces import (
     without_flag,
 )
 from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor, Slot
-from asterism.rules.rule_templates import ExpandedRule, expanded, is_template
+from asterism.rules.rule_templates import ExpandedRule, expanded, is_shadow_template, is_template
 from asterism.rules.used_versions import UsedVersions, Versions, versions_from_bytes
 from asterism.rules.validation import check_clause, parse_sql
 
@@ -50,6 +50,8 @@ class TooLargeError(PatternProcessorError):
 
 Precondition = Callable[[bytes | None], bool]
 """Whether a change may be made to this content, or to None if there is none."""
+_NO_PART_OF_TEMPLATES = ("version", "shadow", "changedBy")
+"""Fields of a template that do not change its rules, apart from whether they are shadows."""
 _R = TypeVar("_R")
 
 
@@ -214,13 +216,13 @@ class StoredRuleFile:
 
         return self._changed(change)
 
-    def promote(self, id: str, condition: Precondition = lambda text: True) -> int | None:
-        """Replace a processor by its shadow, and return the version; None: there is no shadow.
+    def promote(self, id: str, condition: Precondition = lambda text: True) -> Mapping[str, Any] | None:
+        """Replace a processor by its shadow, and return it; None: there is no shadow.
 
         :raises PatternProcessorError: the shadow is disabled
         """
 
-        def change(content: _SetContent) -> tuple[_SetContent, int | None]:
+        def change(content: _SetContent) -> tuple[_SetContent, Mapping[str, Any] | None]:
             there = content.items.get((id, True))
             if there is None:
                 return content, None
@@ -228,7 +230,7 @@ class StoredRuleFile:
             item = promoted_item(there.item)
             new = _StoredItem.of(item, _processors(item))
             items = _without_promoted({**content.items, (id, False): new})
-            return content.with_items(items, [new]), item["version"]
+            return content.with_items(items, [new]), item
 
         return self._changed(change)
 
@@ -265,7 +267,7 @@ class StoredRuleFile:
                 try:
                     _check_shadow(shadow, accepted)
                 except AsterismError as error:
-                    id, version = shadow.slot[0], shadow.item["version"]
+                    id, version = shadow.slot[0], shadow.item.get("version")
                     refused.append(RefusedProcessor(id, error, version, shadow=True))
                     del accepted[shadow.slot]
             if too_many:
@@ -425,16 +427,24 @@ def _slot_of(item: Any) -> Slot:
 
 
 def _version_in(items: _Items, slot: Slot) -> Any:
-    return items[slot].item.get("version") if slot in items else None
+    """The version of a processor; of a template, whose version plays no part, the text of what it consists of."""
+    item = items[slot].item if slot in items else {}
+    if not is_template(item):
+        return item.get("version")
+    return _text_of({name: value for name, value in sorted(item.items()) if name not in _NO_PART_OF_TEMPLATES})
 
 
 def _check_shadow(new: _StoredItem, items: _Items) -> None:
     """:raises ConflictError: the processor in force has the version of its shadow *new*"""
-    id, version = new.slot[0], new.item["version"]
-    if _version_in(items, (id, False)) == version:
-        raise ConflictError(
-            f"version {version} of {id!r} is in force, so it cannot be a shadow, too", hint="raise the version"
-        )
+    id, version = new.slot[0], new.item.get("version")
+    if _version_in(items, (id, False)) != _version_in({new.slot: new}, new.slot):
+        return
+    if is_template(new.item):
+        problem = f"the template {id!r} is in force with the same rules, so it cannot be a shadow, too"
+        raise ConflictError(problem, hint="change a row of it, or the rule")
+    raise ConflictError(
+        f"version {version} of {id!r} is in force, so it cannot be a shadow, too", hint="raise the version"
+    )
 
 
 def _without_promoted(items: _Items) -> dict[Slot, _StoredItem]:
@@ -482,7 +492,8 @@ def _rule_slots(item: Any) -> list[Slot]:
     rows = item.get("rows")
     if not isinstance(rows, list):
         return []
-    return [(f"{_id_of(item)}/{_id_of(row)}", is_shadow(row) is True) for row in rows]
+    every = is_shadow_template(item)
+    return [(f"{_id_of(item)}/{_id_of(row)}", every or is_shadow(row) is True) for row in rows]
 
 
 def _refuse_duplicate(slots: Sequence[Slot]) -> None:

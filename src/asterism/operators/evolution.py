@@ -1,6 +1,7 @@
 """Whether a changed operator can continue with the state of its former definition, and that state in the form of the new one.
 
-Tables of state are found by name: those that are new are empty. Columns that the query did not keep before are NULL.
+Tables of state are found by name: those that are new are empty. Columns that the query did not keep before are NULL, and so are
+new fields of a column.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from asterism.columns.arrays import one_chunk, with_fields
 from asterism.errors import CheckpointMismatchError
 from asterism.operators.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state_store import batch_from_bytes, batch_to_bytes, tables_from_bytes, tables_to_bytes
@@ -126,11 +128,14 @@ def _shown(schema: pa.Schema) -> str:
 
 def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """The columns of *schema*; those that are new are NULL."""
-    columns: list[Any] = [
-        rows.column(field.name) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
+    return pa.table([_aligned(rows, field) for field in schema], schema=schema)
+
+
+def _aligned(rows: pa.Table, field: pa.Field) -> Any:
+    if field.name not in rows.column_names:
+        return pa.nulls(rows.num_rows, field.type)
+    column = rows.column(field.name)
+    return with_fields(one_chunk(column), field.type) if pa.types.is_struct(field.type) else column
 
 
 def aligned_batch(value: bytes, old: pa.Schema, new: pa.Schema) -> bytes:

@@ -281,8 +281,8 @@ class KeyGroupOperator(ABC):
         written = store.read_page(DEFINITION_PAGE)
         if written is None:
             raise other_query()
-        old, new = StateDefinition.from_bytes(written), self.definition
-        check_evolution(old, new)
+        old = StateDefinition.from_bytes(written)
+        self.check_state(old)
         count = len(header.exists)
         for number in np.flatnonzero(header.exists).tolist():
             place = page_id(number, count, fixed=self.fixed_pages)
@@ -291,20 +291,28 @@ class KeyGroupOperator(ABC):
             after = self.converted(old, before)
             store.write_page(place, after)
             header.size += len(after) - len(before)
-        for number, (name, spec) in enumerate(self.inputs.items()):
+        for number, name in enumerate(self.inputs):
             if header.buffers[number]:
-                header.buffers[number] = aligned_batch(header.buffers[number], old.inputs[name], spec.prepared)
+                header.buffers[number] = self.converted_events(old, name, header.buffers[number])
             for place, _ in header.chunks[number]:
                 before = store.read_page(place)
                 assert before is not None
-                store.write_page(place, aligned_batch(before, old.inputs[name], spec.prepared))
+                store.write_page(place, self.converted_events(old, name, before))
         self.evolved(store, header, old)
         store.write_page(DEFINITION_PAGE, self._definition)
         header.fingerprint, header.defined = self.fingerprint, True
 
+    def check_state(self, old: StateDefinition) -> None:
+        """:raises StateError: state of the former definition *old* cannot be continued"""
+        check_evolution(old, self.definition)
+
     def converted(self, old: StateDefinition, page: bytes) -> bytes:
         """A page of keys of the former definition *old*."""
         return page
+
+    def converted_events(self, old: StateDefinition, name: str, value: bytes) -> bytes:
+        """Events of the input *name* that wait since the former definition *old*."""
+        return aligned_batch(value, old.inputs[name], self.inputs[name].prepared)
 
     def evolved(self, store: StateStore, header: GroupHeader, old: StateDefinition) -> None:  # noqa: B027
         """Called when the pages and the waiting events have been converted."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pyarrow as pa
 
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, with_fields
 from asterism.columns.keys import KEY as KEY_TEXT
 from asterism.columns.keys import key_values
 from asterism.columns.time import MOMENT, TIME, moments
@@ -126,7 +126,10 @@ def columns_of_events(prepared: Iterable[pa.Field]) -> list[pa.Field]:
 def kept_column(rows: pa.Table, field: pa.Field) -> pa.Array:
     """A column of events; NULL if they were kept without it."""
     name = "e:" + field.name
-    return rows.column(name).combine_chunks() if name in rows.column_names else pa.nulls(rows.num_rows, field.type)
+    if name not in rows.column_names:
+        return pa.nulls(rows.num_rows, field.type)
+    column = rows.column(name).combine_chunks()
+    return with_fields(column, field.type) if pa.types.is_struct(field.type) else column
 
 
 def waiting_schema(key: pa.DataType, prepared: pa.Schema) -> pa.Schema:

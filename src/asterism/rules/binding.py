@@ -19,7 +19,7 @@ from sqlglot import exp
 
 from asterism.columns.keys import KEY
 from asterism.columns.time import TimeColumn
-from asterism.errors import ExpressionError, PatternProcessorError
+from asterism.errors import AsterismError, ExpressionError, PatternProcessorError
 from asterism.expressions.aggregates import check_measure, parse_measure
 from asterism.expressions.evaluation import TRIAL, Vectorized, tried_before
 from asterism.expressions.names import Scope, columns_of
@@ -197,6 +197,20 @@ class ProcessorCompiler:
         if self.conditions:
             self.definition += repr(sorted((name, id(one.function), one) for name, one in self.conditions.items()))
 
+    def with_lookups(self, lookups: Sequence[LookupColumn]) -> ProcessorCompiler:
+        """A compiler with other lookups."""
+        return ProcessorCompiler(
+            self.events,
+            self.keys,
+            self.time,
+            self.semantics,
+            self.functions,
+            self.max_partial_matches,
+            self.conditions,
+            lookups=lookups,
+            ids_by_events=self.ids_by_events,
+        )
+
     def bind(self, processor: PatternProcessor) -> BoundProcessor:
         """As :meth:`compile`, for a processor that :meth:`try_out` has accepted. The result is cached per processor object,
         as long as it is used.
@@ -210,6 +224,14 @@ class ProcessorCompiler:
             with tried_before():
                 found = _BOUND[key] = self.compile(processor)
         return found
+
+    def binds(self, processor: PatternProcessor) -> bool:
+        """Whether :meth:`bind` succeeds."""
+        try:
+            self.bind(processor)
+        except AsterismError:
+            return False
+        return True
 
     def bind_all(self, processors: Iterable[PatternProcessor]) -> Sequence[BoundProcessor]:
         """:meth:`bind` each of them. The most recent results are cached for the lifetime of the process."""

@@ -49,7 +49,8 @@ from asterism.rules.interfaces import (
     slots_of,
 )
 from asterism.rules.kill_list import WITHOUT, KillList, is_named, names_of
-from asterism.rules.lookups import DefinedLookup, LookupWatch
+from asterism.rules.lookup_changes import check_lookups
+from asterism.rules.lookups import DefinedLookup, LookupWatch, stored_lookups
 from asterism.rules.processor import PatternProcessor, Slot, found_at
 from asterism.rules.set_store import FolderStore
 from asterism.rules.sets import Entries, Entry, ProcessorSet, stored
@@ -104,7 +105,8 @@ class Coordinator(PatternProcessorManager):
         """When the current poll began, by the monotonic clock; None also after it was reported as too long."""
         retained = store.retained()
         self._set = retained[-1] if retained else ProcessorSet(0, ())
-        self._lookups = LookupWatch(lookups, self._set.lookups)
+        self._former_lookups = stored_lookups(self._set.lookups, store)
+        self._lookups = LookupWatch(lookups, self._set.lookups, self._former_lookups)
         self._looked_up_in = 0
         """The number of the last set of this run with a new version of a lookup."""
         self._used, self._knows_used = store.used_versions()
@@ -173,8 +175,11 @@ class Coordinator(PatternProcessorManager):
     def start(self, factory: PatternProcessorDiscovererFactory) -> None:
         """Get the first set, and watch for others.
 
-        :raises PatternProcessorError: discovery fails or does not respond, and there is no set of an earlier run
+        :raises PatternProcessorError: discovery fails or does not respond, and there is no set of an earlier run; or a lookup of
+            which no earlier run has stored the table cannot be read
+        :raises StateError: a rule of the set of an earlier run reads what a lookup does not have any more
         """
+        check_lookups(self._set.processors, self._former_lookups, self.compiler)
         self._factory = factory
         polled, taken = threading.Event(), Future[None]()
         self.on_poll_begun()
@@ -188,13 +193,18 @@ class Coordinator(PatternProcessorManager):
         # The poll may never return. Processing its result may take as long as necessary.
         error = taken.exception() if polled.wait(MAX_POLL_SECONDS) else _too_long()
         if error is not None:
-            if not self.version:
+            if not self._can_go_on:
                 failure = PatternProcessorError("no pattern processors could be discovered", described(error))
                 self._enter(OFF, str(failure))
                 self.close()
                 raise failure from error
             self._check_poll()
             self._apply_kill_list()
+
+    @property
+    def _can_go_on(self) -> bool:
+        """Whether there is a set, and a table for each lookup, so that the query can start although discovery has failed."""
+        return bool(self.version) and self._lookups.all_are_known
 
     def _first_poll(self) -> Sequence[Discovered]:
         """Create a discoverer and poll it."""
@@ -213,7 +223,7 @@ class Coordinator(PatternProcessorManager):
                 self.on_pattern_processors_updated(found)
         except BaseException as error:  # a discoverer may call sys.exit
             try:
-                if not self.version:
+                if not self._can_go_on:
                     self._closed.set()  # the query does not start, so polling ends
                     return
                 self.on_discovery_failed(error)
@@ -685,7 +695,7 @@ class Coordinator(PatternProcessorManager):
             in_force = after.get((one.id, False))
             if in_force is not None and in_force.version == one.version:
                 del after[one.slot]
-                if one.slot in accepted:
+                if one.slot in accepted and not one.of_shadow_template:
                     wrong = _refused_shadow(one)
                     refused[wrong.name] = wrong
         return list(after.values()), list(refused.values())

@@ -16,8 +16,16 @@ from typing import Any
 from asterism.arguments import described
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.discovery_status import Status
-from asterism.rules.processor import MAX_ID, MAX_PROCESSORS, PatternProcessor, Slot, found_at, is_name
-from asterism.rules.rule_templates import MAX_TOTAL, ExpandedRule, expanded, is_template
+from asterism.rules.processor import (
+    MAX_ID,
+    MAX_PROCESSORS,
+    PatternProcessor,
+    Slot,
+    found_at,
+    in_shadow_template,
+    is_name,
+)
+from asterism.rules.rule_templates import MAX_TOTAL, ExpandedRule, expanded, is_shadow_template, is_template
 from asterism.text.printable import one_line
 
 MAX_INTERVAL = timedelta(days=365)
@@ -256,6 +264,8 @@ def processors_from(
             break
         for rule in rules:
             one = make(rule.item, rule.id, place) if rule.error is None else refused_rule(rule, place)
+            if isinstance(one, PatternProcessor) and is_shadow_template(item):
+                one = in_shadow_template(one)
             found += [] if one is None else [one]
     return without_duplicates(found)
 
@@ -264,7 +274,7 @@ def refused_rule(rule: ExpandedRule, place: str | None) -> RefusedProcessor:
     """The refusal of a rule of a template that has an error."""
     assert rule.error is not None
     id = rule.id if len(rule.id) <= MAX_ID and rule.id.isprintable() else one_line(rule.id, MAX_ID)
-    return RefusedProcessor(id, rule.error, place=place, unidentified=not rule.identified)
+    return RefusedProcessor(id, rule.error, place=place, unidentified=not rule.identified, shadow=rule.shadow)
 
 
 def processor_from(item: Any, name: str, place: str | None = None) -> Discovered | None:

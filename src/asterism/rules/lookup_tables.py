@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,19 +57,23 @@ class LookupVersion:
 
     :param version: the number of the set that it came with
     :param digest: of its rows
+    :param key: the key of the lookup; none: an earlier release has stored the version without it
     """
 
     name: str
     version: int
     digest: str
     rows: int
+    key: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        return {"version": self.version, "digest": self.digest, "rows": self.rows}
+        key = {"key": list(self.key)} if self.key else {}
+        return {"version": self.version, "digest": self.digest, "rows": self.rows, **key}
 
     @classmethod
     def from_dict(cls, name: str, found: Mapping[str, Any]) -> LookupVersion:
-        return cls(name, int(found["version"]), str(found["digest"]), int(found["rows"]))
+        key = tuple(map(str, found.get("key", ())))
+        return cls(name, int(found["version"]), str(found["digest"]), int(found["rows"]), key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,16 +206,46 @@ def rows_to_bytes(rows: pa.Table) -> bytes:
 
 
 def rows_from_bytes(lookup: LookupColumn, value: bytes) -> pa.Table:
-    """Read the result of :func:`rows_to_bytes`.
+    """Read the result of :func:`rows_to_bytes`, which may have been written when the lookup had other columns. Those that are
+    missing, or have another type, are NULL; without the key, there are no rows.
 
-    :raises StateError: it is not that of a table of this lookup
+    :raises StateError: it is not that of a table
     """
+    with _reading(lookup.name):
+        stored = columns_in(lookup.name, value)
+        known = [field.name for field in lookup.schema if has_column(stored, field)]
+        if not {*lookup.key} <= {*known}:
+            return lookup.schema.empty_table()
+        rows = parquet.read_table(pa.BufferReader(value), columns=known)
+        columns = [
+            rows.column(field.name).cast(field.type) if field.name in known else pa.nulls(rows.num_rows, field.type)
+            for field in lookup.schema
+        ]
+        return pa.table(columns, schema=lookup.schema)
+
+
+def columns_in(lookup: str, value: bytes) -> pa.Schema:
+    """The columns in the result of :func:`rows_to_bytes`, with the types that expressions have.
+
+    :raises StateError: it is not that of a table
+    """
+    with _reading(lookup):
+        stored = parquet.read_schema(pa.BufferReader(value))
+        return pa.schema([(field.name, spark_type(field.type, "UTC") or field.type) for field in stored])
+
+
+def has_column(stored: pa.Schema, wanted: pa.Field) -> bool:
+    """Whether a stored table has a column with this type."""
+    return wanted.name in stored.names and stored.field(wanted.name).type == wanted.type
+
+
+@contextmanager
+def _reading(lookup: str) -> Iterator[None]:
     try:
-        rows = parquet.read_table(pa.BufferReader(value), columns=lookup.schema.names)
-        return rows.cast(lookup.schema)
+        yield
     except (pa.ArrowException, OSError, ValueError) as error:
         raise StateError(
-            f"a stored table of the lookup {lookup.name} cannot be read",
+            f"a stored table of the lookup {lookup} cannot be read",
             str(error).splitlines()[0],
             "restore the folder that belongs to the checkpoint",
         ) from None
@@ -291,7 +326,8 @@ def table_of(lookup: LookupColumn, version: LookupVersion, read: Callable[[Looku
     with _LOCK:
         known = _TABLES[slot].get(version.digest) if slot in _TABLES else None
     if known is None:
-        known = LookupTable(lookup, rows_from_bytes(lookup, read(version)))
+        has_key = version.key in ((), lookup.key)
+        known = LookupTable(lookup, rows_from_bytes(lookup, read(version)) if has_key else lookup.schema.empty_table())
     with _LOCK:
         versions = _TABLES.setdefault(slot, OrderedDict())
         _TABLES.move_to_end(slot)

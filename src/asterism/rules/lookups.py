@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import parquet
 
 from asterism.arguments import described, expect, expect_strings, shown
 from asterism.columns.schemas import schema_of
@@ -24,9 +25,10 @@ from asterism.rules.lookup_tables import (
     LookupTable,
     LookupVersion,
     checked_rows,
+    columns_in,
     digest_of_rows,
+    has_column,
     key_type,
-    rows_from_bytes,
     rows_to_bytes,
 )
 from asterism.rules.set_store import FolderStore
@@ -138,7 +140,7 @@ class GivenRows(LookupSource):
         return self.columns
 
     def read(self, schema: pa.Schema) -> pa.Table:
-        return rows_from_bytes(LookupColumn("", (), (), self.columns), self.value)
+        return parquet.read_table(pa.BufferReader(self.value))
 
     def state(self) -> Any:
         return ""
@@ -224,6 +226,19 @@ def fixed_versions(lookups: Sequence[DefinedLookup], store: FolderStore) -> tupl
     return watch.store_versions(1, store)
 
 
+def stored_lookups(versions: Sequence[LookupVersion], store: FolderStore) -> list[LookupColumn]:
+    """The lookups with which versions were stored, as far as the state tells: their names, columns and keys (none: unknown).
+
+    :raises StateError: a stored table is missing, or cannot be read
+    """
+    return [LookupColumn(one.name, one.key, (), columns_in(one.name, store.read_lookup(one))) for one in versions]
+
+
+def _can_be_used(stored: LookupColumn, now: LookupColumn) -> bool:
+    """Whether a table that was stored with the lookup *stored* is one of the lookup *now*."""
+    return stored.key in ((), now.key) and all(has_column(stored.schema, field) for field in now.schema)
+
+
 @dataclass(slots=True)
 class _WatchedLookup:
     lookup: DefinedLookup
@@ -244,11 +259,22 @@ class LookupWatch:
     """Reads the tables of lookups, and knows which versions the newest set has.
 
     :param known: the versions of the newest set of an earlier run
+    :param former: the lookups of these versions, see :func:`stored_lookups`. A version that has not the columns of its lookup, or
+        another key, is not used: the table must be read.
     """
 
-    def __init__(self, lookups: Sequence[DefinedLookup], known: Sequence[LookupVersion]) -> None:
-        versions = {one.name: one for one in known}
+    def __init__(
+        self,
+        lookups: Sequence[DefinedLookup],
+        known: Sequence[LookupVersion],
+        former: Sequence[LookupColumn] = (),
+    ) -> None:
+        columns = {one.column.name: one.column for one in lookups}
+        usable = {one.name for one in former if one.name in columns and _can_be_used(one, columns[one.name])}
+        versions = {one.name: one for one in known if one.name in usable}
         self._watched = [_WatchedLookup(one, versions.get(one.column.name)) for one in lookups]
+        self._have_changed = len(versions) < len(known)
+        """Whether the newest set has versions that are not used any more."""
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
@@ -281,17 +307,25 @@ class LookupWatch:
             one.error = error
         return told
 
+    @property
+    def all_are_known(self) -> bool:
+        return self._unknown is None
+
+    @property
+    def _unknown(self) -> _WatchedLookup | None:
+        return next((one for one in self._watched if one.version is None and one.found is None), None)
+
     def check_all_are_known(self) -> None:
         """:raises PatternProcessorError: a table has never been read"""
-        for one in self._watched:
-            if one.version is None and one.found is None:
-                name = one.lookup.column.name
-                raise PatternProcessorError(f"the table of the lookup {name} cannot be used", one.error)
+        one = self._unknown
+        if one is not None:
+            name = one.lookup.column.name
+            raise PatternProcessorError(f"the table of the lookup {name} cannot be used", one.error)
 
     @property
     def has_news(self) -> bool:
-        """Whether a table has been read that no set has."""
-        return any(one.is_new for one in self._watched)
+        """Whether a table has been read that no set has, or the newest set has one that is not used any more."""
+        return self._have_changed or any(one.is_new for one in self._watched)
 
     def store_versions(self, number: int, store: FolderStore) -> tuple[LookupVersion, ...]:
         """The versions for the set *number*; new ones are stored."""
@@ -301,7 +335,7 @@ class LookupWatch:
                 version, new = one.version, one.found if one.is_new else None
             if new is not None:
                 value, digest, rows = new
-                version = LookupVersion(one.lookup.column.name, number, digest, rows)
+                version = LookupVersion(one.lookup.column.name, number, digest, rows, one.lookup.column.key)
                 store.put_lookup(version, value)
             if version is not None:
                 found.append(version)
@@ -310,6 +344,7 @@ class LookupWatch:
     def published(self, versions: Sequence[LookupVersion]) -> None:
         """The newest set has these versions."""
         known = {one.name: one for one in versions}
+        self._have_changed = False
         with self._lock:
             for one in self._watched:
                 one.version = known.get(one.lookup.column.name)

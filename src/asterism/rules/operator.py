@@ -17,7 +17,7 @@ import json
 import logging
 import struct
 import zlib
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
@@ -32,19 +32,20 @@ from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.ids import seed_of
 from asterism.columns.keys import KEY, key_values
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Described, TimeColumn
-from asterism.errors import LimitExceededError, PatternProcessorError
+from asterism.errors import AsterismError, LimitExceededError, PatternProcessorError
 from asterism.matching.match_ids import match_ids
 from asterism.matching.matcher import Found, Step, enough_memory
 from asterism.matching.operator import PROCESSING_TIME, check_limit, event_times
 from asterism.matching.outputs import events_of, times_of
 from asterism.matching.page import Page
-from asterism.operators.evolution import FIXED
+from asterism.operators.evolution import FIXED, aligned, aligned_tables, check_evolution
+from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import LATE as LATE_ELEMENTS
 from asterism.operators.key_group import Group, KeyGroupOperator, late_table
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
 from asterism.operators.pages import Pages
 from asterism.operators.state_definition import OperatorKind, StateDefinition
-from asterism.operators.state_store import StateStore
+from asterism.operators.state_store import StateStore, batch_from_bytes, batch_to_bytes
 from asterism.patterns.semantics import Semantics
 from asterism.rules import rule_counts
 from asterism.rules.binding import (
@@ -59,6 +60,7 @@ from asterism.rules.clauses import ClauseOutcome
 from asterism.rules.function_rows import FunctionRows
 from asterism.rules.in_force import InForce, RuleName
 from asterism.rules.kill_list import is_named
+from asterism.rules.lookup_changes import LookupConversion, check_lookups
 from asterism.rules.lookup_tables import LookupColumn, LookupVersion, keep_versions
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.registered_conditions import RegisteredCondition
@@ -72,6 +74,7 @@ from asterism.rules.replication import (
     copies_schema,
     failure_of,
     flattened,
+    with_numbers,
 )
 from asterism.rules.rule_counts import metric
 from asterism.rules.sets import (
@@ -113,6 +116,10 @@ _ROOM = 2**22
 _SETS = pa.schema([(TIME, pa.int64()), ("set", pa.binary())])
 _STRINGS = pa.map_(pa.string(), pa.string())
 _LENGTH = struct.Struct("<I")
+_COLUMNS = "a column of the events"
+"""The name of the hash of the columns among what cannot change."""
+_LOOKUPS_UNTIL_0075 = "the lookups"
+"""The name of the lookups among what could not change in an earlier release."""
 _SetState = tuple[int, Entries, tuple[LookupVersion, ...]]
 """The number of the newest set, the entries, and the lookups of that set."""
 _Made = tuple[str, pa.Table | None, dict[int, tuple[int, int]]]
@@ -213,8 +220,7 @@ class DynamicCepOperator(KeyGroupOperator):
             LATE: schema,
             ERRORS: pa.schema([*head[:2], ("time", times), ("error", pa.string())]),
         }
-        definition = repr((semantics, list(keys), Described(self.time), str(prepared)))
-        self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
+        self.fingerprint = self._hash_of(prepared, {one.name: one.key for one in lookups})
         # For the current key group, during a call: the newest set and the entries, now and before the call.
         self._version, self._entries, self._lookups = self._before = entries_of_page(None)
         self._expired = NO_TIME
@@ -234,23 +240,92 @@ class DynamicCepOperator(KeyGroupOperator):
                 "semantics": self.compiler.semantics.value,
                 "time": None if self.processing_time else self.time.name,
                 "unit": self.time.unit,
+                "lookups": {one.name: list(one.key) for one in self.compiler.lookups.values()},
                 FIXED: {
                     "the key of the stream": ", ".join(self.compiler.keys) or "none",
                     "semantics": self.compiler.semantics.value,
                     "the event time": repr(Described(self.time)),
-                    **self._fixed_lookups(),
-                    "a column of the events": "#" + self.fingerprint.hex(),
+                    _COLUMNS: "#" + self._hash_of(copies_schema(self.schema)).hex(),
                 },
             },
         )
 
-    def _fixed_lookups(self) -> dict[str, str]:
-        """The columns of lookups, which are stored with events."""
-        texts = [
-            f"{one.name}({', '.join(f'{field.name} {field.type}' for field in one.schema)})"
-            for one in self.compiler.lookups.values()
+    def _hash_of(self, prepared: pa.Schema, lookups: Mapping[str, Sequence[str]] | None = None) -> bytes:
+        """:param lookups: the keys of lookups, if they count"""
+        parts = (self.compiler.semantics, list(self.compiler.keys), Described(self.time), str(prepared))
+        keys = [(name, list(key)) for name, key in (lookups or {}).items()]
+        return hashlib.sha256(repr((*parts, keys) if keys else parts).encode()).digest()[:16]
+
+    # ------------------------------------------------------------------ state of a former definition
+
+    def check_state(self, old: StateDefinition) -> None:
+        check_evolution(self._without_lookups(old), self._without_lookups(self.definition))
+        self._conversion(old)
+
+    def check_rules(self, old: StateDefinition, processors: Iterable[PatternProcessor]) -> None:
+        """Check rules that are in force, or wait for their time, in state with the former definition *old*.
+
+        :raises StateError: one of them reads what a lookup does not have any more
+        """
+        check_lookups(processors, self._former_lookups(old), self.compiler)
+
+    def _former_lookups(self, old: StateDefinition) -> list[LookupColumn]:
+        """The lookups of a former definition."""
+        columns, keys = old.tables[EVENTS], dict[str, Sequence[str]](old.details.get("lookups", {}))
+        if _LOOKUPS_UNTIL_0075 in old.details.get(FIXED, {}):  # they are the last columns, and their keys are not known
+            known = old.details[FIXED][_LOOKUPS_UNTIL_0075]
+            count = next(n for n in range(1, len(columns) + 1) if _lookups_as_text([*columns][-n:]) == known)
+            keys = dict.fromkeys(columns.names[-count:], ())
+        return [
+            LookupColumn(name, tuple(key), (), pa.schema(list(columns.field(name).type))) for name, key in keys.items()
         ]
-        return {"the lookups": ", ".join(texts)} if texts else {}
+
+    def _without_lookups(self, definition: StateDefinition) -> StateDefinition:
+        """The part of a definition that cannot change."""
+        if definition.kind is not OperatorKind.RULES:
+            return definition
+        fixed = dict(definition.details.get(FIXED, {}))
+        if fixed.pop(_LOOKUPS_UNTIL_0075, None) is not None:
+            # The hash contains the lookups, too.
+            former = copies_schema(pa.schema([*self.schema, *(one.field for one in self._former_lookups(definition))]))
+            if fixed.get(_COLUMNS) == "#" + self._hash_of(former).hex():
+                fixed[_COLUMNS] = "#" + self._hash_of(copies_schema(self.schema)).hex()
+        lookups = {f"e:{one.name}" for one in self._former_lookups(definition)}
+        events = pa.schema([field for field in definition.inputs[EVENTS] if field.name not in lookups])
+        return replace(
+            definition,
+            inputs={**definition.inputs, EVENTS: events},
+            details={**definition.details, FIXED: fixed},
+        )
+
+    def _conversion(self, old: StateDefinition) -> LookupConversion:
+        return LookupConversion.of(self._former_lookups(old), self._entries, self.compiler)
+
+    def converted(self, old: StateDefinition, page: bytes) -> bytes:
+        before, now = (_stored_columns(schema) for schema in (old.tables[EVENTS], self.compiler.schema))
+        names, content = _divided(page)
+        if not content or before.equals(now):
+            return page
+        found = Page.from_bytes(content, KEYS, before)
+        return names + replace(found, events=aligned(found.events, now)).to_bytes()
+
+    def converted_events(self, old: StateDefinition, name: str, value: bytes) -> bytes:
+        value, conversion = super().converted_events(old, name, value), self._conversion(old)
+        if name != EVENTS or not len(conversion.written):
+            return value
+        prepared = self.inputs[name].prepared
+        rows = batch_from_bytes(value, prepared)
+        return batch_to_bytes(with_numbers(rows, conversion.written, conversion.numbers))
+
+    def evolved(self, store: StateStore, header: GroupHeader, old: StateDefinition) -> None:
+        stored, clauses = store.read_page(CLAUSES_PAGE), self._conversion(old).clauses
+        if stored is None:
+            return
+        states = [
+            replace(one, value=aligned_tables(one.value, *clauses[one.name])) if one.name in clauses else one
+            for one in _clauses_from(stored).values()
+        ]
+        store.write_page(CLAUSES_PAGE, _clauses_to(states))
 
     def __getstate__(self) -> dict[str, Any]:
         version, entries, lookups = before = entries_of_page(None)
@@ -283,11 +358,23 @@ class DynamicCepOperator(KeyGroupOperator):
                 for p in found.processors
                 if not is_named(p, killed) and (first is None or p.effective_until is None or p.effective_until > first)
             }
-        bound = self.compiler.bind_all(processors.values())
+        bound = self._bound(processors.values(), retained)
         versions = [{one.name: one for one in found.lookups} for found in retained]
         for lookup in self.compiler.lookups.values():
             keep_versions(lookup, {known[lookup.name].digest for known in versions if lookup.name in known})
         return copies_of(full, times, bound, self.compiler, versions, self.source.read_lookup)
+
+    def _bound(
+        self, processors: Collection[PatternProcessor], retained: Sequence[ProcessorSet]
+    ) -> Sequence[BoundProcessor]:
+        """The processors, without those of older sets that read a lookup that the query does not have any more. A key group in
+        which one of them is in force refuses to go on.
+        """
+        try:
+            return self.compiler.bind_all(processors)
+        except AsterismError:
+            newest = {id(one) for one in retained[-1].processors}
+            return self.compiler.bind_all(one for one in processors if id(one) in newest or self.compiler.binds(one))
 
     def _left_out(self, version: int) -> set[str]:
         """The names of processors that are left out while the set *version* is the newest."""
@@ -1147,9 +1234,29 @@ def _page_from(value: bytes, in_force: InForce, event_schema: pa.Schema) -> Page
 
 def names_of_page(value: bytes) -> tuple[list[RuleName], bytes]:
     """The processors to which the indexes in the keys of a page refer, and the page; no bytes if it has no keys."""
+    names, content = _divided(value)
+    return [(name, version, since) for name, version, since in json.loads(names[_LENGTH.size :])], content
+
+
+def _divided(value: bytes) -> tuple[bytes, bytes]:
+    """The names of the processors with which a page begins, as they are stored, and the rest."""
     (length,) = _LENGTH.unpack_from(value)
     begin = _LENGTH.size + length
-    return [(name, version, since) for name, version, since in json.loads(value[_LENGTH.size : begin])], value[begin:]
+    return value[:begin], value[begin:]
+
+
+def _lookups_as_text(columns: Iterable[pa.Field]) -> str:
+    """The columns of lookups as an earlier release has stored them."""
+    return ", ".join(
+        f"{one.name}({', '.join(f'{field.name} {field.type}' for field in one.type)})"
+        for one in columns
+        if pa.types.is_struct(one.type)
+    )
+
+
+def _stored_columns(events: pa.Schema) -> pa.Schema:
+    """The columns of events in a page."""
+    return pa.schema([field.with_name("e:" + field.name) for field in events])
 
 
 def clauses_of_page(value: bytes) -> list[tuple[RuleName, bytes]]:

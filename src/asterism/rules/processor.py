@@ -133,6 +133,7 @@ class PatternProcessor:
     """Whether the pattern was read from JSON, and so can be written unchanged."""
     _text: str | None = field(default=None, init=False, compare=False, repr=False)
     """The cached value of :attr:`text`."""
+    _of_shadow_template: bool = field(default=False, init=False, compare=False, repr=False)
 
     def __hash__(self) -> int:
         # Ids are distinct within a set, and hashing a pattern takes as long as writing it.
@@ -200,6 +201,11 @@ class PatternProcessor:
     def slot(self) -> Slot:
         """What is distinct within a set."""
         return self.id, self.shadow
+
+    @property
+    def of_shadow_template(self) -> bool:
+        """Whether it is a rule of a template that is a shadow. If its version is in force, there is no shadow of it."""
+        return self._of_shadow_template
 
     @property
     def effective_from(self) -> int | None:
@@ -352,6 +358,12 @@ def _read(processor: _P) -> _P:
     return processor
 
 
+def in_shadow_template(processor: PatternProcessor) -> PatternProcessor:
+    """Mark *processor* as a rule of a template that is a shadow."""
+    object.__setattr__(processor, "_of_shadow_template", True)
+    return processor
+
+
 def _as_data(pattern: Pattern) -> Pattern:
     """The pattern as it is after it has been written as JSON and read again."""
     return Pattern.from_json(json.dumps(graph_of(pattern), ensure_ascii=False))
@@ -382,7 +394,7 @@ def found_at(processor: PatternProcessor, place: str | None) -> PatternProcessor
     values = {each.name: getattr(processor, each.name) for each in fields(PatternProcessor) if each.init}
     found = PatternProcessor(**values | {"place": place})
     if type(processor) is PatternProcessor:
-        for name in ("_is_data", "_text"):
+        for name in ("_is_data", "_text", "_of_shadow_template"):
             object.__setattr__(found, name, getattr(processor, name))
     return found
 

@@ -218,7 +218,7 @@ class CopyFilter:
         *time*, one copy each remains if a processor that is not a shadow requires them. MET and FAILED contain what the
         processors of the selector use, and FIRST is whether the event is late.
         """
-        copies = self._with_numbers(copies)
+        copies = with_numbers(copies, self._written, self._number_of_written)
         times, selectors = copies.column(TIME).to_numpy(), copies.column(SELECTOR).to_numpy()
         late = times <= time
         met_rows, met = flattened(copies.column(MET))
@@ -245,17 +245,20 @@ class CopyFilter:
             copies = copies.set_column(copies.column_names.index(name), copies.schema.field(name), column)
         return copies if wanted.all() else copies.filter(pa.array(wanted))
 
-    def _with_numbers(self, copies: pa.Table) -> pa.Table:
-        """The copies with the numbers of conditions that read lookups in place of those for the versions in force."""
-        if not len(self._written):
-            return copies
-        for name in (MET, FAILED):
-            rows, numbers = flattened(copies.column(name))
-            at = np.minimum(np.searchsorted(self._written, numbers), len(self._written) - 1)
-            numbers = np.where(self._written[at] == numbers, self._number_of_written[at], numbers)
-            number = copies.column_names.index(name)
-            copies = copies.set_column(number, copies.schema.field(name), _counted(rows, numbers, copies.num_rows))
+
+def with_numbers(copies: pa.Table, written: Ints, numbers: Ints) -> pa.Table:
+    """The copies with other *numbers* in place of those that are *written*, which are ascending: those of conditions in place of
+    those with the versions in force of the lookups that they read, for example.
+    """
+    if not len(written):
         return copies
+    for name in (MET, FAILED):
+        rows, found = flattened(copies.column(name))
+        at = np.minimum(np.searchsorted(written, found), len(written) - 1)
+        found = np.where(written[at] == found, numbers[at], found)
+        number = copies.column_names.index(name)
+        copies = copies.set_column(number, copies.schema.field(name), _counted(rows, found, copies.num_rows))
+    return copies
 
 
 class RuleConditions:

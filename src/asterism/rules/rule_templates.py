@@ -115,6 +115,7 @@ class ExpandedRule:
     :param identified: whether the id is known
     :param size: about the number of characters of the JSON form
     :param row: the number of the row, from 0, if the error is in it
+    :param shadow: whether the rule is a shadow
     """
 
     id: str
@@ -123,11 +124,17 @@ class ExpandedRule:
     identified: bool = True
     size: int = 0
     row: int | None = None
+    shadow: bool = False
 
 
 def is_template(item: Any) -> bool:
     """Whether the JSON form of a rule is that of a template."""
     return isinstance(item, Mapping) and ("parameters" in item or "rows" in item)
+
+
+def is_shadow_template(item: Any) -> bool:
+    """Whether all rules of a template are shadows."""
+    return is_template(item) and item.get("shadow") is True
 
 
 def expanded(item: Mapping[str, Any], rows: Sequence[Mapping[str, Any]] | None = None) -> list[ExpandedRule]:
@@ -156,8 +163,9 @@ def expanded(item: Mapping[str, Any], rows: Sequence[Mapping[str, Any]] | None =
         return list(found.rules(given))
     except AsterismError as problem:
         error = _in_template(problem, name)
+    shadow = is_shadow_template(item)
     return [
-        ExpandedRule(id, error=error, identified=identified)
+        ExpandedRule(id, error=error, identified=identified, shadow=shadow)
         for id, identified in _ids(name, given) or [(name or "template", False)]
     ]
 
@@ -181,6 +189,10 @@ def _id_of(template: str, number: int, row: Any) -> tuple[str, bool]:
     return f"{template}/{id if known else f'#{number}'}", known
 
 
+def _is_shadow(row: Any) -> bool:
+    return isinstance(row, Mapping) and row.get("shadow") is True
+
+
 def _in_template(error: AsterismError, template: str, row: str = "") -> PatternProcessorError:
     where = f"template {template!r:.220}" + (f", row {row!r:.220}" if row else "")
     return PatternProcessorError(f"{where}: {error.message}", error.detail, error.hint)
@@ -198,16 +210,13 @@ class RuleTemplate:
         self.id, self.from_text = fields.get("id"), from_text
         if not isinstance(self.id, str) or not 0 < len(self.id) <= MAX_ID:
             raise PatternProcessorError(f"a template needs an 'id', a string of up to {MAX_ID} characters")
-        if fields.get("shadow"):
-            raise PatternProcessorError(
-                "a template cannot be a shadow",
-                "A row of it can, beside another row with its id.",
-                "rows: [{id: eu, limit: 1000}, {id: eu, limit: 900, shadow: true}]",
-            )
+        if not isinstance(fields.get("shadow") or False, bool):
+            raise PatternProcessorError("shadow must be true or false")
+        self.shadow = bool(fields.get("shadow"))
         if "version" in fields:
             check_version(fields["version"])
         self.parameters = _parameters(fields.get("parameters"))
-        self._fields = with_decoded_pattern(fields)
+        self._fields = with_decoded_pattern({name: value for name, value in fields.items() if name != "shadow"})
         try:
             self._size = len(json.dumps(self._fields, ensure_ascii=False))
         except (TypeError, ValueError, RecursionError):
@@ -240,12 +249,14 @@ class RuleTemplate:
             except AsterismError as error:
                 shown = row["id"] if identified else f"#{number}"
                 problem = _in_template(error, str(self.id), shown)
-                yield ExpandedRule(id, error=problem, identified=identified, row=number - 1)
+                yield ExpandedRule(
+                    id, error=problem, identified=identified, row=number - 1, shadow=self.shadow or _is_shadow(row)
+                )
                 continue
             total += size
             if total > MAX_TOTAL:
                 raise PatternProcessorError(f"its rules are too large: more than {MAX_TOTAL:,} characters together")
-            yield ExpandedRule(id, item, size=size)
+            yield ExpandedRule(id, item, size=size, shadow=item.get("shadow", False))
 
     def _rule(self, id: str, row: Any) -> tuple[dict[str, Any], int]:
         """A rule, and its size in characters."""
@@ -267,7 +278,11 @@ class RuleTemplate:
         for name in ("enabled", "shadow"):
             if not isinstance(row.get(name, True), bool):
                 raise PatternProcessorError(f"{name} must be true or false")
-        if row.get("shadow"):
+        if row.get("shadow") and self.shadow:
+            raise PatternProcessorError(
+                "a row of a template that is a shadow is a shadow already", hint="remove shadow"
+            )
+        if row.get("shadow") or self.shadow:
             item["shadow"] = True
         if not row.get("enabled", True):
             item["enabled"] = False

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from asterism.errors import StateError
-from asterism.operators.evolution import check_evolution
 from asterism.operators.group_header import other_query
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.rules.file_systems import is_path
+from asterism.rules.operator import DynamicCepOperator
 from asterism.spark.partitioning import check_key_groups_of
 
 LAST_OPERATOR = 0
@@ -51,7 +51,12 @@ def _check_state(spark: SparkSession, checkpoint: str, operator: KeyGroupOperato
     except StateError:  # no micro-batch has completed
         return
     for definition in state.definitions:
-        check_evolution(definition, operator.definition)
+        operator.check_state(definition)
+        if isinstance(operator, DynamicCepOperator):
+            newest = operator.source.retained()[-1:]
+            operator.check_rules(
+                definition, [*state.processors(), *(one for found in newest for one in found.processors)]
+            )
     if not state.definitions and not state.is_empty:
         raise other_query()  # state of an earlier release, of which the definition is unknown
 

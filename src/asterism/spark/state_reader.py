@@ -48,6 +48,8 @@ from asterism.operators.stream_operator import StreamOperator
 from asterism.operators.waiting_events import FIRST_CHUNK
 from asterism.row_patterns.stored_searches import ROWS, searches_of
 from asterism.rules.operator import CLAUSES_PAGE, SETS_PAGE
+from asterism.rules.processor import PatternProcessor
+from asterism.rules.sets import processor_of
 from asterism.rules.stored_rules import EVENTS, matches_of_rules, processors_in, searches_of_rules
 from asterism.spark.partitioning import group_of, label
 from asterism.spark.row_schemas import spark_schema
@@ -318,8 +320,7 @@ class StateReader:
         processors: Mapping[Any, str] = {}
         pages: Column = _of_keys()
         if kind is OperatorKind.RULES:
-            stored = self._pages.where(_is(SETS_PAGE)).select("value").distinct().collect()
-            processors = processors_in(bytes(row.value) for row in stored)
+            processors = processors_in(self._entries())
             pages = pages | _is(CLAUSES_PAGE)
             schema = matches_schema(RULE_KEY, event)
         else:
@@ -334,6 +335,18 @@ class StateReader:
             return read(own, processors, value, event)
 
         return self._decoded(pages, schema, decode)
+
+    def processors(self) -> list[PatternProcessor]:
+        """The rules that are in force, or wait for their time.
+
+        :raises StateError: it is not the state of rules
+        """
+        self._needs("rules", OperatorKind.RULES)
+        return list(dict.fromkeys(map(processor_of, processors_in(self._entries()).values())))
+
+    def _entries(self) -> list[bytes]:
+        stored = self._pages.where(_is(SETS_PAGE)).select("value").distinct().collect()
+        return [bytes(row.value) for row in stored]
 
     def _event(self) -> pa.DataType:
         definition = self._defined("The events")

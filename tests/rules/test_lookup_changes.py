@@ -1,0 +1,407 @@
+"""Lookups that change while a query does not run."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from asterism import Pattern
+from asterism.columns.time import Described, TimeColumn
+from asterism.errors import CheckpointMismatchError, PatternProcessorError, StateError
+from asterism.operators.evolution import FIXED
+from asterism.operators.state_definition import StateDefinition
+from asterism.patterns.semantics import Semantics
+from asterism.rules.binding import ProcessorCompiler
+from asterism.rules.coordinator import Coordinator
+from asterism.rules.interfaces import (
+    Discovered,
+    PatternProcessorDiscoverer,
+    PatternProcessorDiscovererFactory,
+    PatternProcessorManager,
+)
+from asterism.rules.lookup_changes import check_lookups
+from asterism.rules.lookup_tables import LookupColumn, rows_from_bytes
+from asterism.rules.lookups import DefinedLookup, LookupSource
+from asterism.rules.operator import ERRORS, EVENTS, DynamicCepOperator
+from asterism.rules.processor import PatternProcessor
+from asterism.rules.set_store import FolderStore
+from tests.kit import Golden
+from tests.rules.driver import SCHEMA, Driver, Event, processor
+from tests.rules.test_lookups import ABOVE, ABOVE_A, COLUMNS, IN_SQL, LIMITS, RULES, THEN_B, TOTAL, e, limits
+
+golden = Golden(Path(__file__))
+MOST = pa.field("most", pa.float64())
+WIDER = replace(LIMITS, schema=pa.schema([MOST, *COLUMNS]))
+BLOCKED = LookupColumn("blocked", ("name",), ("user",), pa.schema([("name", pa.string())]))
+"""Its name is before the other, so that it takes its place."""
+EVERY = PatternProcessor(
+    "every", 1, sql="MEASURES A.x AS first ALL ROWS PER MATCH PATTERN (A B) DEFINE B AS kind = 'b' AND x < A.x"
+).as_data()
+"""Its state has all columns."""
+EVENTS_SEEN = [
+    e(1, "ann", 6), e(2, "bob", 60), e(3, "ann", 1, "b"), e(4, "cyd", 1), e(5, "ann", 3), e(6, "bob", 7, "b"),
+    e(7, "bob", 2, "b"), e(8, "ann", 1, "b"), e(9, "bob", 100), e(10, "ann", 4, "b"), e(11, "bob", 3, "b"), e(12, "dan", 9),
+]  # fmt: skip
+
+
+class Earlier(DynamicCepOperator):
+    """The operator of the release before lookups could change."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        parts = (
+            self.compiler.semantics,
+            [*self.compiler.keys],
+            Described(self.time),
+            str(self.inputs[EVENTS].prepared),
+        )
+        self.fingerprint = hashlib.sha256(repr(parts).encode()).digest()[:16]
+
+    @property
+    def definition(self) -> StateDefinition:
+        found = super().definition
+        details = {name: value for name, value in found.details.items() if name != "lookups"}
+        texts = [
+            f"{one.name}({', '.join(f'{field.name} {field.type}' for field in one.schema)})"
+            for one in self.compiler.lookups.values()
+        ]
+        fixed = {
+            **details[FIXED],
+            "the lookups": ", ".join(texts),
+            "a column of the events": "#" + self.fingerprint.hex(),
+        }
+        return replace(found, details={**details, FIXED: fixed})
+
+
+def driver(lookups: Sequence[LookupColumn], **more: Any) -> Driver:
+    made = Driver(lookups=lookups, key_groups=2, **more)
+    for lookup in lookups:
+        if lookup.name == "limits":
+            made.sets.look_up(lookup, with_columns(limits(ann=5, bob=50), lookup))
+        else:
+            made.sets.look_up(lookup, pa.table([["bob"]], schema=lookup.schema))
+    return made
+
+
+def with_columns(rows: pa.Table, lookup: LookupColumn) -> pa.Table:
+    new = [field for field in lookup.schema if field.name not in rows.column_names]
+    for field in new:
+        rows = rows.append_column(field, pa.array([7] * rows.num_rows).cast(field.type))
+    return rows
+
+
+def again(
+    before: Driver, lookups: Sequence[LookupColumn], kind: type[DynamicCepOperator] = DynamicCepOperator
+) -> Driver:
+    """The query of *before*, started again with other lookups."""
+    made = Driver(lookups=lookups, key_groups=len(before.stores))
+    made.operator = kind(SCHEMA, keys=["user"], time="ts", source=before.sets, lookups=lookups)
+    made.sets, made.stores, made.rows = before.sets, copy.deepcopy(before.stores), before.rows
+    return made
+
+
+def seen(made: Driver) -> list[tuple[Any, ...]]:
+    assert not made.rows[ERRORS]
+    return sorted(
+        (row["processor_id"], row["match_id"], str(row["measures"]), str(row["events"])) for row in made.rows["matches"]
+    )
+
+
+def batches(made: Driver, events: Sequence[Event]) -> Driver:
+    for one in events:
+        made.batch([one], watermark=one[0] - 3)  # events wait
+    return made
+
+
+KEEPS: dict[str, tuple[tuple[LookupColumn, ...], tuple[LookupColumn, ...]]] = {
+    "added": ((LIMITS,), (BLOCKED, LIMITS)),
+    "removed": ((BLOCKED, LIMITS), (LIMITS,)),
+    "column added": ((LIMITS,), (WIDER,)),
+    "column removed": ((WIDER,), (LIMITS,)),
+    "type of a column changed": (
+        (WIDER,),
+        (replace(WIDER, schema=pa.schema([MOST.with_type(pa.int64()), *COLUMNS])),),
+    ),
+    "another order": ((LIMITS,), (replace(LIMITS, schema=pa.schema([*COLUMNS][::-1])),)),
+    "on": ((LIMITS,), (replace(LIMITS, on=("LOWER(user)",)),)),
+    "everything": ((WIDER,), (BLOCKED, LIMITS)),
+    "nothing": ((LIMITS,), (LIMITS,)),
+}
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["", "earlier release"])
+@pytest.mark.parametrize("change", KEEPS)
+def test_rules_go_on_where_they_were(change: str, earlier: bool) -> None:
+    before, after = KEEPS[change]
+    rules = [*RULES, EVERY]
+    whole = seen(batches(driver(before).batch(sets=rules), EVENTS_SEEN).end())
+    assert {row[0] for row in whole} == {one.id for one in rules}
+    for at in range(len(EVENTS_SEEN) + 1):
+        first = driver(before)
+        if earlier:
+            first = again(first, before, Earlier)
+        first.batch(sets=rules)
+        made = again(batches(first, EVENTS_SEEN[:at]), after)
+        assert seen(batches(made, EVENTS_SEEN[at:]).end()) == whole, at
+
+
+def test_new_rules_read_what_is_new_in_events_that_arrive_later() -> None:
+    fresh = processor("fresh", 1, Pattern.begin("a").where("x > limits.most AND blocked.name IS NULL")).as_data()
+    total = processor(
+        "total", 2, Pattern.begin("a").followed_by("b").where("x + a.x > limits.most"), select=("LAST(a.limits.most) AS most",)
+    ).as_data()  # fmt: skip
+    first = batches(driver((LIMITS,)).batch(sets=[THEN_B, TOTAL]), EVENTS_SEEN[:6])
+    made = again(first, (BLOCKED, WIDER))
+    made.batch([], sets=[THEN_B, TOTAL])  # a set that was made before the change, as of a micro-batch that is repeated
+    made.sets.look_up(WIDER, with_columns(limits(ann=5, bob=50), WIDER))
+    made.sets.look_up(BLOCKED, pa.table([["bob"]], schema=BLOCKED.schema))
+    made.batch(sets=[THEN_B, total, fresh])
+    batches(made, EVENTS_SEEN[6:]).end()
+    found = {name: [row for row in made.rows["matches"] if row["processor_id"] == name] for name in ("fresh", "total")}
+    assert [row["start_time"].timestamp() for row in found["fresh"]] == []
+    assert [(row["processor_version"], dict(row["measures"])) for row in found["total"]][-1] == (2, {"most": "7.0"})
+
+
+def test_an_event_that_waits_has_nothing_of_a_new_column() -> None:
+    reads = processor("reads", 1, Pattern.begin("a").where("kind = 'a'"), select=("LAST(a.limits.most) AS most",))
+    first = driver((LIMITS,)).batch(sets=[TOTAL]).batch([e(1, "ann", 1)])
+    made = again(first, (WIDER,))
+    made.sets.look_up(WIDER, with_columns(limits(ann=5), WIDER))
+    made.batch([], sets=[reads.as_data()]).batch([e(2, "ann", 1)]).end()
+    assert [dict(row["measures"]) for row in made.rows["matches"]] == [{"most": "7.0"}]
+
+
+def test_the_rows_of_an_earlier_version_are_read_with_other_columns() -> None:
+    value = driver((LIMITS,)).sets
+    [stored] = value.rows_of_lookups.values()
+    assert rows_from_bytes(WIDER, stored).to_pylist() == [
+        {"most": None, "customer": "ann", "max": 5.0},
+        {"most": None, "customer": "bob", "max": 50.0},
+    ]
+    other = replace(LIMITS, schema=pa.schema([("customer", pa.string()), ("max", pa.decimal128(5, 1))]))
+    assert rows_from_bytes(other, stored).column("max").to_pylist() == [None, None]
+    by_number = replace(LIMITS, schema=pa.schema([("customer", pa.int64()), ("max", pa.float64())]))
+    assert rows_from_bytes(by_number, stored).num_rows == 0
+
+
+# ---------------------------------------------------------------------------------------------------- refused
+
+KEYED = replace(LIMITS, key=("max",))
+REFUSED: dict[str, tuple[LookupColumn, tuple[LookupColumn, ...], Sequence[PatternProcessor]]] = {
+    "removed": (LIMITS, (), [ABOVE]),
+    "removed_for_many": (LIMITS, (), [replace(ABOVE, id=f"rule {n}").as_data() for n in range(12)]),
+    "key": (LIMITS, (KEYED,), [ABOVE, THEN_B]),
+    "column_removed": (WIDER, (replace(LIMITS, schema=WIDER.schema.remove(2)),), [TOTAL, IN_SQL, ABOVE_A]),
+    "type_changed": (
+        LIMITS,
+        (replace(LIMITS, schema=pa.schema([("customer", pa.string()), ("max", pa.decimal128(10, 2))])),),
+        [IN_SQL],
+    ),
+    "name_of_a_measure": (
+        LIMITS,
+        (BLOCKED, LIMITS),
+        [
+            PatternProcessor(
+                "r", 1, sql="MEASURES A.x AS blocked ALL ROWS PER MATCH PATTERN (A) DEFINE A AS x > 1"
+            ).as_data()
+        ],
+    ),
+    "column_of_the_whole": (
+        WIDER,
+        (LIMITS,),
+        [processor("whole", 3, Pattern.begin("a").where("x > 1"), select=("LAST(a.Limits) AS row",)).as_data()],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_rule_in_force_reads_cannot_change(name: str) -> None:
+    old, after, rules = REFUSED[name]
+    made = driver((old,)).batch(sets=[*rules, EVERY]).batch([e(1, "ann", 1)])
+    before = copy.deepcopy(made.stores)
+    changed = again(made, after)
+    golden.error(name, lambda: changed.batch([e(2, "ann", 1)]))
+    assert [store.read_header() for store in made.stores] == [store.read_header() for store in before]
+    # As the driver compares them, before anything starts.
+    with pytest.raises(CheckpointMismatchError):
+        changed.operator.check_rules(made.operator.definition, rules)
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        processor("r", 1, Pattern.begin("limits").where("x > 1").followed_by("b").where("x > limits.x")),
+        processor("r", 1, Pattern.begin("a").where("kind = 'limits'"), labels={"limits": "limits"}),
+        processor("limits", 1, Pattern.begin("a").where("x > 1"), select=("LAST(a.x) AS limits",)),
+        PatternProcessor("r", 1, sql="MEASURES limits.x AS x PATTERN (limits) DEFINE limits AS x > 1"),
+    ],
+)
+def test_a_rule_that_has_the_name_of_a_lookup_does_not_read_it(reader: PatternProcessor) -> None:
+    made = driver((LIMITS,)).batch(sets=[reader.as_data()]).batch([e(1, "ann", 2)])
+    again(made, ()).batch([e(2, "ann", 3)]).end()
+
+
+def test_whether_there_is_a_row_does_not_read_its_columns() -> None:
+    known = processor("known", 1, Pattern.begin("a").where("limits IS NOT NULL")).as_data()
+    made = again(driver((WIDER,)).batch(sets=[known]), (LIMITS,)).batch([e(2, "ann", 3), e(3, "dan", 3)]).end()
+    assert [row["start_time"].timestamp() for row in made.rows["matches"]] == [2]
+
+
+def test_a_rule_that_was_removed_does_not_matter() -> None:
+    made = driver((LIMITS,)).batch([], sets=[ABOVE, EVERY]).batch([e(1, "ann", 9)], sets=[EVERY])
+    # Its set may still be retained.
+    again(made, ()).batch([e(2, "ann", 1, "b")], watermark=2).end()
+    assert [row["processor_id"] for row in made.rows["matches"]] == ["every"] * 2
+
+
+def test_a_rule_whose_time_comes_counts() -> None:
+    later = replace(ABOVE, version=2, timestamp=made_at(50)).as_data()
+    made = driver((LIMITS,)).batch([e(1, "ann", 1)], sets=[later])
+    with pytest.raises(CheckpointMismatchError, match="above version 2"):
+        again(made, ()).batch([e(2, "ann", 1)])
+
+
+def made_at(second: float) -> Any:
+    from tests.rules.driver import at
+
+    return at(second)
+
+
+def test_columns_of_the_events_cannot_change_with_lookups() -> None:
+    for kind in (DynamicCepOperator, Earlier):
+        old = again(driver((LIMITS,)), (LIMITS,), kind).operator.definition
+        fewer = DynamicCepOperator(
+            SCHEMA.remove(2), keys=["user"], time="ts", source=driver(()).sets, lookups=[BLOCKED]
+        )
+        with pytest.raises(CheckpointMismatchError, match="a column of the events changed"):
+            fewer.check_state(old)
+        same = DynamicCepOperator(SCHEMA, keys=["user"], time="ts", source=driver(()).sets, lookups=[BLOCKED])
+        same.check_state(old)
+
+
+# ---------------------------------------------------------------------------------------------------- the coordinator
+
+
+class Rows(LookupSource):
+    def __init__(self, rows: pa.Table | None) -> None:
+        self.rows = rows
+
+    def schema(self) -> pa.Schema:
+        return COLUMNS
+
+    def read(self, schema: pa.Schema) -> pa.Table:
+        if self.rows is None:
+            raise PatternProcessorError("gone")
+        return self.rows
+
+
+class Given(PatternProcessorDiscovererFactory, PatternProcessorDiscoverer):
+    def __init__(self, *rules: PatternProcessor) -> None:
+        self.rules = rules
+
+    def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer:
+        return self
+
+    def initial_pattern_processors(self) -> Sequence[Discovered]:
+        return self.rules
+
+    def discover_pattern_processor_updates(self, manager: PatternProcessorManager) -> None:
+        """There are none."""
+
+
+def coordinated(folder: Path, *lookups: tuple[LookupColumn, pa.Table | None]) -> Coordinator:
+    from datetime import timedelta
+
+    defined = [DefinedLookup(column, Rows(rows), timedelta(hours=1)) for column, rows in lookups]
+    time = TimeColumn("ts", SCHEMA.field("ts").type)
+    columns = [one.column for one in defined]
+    compiler = ProcessorCompiler(SCHEMA, ["user"], time, Semantics.DEFAULT, {}, lookups=columns)
+    return Coordinator(compiler, FolderStore(str(folder)), lookups=defined)
+
+
+def started(
+    folder: Path, rules: Sequence[PatternProcessor], *lookups: tuple[LookupColumn, pa.Table | None]
+) -> FolderStore:
+    made = coordinated(folder, *lookups)
+    try:
+        made.start(Given(*rules))
+    finally:
+        made.close()
+    return made.store
+
+
+def in_newest(store: FolderStore) -> dict[str, tuple[int, tuple[str, ...]]]:
+    return {one.name: (one.version, one.key) for one in store.retained()[-1].lookups}
+
+
+ROWS = limits(ann=5, bob=50)
+BAD = pa.table([["bob"]], schema=BLOCKED.schema)
+
+
+def test_a_set_has_the_lookups_of_the_query(tmp_path: Path) -> None:
+    store = started(tmp_path, [ABOVE], (LIMITS, ROWS))
+    assert in_newest(store) == {"limits": (1, ("customer",))}
+    store = started(tmp_path, [ABOVE], (BLOCKED, BAD), (LIMITS, ROWS))
+    assert in_newest(store) == {"blocked": (2, ("name",)), "limits": (1, ("customer",))}
+    store = started(tmp_path, [ABOVE], (LIMITS, ROWS))
+    assert in_newest(store) == {"limits": (1, ("customer",))}
+    assert store.numbers()[-1] == 3
+    store = started(tmp_path, [ABOVE], (WIDER, with_columns(ROWS, WIDER)))
+    assert in_newest(store) == {"limits": (4, ("customer",))}
+    # Fewer columns are those of the stored table, also if it cannot be read now.
+    store = started(tmp_path, [ABOVE], (LIMITS, None))
+    assert in_newest(store) == {"limits": (4, ("customer",))}
+    # A lookup that is there again does not begin with the rows that it had.
+    started(tmp_path, [EVERY], (LIMITS, ROWS))
+    started(tmp_path, [EVERY])
+    with pytest.raises(PatternProcessorError, match="gone"):
+        started(tmp_path, [EVERY], (LIMITS, None))
+
+
+@pytest.mark.parametrize("after", [(LIMITS, BLOCKED), (WIDER,), (KEYED,)], ids=["added", "column added", "key"])
+def test_a_table_that_was_never_read_as_it_is_now_must_be_read(tmp_path: Path, after: Sequence[LookupColumn]) -> None:
+    store = started(tmp_path, [EVERY], (LIMITS, ROWS))
+    with pytest.raises(PatternProcessorError, match=r"(?s)no pattern processors could be discovered.*gone"):
+        started(tmp_path, [EVERY], *((one, None) for one in after))
+    assert store.numbers() == [1]
+
+
+@pytest.mark.parametrize("name", ["removed", "key", "type_changed"])
+def test_a_rule_of_the_newest_set_counts_although_no_micro_batch_has_used_it(tmp_path: Path, name: str) -> None:
+    old, after, rules = REFUSED[name]
+    started(tmp_path, rules, (old, ROWS))
+    with pytest.raises(CheckpointMismatchError, match="and rules read it"):
+        started(tmp_path, [], *((one, ROWS) for one in after))
+
+
+def test_the_key_is_unknown_in_a_set_of_an_earlier_release(tmp_path: Path) -> None:
+    store = started(tmp_path, [ABOVE], (LIMITS, ROWS))
+    path = tmp_path / "sets" / "1.json"
+    path.write_text(path.read_text().replace(', "key": ["customer"]', ""))
+    assert in_newest(FolderStore(store.location)) == {"limits": (1, ())}
+    assert in_newest(started(tmp_path, [ABOVE], (LIMITS, None))) == {"limits": (1, ())}
+
+
+def test_a_stored_table_that_is_lost_is_reported_at_the_start(tmp_path: Path) -> None:
+    started(tmp_path, [ABOVE], (LIMITS, ROWS))
+    (tmp_path / "lookups" / "limits" / "1.parquet").unlink()
+    with pytest.raises(StateError, match=r"lookups/limits/1.parquet is missing"):
+        coordinated(tmp_path, (LIMITS, ROWS))
+
+
+def test_rules_are_compared_only_if_something_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = driver((LIMITS,)).operator.compiler
+
+    def fails(*_: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(ProcessorCompiler, "bind", fails)
+    check_lookups([ABOVE], [LIMITS], compiler)
+    check_lookups([EVERY], [], compiler)
