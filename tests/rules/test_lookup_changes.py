@@ -136,14 +136,16 @@ KEEPS: dict[str, tuple[tuple[LookupColumn, ...], tuple[LookupColumn, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("earlier", [False, True], ids=["", "earlier release"])
-@pytest.mark.parametrize("change", KEEPS)
+@pytest.mark.parametrize(
+    ("change", "earlier"),
+    [*((name, False) for name in KEEPS), ("added", True), ("everything", True), ("nothing", True)],
+)
 def test_rules_go_on_where_they_were(change: str, earlier: bool) -> None:
     before, after = KEEPS[change]
     rules = [*RULES, EVERY]
     whole = seen(batches(driver(before).batch(sets=rules), EVENTS_SEEN).end())
     assert {row[0] for row in whole} == {one.id for one in rules}
-    for at in range(len(EVENTS_SEEN) + 1):
+    for at in range(0, len(EVENTS_SEEN) + 1, 4):
         first = driver(before)
         if earlier:
             first = again(first, before, Earlier)
@@ -193,11 +195,12 @@ def test_the_rows_of_an_earlier_version_are_read_with_other_columns() -> None:
 
 # ---------------------------------------------------------------------------------------------------- refused
 
-KEYED = replace(LIMITS, key=("max",))
+ACCOUNTS = replace(LIMITS, schema=COLUMNS.append(pa.field("account", pa.string())))
+KEYED = replace(ACCOUNTS, key=("account",))
 REFUSED: dict[str, tuple[LookupColumn, tuple[LookupColumn, ...], Sequence[PatternProcessor]]] = {
     "removed": (LIMITS, (), [ABOVE]),
     "removed_for_many": (LIMITS, (), [replace(ABOVE, id=f"rule {n}").as_data() for n in range(12)]),
-    "key": (LIMITS, (KEYED,), [ABOVE, THEN_B]),
+    "key": (ACCOUNTS, (KEYED,), [ABOVE, THEN_B]),
     "column_removed": (WIDER, (replace(LIMITS, schema=WIDER.schema.remove(2)),), [TOTAL, IN_SQL, ABOVE_A]),
     "type_changed": (
         LIMITS,
@@ -224,7 +227,7 @@ REFUSED: dict[str, tuple[LookupColumn, tuple[LookupColumn, ...], Sequence[Patter
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_a_rule_in_force_reads_cannot_change(name: str) -> None:
     old, after, rules = REFUSED[name]
-    made = driver((old,)).batch(sets=[*rules, EVERY]).batch([e(1, "ann", 1)])
+    made = driver((old,)).batch(sets=[*rules, EVERY]).batch([e(1, "ann", 1), e(1, "bob", 1)], watermark=0)
     before = copy.deepcopy(made.stores)
     changed = again(made, after)
     golden.error(name, lambda: changed.batch([e(2, "ann", 1)]))
@@ -264,8 +267,9 @@ def test_a_rule_that_was_removed_does_not_matter() -> None:
 def test_a_rule_whose_time_comes_counts() -> None:
     later = replace(ABOVE, version=2, timestamp=made_at(50)).as_data()
     made = driver((LIMITS,)).batch([e(1, "ann", 1)], sets=[later])
-    with pytest.raises(CheckpointMismatchError, match="above version 2"):
+    with pytest.raises(CheckpointMismatchError) as caught:  # of a key group in which nothing waits
         again(made, ()).batch([e(2, "ann", 1)])
+    golden.check("without_definition", str(caught.value))
 
 
 def made_at(second: float) -> Any:
@@ -376,9 +380,9 @@ def test_a_table_that_was_never_read_as_it_is_now_must_be_read(tmp_path: Path, a
 @pytest.mark.parametrize("name", ["removed", "key", "type_changed"])
 def test_a_rule_of_the_newest_set_counts_although_no_micro_batch_has_used_it(tmp_path: Path, name: str) -> None:
     old, after, rules = REFUSED[name]
-    started(tmp_path, rules, (old, ROWS))
+    started(tmp_path, rules, (old, with_columns(ROWS, old)))
     with pytest.raises(CheckpointMismatchError, match="and rules read it"):
-        started(tmp_path, [], *((one, ROWS) for one in after))
+        started(tmp_path, [], *((one, with_columns(ROWS, one)) for one in after))
 
 
 def test_the_key_is_unknown_in_a_set_of_an_earlier_release(tmp_path: Path) -> None:

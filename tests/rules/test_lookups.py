@@ -6,7 +6,6 @@ import copy
 import json
 import random
 import sqlite3
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,18 +23,16 @@ from asterism.columns.time import TimeColumn
 from asterism.discovery import FileLookupSource, LookupSource, SqlLookupSource, status_of
 from asterism.discovery.lookup_sources import source_of
 from asterism.errors import AsterismError, PatternProcessorError, StateError
-from asterism.operators.evolution import incompatibility
-from asterism.operators.state_definition import StateDefinition
 from asterism.patterns.semantics import Semantics
 from asterism.rules import lookup_tables, set_store
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.coordinator import Coordinator
 from asterism.rules.lookup_tables import LookupColumn, LookupTable, checked_rows, rows_from_bytes, rows_to_bytes
 from asterism.rules.lookups import DefinedLookup, LookupWatch, defined_lookups
-from asterism.rules.operator import ERRORS, MATCHES, DynamicCepOperator
+from asterism.rules.operator import ERRORS, MATCHES
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.rule_tests import RuleTest
-from asterism.rules.set_store import FolderStore, SingleSetStore
+from asterism.rules.set_store import FolderStore
 from asterism.testing.rule_harness import run_rule_test
 from tests.rules.driver import SCHEMA, Driver, Event, cuts, processor
 
@@ -310,22 +307,6 @@ def defined(name: Any = "limits", **given: Any) -> DefinedLookup:
 def test_a_declaration_is_checked(given: dict[str, Any], message: str) -> None:
     with pytest.raises(AsterismError, match=message):
         defined(**given)
-
-
-def test_other_columns_of_lookups_need_another_checkpoint() -> None:
-    def definition(*lookups: LookupColumn) -> StateDefinition:
-        return DynamicCepOperator(SCHEMA, keys=["user"], time="ts", source=SingleSetStore(), lookups=lookups).definition
-
-    assert incompatibility(definition(LIMITS), definition(replace(LIMITS, on=("UPPER(user)",)))) is None
-    wider = replace(LIMITS, schema=COLUMNS.append(pa.field("most", pa.float64())))
-    others = replace(LIMITS, name="others")
-    for old, new in (((), (LIMITS,)), ((LIMITS,), ()), ((LIMITS,), (wider,)), ((LIMITS,), (others,))):
-        found = incompatibility(definition(*old), definition(*new))
-        assert found is not None
-        assert found.what == "the lookups changed"
-        was = "limits(customer string, max double)" if old else "none"
-        assert found.detail is not None
-        assert f"Was: {was}" in found.detail
 
 
 def test_a_key_can_be_computed() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.columns.arrays import Ints
-from asterism.errors import CheckpointMismatchError
+from asterism.errors import AsterismError, CheckpointMismatchError
 from asterism.expressions.types import name_of
 from asterism.rules.binding import BoundClauseProcessor, ProcessorCompiler
 from asterism.rules.in_force import RuleName
@@ -105,6 +105,13 @@ def check_lookups(
         if others:
             what = f"there is a new lookup {lookup.name}, and rules have this name for something else"
             raise CheckpointMismatchError(f"{_PROBLEM}: {what}", _listed(others), "give the lookup another name")
+
+
+def unusable_rules(processors: Sequence[PatternProcessor], error: AsterismError) -> CheckpointMismatchError:
+    """The error if rules that are in force cannot be used with the query as it is now. *error*: that of one of them"""
+    problem = f"{_PROBLEM}: rules that are in force cannot be used with this query"
+    hint = "undo the change of the query, and change or remove the rules before; or use a new checkpoint location"
+    return CheckpointMismatchError(problem, f"{_listed(processors)}\n{error.message}", hint)
 
 
 def _listed(processors: Sequence[PatternProcessor]) -> str:

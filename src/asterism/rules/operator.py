@@ -60,7 +60,7 @@ from asterism.rules.clauses import ClauseOutcome
 from asterism.rules.function_rows import FunctionRows
 from asterism.rules.in_force import InForce, RuleName
 from asterism.rules.kill_list import is_named
-from asterism.rules.lookup_changes import LookupConversion, check_lookups
+from asterism.rules.lookup_changes import LookupConversion, check_lookups, unusable_rules
 from asterism.rules.lookup_tables import LookupColumn, LookupVersion, keep_versions
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.registered_conditions import RegisteredCondition
@@ -435,7 +435,7 @@ class DynamicCepOperator(KeyGroupOperator):
             self._entries = self._entries.after(newest, time)
         self._entries = self._entries.without(self._left_out(self._version))
         copy_filter = CopyFilter.of(
-            InForce.of(self._entries, self.compiler).bound,
+            self._in_force().bound,
             {one.name: one for one in self._lookups},
         )
         known = NO_TIME if self.processing_time else time
@@ -447,6 +447,21 @@ class DynamicCepOperator(KeyGroupOperator):
         # In one table, because each costs some time.
         whole = Arrival(EVENTS, self._with_lookups(copies, copy_filter))
         return [whole, *(replace(arrival, events=None) for arrival in arrivals)]
+
+    def _in_force(self) -> InForce:
+        """The entries, bound.
+
+        :raises StateError: one of them was in force in a former definition of the query, and cannot be used with this one
+        """
+        try:
+            return InForce.of(self._entries, self.compiler)
+        except AsterismError as error:
+            # Without events that wait and partial matches, a key group has no definition to compare.
+            before = [entry.processor for entry in self._before[1] if not entry.killed]
+            unusable = [one for one in before if not self.compiler.binds(one)]
+            if not unusable:
+                raise
+            raise unusable_rules(unusable, error) from error
 
     def _with_lookups(self, copies: pa.Table, copy_filter: CopyFilter) -> pa.Table:
         """The copies with the lookups that are read after the exchange, also in messages about events that failed."""
@@ -480,7 +495,7 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
         self._reached = horizon
-        in_force = InForce.of(self._entries, self.compiler)
+        in_force = self._in_force()
         copies = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
         # State of processors that are removed or end is deleted. If there is much, it is checked against the limit.
         one_ends = in_force.first_end is not None and in_force.first_end <= horizon
