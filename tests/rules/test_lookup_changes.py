@@ -6,6 +6,7 @@ import copy
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,12 @@ from asterism.rules.interfaces import (
 )
 from asterism.rules.lookup_changes import check_lookups
 from asterism.rules.lookup_tables import LookupColumn, rows_from_bytes
-from asterism.rules.lookups import DefinedLookup, LookupSource
+from asterism.rules.lookups import DefinedLookup, LookupSource, LookupWatch, stored_lookups
 from asterism.rules.operator import ERRORS, EVENTS, DynamicCepOperator
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.set_store import FolderStore
 from tests.kit import Golden
-from tests.rules.driver import SCHEMA, Driver, Event, processor
+from tests.rules.driver import SCHEMA, Driver, Event, at, processor
 from tests.rules.test_lookups import ABOVE, ABOVE_A, COLUMNS, IN_SQL, LIMITS, RULES, THEN_B, TOTAL, e, limits
 
 golden = Golden(Path(__file__))
@@ -145,13 +146,13 @@ def test_rules_go_on_where_they_were(change: str, earlier: bool) -> None:
     rules = [*RULES, EVERY]
     whole = seen(batches(driver(before).batch(sets=rules), EVENTS_SEEN).end())
     assert {row[0] for row in whole} == {one.id for one in rules}
-    for at in range(0, len(EVENTS_SEEN) + 1, 4):
+    for count in range(0, len(EVENTS_SEEN) + 1, 4):
         first = driver(before)
         if earlier:
             first = again(first, before, Earlier)
         first.batch(sets=rules)
-        made = again(batches(first, EVENTS_SEEN[:at]), after)
-        assert seen(batches(made, EVENTS_SEEN[at:]).end()) == whole, at
+        made = again(batches(first, EVENTS_SEEN[:count]), after)
+        assert seen(batches(made, EVENTS_SEEN[count:]).end()) == whole, count
 
 
 def test_new_rules_read_what_is_new_in_events_that_arrive_later() -> None:
@@ -265,17 +266,11 @@ def test_a_rule_that_was_removed_does_not_matter() -> None:
 
 
 def test_a_rule_whose_time_comes_counts() -> None:
-    later = replace(ABOVE, version=2, timestamp=made_at(50)).as_data()
+    later = replace(ABOVE, version=2, timestamp=at(50)).as_data()
     made = driver((LIMITS,)).batch([e(1, "ann", 1)], sets=[later])
     with pytest.raises(CheckpointMismatchError) as caught:  # of a key group in which nothing waits
         again(made, ()).batch([e(2, "ann", 1)])
     golden.check("without_definition", str(caught.value))
-
-
-def made_at(second: float) -> Any:
-    from tests.rules.driver import at
-
-    return at(second)
 
 
 def test_columns_of_the_events_cannot_change_with_lookups() -> None:
@@ -321,8 +316,6 @@ class Given(PatternProcessorDiscovererFactory, PatternProcessorDiscoverer):
 
 
 def coordinated(folder: Path, *lookups: tuple[LookupColumn, pa.Table | None]) -> Coordinator:
-    from datetime import timedelta
-
     defined = [DefinedLookup(column, Rows(rows), timedelta(hours=1)) for column, rows in lookups]
     time = TimeColumn("ts", SCHEMA.field("ts").type)
     columns = [one.column for one in defined]
@@ -375,6 +368,15 @@ def test_a_table_that_was_never_read_as_it_is_now_must_be_read(tmp_path: Path, a
     with pytest.raises(PatternProcessorError, match=r"(?s)no pattern processors could be discovered.*gone"):
         started(tmp_path, [EVERY], *((one, None) for one in after))
     assert store.numbers() == [1]
+
+
+def test_a_set_has_all_tables_or_those_of_the_set_before(tmp_path: Path) -> None:
+    store = started(tmp_path, [EVERY], (LIMITS, ROWS))
+    before = store.retained()[-1].lookups
+    lookups = [DefinedLookup(one, Rows(rows), timedelta(hours=1)) for one, rows in ((BLOCKED, BAD), (WIDER, None))]
+    watch = LookupWatch(lookups, before, stored_lookups(before, store))
+    watch.poll()
+    assert (watch.has_news, watch.all_are_known) == (False, False)
 
 
 @pytest.mark.parametrize("name", ["removed", "key", "type_changed"])

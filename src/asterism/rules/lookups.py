@@ -324,8 +324,11 @@ class LookupWatch:
 
     @property
     def has_news(self) -> bool:
-        """Whether a table has been read that no set has, or the newest set has one that is not used any more."""
-        return self._have_changed or any(one.is_new for one in self._watched)
+        """Whether a table has been read that no set has, or the newest set has one that is not used any more.
+
+        A set has all tables or those of the set before it, so there are no news while one has never been read.
+        """
+        return self.all_are_known and (self._have_changed or any(one.is_new for one in self._watched))
 
     def store_versions(self, number: int, store: FolderStore) -> tuple[LookupVersion, ...]:
         """The versions for the set *number*; new ones are stored."""
