@@ -49,6 +49,49 @@ def kept(source: str) -> dict[str, tuple[int | None, str]]:
     return {rule.id: (rule.version, rule.state) for rule in found if rule.state != "older"}
 
 
+def large(*, version: int = 1, **rows: float) -> dict[str, Any]:
+    """A template."""
+    sql = "PATTERN (A) DEFINE A AS price > :limit"
+    listed = [{"id": id, "limit": limit} for id, limit in rows.items()]
+    return {"id": "large", "version": version, "parameters": {"limit": "number"}, "rows": listed, "sql": sql}
+
+
+def test_a_template_is_tried_as_a_shadow_and_promoted(source: str, files: Path) -> None:
+    def states() -> list[tuple[str, str]]:
+        """Of a table, which keeps all versions, without those that are disabled."""
+        found = rules_at(source, token=TOKEN).all()
+        return [(one.id, one.state) for one in found if one.state != "off" or "sqlite" not in source]
+
+    done("add", source, written(files, large(de=1, uk=2)))
+    assert "in force with the same rules" in failed(
+        "add", source, written(files, large(version=2, de=1, uk=2)), "--shadow"
+    )
+    added = done("add", source, written(files, large(version=2, de=1, uk=3)), "--shadow")
+    assert added.endswith("shadow of template large added\n")
+    in_force, shadows = [("large/de", "on"), ("large/uk", "on")], [("large/de", "shadow"), ("large/uk", "shadow")]
+    assert sorted(states()) == sorted([*in_force, *shadows])
+    for command in ("validate", "list"):
+        done(command, source)
+    # Another one replaces it.
+    done("add", source, written(files, large(version=3, de=1, uk=4)), "--shadow")
+    assert len(states()) == 4
+    assert "change its row" in failed("rollback", source, "large/uk", "--version", "1")
+    done("disable", source, "large")
+    assert {state for _, state in states()} <= {"off"}
+    if "sqlite" not in source:
+        assert "the shadow is disabled" in failed("promote", source, "large")
+    done("enable", source, "large")
+    assert done("promote", source, "large") == "large version 3 promoted\n"
+    assert states() == in_force
+    if "sqlite" not in source:
+        assert done("diff", source, written(files, large(version=3, de=1, uk=4))) == "no differences\n"
+    # A version with the rules of its shadow promotes it.
+    done("add", source, written(files, large(version=4, de=5)), "--shadow")
+    done("apply", written(files, large(version=4, de=5)), source)
+    assert states() == [("large/de", "on")]
+    assert "has no shadow" in failed("promote", source, "large")
+
+
 def test_files_are_applied(source: str, files: Path) -> None:
     assert done("apply", written(files, A, B), source) == "+ a, version 1\n+ b, version 2\n2 added\n"
     assert done("apply", files, source) == "no differences\n"

@@ -568,6 +568,39 @@ def test_a_shadow_is_promoted(source: str) -> None:
     assert client.ask("POST", "/api/promote", {"id": "pair", "tag": tag_of(client, "pair")})[0] == 422
 
 
+def test_a_template_is_a_shadow_and_is_promoted(source: str) -> None:
+    client = Asker(application(source))
+    version = {"version": 1} if source.startswith("sqlite") else {}
+    client.good("POST", "/api/save", {"text": json.dumps(template(**version)), "tag": None})
+    shown = client.good("POST", "/api/rule", {"id": "large/de"})["template"]
+    assert (shown["shadow"], shown["isShadow"]) == (False, False)
+    changed = template(**version, shadow=True, rows=[{"id": "de", "limit": 7}, {"id": "fr", "limit": 8}])
+    saved = client.good("POST", "/api/save", {"text": json.dumps(changed), "tag": shown["tag"]})
+    assert saved["effect"] == "new"
+    listed = client.good("GET", "/api/rules")["rules"]
+    assert sorted((one["id"], one["state"]) for one in listed) == [
+        ("large/de", "off"), ("large/de", "shadow"), ("large/fr", "shadow"), ("large/uk", "on"),
+    ]  # fmt: skip
+    found = client.good("POST", "/api/rule", {"id": "large/de"})
+    assert sorted(one["state"] for one in found["versions"]) == ["off", "shadow"]
+    shown = found["template"]
+    assert (shown["shadow"], shown["isShadow"], shown["rules"]) == (True, False, 2)
+    assert client.good("POST", "/api/rule", {"id": "large/fr"})["template"]["isShadow"]
+    assert len(client.good("GET", "/processors")["processors"]) == 2
+    assert client.ask("POST", "/api/promote", {"id": "large", "tag": "0" * 32})[0] == 409
+    client.good("POST", "/api/promote", {"id": "large", "tag": shown["tag"]})
+    listed = client.good("GET", "/api/rules")["rules"]
+    assert sorted((one["id"], one["state"]) for one in listed) == [("large/de", "on"), ("large/fr", "on")]
+
+
+def test_programs_get_shadows_too(rules: Path, client: Asker) -> None:
+    both = [rule(), rule(version=2, suppress={"for": "1 hour"}, shadow=True)]
+    rules.write_text(json.dumps(both))
+    assert client.good("GET", "/processors") == {"processors": both}
+    client.good("PUT", "/processors", both)
+    assert json.loads(rules.read_text()) in (both, {"processors": both})
+
+
 def tag_of(client: Asker, id: str) -> str | None:
     status, found = client.ask("POST", "/api/rule", {"id": id})
     return str(found["tag"]) if status == 200 else None

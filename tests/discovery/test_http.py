@@ -233,6 +233,38 @@ def test_a_shadow_is_promoted(tmp_path: Path) -> None:
         manager.wait(lambda: in_use() == [(3, False)])
 
 
+def test_a_template_is_a_shadow(tmp_path: Path) -> None:
+    def template(**rows: float) -> dict[str, Any]:
+        listed = [{"id": id, "limit": limit} for id, limit in rows.items()]
+        sql = "PATTERN (A) DEFINE A AS price > :limit"
+        return {"id": "t", "parameters": {"limit": "number"}, "rows": listed, "sql": sql}
+
+    with endpoint(tmp_path) as (client, manager):
+
+        def in_use() -> list[tuple[str, bool]]:
+            return sorted((one.id, one.shadow) for one in manager.last if isinstance(one, PatternProcessor))
+
+        client.ask("PUT", "/processors/t", template(de=1, uk=2))
+        status, body, _ = client.ask("PUT", "/processors/t/shadow", template(de=1, uk=2))
+        assert (status, body["error"]["message"]) == (
+            409, "the template 't' is in force with the same rules, so it cannot be a shadow, too",
+        )  # fmt: skip
+        assert client.status("PUT", "/processors/t/shadow", {**template(de=1), "shadow": False}) == 422
+        assert client.status("PUT", "/processors/t/shadow", template(de=1, uk=3)) == 201
+        assert client.ask("GET", "/processors/t/shadow")[1] == {**template(de=1, uk=3), "shadow": True}
+        manager.wait(lambda: in_use() == [("t/de", False), ("t/de", True), ("t/uk", False), ("t/uk", True)])
+        assert client.ask("POST", "/processors/t/promote")[:2] == (200, {"id": "t", "version": None})
+        assert client.ask("GET", "/processors")[1] == {"processors": [template(de=1, uk=3)]}
+        manager.wait(lambda: in_use() == [("t/de", False), ("t/uk", False)])
+        # As a set, and promoted by a version with the same rules.
+        both = [template(de=1, uk=3), {**template(uk=4), "shadow": True}]
+        assert client.ask("PUT", "/processors", both)[1]["accepted_shadows"] == ["t"]
+        assert client.status("PUT", "/processors/t", template(uk=4)) == 200
+        assert client.ask("GET", "/processors")[1] == {"processors": [template(uk=4)]}
+        assert client.ask("PUT", "/processors", [template(uk=4), {**template(uk=4), "shadow": True}])[0] == 207
+    assert len(StoredRuleFile(tmp_path / "set.json")) == 1
+
+
 def test_a_set_is_put_with_shadows(tmp_path: Path) -> None:
     with endpoint(tmp_path) as (client, _):
         rules = [rule("a"), rule("a", 2, shadow=True), rule("b", shadow=True), rule("c"), rule("c", shadow=True)]

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from asterism.rules.rule_counts import RuleCounts, VersionCounts
 from asterism.rules.sets import Entry, ProcessorSet, updated
 from asterism.rules.used_versions import UsedVersions
 from tests.rules.driver import Driver, Event, at, chain, cuts, processor
+from tests.rules.test_coordinator import coordinator
 
 SECOND = 1_000_000
 SQL = "MEASURES LAST(A.x) AS x PATTERN (A B C*?) DEFINE A AS kind = 'a', B AS kind = 'b'"
@@ -70,11 +72,79 @@ def test_a_shadow_is_read_and_written() -> None:
         PatternProcessor.from_dict({**written, "shadow": 1})
 
 
-def test_a_template_cannot_be_a_shadow() -> None:
-    template = {"id": "t", "shadow": True, "parameters": {"x": {"type": "number"}}, "rows": [{"id": "r", "x": 1}]}
-    found = processors_from([{**template, "sql": SQL + " AND x > :x"}])
-    assert [type(one).__name__ for one in found] == ["RefusedProcessor"]
-    assert "a template cannot be a shadow" in str(found[0])
+def template(*, sql: str = SQL + " AND x > :x", shadow: bool | None = None, **rows: Any) -> dict[str, Any]:
+    """A template of which each row has a value, or the whole row."""
+    given = [value if isinstance(value, dict) else {"x": value} for value in rows.values()]
+    flag = {} if shadow is None else {"shadow": shadow}
+    return {
+        "id": "t", "parameters": {"x": "number"}, "sql": sql, **flag,
+        "rows": [{"id": id, **row} for id, row in zip(rows, given, strict=True)],
+    }  # fmt: skip
+
+
+def found_in(*items: dict[str, Any]) -> list[PatternProcessor]:
+    found = processors_from(items)
+    assert all(isinstance(one, PatternProcessor) for one in found), found
+    return [one.as_data() for one in found if isinstance(one, PatternProcessor)]
+
+
+def test_all_rules_of_a_template_that_is_a_shadow_are_shadows() -> None:
+    plain, shadows = found_in(template(a=1, b=2)), found_in(template(shadow=True, a=1, b=2))
+    assert [replace(one, shadow=False) for one in shadows] == plain
+    assert [(one.id, one.shadow) for one in shadows] == [("t/a", True), ("t/b", True)]
+    assert found_in(template(shadow=False, a=1, b=2)) == plain
+    for item, message in (
+        (
+            template(shadow=True, a={"x": 1, "shadow": True}),
+            "row 'a': a row of a template that is a shadow is a shadow already",
+        ),
+        (template(shadow=True, a=1) | {"shadow": "yes"}, "shadow must be true or false"),
+        (template(shadow=True, a=1) | {"shadow": ":x"}, "shadow must be true or false"),
+    ):
+        [refused] = processors_from([item])
+        assert message in str(refused)
+    # Where a shadow cannot be used, its last valid version stays.
+    refused_rows = [processors_from([template(shadow=flag, a="x", b=1)])[-1] for flag in (True, False)]
+    assert [(one.id, one.shadow) for one in refused_rows] == [("t/a", True), ("t/a", False)]
+    refused_rows = processors_from([template(shadow=True, a=1, sql="(", b=1)])
+    assert [(one.id, one.shadow) for one in refused_rows] == [("t/a", True), ("t/b", True)]
+
+
+def test_a_rule_that_is_the_same_in_the_shadow_of_its_template_is_left_out(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    both = found_in(template(a=1, b=2), template(shadow=True, a=1, b=3, c=4))
+    manager.on_pattern_processors_updated(both)
+    in_set = [(one.id, one.version, one.shadow) for one in manager.current_pattern_processors()]
+    assert sorted(in_set) == sorted((one.id, one.version, one.shadow) for one in both if one is not both[2])
+    assert manager.current_status().refused == {}
+    # A plain rule with the version of that in force is refused.
+    manager.on_pattern_processors_updated([V1.as_data(), rule(1, shadow=True).as_data()])
+    assert list(manager.current_status().refused) == ["ab@1"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_promoted_template_keeps_the_partial_matches_of_its_rules(seed: int) -> None:
+    rng = random.Random(seed)
+    events = [e(second, rng.choice("ab"), rng.choice(["ann", "bob"]), rng.uniform(0, 5)) for second in range(90)]
+    rows, others = {"a": 1, "b": 2}, {"b": 3, "c": 1.5}
+    shadows = found_in(template(shadow=True, **others))
+    whole = Driver().batch(sets=found_in(template(**others))).batch(events).end()
+    made = Driver().batch(sets=[*found_in(template(**rows)), *shadows])
+    for number, part in enumerate(cuts(events, rng)):
+        if number == 15:
+            made.batch(sets=found_in(template(**others)))
+        made.batch(part, watermark=part[-1][0] - 1)
+    made.end()
+    versions = {one.version for one in shadows}
+
+    def ids(driver: Driver, *outputs: str) -> list[str]:
+        return sorted(
+            row["match_id"] for name in outputs for row in driver.rows[name] if row["processor_version"] in versions
+        )
+
+    assert ids(whole, MATCHES) == ids(made, MATCHES, SHADOW)
+    assert ids(made, MATCHES)
+    assert ids(made, SHADOW)
 
 
 def test_to_be_a_shadow_does_not_define_a_version() -> None:

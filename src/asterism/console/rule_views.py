@@ -20,6 +20,7 @@ from asterism.discovery.database import parsed_url, shown_url
 from asterism.discovery.documents import read_document
 from asterism.discovery.editing import (
     ON,
+    SHADOW,
     Addition,
     HttpRules,
     KeptRules,
@@ -35,7 +36,7 @@ from asterism.errors import AsterismError, PatternProcessorError, RuleNotFoundEr
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.reading import read
 from asterism.rules.clauses import clause_of
-from asterism.rules.interfaces import without_flag
+from asterism.rules.interfaces import is_shadow, without_flag
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.registered_conditions import names_in
 from asterism.rules.rule_templates import expanded, is_template
@@ -156,8 +157,9 @@ class ConsoleRules:
         shown = [self._view(rule) | {"text": source_of(rule.item)} for rule in versions]
         shown.sort(key=lambda one: -1 if one["version"] is None else one["version"], reverse=True)
         found = {"id": id, "tag": tag_of(versions), "versions": shown}
-        template = versions[0].template
-        return found if template is None else found | {"template": self._template(versions[0], template)}
+        # Of a template and its shadow, the template is shown.
+        first = next((rule for rule in versions if not rule.stored_slot[1]), versions[0])
+        return found if first.template is None else found | {"template": self._template(first, first.template)}
 
     def _template(self, rule: Rule, template: Mapping[str, Any]) -> dict[str, Any]:
         """The template of a rule, with its parameters and rows."""
@@ -172,7 +174,9 @@ class ConsoleRules:
             "tag": tag_of(stored),
             "text": text if text is not None and len(text) <= MAX_SOURCE else None,
             "canEdit": values is not None and text is not None and len(text) <= MAX_SOURCE,
-            "rules": len(stored),
+            "rules": sum(one.stored_slot == rule.stored_slot for one in stored),
+            "isShadow": rule.stored_slot[1],
+            "shadow": any(one.stored_slot[1] for one in stored),
             "parameters": _parameter_types(parameters) if isinstance(parameters, Mapping) else [],
             "rows": values,
         }
@@ -198,7 +202,7 @@ class ConsoleRules:
         found: dict[int, Mapping[str, Any]] = {}
         for rule in self._all():
             item = rule.item if rule.template is None else rule.template
-            is_used = rule.state == ON if rule.template is None else without_flag(item)[1]
+            is_used = rule.state in (ON, SHADOW) if rule.template is None else without_flag(item)[1]
             if is_used and isinstance(item, Mapping):
                 found.setdefault(id(item), item)
         return list(found.values())
@@ -329,14 +333,16 @@ class ConsoleRules:
 
     def _decided_template(self, item: Mapping[str, Any], versions: Sequence[Rule]) -> tuple[str, Mapping[str, Any]]:
         """:param versions: what has the id of *item* in the source"""
+        before = [rule.item if rule.template is None else rule.template for rule in versions]
+        numbers = [one.get("version") for one in before if isinstance(one, Mapping)]
+        versions = [rule for rule in versions if rule.stored_slot[1] == (is_shadow(item) is True)]
         there = None if not versions else versions[0].template or versions[0].item
         if there is not None and Addition(item).is_there(there, without_flag(there)[1]):
             is_equal = not self._keeps_tests or _tests(there) == _tests(item)
             return UNCHANGED if is_equal else LABELS, item
         # In a file, a template needs no version: each of its rules has one of its own.
-        given, before = item.get("version"), [0 if there is None else there.get("version")]
-        highest = max(one for one in [*before, -1] if isinstance(one, int))
-        if (self._keeps_tests and given is None) or (isinstance(given, int) and (not versions or given > highest)):
+        given, highest = item.get("version"), max(one for one in [*(numbers or [0]), -1] if isinstance(one, int))
+        if (self._keeps_tests and given is None) or (isinstance(given, int) and (not numbers or given > highest)):
             return VERSION if versions else NEW, item
         return VERSION if versions else NEW, {**item, "version": highest + 1}
 

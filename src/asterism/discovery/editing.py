@@ -137,8 +137,8 @@ class Addition(_InSlot):
         :raises PatternProcessorError: it is another rule
         """
         if self.processor is None or is_template(item):
-            is_same = self.has_rules_of(item) and (is_shadow(item) is True) == self.shadow
-            return is_same and enabled == self.enabled
+            is_same = self.has_rules_of(item) and item.get("version") == self.version
+            return is_same and (is_shadow(item) is True) == self.shadow and enabled == self.enabled
         try:
             there = PatternProcessor.from_dict(without_flag(item)[0])
         except AsterismError:
@@ -155,9 +155,12 @@ class Addition(_InSlot):
         """Whether *item* is a template with the same rules, which may be shadows."""
         return self.processor is None and is_template(item) and _meaning(item) == _meaning(self.item)
 
-    def in_force(self) -> PatternProcessorError:
-        """The error if its version is in force, and it is a shadow."""
-        if self.processor is None:
+    def in_force(self, *, versioned: bool = False) -> PatternProcessorError:
+        """The error if its version is in force, and it is a shadow; of a template, if its rules are.
+
+        :param versioned: whether versions of templates are distinct, as in a table
+        """
+        if self.processor is None and not versioned:
             problem = f"the template {self.id!r} is in force with the same rules, so it cannot be a shadow, too"
             return PatternProcessorError(problem, hint="change a row of it, or the rule")
         problem = f"version {self.version} of {self.id!r} is in force, so it cannot be a shadow, too"
@@ -165,14 +168,14 @@ class Addition(_InSlot):
 
 
 def _meaning(template: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a template that are not the default, so that a table and a file can be compared; but not whether it is a
-    shadow.
+    """The fields of a template that are not the default, so that a table and a file can be compared; without its version, which
+    plays no part, and whether it is a shadow.
     """
     fields = with_decoded_pattern(without_flag(template)[0])
     return {
         name: value
         for name, value in fields.items()
-        if value not in (None, False, [], {}) and name not in ("changedBy", "shadow")
+        if value not in (None, False, [], {}) and name not in ("version", "changedBy", "shadow")
     }
 
 
@@ -857,12 +860,15 @@ class SqlRules(KeptRules):
             if new.is_there(item_of(there[version]), flag(there[version], "enabled", default=True)):
                 return f"{new} already exists"
             if new.shadow and version == max(_enabled(there, shadow=False), default=None):
-                raise new.in_force()
+                raise new.in_force(versioned=True)
             target.connection.execute(
                 target.table.delete().where(target.is_rule(id), target.column("version") == version)
             )
             if not new.shadow and version in _versions(there, shadow=True):  # it is promoted
                 target.disable(id, [number for number in _enabled(there, shadow=True) if number != version], self.by)
+        in_force = max(_enabled(there, shadow=False), default=None)
+        if new.shadow and in_force is not None and new.has_rules_of(item_of(there[in_force])):
+            raise new.in_force()
         higher = [v for v in _enabled(there, shadow=new.shadow) if v > version]
         if higher:
             problem = f"{new} would not be used, because version {max(higher)} exists"

@@ -153,6 +153,7 @@ export class RulePage {
         this.isChanged ? h("span", { class: "state info" }, "not saved") : null,
         h("span", { class: "grow" }),
         write && this.shadow ? h("button", { type: "button", class: "primary", onclick: () => this.promote() }, `Promote v${this.shadow.version}`) : null,
+        app.canWrite && this.template?.shadow ? h("button", { type: "button", class: "primary", onclick: () => this.promoteTemplate() }, "Promote the template") : null,
         inQuery ? h("button", { type: "button", class: "danger", onclick: () => this.kill() }, "Kill") : null,
         write && rule.state === "on" ? h("button", { type: "button", onclick: () => this.disable() }, "Disable") : null,
         write && rule.state === "off" ? h("button", { type: "button", class: "primary", onclick: () => this.enable(null) }, "Enable") : null,
@@ -255,6 +256,13 @@ export class RulePage {
     const failed = states.length ? h("p", { class: "problem" }, "The query has disabled the shadow after an error. It stays disabled when it is promoted; a new version does not.") : null;
     const answer = await dialog("Promote the shadow?", h("div", {}, h("p", {}, `Version ${version} of `, foreign(this.id), " replaces the version in force, whose partial matches are dropped. Those of the shadow continue."), failed), [["", "Cancel"], ["yes", "Promote", "primary"]]);
     if (answer === "yes" && await this.change("/api/promote", {})) await this.reload();
+  }
+
+  // The shadow of the template replaces it, with all of its rules.
+  async promoteTemplate() {
+    const { id, tag } = this.template;
+    const answer = await dialog("Promote the template?", h("p", {}, "The shadow of the template ", foreign(id), " replaces it, with all rows. Rules that are the same go on, and so do the partial matches of the shadows."), [["", "Cancel"], ["yes", "Promote", "primary"]]);
+    if (answer === "yes" && await this.change("/api/promote", { id, tag })) await this.reload();
   }
 
   // Excludes the rule from the query, whatever its source has.
@@ -376,7 +384,7 @@ class OverviewTab {
 // The parameters of a template and its rows, with the row of this rule first.
 function templateView(template, id) {
   const names = template.parameters.map(([name]) => name);
-  const heading = h("h2", {}, "Template ", foreign(template.id));
+  const heading = h("h2", {}, template.isShadow ? "Shadow of the template " : "Template ", foreign(template.id));
   const types = h("p", {}, template.parameters.map(([name, type, value], at) => [at ? ", " : "", foreign(name), h("span", { class: "dim" }, ` ${type}${value === null ? "" : ` = ${value}`}`)]));
   if (template.rows === null) return h("section", { class: "template" }, heading, types, h("p", { class: "dim" }, `Its ${plural(template.rules, "row")} ${template.rules === 1 ? "is" : "are"} in a table of the database.`));
   const isOwn = ([row]) => `${template.id}/${row}` === id;
