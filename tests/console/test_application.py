@@ -166,7 +166,16 @@ def test_without_tokens_the_console_has_no_other_name(client: Asker) -> None:
 
 def test_other_sites_change_nothing(client: Asker) -> None:
     body = {"id": "pair", "tag": client.good("POST", "/api/rule", {"id": "pair"})["tag"]}
-    for origin in ("http://evil.example", "null", "http://127.0.0.1:9999", "http://[", ""):
+    for origin in (
+        "http://evil.example",
+        "null",
+        "http://127.0.0.1:9999",
+        "http://[",
+        "",
+        "http://evil.example://127.0.0.1:8474",
+        "ftp://127.0.0.1:8474",
+        "127.0.0.1:8474",
+    ):
         assert client.ask("POST", "/api/disable", body, origin=origin)[0] == 403
     # A form cannot send JSON.
     assert client.ask("POST", "/api/disable", body, content_type="text/plain")[0] == 415
@@ -187,6 +196,38 @@ def test_unknown_paths_and_bodies(client: Asker) -> None:
         assert client.ask("POST", "/api/sample", {"text": json.dumps(rule()), "events": EVENTS, "key": key})[0] == 422
     for limit in (0, -1, 10**6, True, "1"):
         assert client.ask("POST", "/api/events", {"limit": limit})[0] == 422
+
+
+FIELDS = {
+    "/api/rule": ["id"], "/api/check": ["text", "id"], "/api/sample": ["text", "id", "events", "key"],
+    "/api/events": ["text", "key", "limit"], "/api/save": ["text", "tag"], "/api/enable": ["id", "version", "tag"],
+    "/api/disable": ["id", "tag"], "/api/remove": ["id", "version", "tag"], "/api/promote": ["id", "tag"],
+    "/api/kill": ["id", "version", "reason"], "/api/unkill": ["name"], "/api/history": ["id"],
+    "/api/rollback": ["id", "version", "tag"],
+}  # fmt: skip
+ANYTHING = [
+    None, [], {}, True, 1.5, -1, 2**31, 2**63, 10**30, "", "a\x00b", "\ud800", "../../etc", "%2e%2e", "x" * 100_000, "\u202e",
+    "'; DROP TABLE rules; --", "a@99999999999999999999", HOSTILE, [[]], {"a": {}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["file", "sqlite"])
+def test_a_field_of_a_request_can_be_anything(place: str, rules: Path, tmp_path: Path) -> None:
+    source = str(rules)
+    if place == "sqlite":
+        source = f"sqlite:///{tmp_path / 'rules.db'}"
+        create_pattern_processor_table(source)
+    client = Asker(application(source, status=WatchedStatus(status_in(tmp_path / "checkpoint"))))
+    usual = {
+        "id": "pair", "text": json.dumps(rule()), "events": EVENTS, "key": ["ann"], "limit": 10, "version": 1, "reason": "r",
+        "name": "pair",
+    }  # fmt: skip
+    for path, fields in FIELDS.items():
+        for field in fields:
+            for value in ANYTHING:
+                body = {name: usual.get(name, tag_of(client, "pair")) for name in fields} | {field: value}
+                status, answer = client.ask("POST", path, body)
+                assert status < 500, (path, field, value, answer)
 
 
 # ---------------------------------------------------------------------- reading and checking

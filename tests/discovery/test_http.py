@@ -233,6 +233,15 @@ def test_a_shadow_is_promoted(tmp_path: Path) -> None:
         manager.wait(lambda: in_use() == [(3, False)])
 
 
+def test_an_error_of_our_own_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with endpoint(tmp_path) as (client, _):
+        monkeypatch.setattr(StoredRuleFile, "text", property(lambda self: 1 / 0))
+        status, body, headers = client.ask("GET", "/processors")
+        assert (status, body["error"]["message"]) == (500, "the request failed because of an internal error")
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert client.status("GET", "/health") == 200
+
+
 def test_a_template_is_a_shadow(tmp_path: Path) -> None:
     def template(**rows: float) -> dict[str, Any]:
         listed = [{"id": id, "limit": limit} for id, limit in rows.items()]

@@ -100,6 +100,7 @@ def test_all_rules_of_a_template_that_is_a_shadow_are_shadows() -> None:
         ),
         (template(shadow=True, a=1) | {"shadow": "yes"}, "shadow must be true or false"),
         (template(shadow=True, a=1) | {"shadow": ":x"}, "shadow must be true or false"),
+        (template(shadow=True, a=1) | {"shadow": 0}, "shadow must be true or false"),
     ):
         [refused] = processors_from([item])
         assert message in str(refused)

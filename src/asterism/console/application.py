@@ -190,7 +190,8 @@ class ConsoleApplication:
         try:
             self.access.principal(request)
             origin = request.headers.get("origin")
-            if origin is not None and origin.rpartition("://")[2] != request.headers.get("host"):
+            host = request.headers.get("host", "")
+            if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
                 raise AnswerError(403, "the request comes from another site")
         except AnswerError as error:
             raise _secured_error(error) from None

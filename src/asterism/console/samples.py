@@ -232,7 +232,7 @@ def events_in(text: str, schema: pa.Schema | None, time: str | None) -> pa.Table
             table = read_table(io.BytesIO(lines), "json") if lines else pa.table({})
         else:
             table = read_table(io.BytesIO(text.encode()), "csv")
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeEncodeError) as error:
         raise StreamDefinitionError("the events cannot be read", str(error).splitlines()[0]) from None
     for what, count, most in (("events", table.num_rows, MAX_EVENTS), ("columns", table.num_columns, MAX_COLUMNS)):
         if count > most:

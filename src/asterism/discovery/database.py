@@ -126,7 +126,8 @@ class Database:
             SQLAlchemyError,
             OSError,
             UnicodeError,
-        ) as error:  # a driver may be unable to encode what a shell passed
+            OverflowError,
+        ) as error:  # a driver may be unable to encode what a shell passed, or to store a number
             # The next attempt opens a new connection, whatever the error was.
             self.close()
             raise self._failure(error) from None

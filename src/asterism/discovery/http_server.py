@@ -124,7 +124,11 @@ class HttpServer:
             return error.answer
         except TimeoutError:
             return AnswerError(408, "the body was not received in time").answer
-        return await asyncio.to_thread(self._application.answer, request, body)
+        try:
+            return await asyncio.to_thread(self._application.answer, request, body)
+        except Exception:
+            _log.exception("a request failed")
+            return AnswerError(500, "the request failed because of an internal error", "see the log").answer
 
 
 class _Connection:
@@ -174,6 +178,7 @@ class _Connection:
             protocol.their_state in (h11.SEND_BODY, h11.ERROR) and not protocol.they_are_waiting_for_100_continue
         )
         headers = {"Connection": "close", "Cache-Control": "no-cache", "Date": formatdate(usegmt=True)}
+        headers |= {"X-Content-Type-Options": "nosniff"}  # messages quote requests
         if status not in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
             headers |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
         head = h11.Response(

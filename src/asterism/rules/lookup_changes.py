@@ -149,7 +149,7 @@ def _reads_as_a_whole(processor: PatternProcessor, lookup: str) -> bool:
     """Whether a processor, which reads *lookup*, may read all of its columns, as in ``LAST(b.limits)``, but not in
     ``limits IS NULL``.
     """
-    alone = re.compile(rf"""(?<!\w){lookup}(?!\w)(?!["`\s]*(\.|IS\s+(NOT\s+)?NULL\b))""", re.IGNORECASE)
+    alone = re.compile(rf"""(?<!\w){re.escape(lookup)}(?!\w)(?!["`\s]*(\.|IS\s+(NOT\s+)?NULL\b))""", re.IGNORECASE)
     found = json.loads(processor.text)
     return any(alone.search(text) for name in _SQL_FIELDS for text in _strings(found.get(name)))
 

@@ -210,7 +210,7 @@ class RuleTemplate:
         self.id, self.from_text = fields.get("id"), from_text
         if not isinstance(self.id, str) or not 0 < len(self.id) <= MAX_ID:
             raise PatternProcessorError(f"a template needs an 'id', a string of up to {MAX_ID} characters")
-        if not isinstance(fields.get("shadow") or False, bool):
+        if not isinstance(fields.get("shadow"), bool | None):
             raise PatternProcessorError("shadow must be true or false")
         self.shadow = bool(fields.get("shadow"))
         if "version" in fields:
