@@ -460,6 +460,17 @@ def test_a_template_is_shown_and_edited(page: Page) -> None:
     page.wait("#toasts", "template large added")
     page.press("1")
     page.wait(".template", "uk\t9")
+    # Its shadow replaces it as a whole.
+    rules_at(page.url).add(
+        [Addition({**item, "version": 3, "shadow": True, "rows": [{"id": "uk", "limit": 7}, {"id": HOSTILE}]})]
+    )
+    page.server.application.source._found = (0.0, [])
+    page.open("#/").open("#/rule/large%2Fuk")
+    page.wait(".title .primary", "Promote the template")
+    page.click(".title .primary")
+    page.click("dialog .primary")
+    page.wait("#toasts", "large version 3 promoted")
+    page.wait(".template", "uk\t7")
     page.click(".template a")
     page.wait("h1", HOSTILE)
 
