@@ -13,7 +13,15 @@ from pyarrow import parquet
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from asterism import CEP, FilePatternProcessorDiscovererFactory, KeyedStream, Lookup, Pattern, PatternProcessor
+from asterism import (
+    CEP,
+    FilePatternProcessorDiscovererFactory,
+    KeyedStream,
+    Lookup,
+    Pattern,
+    PatternProcessor,
+    read_state,
+)
 from asterism.cli.main import main
 from asterism.errors import CheckpointMismatchError
 from asterism.rules.set_store import STORE, FolderStore
@@ -136,6 +144,9 @@ def test_lookups_change_between_two_runs(spark: SparkSession, tmp_path: Path) ->
         ("total", 1, 3, "50.0"),
     ]
     assert found(query) == expected
+
+    state = read_state(spark, str(query.checkpoint)).partial_matches(events=True).collect()
+    assert {list(one.event.asDict())[-1] for row in state for one in row.accepted or ()} <= {"limits"}
 
     # A rule reads it.
     query.options["lookups"] = {"limits": wider}
