@@ -67,6 +67,25 @@ def test_a_promotion_in_two_files_is_seen_as_one(tmp_path: Path, names: tuple[st
             manager.updates.clear()
 
 
+def test_the_promotion_of_a_template_in_two_files_is_seen_as_one(tmp_path: Path) -> None:
+    def template(limit: int, **more: Any) -> dict[str, Any]:
+        sql = "PATTERN (A) DEFINE A AS price > :limit"
+        rows = [{"id": "de", "limit": 1}, {"id": "uk", "limit": limit}]
+        return {"id": "t", "parameters": {"limit": "number"}, "rows": rows, "sql": sql, **more}
+
+    write(tmp_path / "1.json", template(2))
+    write(tmp_path / "2.json", template(3, shadow=True))
+    one = discoverer(tmp_path)
+    first = {(each.id, each.shadow): each.version for each in one.initial_pattern_processors()}
+    assert first["t/de", False] == first["t/de", True]
+    with watching(one) as manager:
+        assert rules_at(str(tmp_path)).promote(["t"]) == ["t promoted"]
+        manager.wait_for({"t/de": first["t/de", False], "t/uk": first["t/uk", True]})
+        manager.wait(lambda: len(manager.last) == 2)
+        seen = [{each.version for each in update} for update in manager.updates]
+        assert all(first["t/uk", True] in each for each in seen), seen
+
+
 def test_an_empty_folder_is_an_empty_set(tmp_path: Path) -> None:
     assert discoverer(tmp_path).initial_pattern_processors() == []
 
