@@ -14,8 +14,10 @@ import pyarrow as pa
 import pytest
 
 from asterism import Pattern
+from asterism.columns.schemas import schema_of
 from asterism.columns.time import Described, TimeColumn
 from asterism.errors import CheckpointMismatchError, PatternProcessorError, StateError
+from asterism.expressions.types import spark_type
 from asterism.operators.evolution import FIXED
 from asterism.operators.state_definition import StateDefinition
 from asterism.patterns.semantics import Semantics
@@ -28,7 +30,7 @@ from asterism.rules.interfaces import (
     PatternProcessorManager,
 )
 from asterism.rules.lookup_changes import check_lookups
-from asterism.rules.lookup_tables import LookupColumn, rows_from_bytes
+from asterism.rules.lookup_tables import LookupColumn, columns_in, rows_from_bytes, rows_to_bytes
 from asterism.rules.lookups import DefinedLookup, LookupSource, LookupWatch, stored_lookups
 from asterism.rules.operator import ERRORS, EVENTS, DynamicCepOperator
 from asterism.rules.processor import PatternProcessor
@@ -190,6 +192,17 @@ def test_the_rows_of_an_earlier_version_are_read_with_other_columns() -> None:
     assert rows_from_bytes(other, stored).column("max").to_pylist() == [None, None]
     by_number = replace(LIMITS, schema=pa.schema([("customer", pa.int64()), ("max", pa.float64())]))
     assert rows_from_bytes(by_number, stored).num_rows == 0
+
+
+def test_a_stored_table_has_the_types_of_its_lookup() -> None:
+    """Otherwise each restart would look like a change."""
+    given = schema_of(
+        "a BOOLEAN, b TINYINT, c SMALLINT, d INT, e BIGINT, f FLOAT, g DOUBLE, h STRING, i BINARY, j DATE, k TIMESTAMP, "
+        "l TIMESTAMP_NTZ, m DECIMAL(10,2), n DECIMAL(38,18)"
+    )
+    types = [(field.name, spark_type(field.type, "UTC")) for field in given]
+    columns = pa.schema([*types, ("o", pa.duration("us")), ("p", spark_type(pa.uint64(), "UTC"))])
+    assert columns_in("all", rows_to_bytes(columns.empty_table())).equals(columns)
 
 
 # ---------------------------------------------------------------------------------------------------- refused
