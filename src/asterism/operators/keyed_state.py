@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -79,16 +80,51 @@ Entry = tuple[Any, int]
 """A value and its expiry time."""
 
 
-class StateTable:
+class StateEntries(ABC):
+    """The entries of one state in a call."""
+
+    def __init__(self, spec: StateSpec) -> None:
+        self.spec = spec
+        self.exact = _exact(spec.type)
+        self.exact_name = _exact(spec.key_type) if spec.key_type is not None else None
+
+    @abstractmethod
+    def entries(self, key: int) -> Any:
+        """The entries of a key, to be changed in place (a list, a dict) or replaced by :meth:`replace`."""
+
+    @abstractmethod
+    def replace(self, key: int, entries: Any) -> None: ...
+
+    def begin_change(self) -> None:  # noqa: B027 - the entries of a key belong to it alone
+        """Called before the entries of a broadcast state change."""
+
+    def value(self, value: Any) -> Any:
+        """A value as it would be read from a checkpoint.
+
+        :raises OperatorError: it is not of the state's type
+        """
+        return self._checked(value, self.exact, self.spec.type, "holds")
+
+    def name(self, name: Any) -> Any:
+        """A key of a map, likewise."""
+        assert self.exact_name is not None
+        return self._checked(name, self.exact_name, self.spec.key_type, "has keys of type")
+
+    def _checked(self, value: Any, exact: Callable[[Any], Any], type_: pa.DataType, verb: str) -> Any:
+        try:
+            return exact(value)
+        except MISFITS as error:
+            raise OperatorError(f'the state "{self.spec.name}" {verb} {type_}, not {value!r}', str(error)) from None
+
+
+class StateTable(StateEntries):
     """The entries of one state for the keys of a call. Key indexes start at 0; *rows* are sorted by key.
 
     The entries of keys that were accessed are in *touched*: an Entry or None, a list of them, or a dict of them.
     """
 
     def __init__(self, spec: StateSpec, rows: pa.Table) -> None:
-        self.spec = spec
-        self.exact = _exact(spec.type)
-        self.exact_name = _exact(spec.key_type) if spec.key_type is not None else None
+        super().__init__(spec)
         self.rows = rows.combine_chunks()
         self.keys: Ints = self.rows.column(KEY).to_numpy()
         self.touched: dict[int, Any] = {}
@@ -98,7 +134,6 @@ class StateTable:
         self._where: dict[int, tuple[int, int]] = {}
 
     def entries(self, key: int) -> Any:
-        """The entries of a key, to be changed in place (a list, a dict) or replaced by :meth:`replace`."""
         if key in self.touched:
             return self.touched[key]
         if self._values is None:
@@ -119,9 +154,6 @@ class StateTable:
             mine = found
         self.touched[key] = mine
         return mine
-
-    def begin_change(self) -> None:
-        """Called before the entries of a broadcast state change."""
 
     def replace(self, key: int, entries: Any) -> None:
         self.touched[key] = entries
@@ -176,24 +208,6 @@ class StateTable:
             raise OperatorError(
                 f'the values do not fit the state "{self.spec.name}", which holds {type_}', str(error)
             ) from None
-
-    def value(self, value: Any) -> Any:
-        """A value as it would be read from a checkpoint.
-
-        :raises OperatorError: it is not of the state's type
-        """
-        return self._checked(value, self.exact, self.spec.type, "holds")
-
-    def name(self, name: Any) -> Any:
-        """A key of a map, likewise."""
-        assert self.exact_name is not None
-        return self._checked(name, self.exact_name, self.spec.key_type, "has keys of type")
-
-    def _checked(self, value: Any, exact: Callable[[Any], Any], type_: pa.DataType, verb: str) -> Any:
-        try:
-            return exact(value)
-        except MISFITS as error:
-            raise OperatorError(f'the state "{self.spec.name}" {verb} {type_}, not {value!r}', str(error)) from None
 
     # ------------------------------------------------------------------ columns
 
@@ -276,7 +290,7 @@ class State:
         self.ttl = None if ttl is None else ttl // timedelta(microseconds=1)
         self.name = ""
         self._runtime: StateScope | None = None
-        self._table: StateTable | None = None
+        self._table: StateEntries | None = None
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -305,13 +319,13 @@ class State:
         mine._runtime = runtime
         return mine
 
-    def attach(self, table: StateTable | None) -> None:
+    def attach(self, table: StateEntries | None) -> None:
         self._table = table
 
     # The following methods are for bound states.
 
     @property
-    def _here(self) -> StateTable:
+    def _here(self) -> StateEntries:
         table = self._table
         if table is not None:
             return table
@@ -406,6 +420,7 @@ class ValueState(State):
                 f'the broadcast state "{self.name}" has one value, and no columns', hint="value(), update()"
             )
         table = self._here
+        assert isinstance(table, StateTable)
         self._running.see_keys(keys, f'the column of "{self.name}"')
         return table
 

@@ -76,13 +76,13 @@ def _load(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.in
             runtime.left[part.spec.name] -= taken
         return count
     runtime.knew_keys = False
-    elements = {number: arrived[number].elements() for number in np.unique(lead[:, 0]).tolist()}
+    elements, ends = _elements(arrived, lead), _run_ends(arrived, lead)
     at = 0
     while at < count:
         number, row = lead[at].tolist()
         part, time = arrived[number], int(arrived[number].times[row])
         stamp = None if time == BEFORE_TIME else time
-        at += _broadcast(runtime, part, _alike(part, number, lead, at), elements[number], stamp)
+        at += _broadcast(runtime, part, _alike(part, lead, ends, at), elements.get(number, ()), stamp)
     runtime.load = None if runtime.knew_keys else replace(load, after=broadcast.changes(), time=runtime.time)
     return count
 
@@ -98,7 +98,7 @@ def _load_of(runtime: Runtime, broadcast: BroadcastState, arrived: Sequence[Arri
 def _one_by_one(
     runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.int64], waiting: Waiting | None
 ) -> None:
-    elements = {number: arrived[number].elements() for number in np.unique(order[:, 0]).tolist()}
+    elements, ends = _elements(arrived, order), _run_ends(arrived, order)
     times = [part.times.tolist() for part in arrived]
     keys = [part.keys.tolist() for part in arrived]
     steps = order.tolist()
@@ -110,7 +110,7 @@ def _one_by_one(
             runtime.fire_before(time)
         stamp = None if time == BEFORE_TIME else time
         if part.spec.broadcast:
-            at += _broadcast(runtime, part, _alike(part, number, order, at), elements[number], stamp)
+            at += _broadcast(runtime, part, _alike(part, order, ends, at), elements.get(number, ()), stamp)
             continue
         at += 1
         if waiting is None:
@@ -123,15 +123,38 @@ def _one_by_one(
             waiting.drain(runtime, keys[number][row])
 
 
-def _alike(part: Arrived, number: int, order: npt.NDArray[np.int64], at: int) -> Ints:
+def _elements(arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> dict[int, list[Element]]:
+    """The elements of each input in the *order* whose function gets them one by one."""
+    numbers = np.flatnonzero(np.bincount(order[:, 0], minlength=len(arrived)))
+    return {
+        number: arrived[number].elements()
+        for number in numbers.tolist()
+        if "process_batch" not in arrived[number].spec.functions
+    }
+
+
+def _run_ends(arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> Ints:
+    """Where the elements of one input and one time end in the *order*; not needed without broadcast batches."""
+    if not any(part.spec.broadcast and "process_batch" in part.spec.functions for part in arrived):
+        return NONE
+    parts, rows = order[:, 0], order[:, 1]
+    times = np.empty(len(order), np.int64)
+    for number, part in enumerate(arrived):
+        mine = parts == number
+        times[mine] = part.times[rows[mine]]
+    ends: Ints = np.flatnonzero((parts[1:] != parts[:-1]) | (times[1:] != times[:-1])) + 1
+    return np.append(ends, len(order))
+
+
+def _alike(part: Arrived, order: npt.NDArray[np.int64], ends: Ints, at: int) -> Ints:
     """The rows from index *at* of the *order* that a broadcast input's function gets in one call. A function that processes
     batches gets all rows with the same time, since in no key group other elements can come between them.
+
+    :param ends: those of :func:`_run_ends`
     """
-    end, time = at + 1, part.times[order[at, 1]]
-    if "process_batch" in part.spec.functions:
-        while end < len(order) and order[end, 0] == number and part.times[order[end, 1]] == time:
-            end += 1
-    return order[at:end, 1]
+    if "process_batch" not in part.spec.functions:
+        return order[at : at + 1, 1]
+    return order[at : ends[np.searchsorted(ends, at, side="right")], 1]
 
 
 def _broadcast(runtime: Runtime, part: Arrived, rows: Ints, elements: Sequence[Element], stamp: int | None) -> int:
@@ -145,11 +168,7 @@ def _broadcast(runtime: Runtime, part: Arrived, rows: Ints, elements: Sequence[E
 
 
 def _in_runs(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> None:
-    elements: dict[int, list[Element]] = {
-        number: arrived[number].elements()
-        for number in np.unique(order[:, 0]).tolist()
-        if "process_batch" not in arrived[number].spec.functions
-    }
+    elements, ends = _elements(arrived, order), _run_ends(arrived, order)
     is_broadcast = np.array([part.spec.broadcast for part in arrived], np.bool_)[order[:, 0]]
     at = 0
     while at < len(order):
@@ -158,7 +177,7 @@ def _in_runs(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np
             part, time = arrived[number], int(arrived[number].times[row])
             runtime.fire_before(time)
             stamp = None if time == BEFORE_TIME else time
-            at += _broadcast(runtime, part, _alike(part, number, order, at), elements.get(number, ()), stamp)
+            at += _broadcast(runtime, part, _alike(part, order, ends, at), elements.get(number, ()), stamp)
             continue
         following = np.flatnonzero(is_broadcast[at:])
         end = at + int(following[0]) if len(following) else len(order)

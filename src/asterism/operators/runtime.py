@@ -17,7 +17,7 @@ from asterism.columns.arrays import Ints, python_values
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, to_datetime
 from asterism.errors import OperatorError, UserFunctionError
 from asterism.operators.context import EVENT, ON_TIMER, PROCESSING, Context, Element, Timer
-from asterism.operators.keyed_state import FOREVER, State, StateKind, StateSpec, StateTable
+from asterism.operators.keyed_state import FOREVER, State, StateEntries, StateKind, StateSpec, StateTable
 from asterism.operators.stream_operator import Counter, Input, Output, StreamOperator
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ class Runtime:
     def begin(
         self,
         tables: Mapping[str, StateTable],
+        broadcast: Mapping[str, StateEntries],
         timers: StateTable,
         keys: pa.Table,
         *,
@@ -105,7 +106,7 @@ class Runtime:
         for counter in self.counters.values():
             counter.count = 0
         for name, state in self.states.items():
-            state.attach(tables.get(name))
+            state.attach(broadcast.get(name) if state.broadcast else tables.get(name))
         self.running, self.key_number, self.writes_broadcast, self.knows_keys = True, None, False, None
         self.tables, self.timer_table, self.key_table = tables, timers, keys
         self.now, self.ended, self.is_first = now, ended, is_first
@@ -223,6 +224,8 @@ class Runtime:
         """Queue the event-time timers up to *horizon*."""
         self.horizon = horizon
         rows = self.timer_table.rows
+        if not rows.num_rows:
+            return
         times = rows.column("value").to_numpy()
         due = np.flatnonzero(times <= horizon)
         for key, name, time in zip(
@@ -277,6 +280,8 @@ class Runtime:
     def fire_processing_time_timers(self) -> bool:
         """Fire the processing-time timers that are due, in the order of their times; return whether there were any."""
         rows = self.timer_table.settle(0)
+        if not rows.num_rows:
+            return False
         names = rows.column("name").to_pylist()
         times = rows.column("value").to_numpy()
         due = [at for at in np.flatnonzero(times <= self.now).tolist() if names[at][0] == PROCESSING]
