@@ -103,18 +103,21 @@ class StateEntries(ABC):
 
         :raises OperatorError: it is not of the state's type
         """
-        return self._checked(value, self.exact, self.spec.type, "holds")
+        try:
+            return self.exact(value)
+        except MISFITS as error:
+            raise self._misfit(value, self.spec.type, "holds", error) from None
 
     def name(self, name: Any) -> Any:
         """A key of a map, likewise."""
         assert self.exact_name is not None
-        return self._checked(name, self.exact_name, self.spec.key_type, "has keys of type")
-
-    def _checked(self, value: Any, exact: Callable[[Any], Any], type_: pa.DataType, verb: str) -> Any:
         try:
-            return exact(value)
+            return self.exact_name(name)
         except MISFITS as error:
-            raise OperatorError(f'the state "{self.spec.name}" {verb} {type_}, not {value!r}', str(error)) from None
+            raise self._misfit(name, self.spec.key_type, "has keys of type", error) from None
+
+    def _misfit(self, value: Any, type_: pa.DataType, verb: str, error: Exception) -> OperatorError:
+        return OperatorError(f'the state "{self.spec.name}" {verb} {type_}, not {value!r}', str(error))
 
 
 class StateTable(StateEntries):
@@ -298,7 +301,10 @@ class State:
     def __get__(self, instance: Any, owner: type | None = None) -> Self:
         if instance is None:
             return self
-        bound: Self = instance.__dict__.get("_states", {}).get(self.name, self)
+        try:
+            bound: Self = instance.__dict__["_states"][self.name]
+        except KeyError:  # the operator does not run
+            return self
         return bound
 
     def __set__(self, instance: Any, value: Any) -> None:
@@ -350,26 +356,36 @@ class State:
         key = self._running.key_number
         return self._running.key_for(f'the state "{self.name}"') if key is None else key
 
+    def _entries(self) -> Any:
+        """Those of the current key."""
+        runtime = self._runtime
+        assert runtime is not None
+        key = 0 if self.broadcast else runtime.key_number
+        return (self._table or self._here).entries(self._key() if key is None else key)
+
     def _to_change(self) -> int:
         if self.broadcast:
             table = self._here
             self._running.check_broadcast(table.spec)
             table.begin_change()
-        return self._key()
+            return 0
+        key = self._running.key_number
+        return self._key() if key is None else key
 
     @property
     def _now(self) -> int:
         return min(self._running.time, FOREVER - 1) if self.ttl is not None else 0
 
     def _entry(self, value: Any) -> Entry:
-        return self._here.value(value), FOREVER if self.ttl is None else min(self._now + self.ttl, FOREVER)
+        value = (self._table or self._here).value(value)
+        return value, FOREVER if self.ttl is None else min(self._now + self.ttl, FOREVER)
 
     def _alive(self, entry: Entry) -> bool:
         return self.ttl is None or entry[1] > self._now
 
     def _shown(self, value: Any) -> Any:
         """A value that the caller can change without changing the state."""
-        return copy.deepcopy(value) if isinstance(value, list | dict) else value
+        return copy.deepcopy(value) if isinstance(value, (list, dict)) else value
 
 
 class ValueState(State):
@@ -381,15 +397,16 @@ class ValueState(State):
 
     def value(self) -> Any:
         """The value, or None."""
-        entry = self._here.entries(self._key())
-        return self._shown(entry[0]) if entry is not None and self._alive(entry) else None
+        entry = self._entries()
+        return self._shown(entry[0]) if entry is not None and (self.ttl is None or self._alive(entry)) else None
 
     def update(self, value: Any) -> None:
         """Set the value; None clears it.
 
         :raises OperatorError: it is not of the state's type
         """
-        self._here.replace(self._to_change(), None if value is None else self._entry(value))
+        table = self._table or self._here
+        table.replace(self._to_change(), None if value is None else self._entry(value))
 
     def clear(self) -> None:
         self.update(None)
@@ -447,7 +464,7 @@ class ListState(State):
 
     def get(self) -> list[Any]:
         """A copy of the list."""
-        return [self._shown(entry[0]) for entry in self._here.entries(self._key()) if self._alive(entry)]
+        return [self._shown(entry[0]) for entry in self._entries() if self._alive(entry)]
 
     def add(self, value: Any) -> None:
         self._here.entries(self._to_change()).append(self._entry(value))
@@ -477,11 +494,11 @@ class MapState(State):
             )
 
     def get(self, key: Any, default: Any = None) -> Any:
-        entry = self._here.entries(self._key()).get(self._here.name(key))
+        entry = self._entries().get(self._here.name(key))
         return self._shown(entry[0]) if entry is not None and self._alive(entry) else default
 
     def __contains__(self, key: Any) -> bool:
-        entry = self._here.entries(self._key()).get(self._here.name(key))
+        entry = self._entries().get(self._here.name(key))
         return entry is not None and self._alive(entry)
 
     def put(self, key: Any, value: Any) -> None:
@@ -495,7 +512,7 @@ class MapState(State):
         self._here.entries(self._to_change()).pop(self._here.name(key), None)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        found = self._here.entries(self._key()).items()
+        found = self._entries().items()
         return iter([(key, self._shown(entry[0])) for key, entry in found if self._alive(entry)])
 
     def keys(self) -> Iterator[Any]:

@@ -14,7 +14,7 @@ from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.operators.broadcast_loads import BroadcastLoad, Situation
 from asterism.operators.broadcast_state import BroadcastState
 from asterism.operators.context import Element
-from asterism.operators.runtime import NONE, Arrived, Runtime, Waiting
+from asterism.operators.runtime import NONE, Arrived, Runtime, Steps, Waiting
 
 # ---------------------------------------------------------------------- processing order
 
@@ -99,28 +99,47 @@ def _one_by_one(
     runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.int64], waiting: Waiting | None
 ) -> None:
     elements, ends = _elements(arrived, order), _run_ends(arrived, order)
-    times = [part.times.tolist() for part in arrived]
-    keys = [part.keys.tolist() for part in arrived]
-    steps = order.tolist()
+    numbers, rows = order[:, 0].tolist(), order[:, 1].tolist()
+    steps = Steps(
+        [part.spec for part in arrived],
+        numbers,
+        _of_order(order, [part.times for part in arrived]).tolist(),
+        _of_order(order, [part.keys for part in arrived]).tolist(),
+        [
+            elements[number][row] if number in elements else _NO_ELEMENT
+            for number, row in zip(numbers, rows, strict=True)
+        ],
+    )
     at = 0
-    while at < len(steps):
-        number, row = steps[at]
-        part, time = arrived[number], times[number][row]
+    while at < len(numbers):
+        number, time, key = numbers[at], steps.times[at], steps.keys[at]
+        part = arrived[number]
         if runtime.heap:
             runtime.fire_before(time)
         stamp = None if time == BEFORE_TIME else time
         if part.spec.broadcast:
             at += _broadcast(runtime, part, _alike(part, order, ends, at), elements.get(number, ()), stamp)
-            continue
-        at += 1
-        if waiting is None:
-            runtime.element(part.spec, elements[number][row], stamp, keys[number][row])
+        elif waiting is None:
+            at = runtime.keyed_elements(steps, at)
         else:
-            runtime.settle_waiting(keys[number][row], time)
-            waiting.add(keys[number][row], part.spec, stamp, elements[number][row])
-        runtime.left[part.spec.name] -= 1
-        if waiting is not None:
-            waiting.drain(runtime, keys[number][row])
+            runtime.settle_waiting(key, time)
+            waiting.add(key, part.spec, stamp, steps.elements[at])
+            runtime.left[part.spec.name] -= 1
+            waiting.drain(runtime, key)
+            at += 1
+
+
+_NO_ELEMENT = Element()
+"""Stands for the elements of a broadcast input whose function processes batches."""
+
+
+def _of_order(order: npt.NDArray[np.int64], columns: Sequence[Ints]) -> Ints:
+    """The values of the elements in the *order*, from a column of each input."""
+    found = np.empty(len(order), np.int64)
+    for number, column in enumerate(columns):
+        mine = order[:, 0] == number
+        found[mine] = column[order[mine, 1]]
+    return found
 
 
 def _elements(arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> dict[int, list[Element]]:
@@ -137,11 +156,7 @@ def _run_ends(arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> Ints:
     """Where the elements of one input and one time end in the *order*; not needed without broadcast batches."""
     if not any(part.spec.broadcast and "process_batch" in part.spec.functions for part in arrived):
         return NONE
-    parts, rows = order[:, 0], order[:, 1]
-    times = np.empty(len(order), np.int64)
-    for number, part in enumerate(arrived):
-        mine = parts == number
-        times[mine] = part.times[rows[mine]]
+    parts, times = order[:, 0], _of_order(order, [part.times for part in arrived])
     ends: Ints = np.flatnonzero((parts[1:] != parts[:-1]) | (times[1:] != times[:-1])) + 1
     return np.append(ends, len(order))
 
