@@ -14,7 +14,7 @@ from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.operators.broadcast_loads import BroadcastLoad, Situation
 from asterism.operators.broadcast_state import BroadcastState
 from asterism.operators.context import Element
-from asterism.operators.runtime import NONE, Arrived, Runtime, Steps, Waiting
+from asterism.operators.runtime import NONE, Arrived, OrderedElements, Runtime, Waiting
 
 # ---------------------------------------------------------------------- processing order
 
@@ -100,7 +100,7 @@ def _one_by_one(
 ) -> None:
     elements, ends = _elements(arrived, order), _run_ends(arrived, order)
     numbers, rows = order[:, 0].tolist(), order[:, 1].tolist()
-    steps = Steps(
+    steps = OrderedElements(
         [part.spec for part in arrived],
         numbers,
         _of_order(order, [part.times for part in arrived]).tolist(),

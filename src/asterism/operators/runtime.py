@@ -54,7 +54,7 @@ class Arrived:
 
 
 @dataclass(slots=True)
-class Steps:
+class OrderedElements:
     """The elements of a call in their order: for each the number of its input, its time, its key, and the element.
 
     :ivar inputs: by number
@@ -381,7 +381,7 @@ class Runtime:
         self.knew_keys |= self.knows_keys is not None
         self.key_number, self.writes_broadcast, self.knows_keys = None, False, None
 
-    def keyed_elements(self, steps: Steps, at: int) -> int:
+    def keyed_elements(self, steps: OrderedElements, at: int) -> int:
         """:meth:`element` for the elements of keyed inputs from index *at*, until one of a broadcast input, or a timer that is
         due before; return its index.
         """
