@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 from benchmarks import flink
+from benchmarks.joins import JOINS
 from benchmarks.results import Result
 from benchmarks.row_patterns import CASES, LONG
 from benchmarks.windows import WINDOWS
@@ -352,6 +353,22 @@ def _windows(records: Records, found: Found, size: str) -> None:
         found.ratio(name, "first micro-batch over Spark's", first, first_of_spark, target=1.5, less=True)
 
 
+# ------------------------------------------------------------------ joins
+
+
+def _joins_steps(size: str) -> list[Step]:
+    return [Step(name, "benchmarks.joins", ("--size", size, "--joins", name)) for name in JOINS]
+
+
+def _joins(records: Records, found: Found, size: str) -> None:
+    for name in JOINS:
+        rest, by_spark = (records.median(name, "rest_events_per_s", mode=mode) for mode in ("asterism", "spark"))
+        whole, whole_of_spark = (records.median(name, "events_per_s", mode=mode) for mode in ("asterism", "spark"))
+        found.value(name, "thousand events/s, after the first", rest, "k", per=1000)
+        found.ratio(name, "times Spark's own", rest, by_spark, target=1)
+        found.ratio(name, "times Spark's own, whole run", whole, whole_of_spark)
+
+
 # ------------------------------------------------------------------ latency
 
 
@@ -414,6 +431,7 @@ ITEMS = {
         Item("cold_start", "First results in new processes.", _cold_steps, _cold_start),
         Item("rules", "1 to 10,000 rules over one stream.", _rules_steps, _rules, checked=True),
         Item("windows", "Windows, and Spark's own.", _windows_steps, _windows, checked=True),
+        Item("joins", "Joins of two streams, and Spark's own.", _joins_steps, _joins, checked=True),
         Item("latency", "Seconds from cause to effect.", _latency_steps, _latency, checked=True),
         Item("rule_load", "Changes of rules through the endpoint, for five minutes.", _rule_load_steps, _rule_load),
         Item("cores", "W1 and W2 on one core and on two.", _cores_steps, _cores),

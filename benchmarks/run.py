@@ -175,7 +175,7 @@ def _tail(log: Path) -> str:
 
 def _brief(record: dict[str, Any]) -> str:
     """A record in a line: what was measured, and the most important numbers."""
-    what = [str(record[name]) for name in ("case", "latency", "windows", "workload", "mode") if name in record]
+    what = [str(record[name]) for name in ("case", "latency", "windows", "join", "workload", "mode") if name in record]
     what += [f"{name} {record[name]:,}" for name in ("rules", "open", "round") if name in record]
     numbers = [f"{name} {record[name]:,}" for name in _SHOWN if record.get(name) is not None]
     return f"{', '.join(what)}: {', '.join(numbers)}"

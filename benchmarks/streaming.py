@@ -102,8 +102,20 @@ def in_order_of_arrival(source: Path, target: Path) -> int:
     target.mkdir(parents=True)
     for index, file in enumerate(files):
         shutil.copyfile(file, target / file.name)
-        os.utime(target / file.name, (OLDEST + index, OLDEST + index))
+        set_order(target / file.name, index)
     return len(files)
+
+
+def set_order(file: Path, number: int) -> None:
+    """Make *file* the one with this *number* in the order in which Spark reads files."""
+    os.utime(file, (OLDEST + number, OLDEST + number))
+
+
+def stream_of(spark: SparkSession, files: Path, batches: int) -> DataFrame:
+    """The Parquet *files* as a stream of some *batches* micro-batches."""
+    per_batch = math.ceil(len(list(files.glob("*.parquet"))) / batches)
+    schema = spark.read.parquet(str(files)).schema
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", per_batch).parquet(str(files))
 
 
 def run(
@@ -147,8 +159,6 @@ def measured(
 
     :param written: False: the matches are computed, but not written
     """
-    per_batch = math.ceil(len(list(files.glob("*.parquet"))) / batches)
-    schema = spark.read.parquet(str(files)).schema
     with tempfile.TemporaryDirectory(prefix="asterism-benchmark-") as scratch:
         out = Path(scratch, "matches")
 
@@ -160,7 +170,7 @@ def measured(
                 writer.format("noop").save()
 
         begin = time.perf_counter()
-        events = spark.readStream.schema(schema).option("maxFilesPerTrigger", per_batch).parquet(str(files))
+        events = stream_of(spark, files, batches)
         find(events, {"matches": sink}, str(Path(scratch, "checkpoint")))
         seconds = time.perf_counter() - begin
         matches = spark.read.parquet(str(out)).toArrow() if written else pa.table({})

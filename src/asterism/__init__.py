@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     )
     from asterism.operators.stream_operator import (
         BroadcastInput,
-        Counter,
         Input,
         InputSelection,
         Output,
         StreamOperator,
     )
+    from asterism.operators.stream_operator import Counter as Counter
     from asterism.patterns.conditions import IterativeCondition, NamedCondition, NotCondition, SqlCondition
     from asterism.patterns.json_format import pattern_json_schema
     from asterism.patterns.pattern import Pattern
@@ -79,7 +79,6 @@ if TYPE_CHECKING:
     from asterism.windows.operator import WindowOperator
     from asterism.windows.triggers import (
         All,
-        Any,
         ContinuousEventTimeTrigger,
         ContinuousProcessingTimeTrigger,
         CountTrigger,
@@ -88,19 +87,19 @@ if TYPE_CHECKING:
         NeverTrigger,
         ProcessingTimeTrigger,
         PurgingTrigger,
-        Sequence,
         TimeSpan,
         Trigger,
         TriggerContext,
         TriggerResult,
         never,
     )
+    from asterism.windows.triggers import Any as Any
+    from asterism.windows.triggers import Sequence as Sequence
 
 __all__ = [
     "CEP",
     "AfterMatchSkipStrategy",
     "All",
-    "Any",
     "Backtest",
     "BroadcastInput",
     "BroadcastListState",
@@ -112,7 +111,6 @@ __all__ = [
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
     "CountTrigger",
-    "Counter",
     "CumulativeWindows",
     "DeltaTrigger",
     "Element",
@@ -152,7 +150,6 @@ __all__ = [
     "RegisteredCondition",
     "RowPatternStream",
     "Semantics",
-    "Sequence",
     "SessionWindows",
     "Side",
     "SlidingWindows",
@@ -188,6 +185,9 @@ __all__ = [
     "window",
     "window_join",
 ]
+"""The public names, without Any, Sequence and Counter: after ``from asterism import *``, these are still those of ``typing`` and
+``collections``.
+"""
 
 _NAMES = {
     "discovery": [
@@ -245,6 +245,11 @@ _NAMES = {
 Spark starts for each query import almost nothing of this package.
 """
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
+
+
+def __dir__() -> list[str]:
+    """All public names, for completion."""
+    return sorted(_MODULES)
 
 
 _IN_FLINK = {

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import collections
+import collections.abc
 import re
 import subprocess
 import sys
+import typing
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -161,3 +165,11 @@ def test_class_names_are_unique() -> None:
             if isinstance(node, ast.ClassDef):
                 found[node.name.lstrip("_")].append(module)
     assert {name: modules for name, modules in found.items() if len(modules) > 1} == {}
+
+
+def test_a_star_import_replaces_no_name_of_typing() -> None:
+    """Except for Pattern, which is what the library is about. The names are public nevertheless."""
+    taken = {*typing.__all__, *collections.__all__, *collections.abc.__all__, *dir(builtins)}
+    assert set(asterism.__all__) & taken == {"Pattern"}
+    assert set(dir(asterism)) - set(asterism.__all__) == {"Any", "Counter", "Sequence"}
+    assert all(getattr(asterism, name).__module__.startswith("asterism.") for name in ("Any", "Counter", "Sequence"))

@@ -42,3 +42,14 @@ def test_other_types() -> None:
     ]:
         column = pa.chunked_array([pa.array(values, kind)])
         assert python_values(column) == column.to_pylist(maps_as_pydicts="lossy")
+
+
+@given(
+    st.sampled_from([pa.int8(), pa.int64(), pa.uint64(), pa.float32(), pa.float64(), pa.bool_(), pa.string()]),
+    st.lists(st.none() | st.integers(0, 1), max_size=5),
+)
+def test_other_values(kind: pa.DataType, numbers: list[int | None]) -> None:
+    array = pa.array(numbers, pa.int8()).cast(kind)
+    column = pa.chunked_array([array.slice(0, 2), array.slice(2)])
+    found, expected = python_values(column), column.to_pylist()
+    assert (found, [type(value) for value in found]) == (expected, [type(value) for value in expected])

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.reading import read
-from benchmarks import gen_data, harness
+from benchmarks import gen_data, harness, joins
 from benchmarks.gen_data import KINDS, Parameters
 from benchmarks.row_patterns import CASES, LONG, LONG_ROWS
 from benchmarks.window_queries import QUERIES
@@ -196,3 +196,36 @@ def test_the_long_match_has_all_rows() -> None:
     assert match_table(check(read(case.clause), rows.schema), rows).to_pylist() == [
         {"begun": 0, "over": LONG_ROWS - 1, "total": total}
     ]
+
+
+# ------------------------------------------------------------------ joins
+
+
+def pairs_of(name: str, left: list[tuple[int, int]], right: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The event times of the rows (user, event time) that are joined."""
+    mine = [(time, [other for of, other in right if of == user]) for user, time in left]
+    if name == "as of":
+        return [(time, max(earlier)) for time, others in mine if (earlier := [n for n in others if n <= time])]
+
+    def joined(time: int, other: int) -> bool:
+        return (
+            time <= other <= time + 10 * MINUTE
+            if name == "interval"
+            else time // (10 * MINUTE) == other // (10 * MINUTE)
+        )
+
+    return [(time, other) for time, others in mine for other in others if joined(time, other)]
+
+
+@pytest.mark.parametrize("name", joins.JOINS)
+def test_answers_of_joins(name: str, tmp_path: Path) -> None:
+    gen_data.main(["--events", "2000", "--users", "50", "--out", str(tmp_path)])
+    join = joins.JOINS[name]
+    joins.divide(tmp_path / "parquet", tmp_path / "sides", join.kinds)
+    sides = [pq.read_table(tmp_path / "sides" / side) for side in (joins.LEFT, joins.RIGHT)]
+    rows = [
+        list(zip(*(side.column(name).to_pylist() for name in ("user_id", "event_time")), strict=True)) for side in sides
+    ]
+    found = pairs_of(name, rows[0], rows[1])
+    assert len(found) > 20
+    assert joins.expected(join, *sides) == (len(found), plain_checksum(0, found))

@@ -48,7 +48,8 @@ TEXTS: dict[str, Provocation] = {
     "zone_of_windows": lambda: join(
         Wire(NAIVE, ["id"], "ts"), kind=WindowJoin(TumblingWindows.of(timedelta(days=1), zone="Europe/Berlin"))
     ),
-    "how": lambda: join(how="right"),
+    "how": lambda: join(how="outer"),
+    "how_of_versions": lambda: join(kind=AsOfJoin(), how="full"),
     "prefix": lambda: join(prefix=5),
     "order_by": lambda: join(order_by="paid"),
     "order_by_unknown": lambda: join(order_by=["paid_at"]),

@@ -103,6 +103,30 @@ def test_a_null_equals_no_key() -> None:
             assert harness.is_empty
 
 
+@pytest.mark.parametrize("how", ["right", "full"])
+def test_a_row_of_the_right_side_that_joins_nothing_has_its_key(how: str) -> None:
+    """It comes out when no row of the left side can come that joins it: all of an hour before have come."""
+    harness = harness_of(IntervalJoin.of((-10 * SECOND, 0 * SECOND)), how)
+    harness.feed(payments((1, 10, 5), (2, 11, 6), (None, 12, 7)), "right").feed(orders((1, 15, 8), (3, 16, 9)), "left")
+    pair, alone = (1, 15_000, 8, 10_000, 5), [(2, None, None, 11_000, 6), (None, None, None, 12_000, 7)]
+    assert found(watermark(harness, 15)) == [pair]
+    alone_left = [(3, 16_000, 9, None, None)] if how == "full" else []
+    assert found(watermark(harness, 20)) == [pair, *alone_left]
+    assert found(watermark(harness, 21))[len([pair, *alone_left]) :] == alone[:1]
+    assert found(harness.end()) == [pair, *alone_left, *alone]
+    assert harness.is_empty
+
+
+@pytest.mark.parametrize("how", ["right", "full"])
+def test_a_row_of_the_right_side_alone_in_a_window(how: str) -> None:
+    harness = harness_of(WindowJoin(SlidingWindows.of(10 * SECOND, 5 * SECOND)), how)
+    harness.feed(payments((1, 7, 5)), "right").feed(orders((1, 12, 6)), "left").end()
+    alone = [(10_000, 20_000, 1, 12_000, 6, None, None)] if how == "full" else []
+    assert sorted(found(harness)) == sorted(
+        [(0, 10_000, 1, None, None, 7000, 5), (5000, 15_000, 1, 12_000, 6, 7000, 5), *alone], key=lambda row: row[0]
+    )
+
+
 def test_a_semi_join_emits_a_row_once_and_forgets_it() -> None:
     harness = harness_of(HOUR, "left_semi").feed(orders((1, 0, 5)), "left")
     harness.feed(payments((1, 1, 0), (1, 2, 0), (1, 9, 0)), "right")

@@ -21,6 +21,7 @@ from asterism.operators.keyed_state import (
     StateSpec,
     ValueState,
 )
+from asterism.operators.runtime import Arrived
 from asterism.operators.state_store import MemoryStore, tables_to_bytes
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
 from asterism.testing import StreamOperatorHarness
@@ -135,6 +136,39 @@ def test_a_version_is_decoded_and_encoded_once_in_a_process() -> None:
             change(store, prices={"item 5": 7.5})
     assert len(encoded) == 1
     assert stores[0].pages == stores[1].pages == stores[2].pages
+
+
+def test_equal_states_are_compared_once_in_a_process() -> None:
+    """A second query, or a micro-batch that is repeated, makes equal entries that are other objects."""
+    compared = []
+    alike = broadcast_state._alike
+
+    def counted(*arguments: Any) -> bool:
+        compared.append(1)
+        return alike(*arguments)
+
+    changes = [{"item": item, "price": 0.5} for item in "abc"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(broadcast_state, "_alike", counted)
+        for comparisons in (0, 4):  # names and values of the map, the list, the value
+            compared.clear()
+            harness = StreamOperatorHarness(Prices(), {"changes": {}, "sales": {"key": "item"}}, key_groups=8)
+            harness.send("changes", changes)
+            assert len(compared) == comparisons
+    assert len({store.read_page(PAGE) for store in harness.stores}) == 1
+
+
+def test_a_lookup_reads_the_index_alone() -> None:
+    """Nothing is decoded, copied or written, whatever the size of the state."""
+    harness = StreamOperatorHarness(Prices(), {"changes": {}, "sales": {"key": "item"}}, key_groups=4)
+    harness.send("changes", [{"item": f"item {n}", "price": 0.5} for n in range(3 * PART)])
+    harness.stores = [CountingStore(store.pages) for store in harness.stores]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(broadcast_state, "_entries_of", lambda *arguments: pytest.fail("decoded"))
+        patch.setattr(broadcast_state.BroadcastEntries, "begin_change", lambda table: pytest.fail("copied"))
+        harness.send("sales", [{"item": f"item {n}"} for n in range(40)])
+    assert [row["price"] for row in harness.rows("sold")] == [0.5] * 40
+    assert [(store.counts["reads"], store.counts["writes"]) for store in harness.stores] == [(1, 0)] * 4
 
 
 def test_an_unused_state_is_not_read() -> None:
@@ -265,3 +299,47 @@ def test_functions_are_called_for_one_key_group() -> None:
     found = [(row["v"], row["n"]) for row in harness.rows("out")]
     assert found == [(11, None)] * 20 + [(11, 5)] * 20
     assert len({store.read_page(PAGE) for store in harness.stores}) == 1
+
+
+class Batches(StreamOperator):
+    """Records the batches of a broadcast input."""
+
+    rows = BroadcastInput("t TIMESTAMP, v BIGINT")
+    others = BroadcastInput("t TIMESTAMP, v BIGINT")
+    clicks = Input("k STRING, t TIMESTAMP")
+    seen = Output("batch ARRAY<BIGINT>")
+
+    @rows.process_batch
+    def on_rows(self, batch: pa.Table, ctx: Any) -> None:
+        self.seen.collect(batch=batch.column("v").to_pylist())
+
+    @others.process_element
+    def on_other(self, e: Any, ctx: Any) -> None:
+        self.seen.collect(batch=[e.v])
+
+    @clicks.process_element
+    def on_click(self, e: Any, ctx: Any) -> None:
+        self.seen.collect(batch=[])
+
+
+@pytest.mark.parametrize("clicks", [False, True], ids=["a load", "among others"])
+def test_a_batch_of_a_broadcast_input_is_all_elements_of_one_time(
+    clicks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are not converted to Python."""
+    elements_of = Arrived.elements
+
+    def elements(arrived: Arrived) -> Any:
+        assert arrived.spec.name != "rows"
+        return elements_of(arrived)
+
+    monkeypatch.setattr(Arrived, "elements", elements)
+    inputs = {"rows": {"time": "t"}, "others": {"time": "t"}, "clicks": {"key": "k", "time": "t"}}
+    harness = StreamOperatorHarness(Batches(), inputs)
+    rows = [(1, 1), (2, 2), (1, 3), (2, 4), (3, 5), (2, 6)]
+    harness.send("rows", [{"t": timedelta(seconds=t), "v": v} for t, v in rows])
+    harness.send("others", [{"t": timedelta(seconds=t), "v": -v} for t, v in rows[:3]])
+    if clicks:
+        harness.send("clicks", {"k": "a", "t": timedelta(seconds=1)})
+    found = [row["batch"] for row in harness.end().rows("seen")]
+    assert found == [[1, 3], [-1], [-3], *([[]] if clicks else []), [2, 4, 6], [-2], [5]]

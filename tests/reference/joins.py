@@ -1,7 +1,7 @@
 """Joins of streams, written to be believed: lists of rows, and loops over all pairs.
 
 Each function returns what has been emitted when the watermark is *now*, of rows that are not late. A row that joins nothing is
-paired with None.
+paired with None. Rows of the right side that join nothing come after all others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Row(NamedTuple):
     """Versions with equal times are in the order of their values."""
 
 
-Pair = tuple[tuple[int, int] | None, Row, Row | None]
+Pair = tuple[tuple[int, int] | None, Row | None, Row | None]
 """The window, in a window join; the row of the left side; that of the right side."""
 On = Callable[[Row, Row], bool]
 
@@ -42,6 +42,17 @@ def interval_join(
                 and on(row, other)
             ]
             found += of_type(None, row, partners, how, decided=row.time + upper <= now)
+    for other in right:
+        if how in ("right", "full") and other.time <= now and other.time - lower <= now:
+            partners = [
+                row
+                for row in left
+                if equal(row, other)
+                and row.time <= now
+                and row.time + lower <= other.time <= row.time + upper
+                and on(row, other)
+            ]
+            found += [] if partners else [(None, None, other)]
     return found
 
 
@@ -75,6 +86,9 @@ def window_join(
         for row in mine:
             partners = [other for other in others if equal(row, other) and on(row, other)]
             found += of_type((start, end), row, partners, how, decided=True)
+        for other in others:
+            if how in ("right", "full") and not any(equal(row, other) and on(row, other) for row in mine):
+                found.append(((start, end), None, other))
     return found
 
 
@@ -85,10 +99,15 @@ def contents(
     found: list[tuple[int, int, list[Row], list[Row]]] = []
     if isinstance(windows, SessionWindows):
         gap = int(windows.gap.total_seconds() * 1e6)  # type: ignore[union-attr] # no dynamic gaps here
-        sides = [(row, 0) for row in left] + [(row, 1) for row in right if row.key is not None]
-        for key in {row.key for row, _ in sides}:
+        sides = [(row, 0) for row in left] + [(row, 1) for row in right]
+
+        def of_pair(pair: tuple[Row, int]) -> tuple[str | None, int]:
+            """A NULL of one side is no key of the other side."""
+            return pair[0].key, pair[1] if pair[0].key is None else 0
+
+        for key in set(map(of_pair, sides)):
             session: list[tuple[Row, int]] = []
-            mine = sorted((pair for pair in sides if pair[0].key == key), key=lambda pair: pair[0].time)
+            mine = sorted((pair for pair in sides if of_pair(pair) == key), key=lambda pair: pair[0].time)
             for pair in [*mine, None]:
                 if pair is not None and pair[0].time > now:
                     pair = None
@@ -105,7 +124,7 @@ def contents(
     size = int(windows.size.total_seconds() * 1e6)  # type: ignore[union-attr] # no months here
     slide = int(windows.slide.total_seconds() * 1e6)  # type: ignore[union-attr]
     starts = set()
-    for row in left:
+    for row in [*left, *right]:
         start = row.time // slide * slide
         while start + size > row.time:
             starts.add(start)
@@ -124,9 +143,9 @@ def equal(row: Row, other: Row) -> bool:
 def of_type(window: tuple[int, int] | None, row: Row, partners: Iterable[Row], how: str, decided: bool) -> list[Pair]:
     pairs: list[Pair] = [(window, row, partner) for partner in partners]
     alone: list[Pair] = [(window, row, None)]
-    if how == "inner":
+    if how in ("inner", "right"):
         return pairs
-    if how == "left":
+    if how in ("left", "full"):
         return pairs or (alone if decided else [])
     if how == "left_semi":
         return alone if pairs else []

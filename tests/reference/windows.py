@@ -331,7 +331,8 @@ class Until(Combination):
     def fired(self, window: Window, now: Now) -> None:
         if not self.over and self.parts[-1].ready(window):
             self.over, self.parts = True, []
-        super().fired(window, now)
+        for part in self.parts[:1]:  # the other one waits from the beginning
+            part.fired(window, now)
 
     def merge(self, other: Until, window: Window, watermark: int, processing_time: int) -> None:  # type: ignore[override]
         if self.over or other.over:

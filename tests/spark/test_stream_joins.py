@@ -21,7 +21,7 @@ from asterism import (
     window_join,
 )
 from asterism.errors import StateError
-from asterism.joins.types import JOIN_TYPES
+from asterism.joins.types import BRINGING, KEEPS_RIGHT, STREAM_JOIN_TYPES
 from tests.spark.streams import Collect, write_file, write_files
 
 pytestmark = pytest.mark.spark
@@ -57,33 +57,41 @@ def keyed(df: DataFrame, **options: Any) -> KeyedStream:
 def joins(orders: DataFrame, prices: DataFrame, how: str, **more: Any) -> dict[str, JoinedStream]:
     options: dict[str, Any] = {"how": how, "on": "amount <= price", "key_groups": 2} | more
     left, right = keyed(orders), keyed(prices)
-    return {
+    found = {
         "interval": interval_join(left, right, (-2 * SECOND, 1 * SECOND), upper_exclusive=True, **options),
-        "as of": as_of_join(left, keyed(prices, order_by=["version"]), tolerance=SECOND, **options),
         "window": window_join(left, right, SlidingWindows.of(4 * SECOND, 3 * SECOND), **options),
     }
+    if how not in KEEPS_RIGHT:
+        found["as of"] = as_of_join(left, keyed(prices, order_by=["version"]), tolerance=SECOND, **options)
+    return found
 
 
 IN_SQL = {
     "interval": """
-        SELECT o.*, {price} FROM {orders} o {join} JOIN {prices} p ON o.item = p.item AND amount <= price
+        SELECT {order}, {price} FROM {orders} o {join} JOIN {prices} p ON o.item = p.item AND amount <= price
         AND at >= ts - INTERVAL 2 SECONDS AND at < ts + INTERVAL 1 SECOND""",
     "as of": """
-        SELECT o.*, {price} FROM {orders} o {join} JOIN (
+        SELECT {order}, {price} FROM {orders} o {join} JOIN (
             SELECT o.id, max_by(struct(p.*), struct(at, version)) AS p FROM {orders} o JOIN {prices} p
             ON o.item = p.item AND p.at <= o.ts GROUP BY o.id
         ) AS last ON o.id = last.id AND last.p.at >= ts - INTERVAL 1 SECOND AND amount <= last.p.price""",
     "window": """
         WITH o AS (SELECT window(ts, '4 seconds', '3 seconds') AS w, * FROM {orders}),
              p AS (SELECT window(at, '4 seconds', '3 seconds') AS w, * FROM {prices})
-        SELECT o.w.start, o.w.end, o.* EXCEPT (w), {price} FROM o {join} JOIN p
+        SELECT {window}, {order}, {price} FROM o {join} JOIN p
         ON o.item = p.item AND o.w = p.w AND amount <= price""",
 }
 
 
 def in_sql(spark: SparkSession, kind: str, how: str, **tables: DataFrame) -> list[tuple[Any, ...]]:
-    price = {"as of": "p.at, p.price, p.version"}.get(kind, "at, price, version") if how in ("inner", "left") else ""
-    text = IN_SQL[kind].replace("{join}", how.replace("_", " ")).replace("{price}", price)
+    price = {"as of": "p.at, p.price, p.version"}.get(kind, "at, price, version") if how in BRINGING else ""
+    order, window = "o.id, o.item, ts, amount", "o.w.start, o.w.end"
+    if how in KEEPS_RIGHT:
+        order = order.replace("o.item", "coalesce(o.item, p.item)")
+        window = "coalesce(o.w.start, p.w.start), coalesce(o.w.end, p.w.end)"
+    text = IN_SQL[kind]
+    for name, columns in (("order", order), ("window", window), ("price", price), ("join", how.replace("_", " "))):
+        text = text.replace("{" + name + "}", columns)
     return in_order(spark.sql(text.replace(",  FROM", " FROM"), **tables))
 
 
@@ -91,7 +99,7 @@ def in_order(df: DataFrame) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in df.toArrow().to_pylist()), key=str)
 
 
-@pytest.mark.parametrize("how", JOIN_TYPES)
+@pytest.mark.parametrize("how", STREAM_JOIN_TYPES)
 def test_joins_of_tables_are_those_of_sql(spark: SparkSession, how: str) -> None:
     orders, prices = (spark.createDataFrame(rows(*what)) for what in ((ORDERS, 120, 1), (PRICES, 90, 2)))
     for kind, joined in joins(orders, prices, how).items():
@@ -105,12 +113,13 @@ def stream(spark: SparkSession, folder: Path, table: pa.Table) -> DataFrame:
     return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
-def test_streams_are_joined_as_tables_across_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["left", "full"])
+def test_streams_are_joined_as_tables_across_a_restart(spark: SparkSession, tmp_path: Path, how: str) -> None:
     orders, prices = rows(ORDERS, 120, 1), rows(PRICES, 90, 2)
-    expected = in_order(joins(spark.createDataFrame(orders), spark.createDataFrame(prices), "left")["interval"].results)
+    expected = in_order(joins(spark.createDataFrame(orders), spark.createDataFrame(prices), how)["interval"].results)
     write_files(orders.slice(0, 80), tmp_path / "orders", [])
     write_files(prices.slice(0, 60), tmp_path / "prices", [])
-    joined = joins(stream(spark, tmp_path / "orders", orders), stream(spark, tmp_path / "prices", prices), "left")[
+    joined = joins(stream(spark, tmp_path / "orders", orders), stream(spark, tmp_path / "prices", prices), how)[
         "interval"
     ]
 

@@ -36,13 +36,19 @@ def with_fields(column: pa.Array, kind: pa.StructType) -> pa.Array:
     return pa.StructArray.from_arrays(columns, fields=list(kind), mask=column.is_null())
 
 
+_NUMBERS = {pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()}
+
+
 def python_values(column: pa.ChunkedArray) -> list[Any]:
     """The values of a column as Python objects; a MAP is a dict. The same as ``to_pylist``, which takes 3.5 microseconds for a
-    time: this takes less than one.
+    time and 0.4 for a number: this takes less than one and 0.03.
 
     >>> python_values(pa.chunked_array([pa.array([0, None], pa.timestamp("us"))]))
     [datetime.datetime(1970, 1, 1, 0, 0), None]
     """
+    if not column.null_count and column.type in _NUMBERS:
+        numbers: list[Any] = column.to_numpy().tolist()
+        return numbers
     if not pa.types.is_timestamp(column.type) or column.type.unit == "ns" or column.null_count == len(column):
         values: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
         return values

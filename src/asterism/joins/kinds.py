@@ -6,6 +6,7 @@ A join gets all rows that are ready, those of the state and the new ones. No fur
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from asterism.columns.arrays import Ints, Mask
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, micros
 from asterism.errors import StreamDefinitionError
 from asterism.joins.matching import NO_KEY, Candidates, JoinRows, ranges
+from asterism.joins.types import JOIN_TYPES, STREAM_JOIN_TYPES
 from asterism.windows.arguments import code, duration
 from asterism.windows.assigners import MAX_KEPT, SessionWindows, SlidingWindows, TumblingWindows, Windows
 
@@ -25,17 +27,21 @@ from asterism.windows.assigners import MAX_KEPT, SessionWindows, SlidingWindows,
 class JoinSearch:
     """The candidates of a call. A *probe* is a row of the left side; in a window join, a row in a window.
 
-    :ivar rows: the row of each probe
-    :ivar decided: the probes that no further row can join
-    :ivar windows: the start and the end of the window of each probe, in a window join
+    Its candidates are *targets*: rows of the right side, in a window join in a window.
+
+    :ivar rows, targets: the row of each probe and target
+    :ivar decided, decided_targets: the probes and targets that no further row can join
+    :ivar windows, target_windows: the start and the end of the window of each probe and target, in a window join
     :ivar keep_left, keep_right: the rows that may join a row that is not ready
     :ivar due_left, due_right: the time at which each row must be processed again
     :ivar over_left, over_right: the time from which each row is not needed any more
     """
 
     rows: Ints
+    targets: Ints
     candidates: list[Candidates]
     decided: Mask
+    decided_targets: Mask
     keep_left: Mask
     keep_right: Mask
     due_left: Ints
@@ -43,6 +49,7 @@ class JoinSearch:
     over_left: Ints
     over_right: Ints
     windows: tuple[Ints, Ints] | None = None
+    target_windows: tuple[Ints, Ints] | None = None
 
 
 class JoinKind(Protocol):
@@ -58,7 +65,11 @@ class JoinKind(Protocol):
 
     @property
     def remembers_matches(self) -> bool:
-        """Whether a row of the left side can be kept after it has found a row."""
+        """Whether a row can be kept after it has found a row of the other side."""
+
+    @property
+    def types(self) -> Sequence[str]:
+        """The types of the join that it can have."""
 
     @property
     def needs_seen(self) -> bool:
@@ -85,6 +96,7 @@ class IntervalJoin:
     upper: int
 
     name = "an interval join"
+    types = STREAM_JOIN_TYPES
     remembers_matches = True
     needs_seen = False
 
@@ -137,12 +149,14 @@ class IntervalJoin:
         over_left, over_right = left.times + self.upper, right.times - self.lower
         return JoinSearch(
             rows=rows,
+            targets=np.arange(len(right.times)),
             candidates=candidates,
             decided=over_left <= horizon,
+            decided_targets=over_right <= horizon,
             keep_left=over_left > horizon,
-            keep_right=right.joins & (over_right > horizon),
+            keep_right=over_right > horizon,
             due_left=over_left,
-            due_right=_never(right),
+            due_right=over_right,
             over_left=over_left,
             over_right=over_right,
         )
@@ -167,6 +181,7 @@ class AsOfJoin:
     tolerance: int | None = None
 
     name = "an as-of join"
+    types = JOIN_TYPES
     outlives = 0
     remembers_matches = False
     needs_seen = False
@@ -198,8 +213,10 @@ class AsOfJoin:
         nothing = np.zeros(len(rows), np.bool_)
         return JoinSearch(
             rows=rows,
+            targets=np.arange(len(right.times)),
             candidates=[Candidates(rows, np.where(known, end - 1, end), end, order)],
             decided=~nothing,
+            decided_targets=np.zeros(len(right.times), np.bool_),
             keep_left=nothing,
             keep_right=latest & ((over > horizon) if self.tolerance is not None else True) & (horizon != END_OF_TIME),
             due_left=_never(left),
@@ -222,6 +239,7 @@ class WindowJoin:
     windows: Windows
 
     name = "a window join"
+    types = STREAM_JOIN_TYPES
     remembers_matches = False
 
     def __post_init__(self) -> None:
@@ -272,15 +290,18 @@ class WindowJoin:
         begin, end, order = ranges(left.join_keys[mine.rows], ours, ours, right.join_keys[theirs.rows], others)
         return JoinSearch(
             rows=mine.rows,
-            candidates=[Candidates(np.arange(len(mine.rows)), begin, end, theirs.rows[order])],
+            targets=theirs.rows,
+            candidates=[Candidates(np.arange(len(mine.rows)), begin, end, order)],
             decided=np.ones(len(mine.rows), np.bool_),
+            decided_targets=np.ones(len(theirs.rows), np.bool_),
             keep_left=mine.due != END_OF_TIME,
-            keep_right=right.joins & (theirs.due != END_OF_TIME),
+            keep_right=theirs.due != END_OF_TIME,
             due_left=mine.due,
             due_right=theirs.due,
             over_left=_never(left),
             over_right=_never(right),
             windows=(mine.start, mine.end),
+            target_windows=(theirs.start, theirs.end),
         )
 
 
@@ -317,8 +338,9 @@ def _in_windows(windows: Windows, side: JoinRows, horizon: int) -> Ended:
 
 def _in_sessions(gap: int, left: JoinRows, right: JoinRows, horizon: int) -> tuple[Ended, Ended]:
     """Sessions have the rows of both sides. Sessions that touch are one, so a session ends after its last microsecond."""
-    # A row of the right side whose key has a NULL joins nothing and extends no session.
-    times, keys = np.concatenate([left.times, right.times]), np.concatenate([left.keys, right.join_keys])
+    # A row of the right side whose key has a NULL joins nothing and extends no session of the left side.
+    times, right_keys = np.concatenate([left.times, right.times]), np.where(right.joins, right.keys, -1 - right.keys)
+    keys = np.concatenate([left.keys, right_keys])
     order = np.lexsort((times, keys))
     sorted_times, sorted_keys = times[order], keys[order]
     begins = np.ones(len(order), np.bool_)

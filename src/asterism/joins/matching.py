@@ -36,7 +36,7 @@ class JoinRows:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """For each of some *probes* its candidates: the rows ``order[begin:end]`` of the right side."""
+    """For each of some *probes* its candidates: the targets ``order[begin:end]`` of the right side."""
 
     probes: Ints
     begin: Ints
@@ -44,7 +44,7 @@ class Candidates:
     order: Ints
 
     def pairs(self, at_once: int) -> Iterator[tuple[Ints, Ints]]:
-        """(probe, row of the right side), some *at_once*, however many candidates a probe has."""
+        """(probe, target), some *at_once*, however many candidates a probe has."""
         counts = self.end - self.begin
         until = np.cumsum(counts)
         for first in range(0, int(until[-1]) if len(until) else 0, at_once):

@@ -40,7 +40,7 @@ from asterism.expressions.types import TIME_ZONE, name_of
 from asterism.joins.kinds import JoinKind, JoinSearch, WindowJoin
 from asterism.joins.matching import JoinRows
 from asterism.joins.stored_joins import LEFT, RIGHT
-from asterism.joins.types import BRINGING, FILTERING, INNER, JOIN_TYPES, LEFT_OUTER, LEFT_SEMI
+from asterism.joins.types import BRINGING, FILTERING, INNER, KEEPS_LEFT, KEEPS_RIGHT, LEFT_SEMI, RIGHT_OUTER
 from asterism.operators.evolution import FIXED, aligned_tables
 from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, complete, key_schema_of, late_table
 from asterism.operators.multiple_input import Wire, check_same_keys
@@ -70,7 +70,7 @@ class JoinOperator(KeyGroupOperator):
 
     :param left, right: the columns, keys and event times of the inputs
     :param kind: an IntervalJoin, AsOfJoin or WindowJoin
-    :param how: one of JOIN_TYPES
+    :param how: one of STREAM_JOIN_TYPES; for an as-of join of JOIN_TYPES
     :param on: a further condition on both rows, in Spark SQL; columns have the names that they have in the result
     :param prefix: a prefix for the names of the columns of the right side
     :param order_by: the order of rows of the right side with equal times: columns, descending with a leading ``-``
@@ -107,7 +107,7 @@ class JoinOperator(KeyGroupOperator):
         pages: int | None = None,
     ) -> None:
         self.set_pages(pages)
-        self.kind, self.how, self.on = kind, _checked_type(how), on
+        self.kind, self.how, self.on = kind, _checked_type(how, kind), on
         expect_string(StreamDefinitionError, prefix, "the prefix must be a string", 'prefix="payment_"')
         expect_strings(StreamDefinitionError, order_by, "order_by must be a list of columns", 'order_by=["version"]')
         self.wires = {LEFT: left, RIGHT: right}
@@ -231,11 +231,20 @@ class JoinOperator(KeyGroupOperator):
         }
         # The state of a left row can depend on what happened before.
         flags = [pa.field(SEEN, pa.int64())] if self.kind.needs_seen else []
-        matched = [pa.field(MATCHED, pa.bool_())] if self.kind.remembers_matches and self.how == LEFT_OUTER else []
+        matched = [pa.field(MATCHED, pa.bool_())] if self.kind.remembers_matches else []
         times = [*self.key_schema, pa.field(TIME, pa.int64())]
         self.row_schemas = {
-            LEFT: pa.schema([*times, *flags, *matched, *_stored(left.schema, self.kept[LEFT])]),
-            RIGHT: pa.schema([*times, *flags, *_stored(right.schema, self.kept[RIGHT])]),
+            LEFT: pa.schema(
+                [*times, *flags, *(matched if self.how in KEEPS_LEFT else []), *_stored(left.schema, self.kept[LEFT])]
+            ),
+            RIGHT: pa.schema(
+                [
+                    *times,
+                    *flags,
+                    *(matched if self.how in KEEPS_RIGHT else []),
+                    *_stored(right.schema, self.kept[RIGHT]),
+                ]
+            ),
         }
 
     # ------------------------------------------------------------------ before the exchange
@@ -293,10 +302,12 @@ class JoinOperator(KeyGroupOperator):
         sides = self._numbered(tables, counts)
         search = self.kind.search(sides[LEFT], sides[RIGHT], horizon)
         matched = self._matched_before(tables[LEFT])[search.rows]
+        targets = self._matched_before(tables[RIGHT])[search.targets]
         had = matched.copy()
-        yield from self._join(group, tables, search, matched)
+        yield from self._join(group, tables, search, matched, targets)
         self._emit_lonely(group, tables[LEFT], search, matched, had)
-        self._write(loaded, tables, page_of, sides[LEFT].joins, search, matched, horizon, over=group.over)
+        self._emit_lonely_targets(group, tables[RIGHT], search, targets)
+        self._write(loaded, tables, page_of, sides, search, matched, targets, horizon, over=group.over)
 
     def _numbered(self, tables: Mapping[str, pa.Table], stored: Mapping[str, int]) -> dict[str, JoinRows]:
         names = self.key_schema.names
@@ -320,24 +331,26 @@ class JoinOperator(KeyGroupOperator):
             at += count
         return sides
 
-    def _matched_before(self, left: pa.Table) -> Mask:
-        if MATCHED in left.column_names:
-            return mask_of(left.column(MATCHED)).copy()
-        return np.zeros(left.num_rows, np.bool_)
+    def _matched_before(self, rows: pa.Table) -> Mask:
+        if MATCHED in rows.column_names:
+            return mask_of(rows.column(MATCHED)).copy()
+        return np.zeros(rows.num_rows, np.bool_)
 
-    def _join(self, group: Group, tables: Mapping[str, pa.Table], search: JoinSearch, matched: Mask) -> Iterator[None]:
-        """Emit pairs, and mark the probes that have found a row."""
+    def _join(
+        self, group: Group, tables: Mapping[str, pa.Table], search: JoinSearch, matched: Mask, matched_targets: Mask
+    ) -> Iterator[None]:
+        """Emit pairs, and mark the probes and the targets that have found a row."""
         left, right = tables[LEFT], tables[RIGHT]
         for candidates in search.candidates:
             if self.condition is None and not self.brings:
                 matched[candidates.probes[candidates.end > candidates.begin]] = True
                 continue
-            for probes, partners in candidates.pairs(PAIRS):
-                rows = search.rows[probes]
+            for probes, targets in candidates.pairs(PAIRS):
+                rows, partners = search.rows[probes], search.targets[targets]
                 if self.condition is not None:
                     passed = self._passed(left, rows, right, partners)
-                    probes, rows, partners = probes[passed], rows[passed], partners[passed]
-                matched[probes] = True
+                    probes, targets, rows, partners = (each[passed] for each in (probes, targets, rows, partners))
+                matched[probes] = matched_targets[targets] = True
                 if self.brings and len(rows):
                     theirs = right.select(["e:" + name for name in self.right_names]).take(pa.array(partners))
                     self._emit(group, left, search, probes, theirs.columns)
@@ -360,12 +373,27 @@ class JoinOperator(KeyGroupOperator):
 
     def _emit_lonely(self, group: Group, left: pa.Table, search: JoinSearch, matched: Mask, had: Mask) -> None:
         """Emit rows of the left side whether or not they have found a partner."""
-        if self.how == INNER:
+        if self.how in (INNER, RIGHT_OUTER):
             return
         chosen = matched & ~had if self.how == LEFT_SEMI else search.decided & ~matched
         probes = np.flatnonzero(chosen)
         nothing = [pa.nulls(len(probes), field.type) for field in self.right_fields] if self.brings else []
         self._emit(group, left, search, probes, nothing)
+
+    def _emit_lonely_targets(self, group: Group, right: pa.Table, search: JoinSearch, matched: Mask) -> None:
+        """Emit rows of the right side that have found no row. As with USING in SQL, they have their key."""
+        if self.how not in KEEPS_RIGHT:
+            return
+        targets = np.flatnonzero(search.decided_targets & ~matched)
+        rows = right.take(pa.array(search.targets[targets]))
+        columns: list[Any] = []
+        if search.target_windows is not None:
+            columns = [self.times[LEFT].from_micros(bound[targets]) for bound in search.target_windows]
+        for field in self.wires[LEFT].schema:
+            is_key = field.name in self.wires[LEFT].keys
+            columns.append(rows.column("k:" + field.name) if is_key else pa.nulls(len(targets), field.type))
+        columns += rows.select(["e:" + name for name in self.right_names]).columns
+        group.emit(JOINED, pa.table(columns, schema=self.output_schemas[JOINED]))
 
     def _emit(self, group: Group, left: pa.Table, search: JoinSearch, probes: Ints, theirs: Sequence[Any]) -> None:
         columns: list[Any] = []
@@ -379,36 +407,37 @@ class JoinOperator(KeyGroupOperator):
         loaded: Pages,
         tables: Mapping[str, pa.Table],
         page_of: Mapping[str, Ints],
-        has_key: Mask,
+        sides: Mapping[str, JoinRows],
         search: JoinSearch,
         matched: Mask,
+        matched_targets: Mask,
         horizon: int,
         *,
         over: bool,
     ) -> None:
-        left = tables[LEFT]
-        keep_left, keep_right = search.keep_left.copy(), search.keep_right
-        due_left = search.due_left
-        if search.windows is None:  # a probe is a row
+        left, right = tables[LEFT], tables[RIGHT]
+        keep_left, keep_right = search.keep_left.copy(), search.keep_right.copy()
+        due_left, due_right = search.due_left, search.due_right
+        if search.windows is None:  # a probe is a row, and so is a target
             if self.how in FILTERING:
                 keep_left &= ~matched
-            if self.how in (INNER, LEFT_SEMI):
-                due_left = np.full(len(due_left), END_OF_TIME, np.int64)
-            elif self.how == LEFT_OUTER:
-                due_left = np.where(matched, END_OF_TIME, due_left)
-            if MATCHED in left.column_names:
-                left = left.set_column(left.column_names.index(MATCHED), MATCHED, pa.array(matched))
-        if self.how in (INNER, LEFT_SEMI):
-            keep_left &= has_key
+            left, right = _with_matched(left, matched), _with_matched(right, matched_targets)
+            # A row is due when it can be emitted without a partner.
+            due_left = np.where(matched | (self.how in (INNER, LEFT_SEMI, RIGHT_OUTER)), END_OF_TIME, due_left)
+            due_right = np.where(matched_targets | (self.how not in KEEPS_RIGHT), END_OF_TIME, due_right)
+        if self.how in (INNER, LEFT_SEMI, RIGHT_OUTER):
+            keep_left &= sides[LEFT].joins
+        if self.how not in KEEPS_RIGHT:
+            keep_right &= sides[RIGHT].joins
         rows = [np.flatnonzero(keep & (not over)) for keep in (keep_left, keep_right)]
         kept = []
-        for table, mine in zip((left, tables[RIGHT]), rows, strict=True):
+        for table, mine in zip((left, right), rows, strict=True):
             part = table.take(pa.array(mine))
             if SEEN in part.column_names:
                 part = part.set_column(part.column_names.index(SEEN), SEEN, pa.array(np.full(len(mine), horizon)))
             kept.append(part)
         count = len(rows[0])
-        due = np.concatenate([due_left[rows[0]], search.due_right[rows[1]]])
+        due = np.concatenate([due_left[rows[0]], due_right[rows[1]]])
         gone = np.concatenate([search.over_left[rows[0]], search.over_right[rows[1]]])
 
         def encoded(which: Ints) -> tuple[bytes, int, int]:
@@ -432,6 +461,13 @@ def _as_stored(events: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
+def _with_matched(rows: pa.Table, matched: Mask) -> pa.Table:
+    """The rows of one side, with what has been found out about them, if that is stored."""
+    if MATCHED not in rows.column_names:
+        return rows
+    return rows.set_column(rows.column_names.index(MATCHED), MATCHED, pa.array(matched))
+
+
 def _stored(schema: pa.Schema, names: Collection[str]) -> list[pa.Field]:
     return [field.with_name("e:" + field.name) for field in schema if field.name in names]
 
@@ -441,11 +477,13 @@ def _zone(schema: pa.Schema) -> dict[bytes, bytes] | None:
     return None if found is None else {TIME_ZONE: found}
 
 
-def _checked_type(how: Any) -> str:
-    if not isinstance(how, str) or how not in JOIN_TYPES:
+def _checked_type(how: Any, kind: JoinKind) -> str:
+    if not isinstance(how, str) or how not in kind.types:
+        of_versions = isinstance(how, str) and how in KEEPS_RIGHT
         raise StreamDefinitionError(
-            f"streams cannot be joined as {shown(how)}",
-            hint=f"use one of {', '.join(JOIN_TYPES)}; for a right join, exchange the sides",
+            f"{kind.name} cannot be of the type {shown(how)}",
+            "A version that no row has joined may be valid for a later row." if of_versions else None,
+            f"use one of {', '.join(kind.types)}",
         )
     return how
 

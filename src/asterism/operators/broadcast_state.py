@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.columns.arrays import Ints, python_values
-from asterism.operators.keyed_state import FOREVER, NAME, VALUE, StateKind, StateSpec, StateTable
+from asterism.operators.keyed_state import FOREVER, NAME, VALUE, StateEntries, StateKind, StateSpec, StateTable
 from asterism.operators.state_store import (
     BODY,
     Record,
@@ -83,27 +83,32 @@ _known: dict[tuple[tuple[StateSpec, ...], bytes], _Version] = {}
 """The last versions of this process, by the states and the stored index."""
 
 
-class BroadcastTable(StateTable):
+_UNREAD = object()
+
+
+class BroadcastEntries(StateEntries):
     """A broadcast state. Its entries are shared by key groups, and copied before the first change."""
 
     def __init__(self, spec: StateSpec, state: BroadcastState) -> None:
-        super().__init__(spec, spec.schema.empty_table())
+        super().__init__(spec)
         self._state = state
-        self.is_changed = self._is_shared = False
-        self._mine: Any = None
+        self.is_changed, self._is_shared = False, True
+        self._entries: Any = _UNREAD
 
     def entries(self, key: int) -> Any:
-        return self._mine if self.is_changed else self._state.shared(self.spec)
+        if self._entries is _UNREAD:
+            self._entries = self._state.shared(self.spec)
+        return self._entries
 
     def replace(self, key: int, entries: Any) -> None:
-        self.is_changed, self._is_shared, self._mine = True, False, entries
+        self.is_changed, self._is_shared, self._entries = True, False, entries
 
     def share(self, entries: Any) -> None:
         """Replace the entries by some that other key groups have, too."""
-        self.is_changed, self._is_shared, self._mine = True, True, entries
+        self.is_changed, self._is_shared, self._entries = True, True, entries
 
     def begin_change(self) -> None:
-        if not self.is_changed or self._is_shared:
+        if self._is_shared:
             shared = self.entries(0)
             self.replace(0, shared if self.spec.kind is StateKind.VALUE else shared.copy())
 
@@ -125,7 +130,7 @@ class BroadcastState:
             known = _known.get((self._key, self._stored))
             self._version = _Version.from_bytes(self._stored, specs) if known is None else known
             self._keep(self._stored, self._version)
-        self.tables = {name: BroadcastTable(spec, self) for name, spec in specs.items()}
+        self.tables = {name: BroadcastEntries(spec, self) for name, spec in specs.items()}
         if self._earlier:
             # The state of release 0.1.0 is one page with all tables.
             assert self._stored is not None
@@ -170,6 +175,8 @@ class BroadcastState:
         entries = {name: table.entries(0) for name, table in self.tables.items() if table.is_changed}
         same = next((known for known in self._versions() if _are_in(known, entries, self._version)), None)
         if same is not None:
+            # The next key group that takes over these entries finds the same objects, and need not compare them.
+            same.entries |= entries
             return same
         old = self._version
         taken = old.pages

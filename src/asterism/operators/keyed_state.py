@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -79,16 +80,54 @@ Entry = tuple[Any, int]
 """A value and its expiry time."""
 
 
-class StateTable:
+class StateEntries(ABC):
+    """The entries of one state in a call."""
+
+    def __init__(self, spec: StateSpec) -> None:
+        self.spec = spec
+        self.exact = _exact(spec.type)
+        self.exact_name = _exact(spec.key_type) if spec.key_type is not None else None
+
+    @abstractmethod
+    def entries(self, key: int) -> Any:
+        """The entries of a key, to be changed in place (a list, a dict) or replaced by :meth:`replace`."""
+
+    @abstractmethod
+    def replace(self, key: int, entries: Any) -> None: ...
+
+    def begin_change(self) -> None:  # noqa: B027 - the entries of a key belong to it alone
+        """Called before the entries of a broadcast state change."""
+
+    def value(self, value: Any) -> Any:
+        """A value as it would be read from a checkpoint.
+
+        :raises OperatorError: it is not of the state's type
+        """
+        try:
+            return self.exact(value)
+        except MISFITS as error:
+            raise self._misfit(value, self.spec.type, "holds", error) from None
+
+    def name(self, name: Any) -> Any:
+        """A key of a map, likewise."""
+        assert self.exact_name is not None
+        try:
+            return self.exact_name(name)
+        except MISFITS as error:
+            raise self._misfit(name, self.spec.key_type, "has keys of type", error) from None
+
+    def _misfit(self, value: Any, type_: pa.DataType, verb: str, error: Exception) -> OperatorError:
+        return OperatorError(f'the state "{self.spec.name}" {verb} {type_}, not {value!r}', str(error))
+
+
+class StateTable(StateEntries):
     """The entries of one state for the keys of a call. Key indexes start at 0; *rows* are sorted by key.
 
     The entries of keys that were accessed are in *touched*: an Entry or None, a list of them, or a dict of them.
     """
 
     def __init__(self, spec: StateSpec, rows: pa.Table) -> None:
-        self.spec = spec
-        self.exact = _exact(spec.type)
-        self.exact_name = _exact(spec.key_type) if spec.key_type is not None else None
+        super().__init__(spec)
         self.rows = rows.combine_chunks()
         self.keys: Ints = self.rows.column(KEY).to_numpy()
         self.touched: dict[int, Any] = {}
@@ -98,7 +137,6 @@ class StateTable:
         self._where: dict[int, tuple[int, int]] = {}
 
     def entries(self, key: int) -> Any:
-        """The entries of a key, to be changed in place (a list, a dict) or replaced by :meth:`replace`."""
         if key in self.touched:
             return self.touched[key]
         if self._values is None:
@@ -119,9 +157,6 @@ class StateTable:
             mine = found
         self.touched[key] = mine
         return mine
-
-    def begin_change(self) -> None:
-        """Called before the entries of a broadcast state change."""
 
     def replace(self, key: int, entries: Any) -> None:
         self.touched[key] = entries
@@ -176,24 +211,6 @@ class StateTable:
             raise OperatorError(
                 f'the values do not fit the state "{self.spec.name}", which holds {type_}', str(error)
             ) from None
-
-    def value(self, value: Any) -> Any:
-        """A value as it would be read from a checkpoint.
-
-        :raises OperatorError: it is not of the state's type
-        """
-        return self._checked(value, self.exact, self.spec.type, "holds")
-
-    def name(self, name: Any) -> Any:
-        """A key of a map, likewise."""
-        assert self.exact_name is not None
-        return self._checked(name, self.exact_name, self.spec.key_type, "has keys of type")
-
-    def _checked(self, value: Any, exact: Callable[[Any], Any], type_: pa.DataType, verb: str) -> Any:
-        try:
-            return exact(value)
-        except MISFITS as error:
-            raise OperatorError(f'the state "{self.spec.name}" {verb} {type_}, not {value!r}', str(error)) from None
 
     # ------------------------------------------------------------------ columns
 
@@ -276,7 +293,7 @@ class State:
         self.ttl = None if ttl is None else ttl // timedelta(microseconds=1)
         self.name = ""
         self._runtime: StateScope | None = None
-        self._table: StateTable | None = None
+        self._table: StateEntries | None = None
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -284,7 +301,10 @@ class State:
     def __get__(self, instance: Any, owner: type | None = None) -> Self:
         if instance is None:
             return self
-        bound: Self = instance.__dict__.get("_states", {}).get(self.name, self)
+        try:
+            bound: Self = instance.__dict__["_states"][self.name]
+        except KeyError:  # the operator does not run
+            return self
         return bound
 
     def __set__(self, instance: Any, value: Any) -> None:
@@ -305,13 +325,13 @@ class State:
         mine._runtime = runtime
         return mine
 
-    def attach(self, table: StateTable | None) -> None:
+    def attach(self, table: StateEntries | None) -> None:
         self._table = table
 
     # The following methods are for bound states.
 
     @property
-    def _here(self) -> StateTable:
+    def _here(self) -> StateEntries:
         table = self._table
         if table is not None:
             return table
@@ -336,26 +356,36 @@ class State:
         key = self._running.key_number
         return self._running.key_for(f'the state "{self.name}"') if key is None else key
 
+    def _entries(self) -> Any:
+        """Those of the current key."""
+        runtime = self._runtime
+        assert runtime is not None
+        key = 0 if self.broadcast else runtime.key_number
+        return (self._table or self._here).entries(self._key() if key is None else key)
+
     def _to_change(self) -> int:
         if self.broadcast:
             table = self._here
             self._running.check_broadcast(table.spec)
             table.begin_change()
-        return self._key()
+            return 0
+        key = self._running.key_number
+        return self._key() if key is None else key
 
     @property
     def _now(self) -> int:
         return min(self._running.time, FOREVER - 1) if self.ttl is not None else 0
 
     def _entry(self, value: Any) -> Entry:
-        return self._here.value(value), FOREVER if self.ttl is None else min(self._now + self.ttl, FOREVER)
+        value = (self._table or self._here).value(value)
+        return value, FOREVER if self.ttl is None else min(self._now + self.ttl, FOREVER)
 
     def _alive(self, entry: Entry) -> bool:
         return self.ttl is None or entry[1] > self._now
 
     def _shown(self, value: Any) -> Any:
         """A value that the caller can change without changing the state."""
-        return copy.deepcopy(value) if isinstance(value, list | dict) else value
+        return copy.deepcopy(value) if isinstance(value, (list, dict)) else value
 
 
 class ValueState(State):
@@ -367,15 +397,16 @@ class ValueState(State):
 
     def value(self) -> Any:
         """The value, or None."""
-        entry = self._here.entries(self._key())
-        return self._shown(entry[0]) if entry is not None and self._alive(entry) else None
+        entry = self._entries()
+        return self._shown(entry[0]) if entry is not None and (self.ttl is None or self._alive(entry)) else None
 
     def update(self, value: Any) -> None:
         """Set the value; None clears it.
 
         :raises OperatorError: it is not of the state's type
         """
-        self._here.replace(self._to_change(), None if value is None else self._entry(value))
+        table = self._table or self._here
+        table.replace(self._to_change(), None if value is None else self._entry(value))
 
     def clear(self) -> None:
         self.update(None)
@@ -406,6 +437,7 @@ class ValueState(State):
                 f'the broadcast state "{self.name}" has one value, and no columns', hint="value(), update()"
             )
         table = self._here
+        assert isinstance(table, StateTable)
         self._running.see_keys(keys, f'the column of "{self.name}"')
         return table
 
@@ -432,7 +464,7 @@ class ListState(State):
 
     def get(self) -> list[Any]:
         """A copy of the list."""
-        return [self._shown(entry[0]) for entry in self._here.entries(self._key()) if self._alive(entry)]
+        return [self._shown(entry[0]) for entry in self._entries() if self._alive(entry)]
 
     def add(self, value: Any) -> None:
         self._here.entries(self._to_change()).append(self._entry(value))
@@ -462,11 +494,11 @@ class MapState(State):
             )
 
     def get(self, key: Any, default: Any = None) -> Any:
-        entry = self._here.entries(self._key()).get(self._here.name(key))
+        entry = self._entries().get(self._here.name(key))
         return self._shown(entry[0]) if entry is not None and self._alive(entry) else default
 
     def __contains__(self, key: Any) -> bool:
-        entry = self._here.entries(self._key()).get(self._here.name(key))
+        entry = self._entries().get(self._here.name(key))
         return entry is not None and self._alive(entry)
 
     def put(self, key: Any, value: Any) -> None:
@@ -480,7 +512,7 @@ class MapState(State):
         self._here.entries(self._to_change()).pop(self._here.name(key), None)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        found = self._here.entries(self._key()).items()
+        found = self._entries().items()
         return iter([(key, self._shown(entry[0])) for key, entry in found if self._alive(entry)])
 
     def keys(self) -> Iterator[Any]:

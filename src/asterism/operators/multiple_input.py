@@ -98,6 +98,7 @@ class MultipleInputOperator(KeyGroupOperator):
             TIMERS.schema,
             *(_waiting_schema(self.declared[name]) for name in self._selectable()),
         ]
+        self._empty_page = [schema.empty_table() for schema in self._page_schemas]
         definition = repr(
             (
                 self.states,
@@ -220,8 +221,9 @@ class MultipleInputOperator(KeyGroupOperator):
         if "process_late" not in declared.functions:
             group.metrics[LATE] += events.num_rows
             return
-        runtime.begin({}, StateTable(TIMERS, TIMERS.schema.empty_table()), self.key_schema.empty_table(), before=group.watermark,
-                      now=group.processing_time, ended=lambda name: False, is_first=True)  # fmt: skip
+        timers = StateTable(TIMERS, TIMERS.schema.empty_table())
+        runtime.begin({}, {}, timers, self.key_schema.empty_table(), before=group.watermark, now=group.processing_time,
+                      ended=lambda name: False, is_first=True)  # fmt: skip
         arrived = self._arrived(name, events, np.zeros(0, np.int64))
         for element, time in zip(arrived.elements(), arrived.times.tolist(), strict=True):
             runtime.late(declared, element, None if time == NO_TIME else time)
@@ -240,15 +242,13 @@ class MultipleInputOperator(KeyGroupOperator):
         key_names = self._page_schemas[0].names
         loaded = group.load(list(keyed.values()), key_names, horizon, everything=everything)
         pages = [
-            [schema.empty_table() for schema in self._page_schemas]
-            if value is None
-            else tables_from_bytes(value, self._page_schemas)
+            self._empty_page if value is None else tables_from_bytes(value, self._page_schemas)
             for value in loaded.stored
         ]
         all_keys = pa.concat_tables(
             [
                 *(page[0] for page in pages),
-                self._page_schemas[0].empty_table(),
+                self._empty_page[0],
                 *(t.select(key_names) for t in keyed.values()),
             ]
         )
@@ -269,16 +269,17 @@ class MultipleInputOperator(KeyGroupOperator):
             page_of[code_of[name]] = of_events
 
         tables = {
-            name: StateTable(spec, _renumbered([page[1 + n] for page in pages], starts, spec.schema))
+            name: StateTable(spec, self._renumbered(pages, 1 + n, starts))
             for n, (name, spec) in enumerate(self.states.items())
         }
-        timers = StateTable(TIMERS, _renumbered([page[1 + len(tables)] for page in pages], starts, TIMERS.schema))
+        timers = StateTable(TIMERS, self._renumbered(pages, 1 + len(tables), starts))
         broadcast = BroadcastState(group.store, BROADCAST_PAGE, self.broadcast_states)
         waiting = self._waiting([page[2 + len(tables) :] for page in pages], starts)
 
         runtime = self.runtime
         runtime.begin(
-            tables | broadcast.tables,
+            tables,
+            broadcast.tables,
             timers,
             keys,
             before=group.before,
@@ -317,6 +318,16 @@ class MultipleInputOperator(KeyGroupOperator):
         return self._reselects_inputs(group) or any(
             {"process_watermark", "end_input"} & self.declared[name].functions.keys() for name in group.moved
         )
+
+    def _renumbered(self, pages: Sequence[Sequence[pa.Table]], number: int, starts: Ints) -> pa.Table:
+        """The rows of the table *number* of all pages, with consecutive key indexes."""
+        if len(pages) == 1:
+            return pages[0][number]
+        moved = [
+            page[number].set_column(0, "key", pa.array(page[number].column("key").to_numpy() + start))
+            for page, start in zip(pages, starts, strict=False)
+        ]
+        return pa.concat_tables([self._empty_page[number], *moved])
 
     def _waiting(self, pages: Sequence[Sequence[pa.Table]], starts: Ints) -> Waiting | None:
         names = self._selectable()
@@ -441,15 +452,6 @@ def _unit(wire: Wire) -> list[str]:
     """The unit of the event time, if it is not the default."""
     unit = MILLISECONDS if wire.time is None else TimeColumn.of(wire.time, wire.schema).unit
     return [] if unit == MILLISECONDS else [unit]
-
-
-def _renumbered(tables: Sequence[pa.Table], starts: Ints, schema: pa.Schema) -> pa.Table:
-    """The rows of all pages, with consecutive key indexes."""
-    moved = [
-        table.set_column(0, "key", pa.array(table.column("key").to_numpy() + start))
-        for table, start in zip(tables, starts, strict=False)
-    ]
-    return pa.concat_tables([schema.empty_table(), *moved])
 
 
 def _check_wires(operator: str, declared: Mapping[str, Input], wires: Mapping[str, Wire]) -> None:

@@ -14,7 +14,7 @@ from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.operators.broadcast_loads import BroadcastLoad, Situation
 from asterism.operators.broadcast_state import BroadcastState
 from asterism.operators.context import Element
-from asterism.operators.runtime import NONE, Arrived, Runtime, Waiting
+from asterism.operators.runtime import NONE, Arrived, OrderedElements, Runtime, Waiting
 
 # ---------------------------------------------------------------------- processing order
 
@@ -76,13 +76,13 @@ def _load(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.in
             runtime.left[part.spec.name] -= taken
         return count
     runtime.knew_keys = False
-    elements = {number: arrived[number].elements() for number in np.unique(lead[:, 0]).tolist()}
+    elements, ends = _elements(arrived, lead), _run_ends(arrived, lead)
     at = 0
     while at < count:
         number, row = lead[at].tolist()
         part, time = arrived[number], int(arrived[number].times[row])
         stamp = None if time == BEFORE_TIME else time
-        at += _broadcast(runtime, part, _alike(part, number, lead, at), elements[number], stamp)
+        at += _broadcast(runtime, part, _alike(part, lead, ends, at), elements.get(number, ()), stamp)
     runtime.load = None if runtime.knew_keys else replace(load, after=broadcast.changes(), time=runtime.time)
     return count
 
@@ -98,40 +98,78 @@ def _load_of(runtime: Runtime, broadcast: BroadcastState, arrived: Sequence[Arri
 def _one_by_one(
     runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.int64], waiting: Waiting | None
 ) -> None:
-    elements = {number: arrived[number].elements() for number in np.unique(order[:, 0]).tolist()}
-    times = [part.times.tolist() for part in arrived]
-    keys = [part.keys.tolist() for part in arrived]
-    steps = order.tolist()
+    elements, ends = _elements(arrived, order), _run_ends(arrived, order)
+    numbers, rows = order[:, 0].tolist(), order[:, 1].tolist()
+    steps = OrderedElements(
+        [part.spec for part in arrived],
+        numbers,
+        _of_order(order, [part.times for part in arrived]).tolist(),
+        _of_order(order, [part.keys for part in arrived]).tolist(),
+        [
+            elements[number][row] if number in elements else _NO_ELEMENT
+            for number, row in zip(numbers, rows, strict=True)
+        ],
+    )
     at = 0
-    while at < len(steps):
-        number, row = steps[at]
-        part, time = arrived[number], times[number][row]
+    while at < len(numbers):
+        number, time, key = numbers[at], steps.times[at], steps.keys[at]
+        part = arrived[number]
         if runtime.heap:
             runtime.fire_before(time)
         stamp = None if time == BEFORE_TIME else time
         if part.spec.broadcast:
-            at += _broadcast(runtime, part, _alike(part, number, order, at), elements[number], stamp)
-            continue
-        at += 1
-        if waiting is None:
-            runtime.element(part.spec, elements[number][row], stamp, keys[number][row])
+            at += _broadcast(runtime, part, _alike(part, order, ends, at), elements.get(number, ()), stamp)
+        elif waiting is None:
+            at = runtime.keyed_elements(steps, at)
         else:
-            runtime.settle_waiting(keys[number][row], time)
-            waiting.add(keys[number][row], part.spec, stamp, elements[number][row])
-        runtime.left[part.spec.name] -= 1
-        if waiting is not None:
-            waiting.drain(runtime, keys[number][row])
+            runtime.settle_waiting(key, time)
+            waiting.add(key, part.spec, stamp, steps.elements[at])
+            runtime.left[part.spec.name] -= 1
+            waiting.drain(runtime, key)
+            at += 1
 
 
-def _alike(part: Arrived, number: int, order: npt.NDArray[np.int64], at: int) -> Ints:
+_NO_ELEMENT = Element()
+"""Stands for the elements of a broadcast input whose function processes batches."""
+
+
+def _of_order(order: npt.NDArray[np.int64], columns: Sequence[Ints]) -> Ints:
+    """The values of the elements in the *order*, from a column of each input."""
+    found = np.empty(len(order), np.int64)
+    for number, column in enumerate(columns):
+        mine = order[:, 0] == number
+        found[mine] = column[order[mine, 1]]
+    return found
+
+
+def _elements(arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> dict[int, list[Element]]:
+    """The elements of each input in the *order* whose function gets them one by one."""
+    numbers = np.flatnonzero(np.bincount(order[:, 0], minlength=len(arrived)))
+    return {
+        number: arrived[number].elements()
+        for number in numbers.tolist()
+        if "process_batch" not in arrived[number].spec.functions
+    }
+
+
+def _run_ends(arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> Ints:
+    """Where the elements of one input and one time end in the *order*; not needed without broadcast batches."""
+    if not any(part.spec.broadcast and "process_batch" in part.spec.functions for part in arrived):
+        return NONE
+    parts, times = order[:, 0], _of_order(order, [part.times for part in arrived])
+    ends: Ints = np.flatnonzero((parts[1:] != parts[:-1]) | (times[1:] != times[:-1])) + 1
+    return np.append(ends, len(order))
+
+
+def _alike(part: Arrived, order: npt.NDArray[np.int64], ends: Ints, at: int) -> Ints:
     """The rows from index *at* of the *order* that a broadcast input's function gets in one call. A function that processes
     batches gets all rows with the same time, since in no key group other elements can come between them.
+
+    :param ends: those of :func:`_run_ends`
     """
-    end, time = at + 1, part.times[order[at, 1]]
-    if "process_batch" in part.spec.functions:
-        while end < len(order) and order[end, 0] == number and part.times[order[end, 1]] == time:
-            end += 1
-    return order[at:end, 1]
+    if "process_batch" not in part.spec.functions:
+        return order[at : at + 1, 1]
+    return order[at : ends[np.searchsorted(ends, at, side="right")], 1]
 
 
 def _broadcast(runtime: Runtime, part: Arrived, rows: Ints, elements: Sequence[Element], stamp: int | None) -> int:
@@ -145,11 +183,7 @@ def _broadcast(runtime: Runtime, part: Arrived, rows: Ints, elements: Sequence[E
 
 
 def _in_runs(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> None:
-    elements: dict[int, list[Element]] = {
-        number: arrived[number].elements()
-        for number in np.unique(order[:, 0]).tolist()
-        if "process_batch" not in arrived[number].spec.functions
-    }
+    elements, ends = _elements(arrived, order), _run_ends(arrived, order)
     is_broadcast = np.array([part.spec.broadcast for part in arrived], np.bool_)[order[:, 0]]
     at = 0
     while at < len(order):
@@ -158,7 +192,7 @@ def _in_runs(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np
             part, time = arrived[number], int(arrived[number].times[row])
             runtime.fire_before(time)
             stamp = None if time == BEFORE_TIME else time
-            at += _broadcast(runtime, part, _alike(part, number, order, at), elements.get(number, ()), stamp)
+            at += _broadcast(runtime, part, _alike(part, order, ends, at), elements.get(number, ()), stamp)
             continue
         following = np.flatnonzero(is_broadcast[at:])
         end = at + int(following[0]) if len(following) else len(order)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import heapq
 from collections import Counter as Counts
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from asterism.columns.arrays import Ints, python_values
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, to_datetime
 from asterism.errors import OperatorError, UserFunctionError
 from asterism.operators.context import EVENT, ON_TIMER, PROCESSING, Context, Element, Timer
-from asterism.operators.keyed_state import FOREVER, State, StateKind, StateSpec, StateTable
+from asterism.operators.keyed_state import FOREVER, State, StateEntries, StateKind, StateSpec, StateTable
 from asterism.operators.stream_operator import Counter, Input, Output, StreamOperator
 
 if TYPE_CHECKING:
@@ -46,9 +46,25 @@ class Arrived:
     keys: Ints
 
     def elements(self) -> list[Element]:
-        names = self.rows.column_names
-        columns = [python_values(column) for column in self.rows.columns]
-        return [Element(zip(names, values)) for values in zip(*columns, strict=True)]  # noqa: B905 - for speed
+        found = [Element() for _ in range(self.rows.num_rows)]
+        for name, column in zip(self.rows.column_names, self.rows.columns, strict=True):
+            for element, value in zip(found, python_values(column), strict=True):  # faster than Element(zip(...))
+                element[name] = value
+        return found
+
+
+@dataclass(slots=True)
+class OrderedElements:
+    """The elements of a call in their order: for each the number of its input, its time, its key, and the element.
+
+    :ivar inputs: by number
+    """
+
+    inputs: Sequence[Input]
+    numbers: list[int]
+    times: list[int]
+    keys: list[int]
+    elements: list[Element]
 
 
 class Runtime:
@@ -92,6 +108,7 @@ class Runtime:
     def begin(
         self,
         tables: Mapping[str, StateTable],
+        broadcast: Mapping[str, StateEntries],
         timers: StateTable,
         keys: pa.Table,
         *,
@@ -105,7 +122,7 @@ class Runtime:
         for counter in self.counters.values():
             counter.count = 0
         for name, state in self.states.items():
-            state.attach(tables.get(name))
+            state.attach(broadcast.get(name) if state.broadcast else tables.get(name))
         self.running, self.key_number, self.writes_broadcast, self.knows_keys = True, None, False, None
         self.tables, self.timer_table, self.key_table = tables, timers, keys
         self.now, self.ended, self.is_first = now, ended, is_first
@@ -134,9 +151,9 @@ class Runtime:
                 "there is no current key",
                 hint="elements of broadcast inputs, late elements, batches, watermarks and the end of an input have no key",
             )
-        if not self.key_table.num_columns:
-            return None
         if self._key_values is None:
+            if not self.key_table.num_columns:
+                return None
             rows = self.key_table.to_pylist()
             single = self.key_table.num_columns == 1
             self._key_values = [next(iter(row.values())) if single else Element(row) for row in rows]
@@ -223,6 +240,8 @@ class Runtime:
         """Queue the event-time timers up to *horizon*."""
         self.horizon = horizon
         rows = self.timer_table.rows
+        if not rows.num_rows:
+            return
         times = rows.column("value").to_numpy()
         due = np.flatnonzero(times <= horizon)
         for key, name, time in zip(
@@ -277,6 +296,8 @@ class Runtime:
     def fire_processing_time_timers(self) -> bool:
         """Fire the processing-time timers that are due, in the order of their times; return whether there were any."""
         rows = self.timer_table.settle(0)
+        if not rows.num_rows:
+            return False
         names = rows.column("name").to_pylist()
         times = rows.column("value").to_numpy()
         due = [at for at in np.flatnonzero(times <= self.now).tolist() if names[at][0] == PROCESSING]
@@ -333,16 +354,19 @@ class Runtime:
     def call(self, function: str, *arguments: Any) -> Any:
         try:
             return getattr(self.operator, function)(*arguments, self.ctx)
-        except OperatorError as error:
-            self._back_to_the_key(error)
-            error.detail = "\n".join([*([error.detail] if error.detail else []), self.place(function)])
-            raise
         except Exception as error:
-            self._back_to_the_key(error)
-            raise UserFunctionError(
-                f"{type(self.operator).__name__}.{function} failed",
-                f"{described(error)}\n{self.place(function)}",
-            ) from error
+            self._fail(error, function)
+
+    def _fail(self, error: Exception, function: str) -> NoReturn:
+        """Raise the error of a function, with the current element or timer."""
+        self._back_to_the_key(error)
+        if isinstance(error, OperatorError):
+            error.detail = "\n".join([*([error.detail] if error.detail else []), self.place(function)])
+            raise error
+        raise UserFunctionError(
+            f"{type(self.operator).__name__}.{function} failed",
+            f"{described(error)}\n{self.place(function)}",
+        ) from error
 
     def _back_to_the_key(self, error: Exception) -> None:
         if self.failed_at is not None and self.failed_at[0] is error:
@@ -356,6 +380,37 @@ class Runtime:
         self.call(spec.functions["process_element"], element)
         self.knew_keys |= self.knows_keys is not None
         self.key_number, self.writes_broadcast, self.knows_keys = None, False, None
+
+    def keyed_elements(self, steps: OrderedElements, at: int) -> int:
+        """:meth:`element` for the elements of keyed inputs from index *at*, until one of a broadcast input, or a timer that is
+        due before; return its index.
+        """
+        names = ["" if spec.broadcast else spec.functions["process_element"] for spec in steps.inputs]
+        functions = [getattr(self.operator, name) if name else None for name in names]
+        numbers, times, keys, elements = steps.numbers, steps.times, steps.keys, steps.elements
+        ctx, heap, left = self.ctx, self.heap, self.left
+        number = 0
+        try:
+            while at < len(numbers):
+                number, time = numbers[at], times[at]
+                function = functions[number]
+                if function is None or (heap and heap[0][0] < time):
+                    break
+                self.input_name = name = steps.inputs[number].name
+                self.key_number = keys[at]
+                if time == BEFORE_TIME:
+                    self.element_time = None
+                else:
+                    self.element_time = time
+                    if time > self.time:
+                        self.time = time - 1
+                function(elements[at], ctx)
+                at += 1
+                left[name] -= 1
+        except Exception as error:
+            self._fail(error, names[number])
+        self.key_number = None
+        return at
 
     def late(self, spec: Input, element: Element, time: int | None) -> None:
         self.input_name, self.element_time = spec.name, time

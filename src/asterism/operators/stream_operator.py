@@ -132,6 +132,8 @@ class RunningOperator(Protocol):
     operator: StreamOperator
     running: bool
 
+    writes_broadcast: bool
+
     @property
     def repeats(self) -> bool: ...
 
@@ -149,7 +151,12 @@ class _Declared:
         self.name = name
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else instance.__dict__.get("_tools", {}).get(self.name, self)
+        if instance is None:
+            return self
+        try:
+            return instance.__dict__["_tools"][self.name]
+        except KeyError:  # the operator does not run
+            return self
 
     def __set__(self, instance: Any, value: Any) -> None:
         raise OperatorError(
@@ -165,7 +172,7 @@ class _Declared:
 
     @property
     def _repeats(self) -> bool:
-        return self.runtime is not None and self.runtime.repeats
+        return self.runtime is not None and self.runtime.writes_broadcast and self.runtime.repeats
 
     @property
     def _operator_name(self) -> str:
@@ -205,7 +212,10 @@ class Output(_Declared):
         :param row: a dict or an element; *columns* are added to it, or replace its values
         :raises OperatorError: there is no such column
         """
-        self._check_running()
+        runtime = self.runtime
+        if runtime is None or not runtime.running:
+            self._check_running()
+        assert runtime is not None
         whole = row is not None
         row = {**row, **columns} if row is not None else columns
         if not row.keys() <= self._names:
@@ -217,7 +227,7 @@ class Output(_Declared):
                 if whole
                 else None,
             )
-        if self._repeats:
+        if runtime.writes_broadcast and runtime.repeats:
             return
         # A list or a dict may be changed by the caller before the rows are taken.
         self.rows.append(copy.deepcopy(row) if self._nested else row)

@@ -43,7 +43,7 @@ def interval_join(
 ) -> JoinedStream:
     """Join each row of *left* with the rows of *right* that have the same key and a time in an interval around its own.
 
-    A pair is emitted when the watermark has passed both rows. A row of *left* that joins nothing is emitted (``left``,
+    A pair is emitted when the watermark has passed both rows. A row that joins nothing is emitted (``left``, ``right``, ``full``,
     ``left_anti``) when the watermark has passed its interval.
 
     :param left, right: streams or tables with a key and an event time. The keys have the same types; their names may differ.
@@ -51,7 +51,8 @@ def interval_join(
     :param between: the interval, from the time of the row of *left*: its lower and its upper bound. A negative bound is before
         that time. Both bounds belong to the interval.
     :param lower_exclusive: whether the lower bound does not belong to the interval; *upper_exclusive* likewise
-    :param how: the join type: ``inner``, ``left``, ``left_semi`` or ``left_anti``, as in Spark
+    :param how: the join type: ``inner``, ``left``, ``right``, ``full``, ``left_semi`` or ``left_anti``, as in Spark. A row of
+        *right* that joins nothing has its key, and NULL for the other columns of *left*.
     :param on: a further condition, in Spark SQL, over the columns of both rows with the names that they have in the result
     :param prefix: a prefix for the names of the columns of *right*
     :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint.
@@ -82,6 +83,7 @@ def as_of_join(
 
     :param right: the versions. Of versions with equal times, the last one in the order of ``order_by`` is valid.
     :param tolerance: how old a version may be. Default: any age; the last version of each key is then kept forever.
+    :param how: the join type: ``inner``, ``left``, ``left_semi`` or ``left_anti``
     :param on: a further condition on a row and its version. If it is not satisfied, the row has no version; an earlier one is
         not tried.
 

@@ -401,6 +401,8 @@ def reset_after_firing(
         parent = table[row, PARENT]
         if parent < 0:
             active[row] = True
+        elif table[row, ROLE] == FINAL:  # it waits for its condition from the beginning, whatever fires before
+            active[row] = False
         elif table[row, ROLE] not in (EARLY, LATE):
             active[row] = active[parent] and takes_part(table, words, row)
         # parts of a trigger that waits for the end are reset with it, see below

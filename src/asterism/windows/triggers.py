@@ -211,7 +211,7 @@ class Trigger:
 
     def until(self, end: Trigger) -> UntilTrigger:
         """Return a trigger that is ready when this one is or when *end* is. When the window has fired because of *end*, it is
-        over, and never ready again.
+        over, and never ready again. Other firings do not reset *end*: it counts, and waits, from the beginning.
 
         :raises StreamDefinitionError: *end* is not a trigger
 
