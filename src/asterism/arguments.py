@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import UnionType
 from typing import Any
 
-from asterism.errors import AsterismError
+from asterism.errors import AsterismError, UnknownOutputError
 
 
 def shown(value: Any) -> str:
@@ -89,3 +89,18 @@ def expect_number(
     if value < least or (most is not None and value > most):
         bounds = f"at least {least}" if most is None else f"between {least} and {most}"
         raise error(f"{what} must be {bounds}, not {shown(value)}", hint=hint)
+
+
+def expect_outputs(names: Iterable[Any], known: Iterable[str]) -> None:
+    """Refuse a name that is not one of the *known* outputs.
+
+    >>> expect_outputs(["match"], ["matches", "late"])
+    Traceback (most recent call last):
+    ...
+    asterism.errors.UnknownOutputError: [UNKNOWN_OUTPUT] there is no output 'match'
+      Outputs: matches, late
+    """
+    known = list(known)
+    for name in names:
+        if name not in known:
+            raise UnknownOutputError(f"there is no output {shown(name)}", f"Outputs: {', '.join(known) or 'none'}")

@@ -14,8 +14,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism.arguments import expect
-from asterism.errors import StreamDefinitionError, UnknownOutputError
+from asterism.arguments import expect, expect_outputs
+from asterism.errors import StreamDefinitionError
 from asterism.operators.multiple_input import MultipleInputOperator, check_operator
 from asterism.operators.stream_operator import Input, StreamOperator
 from asterism.spark.batch import BATCH_INPUT, BATCH_NUMBER, BATCH_TIME, run_keys
@@ -128,7 +128,7 @@ class OperatorStream:
 
         :raises StreamDefinitionError: there is no output of that name
         """
-        self._check_outputs([name])
+        expect_outputs([name], self.operator.output_schemas)
         use = Use.as_dataframe(self.drain, name)
         return output_of(
             self._results(use), name, self.operator.output_schemas[name], streams=self.streams.values(), use=use
@@ -148,7 +148,7 @@ class OperatorStream:
         The query's progress has the operator's counters and the number of late elements, in the observation ``asterism``.
         """
         options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
-        self._check_outputs(sinks)
+        expect_outputs(sinks, self.operator.output_schemas)
         return run(
             self._results,
             self.operator.output_schemas,
@@ -160,14 +160,6 @@ class OperatorStream:
             key_groups=self.key_groups,
             operator=self.operator,
         )
-
-    def _check_outputs(self, names: Any) -> None:
-        for name in names:
-            if not isinstance(name, str) or name not in self.operator.output_schemas:
-                raise UnknownOutputError(
-                    f'{type(self.operator.operator).__name__} has no output "{name}"',
-                    f"Its outputs: {', '.join(self.operator.output_schemas) or 'none'}",
-                )
 
     # ------------------------------------------------------------------ plans
 

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism.arguments import expect, expect_strings, shown
+from asterism.arguments import expect, expect_outputs, expect_strings, shown
 from asterism.columns.groups import KEY_HASH
-from asterism.errors import StreamDefinitionError, UnknownOutputError
+from asterism.errors import StreamDefinitionError
 from asterism.matching.operator import EVENTS, MAX_PARTIAL_MATCHES, CepOperator, OnLimit
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.matching.timeline import Timeline
@@ -51,9 +51,7 @@ _STREAM = 'KeyedStream(df, key="user", time="ts")'
 
 
 def _kind(output: Any) -> OutputKind:
-    known = [kind.value for kind in OutputKind]
-    if not isinstance(output, str) or output not in known:
-        raise UnknownOutputError(f"there is no output {shown(output)}", f"Outputs: {', '.join(known)}")
+    expect_outputs([output], [kind.value for kind in OutputKind])
     return OutputKind(output)
 
 

@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism.arguments import expect, shown
+from asterism.arguments import expect, expect_outputs
 from asterism.columns.groups import KEY_HASH
-from asterism.errors import StreamDefinitionError, UnknownOutputError
+from asterism.errors import StreamDefinitionError
 from asterism.matching.operator import EVENTS, OnLimit
 from asterism.operators.key_group import check_pages, complete
 from asterism.operators.operator import Result
@@ -173,9 +173,7 @@ class RowPatternStream:
         The query's progress has the numbers of matches, of late rows and of dropped starts, in the observation ``asterism``.
         """
         options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
-        for output in sinks:
-            if output not in _OUTPUTS:
-                raise UnknownOutputError(f"there is no output {shown(output)}", f"Outputs: {', '.join(_OUTPUTS)}")
+        expect_outputs(sinks, _OUTPUTS)
         return run(
             partial(self._results, list(sinks)),
             self._output_schemas,

@@ -16,10 +16,11 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
+from asterism.arguments import expect_outputs
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import TIME
 from asterism.discovery.lookup_sources import source_of
-from asterism.errors import CheckpointRequiredError, StreamDefinitionError, UnknownOutputError
+from asterism.errors import CheckpointRequiredError, StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE
 from asterism.operators.operator import Arrival
 from asterism.patterns.semantics import Semantics
@@ -109,7 +110,7 @@ class PatternProcessorStream:
 
     def _unpacked(self, store: FolderStore, name: str, without: frozenset[str]) -> DataFrame:
         operator = self._operator(store, [name], without)
-        self._check([name], operator)
+        expect_outputs([name], operator.output_schemas)
         use = Use.as_dataframe(self.drain, name)
         if self.stream.df.isStreaming:
             count(self.spark, None, use.observation, store)
@@ -141,7 +142,7 @@ class PatternProcessorStream:
         if streaming:
             check_checkpoint(checkpoint)
         operator = self._operator(self._store(checkpoint) if streaming else self._found(names), sinks, names)
-        self._check(sinks, operator)
+        expect_outputs(sinks, operator.output_schemas)
         counted: list[CountedQuery] = []
 
         def started(query: StreamingQuery, observation: str) -> None:
@@ -227,14 +228,6 @@ class PatternProcessorStream:
                 )
             location = str(Path(location).absolute())
         return FolderStore(location)
-
-    @staticmethod
-    def _check(names: Any, operator: DynamicCepOperator) -> None:
-        for name in names:
-            if name not in operator.output_schemas:
-                raise UnknownOutputError(
-                    f'pattern processors have no output "{name}"', f"Outputs: {', '.join(operator.output_schemas)}"
-                )
 
     def _found(self, without: frozenset[str]) -> SingleSetStore:
         """The rules that the discoverer finds now, for a batch run."""

@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism.arguments import expect
-from asterism.errors import StreamDefinitionError, UnknownOutputError
+from asterism.arguments import expect, expect_outputs
+from asterism.errors import StreamDefinitionError
 from asterism.joins.kinds import AsOfJoin, IntervalJoin, JoinKind, WindowJoin
 from asterism.joins.operator import JOINED, LATE_LEFT, LATE_RIGHT, JoinOperator
 from asterism.joins.stored_joins import LEFT, RIGHT
@@ -200,9 +200,7 @@ class JoinedStream:
         The query's progress has the number of late rows, in the observation ``asterism``.
         """
         options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
-        for output in sinks:
-            if output not in _OUTPUTS:
-                raise UnknownOutputError(f'a join has no output "{output}"', f"Its outputs: {', '.join(_OUTPUTS)}")
+        expect_outputs(sinks, _OUTPUTS)
         late = [output for output in (LATE_LEFT, LATE_RIGHT) if output in sinks]
         operator = self._operator(late)
         return run(

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism.arguments import expect
-from asterism.errors import StreamDefinitionError, UnknownOutputError
+from asterism.arguments import expect, expect_outputs
+from asterism.errors import StreamDefinitionError
 from asterism.operators.operator import Arrival
 from asterism.spark.batch import BATCH_GROUP, sorted_arrival
 from asterism.spark.execution import RunOptions, Sink, run
@@ -270,9 +270,7 @@ class WindowedStream:
         :param fold: the fold of :meth:`fold`
         """
         options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
-        for output in sinks:
-            if output not in _OUTPUTS:
-                raise UnknownOutputError(f'windows have no output "{output}"', f"Their outputs: {', '.join(_OUTPUTS)}")
+        expect_outputs(sinks, _OUTPUTS)
         computed = _first_step(aggregate, reduce, fold)
         if process is not None:
             computed |= self._processed(process, schema)

@@ -11,10 +11,10 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from asterism.arguments import expect, expect_number, expect_strings, shown
+from asterism.arguments import expect, expect_number, expect_outputs, expect_strings, shown
 from asterism.columns.groups import KEY_HASH, first_rows, group_codes
 from asterism.columns.time import END_OF_TIME
-from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError, UnknownOutputError
+from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
 from asterism.matching.operator import EVENTS as EVENTS_INPUT
 from asterism.operators.key_group import MAX_KEY_GROUPS
 from asterism.operators.operator import Arrival, Now, Operator, Result
@@ -181,11 +181,7 @@ class OperatorHarness:
 
         :raises StreamDefinitionError: there is no such output
         """
-        if not isinstance(name, str) or name not in self.operator.output_schemas:
-            raise UnknownOutputError(
-                f"there is no output {shown_name(name)}",
-                f"Outputs: {', '.join(self.operator.output_schemas) or 'none'}",
-            )
+        expect_outputs([name], self.operator.output_schemas)
         return pa.concat_tables([self.operator.output_schemas[name].empty_table(), *self.outputs[name]])
 
     def rows(self, name: str) -> list[Row]:
