@@ -6,7 +6,6 @@ such as ``/rules/..`` before it sends them.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import logging
 import threading
@@ -39,6 +38,7 @@ from asterism.discovery.http_application import (
     precondition,
     representation,
 )
+from asterism.discovery.listening import is_loopback
 from asterism.discovery.rule_file import ChangedError
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.expressions.types import name_of
@@ -235,10 +235,9 @@ class ConsoleApplication:
         given = request.headers.get("host", "")
         try:
             host = urlsplit("//" + given).hostname or ""
-            is_known = host == "localhost" or ipaddress.ip_address(host).is_loopback
         except ValueError:
-            is_known = False
-        if not is_known:
+            host = ""
+        if not is_loopback(host):
             raise AnswerError(421, f"this host is not known: {given:.100}", "use http://127.0.0.1")
 
     def _route(self, request: Request) -> tuple[Route, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import importlib.util
 import logging
 import threading
 from collections.abc import Callable
@@ -23,8 +22,8 @@ from asterism.console.counts import WatchedStatus
 from asterism.console.rule_views import ConsoleRules
 from asterism.console.samples import SampleSettings
 from asterism.console.worker import WorkerProcess
-from asterism.discovery.http_endpoint import is_loopback, listening_socket, tls_context
-from asterism.errors import AsterismError, MissingPackageError, PatternProcessorError
+from asterism.discovery.listening import address_of, check_server, is_loopback, listening_socket, tls_context
+from asterism.errors import AsterismError, PatternProcessorError
 from asterism.patterns.semantics import Semantics
 
 SCHEMA_TIMEOUT = 120.0
@@ -55,23 +54,11 @@ class ConsoleOptions:
     source_token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if importlib.util.find_spec("h11") is None:
-            raise MissingPackageError(
-                "the console needs h11, which is not installed", hint="pip install 'asterism[http]'"
-            )
-        if self.certificate is None and self.private_key is not None:
-            raise PatternProcessorError("there is a private key, but no certificate", hint="--certificate FILE")
-        if is_loopback(self.host):
-            return
-        if self.tokens is None:
+        if self.tokens is None and not is_loopback(self.host):
             raise PatternProcessorError(
                 f"on {self.host}, everyone who can reach it could change the rules", hint="--token-file FILE"
             )
-        if self.certificate is None:
-            raise PatternProcessorError(
-                f"on {self.host}, tokens would be sent unencrypted",
-                hint="use --certificate, or listen on 127.0.0.1 behind an HTTPS proxy",
-            )
+        check_server("the console", self.host, self.certificate, self.private_key)
 
 
 class ConsoleServer:
@@ -171,8 +158,7 @@ class ConsoleServer:
         ):
             self._loop.set_default_executor(threads)
             async with await asyncio.start_server(HttpServer(self.application, tls), sock=listening):
-                host = f"[{options.host}]" if ":" in options.host else options.host
-                self.address = f"{'https' if tls else 'http'}://{host}:{listening.getsockname()[1]}"
+                self.address = address_of(options.host, listening.getsockname()[1], encrypted=tls is not None)
                 on_listening(self.address)
                 if not self._closed.is_set():
                     await self._ended.wait()

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from asterism.discovery.documents import MAX_BYTES, read_document
+from asterism.discovery.listening import hash_of, hash_of_token
 from asterism.discovery.rule_file import ChangedError, ConflictError, Precondition, StoredRuleFile, TooLargeError
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.discovery_status import (
@@ -85,8 +86,8 @@ class Application:
     def authorize(self, request: Request) -> None:
         """:raises AnswerError: the request does not have the token"""
         # Hashes have the same length, so the duration reveals nothing about the token.
-        if not hmac.compare_digest(hash_of_token(request), self._token):
-            raise AnswerError(401, "the token is missing or wrong", WWW_Authenticate="Bearer")
+        if not hmac.compare_digest(hash_of_token(request.headers), self._token):
+            raise unauthorized()
 
     def needs_body(self, request: Request) -> bool:
         """Whether the body must be read before :meth:`answer`.
@@ -259,14 +260,9 @@ def _name(one: RuleState) -> str:
     return f"{one.id}@{one.version}" if one.shadow else one.id
 
 
-def hash_of(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-
-
-def hash_of_token(request: Request) -> bytes:
-    """The SHA-256 hash of the token that a request has sent; of an empty token, if it has none."""
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return hash_of(token.strip() if scheme.lower() == "bearer" else "")
+def unauthorized() -> AnswerError:
+    """The response to a request without a known token."""
+    return AnswerError(401, "the token is missing or wrong", WWW_Authenticate="Bearer")
 
 
 def body_follows(request: Request, is_expected: bool) -> bool:

@@ -5,13 +5,8 @@ protocol.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import ipaddress
 import logging
 import os
-import re
-import socket
-import ssl
 import threading
 import time
 from collections.abc import Sequence
@@ -21,8 +16,9 @@ from pathlib import Path
 
 from asterism.arguments import expect
 from asterism.discovery.http_application import Application
+from asterism.discovery.listening import address_of, check_server, check_token, listening_socket, tls_context
 from asterism.discovery.rule_file import StoredRuleFile
-from asterism.errors import MissingPackageError, PatternProcessorError, RuleSourceError
+from asterism.errors import PatternProcessorError
 from asterism.rules.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
@@ -30,7 +26,6 @@ from asterism.rules.interfaces import (
     PatternProcessorManager,
 )
 
-MIN_TOKEN = 16
 RETRY = timedelta(seconds=1)
 """The interval at which the endpoint tries again to start or to pass the set to the manager, and checks whether it still
 listens.
@@ -66,50 +61,25 @@ class HttpPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
         certificate: str | os.PathLike[str] | None = None,
         private_key: str | os.PathLike[str] | None = None,
     ) -> None:
-        if importlib.util.find_spec("h11") is None:
-            raise MissingPackageError(
-                "the endpoint needs h11, which is not installed", hint="pip install 'asterism[http]'"
-            )
         for what, file in (("state", state), ("certificate", certificate), ("private_key", private_key)):
             path = str | os.PathLike if what == "state" else str | os.PathLike | None
             expect(PatternProcessorError, file, path, f"{what} must be the path of a file", 'Path("rules.json")')
         expect(PatternProcessorError, host, str, "the host must be a string", "127.0.0.1")
-        if not isinstance(token, str) or not re.fullmatch(rf"[!-~]{{{MIN_TOKEN},}}", token):
-            raise PatternProcessorError(
-                f"the token must have at least {MIN_TOKEN} printable ASCII characters",
-                hint='python -c "import secrets; print(secrets.token_urlsafe())"',
-            )
+        check_token(token, "the token")
         if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65535:
             raise PatternProcessorError(f"a port must be an integer from 0 to 65535, not {port!r:.60}")
-        if certificate is None and private_key is not None:
-            raise PatternProcessorError(
-                "there is a private key, but no certificate",
-                hint="set certificate= to the file with the certificate chain",
-            )
-        if certificate is None and not is_loopback(host):
-            raise PatternProcessorError(
-                f"on {host}, the token would be sent unencrypted",
-                hint="use a certificate, or listen on 127.0.0.1 behind an HTTPS proxy",
-            )
+        check_server("the endpoint", host, certificate, private_key)
         self.host, self.port, self.token = host, port, token
         self.state = Path(state).absolute()
         self.certificate = None if certificate is None else Path(certificate).absolute()
         self.private_key = None if private_key is None else Path(private_key).absolute()
 
     def __repr__(self) -> str:
-        scheme = "http" if self.certificate is None else "https"
-        return f"{type(self).__name__}('{scheme}://{self.host}:{self.port}', state={str(self.state)!r})"
+        address = address_of(self.host, self.port, encrypted=self.certificate is not None)
+        return f"{type(self).__name__}({address!r}, state={str(self.state)!r})"
 
     def create_pattern_processor_discoverer(self) -> HttpDiscoverer:
         return HttpDiscoverer(self)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address or a name can be reached from this machine only."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class HttpDiscoverer(PatternProcessorDiscoverer):
@@ -151,8 +121,7 @@ class HttpDiscoverer(PatternProcessorDiscoverer):
         with listening_socket(options.host, options.port) as listening, ThreadPoolExecutor(MAX_SERVED + 2) as threads:
             asyncio.get_running_loop().set_default_executor(threads)
             async with await asyncio.start_server(HttpServer(application, tls), sock=listening):
-                host = f"[{options.host}]" if ":" in options.host else options.host
-                self.address = f"{'https' if tls else 'http'}://{host}:{listening.getsockname()[1]}"
+                self.address = address_of(options.host, listening.getsockname()[1], encrypted=tls is not None)
                 _log.info("listening for pattern processors on %s", self.address)
                 try:
                     while not self._closed.is_set():
@@ -179,31 +148,3 @@ class HttpDiscoverer(PatternProcessorDiscoverer):
         except Exception as error:
             application.problem = error
             manager.on_discovery_failed(error)
-
-
-def listening_socket(host: str, port: int) -> socket.socket:
-    """:raises PatternProcessorError: the address cannot be used"""
-    is_ipv6 = ":" in host
-    try:
-        return socket.create_server(
-            (host, port),
-            family=socket.AF_INET6 if is_ipv6 else socket.AF_INET,
-            dualstack_ipv6=is_ipv6 and socket.has_dualstack_ipv6(),
-        )
-    except (OSError, OverflowError) as error:
-        raise RuleSourceError(f"cannot listen on {host}:{port}", str(error)) from None
-
-
-def tls_context(certificate: Path | None, private_key: Path | None) -> ssl.SSLContext | None:
-    """The context of a server with a certificate; None: without one.
-
-    :raises PatternProcessorError: the certificate or its key cannot be used
-    """
-    if certificate is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(certificate, private_key)
-    except OSError as error:
-        raise RuleSourceError(f"the certificate {certificate} cannot be used", str(error)) from None
-    return context
