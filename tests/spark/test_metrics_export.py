@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from asterism import CEP, export_metrics, monitor
 from asterism.discovery import prometheus
-from asterism.rules.rule_counts import MATCHES, metric
+from asterism.rules.rule_counts import MATCHES, SHADOW_MATCHES, metric
 from asterism.rules.set_store import FolderStore
 from asterism.spark import query_totals
 from asterism.spark.rule_progress import count
@@ -107,13 +107,15 @@ def test_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = FolderStore(str(tmp_path))
     store.claim("owner")
     counted = count(session, SimpleNamespace(runId=RUN, recentProgress=[], isActive=True), "asterism", store)  # type: ignore[arg-type] # a query, as far as it is used
-    rules = {metric(MATCHES, (name, 1, 1)): matches for name, matches in (("a", 5), ("b", 2), ("c", 1))}
+    shadow = {metric(SHADOW_MATCHES, ("a", 1, 1)): 4}
+    rules = shadow | {metric(MATCHES, (name, 1, 1)): matches for name, matches in (("a", 5), ("b", 2), ("c", 1))}
     session.send(progress(query=OTHER, observed=of_rules(rules), discovery="valid"))
     found = samples(exporter.text())
     assert {key: value for key, value in found.items() if key.startswith("rule_matches")} == {
         "rule_matches_total query=carts rule=a version=1": 5,
         "rule_matches_total query=carts rule=(others) version=": 3,
     }
+    assert found["rule_shadow_matches_total query=carts rule=a version=1"] == 4
     assert found["rule_partial_matches query=carts rule=a version=1"] == 0
     assert found["query_rules_valid query=carts"] == 1
     assert found["operator_counts_total count=matches operator=asterism query=carts"] == 7

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -33,7 +33,18 @@ MAX_VERSIONS = 1000
 OTHERS = ("(others)", "")
 """The labels of this sum, which no rule has, because a version is a number."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Family = CounterMetricFamily | GaugeMetricFamily
+DISABLED_KEY_GROUPS = "disabled_key_groups"
 _LABELS = ("rule", "version")
+_OF_A_RULE: tuple[tuple[type[Family], str, str], ...] = (
+    (CounterMetricFamily, "matches", "Matches, without those of shadows."),
+    (CounterMetricFamily, "shadow_matches", "Matches of versions while they were shadows."),
+    (CounterMetricFamily, "timed_out", "Timed-out partial matches."),
+    (CounterMetricFamily, "errors", "Errors, at most one in each key group."),
+    (CounterMetricFamily, "events", "Events that were searched for the rule."),
+    (GaugeMetricFamily, "partial_matches", "Partial matches; in SQL, rows of undecided matches."),
+    (GaugeMetricFamily, DISABLED_KEY_GROUPS, "Key groups in which it is disabled."),
+)
 
 
 def text_of(status: Status) -> bytes:
@@ -63,19 +74,10 @@ class _Metrics(Collector):
             states.add_metric([state], counts[state])
         yield states
         rules = [rule for rule in status.rules if rule.state not in (PENDING, REFUSED)]
-        for name, text, value in (
-            ("matches", "Matches, without those of shadows.", lambda rule: rule.matches),
-            ("shadow_matches", "Matches of versions while they were shadows.", lambda rule: rule.shadow_matches),
-            ("timed_out", "Timed-out partial matches.", lambda rule: rule.timed_out),
-            ("errors", "Errors, at most one in each key group.", lambda rule: rule.errors),
-            ("events", "Events that were searched for the rule.", lambda rule: rule.events),
-        ):
-            yield _summed(CounterMetricFamily(f"asterism_rule_{name}", text, labels=_LABELS), rules, value)
-        for name, text, value in (
-            ("partial_matches", "Partial matches; in SQL, rows of undecided matches.", lambda r: r.partial_matches),
-            ("disabled_key_groups", "Key groups in which it is disabled.", lambda rule: rule.disabled_groups),
-        ):
-            yield _summed(GaugeMetricFamily(f"asterism_rule_{name}", text, labels=_LABELS), rules, value)
+        for name, family in rule_families(_LABELS).items():
+            attribute = "disabled_groups" if name == DISABLED_KEY_GROUPS else name
+            values = [(_labels(rule), getattr(rule, attribute)) for rule in rules]
+            yield add_versions(family, values, OTHERS, MAX_VERSIONS)
         last = GaugeMetricFamily("asterism_rule_last_match_timestamp_seconds", "The latest match_time.", labels=_LABELS)
         for rule in rules[:MAX_VERSIONS]:
             if rule.last_match:
@@ -99,14 +101,13 @@ class _Metrics(Collector):
         yield read
 
 
-def _summed(
-    family: CounterMetricFamily | GaugeMetricFamily, rules: list[RuleState], value: Callable[[RuleState], int]
-) -> Metric:
-    return add_versions(family, [(_labels(rule), value(rule)) for rule in rules], OTHERS, MAX_VERSIONS)
+def rule_families(labels: Sequence[str]) -> dict[str, Family]:
+    """The families of the counts of rules, without values, by the name of the count."""
+    return {name: kind(f"asterism_rule_{name}", text, labels=labels) for kind, name, text in _OF_A_RULE}
 
 
 def add_versions(
-    family: CounterMetricFamily | GaugeMetricFamily,
+    family: Family,
     values: Sequence[tuple[tuple[str, ...], int]],
     others: tuple[str, ...],
     limit: int,

@@ -12,10 +12,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from asterism.discovery import prometheus
-from asterism.discovery.prometheus import OTHERS, add_versions
+from asterism.discovery.prometheus import DISABLED_KEY_GROUPS, OTHERS, add_versions, rule_families
 from asterism.errors import StreamDefinitionError
 from asterism.rules.discovery_status import VALID
-from asterism.rules.rule_counts import VersionCounts
 from asterism.spark.progress import (
     discovery_of,
     has_rules,
@@ -103,19 +102,11 @@ def _of_rules(queries: list[QueryTotals]) -> Iterator[Metric]:
         for query, counts in found
         if counts is not None
     ]
-    values: list[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, Callable[[VersionCounts], int]]] = [
-        (CounterMetricFamily, "matches", "Matches, without those of shadows.", lambda one: one.matches),
-        (CounterMetricFamily, "timed_out", "Timed-out partial matches.", lambda one: one.timed_out),
-        (CounterMetricFamily, "errors", "Errors, at most one in each key group.", lambda one: one.errors),
-        (CounterMetricFamily, "events", "Events that were searched for the rule.", lambda one: one.events),
-        (GaugeMetricFamily, "partial_matches", "Partial matches.", lambda one: one.partial_matches),
-        (GaugeMetricFamily, "disabled_key_groups", "Key groups in which it is disabled.", lambda one: one.disabled),
-    ]
-    for kind, name, text, value in values:
-        family = kind(f"asterism_rule_{name}", text, labels=_LABELS)
+    for name, family in rule_families(_LABELS).items():
+        attribute = "disabled" if name == DISABLED_KEY_GROUPS else name
         limit = prometheus.MAX_VERSIONS
         for query, rules in versions:
-            numbers = [(labels, value(one)) for labels, one in rules]
+            numbers = [(labels, getattr(one, attribute)) for labels, one in rules]
             add_versions(family, numbers, (query, *OTHERS), limit)
             limit = max(0, limit - len(rules))
         yield family
