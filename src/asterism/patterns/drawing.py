@@ -32,6 +32,7 @@ from asterism.patterns.wording import (
     whole_words,
     window_words,
 )
+from asterism.text.html_table import html_table
 from asterism.text.printable import duration, one_line
 from asterism.text.svg import (
     AMBER,
@@ -554,9 +555,8 @@ def to_html(pattern: PatternSequence) -> str:
             "" if stage.group is not None else condition_text(stage.condition) if stage.condition else "any event",
             condition_text(stage.until) if stage.until is not None else "",
         ]
-        rows.append("<tr>" + "".join(f"<td>{html.escape(one_line(cell, MAX_TITLE))}</td>" for cell in cells) + "</tr>")
-    head = "".join(f"<th>{name}</th>" for name in ("", "stage", "how often", "where", "until"))
-    body = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        rows.append([one_line(cell, MAX_TITLE) for cell in cells])
+    body = html_table(("", "stage", "how often", "where", "until"), rows)
     after = f"<div>After a match: {html.escape(skip_words(pattern))}</div>"
     for words in whole_words(pattern)[:MAX_NOTES]:
         after += f"<div>{html.escape(one_line(words, MAX_TITLE))}</div>"

@@ -32,6 +32,7 @@ from asterism.row_patterns.wording import (
     quantifier_words,
     skip_words,
 )
+from asterism.text.html_table import html_table
 from asterism.text.printable import one_line
 from asterism.text.svg import (
     BLUE,
@@ -362,10 +363,5 @@ def to_html(clause: Clause) -> str:
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, str]]) -> str:
-    def line(cells: tuple[str, ...], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(one_line(cell, MAX_TITLE))}</{tag}>" for cell in cells) + "</tr>"
-
-    if not rows:
-        return ""
-    body = "".join(line(row, "td") for row in rows[:MAX_PARTS])
-    return f"<table><thead>{line(head, 'th')}</thead><tbody>{body}</tbody></table>"
+    cells = [[one_line(cell, MAX_TITLE) for cell in row] for row in rows[:MAX_PARTS]]
+    return html_table(head, cells) if rows else ""

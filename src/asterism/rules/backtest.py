@@ -20,6 +20,7 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
 from asterism.expressions.types import name_of
+from asterism.text.html_table import html_table
 from asterism.text.printable import event_text, one_line
 
 ADDED, REMOVED, KEPT = "added", "removed", "kept"
@@ -222,10 +223,8 @@ class BacktestReport:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        header, *rows = self._cells(MAX_RULES)
-        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-        parts = [f"<p>{html.escape(self._headline())}</p>", f"<table><tr>{head}</tr>{body}</table>"]
+        head, *rows = self._cells(MAX_RULES)
+        parts = [f"<p>{html.escape(self._headline())}</p>", html_table(head, rows)]
         for headline, details in self._notes(MAX_RULES):
             items = "".join(f"<li>{html.escape(detail)}</li>" for detail in details)
             parts.append(f"<p>{html.escape(headline)}</p><ul>{items}</ul>")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -33,6 +32,7 @@ from asterism.spark.progress import (
     watermark_of,
 )
 from asterism.spark.rule_progress import counts_of_query, groups_in
+from asterism.text.html_table import html_table
 from asterism.text.printable import duration, one_line
 from asterism.text.svg import BLUE, FAINT, PAD, PURPLE, Canvas
 
@@ -297,7 +297,4 @@ def _display() -> Callable[..., Any]:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["<tr>" + "".join(f"<th>{html.escape(cell)}</th>" for cell in head) + "</tr>"] if head else []
-    style = ' style="text-align:left;white-space:pre-line"'
-    lines += ["<tr>" + "".join(f"<td{style}>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
-    return f"<table>{''.join(lines)}</table>"
+    return html_table(head, rows, style="text-align:left;white-space:pre-line")
