@@ -37,10 +37,10 @@ import pyarrow.parquet as pq
 
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
-from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.key_group import KeyGroupOperator
-from asterism.operators.operator import Arrival, Now
+from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state_store import MemoryStore, batch_from_bytes
 from asterism.row_patterns import checking, reading
 from asterism.row_patterns.batch import match_table

@@ -27,9 +27,9 @@ from asterism.errors import (
 )
 from asterism.matching import plan
 from asterism.matching.binding import BoundPattern
-from asterism.matching.operator import DROPPED, EVENTS, CepOperator
+from asterism.matching.operator import DROPPED, CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
-from asterism.operators.operator import Arrival, Now
+from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.compiler import MAX_STATES, compile_pattern
 from asterism.patterns.conditions import Condition, SqlCondition

@@ -19,9 +19,9 @@ from asterism.expressions.names import Scope
 from asterism.expressions.parsing import conjuncts, parse
 from asterism.expressions.types import TIME_ZONE
 from asterism.matching.binding import BoundPattern
-from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
-from asterism.operators.operator import Arrival, Now
+from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.pattern import Pattern
 

@@ -14,9 +14,9 @@ from asterism import Pattern
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import LimitExceededError
 from asterism.matching import kernels, linking, matcher, page
-from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
-from asterism.operators.operator import Arrival, Now
+from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.sequence import AfterMatchSkipStrategy
 from asterism.rules import shares

@@ -21,9 +21,9 @@ from asterism.columns.time import END_OF_TIME
 from asterism.conformance.corpus import CUTS
 from asterism.errors import ColumnNotFoundError, InvalidEventError, MalformedPatternError
 from asterism.matching.binding import BoundPattern
-from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
-from asterism.operators.operator import Arrival, Now
+from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.conditions import AndCondition, ConditionContext, Event, NotCondition, OrCondition, SqlCondition
 from tests.matching import harness, twin

@@ -16,9 +16,9 @@ from asterism.columns.time import END_OF_TIME
 from asterism.conformance.corpus import events_of, pieces
 from asterism.conformance.engines import operator_for
 from asterism.matching import matcher
-from asterism.matching.operator import EVENTS, CepOperator, SortedState
+from asterism.matching.operator import CepOperator, SortedState
 from asterism.matching.outputs import OutputKind, OutputSpec
-from asterism.operators.operator import Arrival, Now
+from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.semantics import Semantics
 from asterism.rules.processor import PatternProcessor

@@ -14,9 +14,9 @@ import pytest
 
 from asterism.columns.time import END_OF_TIME, LAST_TIMESTAMP
 from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSyntaxError, InvalidEventError
-from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
-from asterism.operators.operator import Arrival, Now
+from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.pattern import Pattern
 from tests.matching.harness import Run, chain, ms, run, stage

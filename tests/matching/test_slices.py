@@ -15,9 +15,9 @@ from asterism.columns.time import END_OF_TIME
 from asterism.conformance.corpus import events_of, pieces, read_cases
 from asterism.conformance.engines import operator_for
 from asterism.matching import matcher
-from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
-from asterism.operators.operator import Arrival, Now, Result
+from asterism.operators.operator import EVENTS, Arrival, Now, Result
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.sequence import AfterMatchSkipStrategy
 from tests.kit import CORPUS

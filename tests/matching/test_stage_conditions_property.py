@@ -15,9 +15,9 @@ from asterism.errors import ExpressionError, InvalidEventError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
-from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
-from asterism.operators.operator import Arrival, Now
+from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.pattern import Pattern
 from tests.expressions.sql_expressions import Expressions, table

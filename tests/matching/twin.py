@@ -15,9 +15,9 @@ from pyspark import cloudpickle
 
 from asterism.conformance.corpus import CUTS, SCHEMA, events_of, normalized, pieces
 from asterism.conformance.engines import Collected
-from asterism.matching.operator import DROPPED, EVENTS, CepOperator
+from asterism.matching.operator import DROPPED, CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
-from asterism.operators.operator import Arrival, Now
+from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.conditions import (
     AndCondition,

@@ -13,10 +13,10 @@ import pyarrow as pa
 from asterism import Pattern
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
-from asterism.operators.operator import Arrival, Now
+from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.rules.lookup_tables import LookupColumn, LookupVersion, checked_rows, digest_of_rows, rows_to_bytes
-from asterism.rules.operator import EVENTS, MATCHES, PROCESSORS, DynamicCepOperator, prepared_set
+from asterism.rules.operator import MATCHES, PROCESSORS, DynamicCepOperator, prepared_set
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.rule_counts import FAMILY, RuleCounts
 from asterism.rules.sets import ProcessorSet

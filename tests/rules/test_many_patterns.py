@@ -13,9 +13,9 @@ import pytest
 from asterism.columns.groups import KEY_HASH
 from asterism.conformance.corpus import SCHEMA, Case, events_of, pieces, read_cases
 from asterism.errors import AsterismError
-from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
-from asterism.operators.operator import Arrival, Now
+from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics

@@ -18,7 +18,7 @@ import pytest
 
 from asterism.columns.groups import KEY_HASH
 from asterism.errors import StateError
-from asterism.operators.operator import Arrival, Now
+from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state_store import MemoryStore, batch_from_bytes
 from asterism.patterns import json_reading
 from asterism.rules import binding, sets
@@ -32,7 +32,7 @@ from asterism.rules.interfaces import (
     PatternProcessorManager,
     processors_from,
 )
-from asterism.rules.operator import EVENTS, PROCESSORS, DynamicCepOperator, prepared_set
+from asterism.rules.operator import PROCESSORS, DynamicCepOperator, prepared_set
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.set_store import FolderStore, SingleSetStore
 from asterism.spark.rule_source import Payload, ProcessorReader

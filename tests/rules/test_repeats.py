@@ -18,11 +18,10 @@ from asterism import Pattern
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.errors import InvalidEventError
-from asterism.operators.operator import Arrival, Now, Result
+from asterism.operators.operator import EVENTS, Arrival, Now, Result
 from asterism.operators.state_store import MemoryStore
 from asterism.rules.lookup_tables import LookupVersion
 from asterism.rules.operator import (
-    EVENTS,
     LATE,
     MATCHES,
     PROCESSORS,

@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, Pattern
 from asterism.columns.groups import KEY_HASH
-from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.operator import EVENTS
 from asterism.operators.state_store import batch_from_bytes
 from asterism.spark import exchange
 from asterism.spark.partitioning import group_of

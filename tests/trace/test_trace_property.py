@@ -19,9 +19,9 @@ from asterism.columns.time import END_OF_TIME, TimeColumn
 from asterism.conformance.corpus import CUTS, SCHEMA, Answer, Case, events_of, pieces, read_cases, with_doubles
 from asterism.conformance.engines import Collected, operator_for
 from asterism.errors import AsterismError
-from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
-from asterism.operators.operator import Arrival, Now
+from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.pattern import Pattern

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from asterism.operators.operator import Arrival
+from asterism.operators.operator import EVENTS, Arrival
 from asterism.operators.state_store import batch_from_bytes
 from asterism.spark import exchange
 from asterism.spark.batch import BATCH_GROUP, answered, run_groups, sorted_arrival
@@ -17,7 +17,7 @@ from asterism.testing import OperatorHarness
 from asterism.testing.operator_harness import key_hashes
 from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows
 from asterism.windows.operator import WindowOperator
-from asterism.windows.plan import EVENTS, FIRINGS
+from asterism.windows.plan import FIRINGS
 from asterism.windows.triggers import Any as AnyOf
 from asterism.windows.triggers import (
     ContinuousProcessingTimeTrigger,

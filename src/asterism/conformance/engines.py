@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from asterism.conformance.corpus import SCHEMA, Answer, Case, Outcome, events_of, judge, pieces, rng_for, with_doubles
 from asterism.errors import StreamDefinitionError
-from asterism.matching.operator import EVENTS, CepOperator
+from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
-from asterism.operators.operator import Arrival, Now
+from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics

@@ -31,8 +31,8 @@ from pyspark.sql import functions as F
 from asterism.columns.groups import KEY_HASH
 from asterism.conformance.corpus import SCHEMA, Answer, Case, Outcome, judge, pieces, rng_for
 from asterism.conformance.engines import Collected, operator_for
-from asterism.matching.operator import EVENTS, CepOperator
-from asterism.operators.operator import Arrival, InputSpec, Now, Operator, Result
+from asterism.matching.operator import CepOperator
+from asterism.operators.operator import EVENTS, Arrival, InputSpec, Now, Operator, Result
 from asterism.operators.state_store import StateStore, batch_from_bytes, batch_to_bytes
 from asterism.patterns.semantics import Semantics
 from asterism.spark import CHUNKS, RESULTS

@@ -42,7 +42,7 @@ from asterism.operators.key_group import (
     late_table,
     stamped,
 )
-from asterism.operators.operator import InputSpec, Now
+from asterism.operators.operator import EVENTS, InputSpec, Now
 from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.operators.state_definition import OperatorKind, StateDefinition
 from asterism.patterns.compiler import check_pattern
@@ -51,8 +51,6 @@ from asterism.patterns.identity import pattern_identity
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 
-EVENTS = "events"
-"""The name of the only input."""
 MAX_PARTIAL_MATCHES = 100_000
 """The default maximum number of partial matches of a key."""
 LARGEST_LIMIT = 10**12

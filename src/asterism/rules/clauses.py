@@ -26,9 +26,10 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import plain_column
 from asterism.expressions.parsing import conjuncts
 from asterism.expressions.ranges import Alternative, Ranges, ranges_of
-from asterism.matching.operator import EVENTS, PROCESSING_TIME
+from asterism.matching.operator import PROCESSING_TIME
 from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import Group
+from asterism.operators.operator import EVENTS
 from asterism.operators.state_store import MemoryStore
 from asterism.row_patterns.automaton import ACCEPT, AT_START, RowAutomaton, compiled_pattern
 from asterism.row_patterns.batch import reach_of_conditions, reach_of_measures

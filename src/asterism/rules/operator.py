@@ -42,7 +42,7 @@ from asterism.operators.evolution import FIXED, aligned, aligned_tables, check_e
 from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import LATE as LATE_ELEMENTS
 from asterism.operators.key_group import Group, KeyGroupOperator, late_table
-from asterism.operators.operator import Arrival, InputSpec, Now, Result
+from asterism.operators.operator import EVENTS, Arrival, InputSpec, Now, Result
 from asterism.operators.pages import Pages
 from asterism.operators.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state_store import StateStore, batch_from_bytes, batch_to_bytes
@@ -91,7 +91,7 @@ from asterism.rules.sets import (
 from asterism.rules.shares import ENTRY, KEYS, RuleFailure
 from asterism.rules.suppression import Attempt, Suppressions
 
-EVENTS, PROCESSORS = "events", "processors"
+PROCESSORS = "processors"
 MATCHES, TIMED_OUT, SHADOW, LATE, ERRORS = "matches", "timed_out", "shadow", "late", "errors"
 _TIMED_OUT_OF_SHADOWS = "timed_out of shadows"
 """In place of the name of an output: these partial matches are only counted."""

@@ -15,6 +15,7 @@ from asterism.errors import AsterismError
 from asterism.matching.operator import PROCESSING_TIME
 from asterism.matching.page import Page
 from asterism.matching.stored_matches import described_automaton, matches_schema, partial_matches
+from asterism.operators.operator import EVENTS
 from asterism.operators.state_definition import UNKNOWN_COLUMNS, StateDefinition
 from asterism.operators.stored_state import RULE_KEY, rule_keys
 from asterism.patterns.compiler import compile_pattern
@@ -26,8 +27,6 @@ from asterism.rules.operator import clauses_of_page, entries_of_page, names_of_p
 from asterism.rules.sets import Entry, processor_of
 from asterism.rules.shares import ENTRY, KEYS
 
-EVENTS = "events"
-"""The table of the columns of events."""
 Processors = Mapping[RuleName, str]
 """The texts of processors, by id, version, and the set that added them."""
 

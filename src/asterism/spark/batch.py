@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
-from asterism.matching.operator import EVENTS, CepOperator
-from asterism.operators.operator import Arrival, Now, Operator, Result
+from asterism.matching.operator import CepOperator
+from asterism.operators.operator import EVENTS, Arrival, Now, Operator, Result
 from asterism.operators.state_store import MemoryStore
 from asterism.spark.exchange import METRICS, Batches, divided, gathered, results
 from asterism.spark.worker import settle_memory

@@ -15,9 +15,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from asterism.arguments import expect, expect_outputs, expect_strings, shown
 from asterism.columns.groups import KEY_HASH
 from asterism.errors import StreamDefinitionError
-from asterism.matching.operator import EVENTS, MAX_PARTIAL_MATCHES, CepOperator, OnLimit
+from asterism.matching.operator import MAX_PARTIAL_MATCHES, CepOperator, OnLimit
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.matching.timeline import Timeline
+from asterism.operators.operator import EVENTS
 from asterism.patterns.compiler import check_pattern
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics

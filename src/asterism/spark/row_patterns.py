@@ -15,9 +15,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from asterism.arguments import expect, expect_outputs
 from asterism.columns.groups import KEY_HASH
 from asterism.errors import StreamDefinitionError
-from asterism.matching.operator import EVENTS, OnLimit
+from asterism.matching.operator import OnLimit
 from asterism.operators.key_group import check_pages, complete
-from asterism.operators.operator import Result
+from asterism.operators.operator import EVENTS, Result
 from asterism.row_patterns.automaton import AT_END, compiled_pattern
 from asterism.row_patterns.batch import TableMatcher, reach_of_conditions, reach_of_measures
 from asterism.row_patterns.checking import CheckedClause, check

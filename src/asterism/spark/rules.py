@@ -22,7 +22,7 @@ from asterism.columns.time import TIME
 from asterism.discovery.lookup_sources import source_of
 from asterism.errors import CheckpointRequiredError, StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE
-from asterism.operators.operator import Arrival
+from asterism.operators.operator import EVENTS, Arrival
 from asterism.patterns.semantics import Semantics
 from asterism.rules.coordinator import Coordinator
 from asterism.rules.discovery_status import INITIALIZING, Status
@@ -31,7 +31,7 @@ from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.kill_list import ALWAYS, checked_names
 from asterism.rules.lookup_tables import MAX_ROWS
 from asterism.rules.lookups import DefinedLookup, Lookup, LookupSource, defined_lookups
-from asterism.rules.operator import EVENTS, LATE, PROCESSORS, SHADOW, DynamicCepOperator, prepared_set
+from asterism.rules.operator import LATE, PROCESSORS, SHADOW, DynamicCepOperator, prepared_set
 from asterism.rules.processor import PatternProcessor, found_at
 from asterism.rules.registered_conditions import RegisteredCondition
 from asterism.rules.set_store import STORE, WAIT, FolderStore, SingleSetStore, wait_for

@@ -25,6 +25,7 @@ from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.operators.keyed_state import StateKind
 from asterism.operators.multiple_input import BROADCAST_PAGE, definition_of
+from asterism.operators.operator import EVENTS
 from asterism.operators.state_definition import DEFINITION_PAGE, OperatorKind, StateDefinition, keys_as_structs
 from asterism.operators.state_store import Record, batch_from_bytes, kind_of
 from asterism.operators.stored_state import (

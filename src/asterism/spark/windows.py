@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect, expect_outputs
 from asterism.errors import StreamDefinitionError
-from asterism.operators.operator import Arrival
+from asterism.operators.operator import EVENTS, Arrival
 from asterism.spark.batch import BATCH_GROUP, sorted_arrival
 from asterism.spark.execution import RunOptions, Sink, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
@@ -36,7 +36,7 @@ from asterism.windows.assigners import Windows
 from asterism.windows.evictors import Evictor
 from asterism.windows.folds import Fold
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
-from asterism.windows.plan import EVENTS, FIRINGS, WindowFunction
+from asterism.windows.plan import FIRINGS, WindowFunction
 from asterism.windows.triggers import Trigger
 
 _Build = Callable[[pa.Schema], WindowOperator]

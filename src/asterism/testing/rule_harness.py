@@ -12,12 +12,12 @@ import pyarrow as pa
 from asterism.columns.schemas import type_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME, TimeColumn
 from asterism.errors import AsterismError, InvalidEventError, StreamDefinitionError
+from asterism.operators.operator import EVENTS as EVENTS_INPUT
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.clause import RowsPerMatch
 from asterism.row_patterns.reading import read
-from asterism.rules.operator import EVENTS as EVENTS_INPUT
 from asterism.rules.operator import MATCHES, PROCESSORS, TIMED_OUT, DynamicCepOperator, prepared_set
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.rule_tests import COLUMNS_OF_LITERALS, ExpectedMatch, RuleTest

@@ -13,13 +13,13 @@ import pyarrow as pa
 from asterism.matching import matcher
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.operator import EVENTS as EVENTS_INPUT
 from asterism.operators.operator import Arrival, Now, Operator
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.pattern import Pattern
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.operator import RowPatternOperator
 from asterism.row_patterns.reading import read
-from asterism.rules.operator import EVENTS as RULE_EVENTS
 from asterism.rules.operator import PROCESSORS, DynamicCepOperator, prepared_set
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.set_store import SingleSetStore
@@ -97,7 +97,7 @@ def _rules() -> None:
     operator = DynamicCepOperator(EVENTS, keys=["key"], time="ts", source=source)
     store = MemoryStore()
     sets = Arrival(PROCESSORS, prepared_set(rules.to_bytes()))
-    for arrivals in ([sets], [Arrival(RULE_EVENTS, operator.prepare(RULE_EVENTS, _EVENTS))]):
+    for arrivals in ([sets], [Arrival(EVENTS_INPUT, operator.prepare(EVENTS_INPUT, _EVENTS))]):
         operator.process(store, arrivals, Now())
     operator.process(store, [], Now(10**17, 10**17))
 

@@ -21,7 +21,7 @@ from asterism.arguments import expect, expect_string
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import StreamDefinitionError
-from asterism.operators.operator import Arrival, Now
+from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.text.printable import duration, one_line
 from asterism.text.svg import (
@@ -43,7 +43,7 @@ from asterism.windows.arguments import code
 from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows, assigned
 from asterism.windows.evictors import Evictor
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
-from asterism.windows.plan import EVENTS, FIRINGS
+from asterism.windows.plan import FIRINGS
 from asterism.windows.triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,

@@ -19,10 +19,11 @@ from asterism.columns.groups import group_codes
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.errors import OperatorError
 from asterism.operators.key_group import Group
+from asterism.operators.operator import EVENTS
 from asterism.operators.state_store import additions_from_bytes, tables_from_bytes, tables_to_bytes, with_additions
 from asterism.windows.assigners import SessionWindows, assigned
 from asterism.windows.panes import NONE, RecordedFirings, Rows, applied, plain, results_of
-from asterism.windows.plan import COUNTED, DISTANCES, EVENTS, FIRINGS, GAP, KINDS, META, UNFIRED, WindowPlan
+from asterism.windows.plan import COUNTED, DISTANCES, FIRINGS, GAP, KINDS, META, UNFIRED, WindowPlan
 from asterism.windows.session_ids import IDS, REPLACES, SESSION_ID, Sessions
 from asterism.windows.triggers import TimeSpan
 from asterism.windows.user_triggers import UserDefinedTriggers, span_of

@@ -46,7 +46,7 @@ from asterism.expressions.parsing import parse
 from asterism.operators.evolution import FIXED, aligned
 from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import LATE, Group, KeyGroupOperator, complete, key_schema_of, late_table
-from asterism.operators.operator import Arrival, InputSpec
+from asterism.operators.operator import EVENTS, Arrival, InputSpec
 from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.operators.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state_store import (
@@ -66,7 +66,6 @@ from asterism.windows.plan import (
     CLOSING,
     COUNTED,
     DISTANCES,
-    EVENTS,
     FIRINGS,
     GAP,
     ON_TIME,

@@ -17,8 +17,6 @@ from asterism.windows.panes import Partials, Reduction
 from asterism.windows.trigger_table import TriggerTable
 from asterism.windows.triggers import TimeSpan, Trigger
 
-EVENTS = "events"
-"""The operator's only input."""
 FIRINGS = "firings"
 """The operator's output of results; there may be another one for late elements."""
 KINDS = ("early", "on_time", "late")
