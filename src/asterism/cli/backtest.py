@@ -12,7 +12,14 @@ import click
 
 from asterism.cli.local_spark import local_spark
 from asterism.cli.spark_files import Files, files_to_read, read_batch, with_event_time
-from asterism.cli.terminal import errors_explained, semantics_option, status_line, table_option, time_option
+from asterism.cli.terminal import (
+    errors_explained,
+    input_option,
+    semantics_option,
+    status_line,
+    table_option,
+    time_option,
+)
 from asterism.patterns.semantics import Semantics
 from asterism.text.printable import one_line
 
@@ -36,14 +43,7 @@ lookup_option = click.option(
 
 @click.command()
 @click.argument("source")
-@click.option(
-    "--input",
-    "inputs",
-    required=True,
-    multiple=True,
-    type=click.Path(exists=True, path_type=Path),
-    help="Events: files as for `asterism match`; can be repeated.",
-)
+@input_option("inputs", "Events: files as for `asterism match`; can be repeated.", multiple=True)
 @click.option("--key", "keys", multiple=True, help="Key column of the stream; can be repeated.")
 @time_option
 @lookup_option

@@ -14,8 +14,9 @@ from asterism.cli.local_spark import local_spark, temporary_folder
 from asterism.cli.rule_files import RuleInFile, pattern_or_rule_argument
 from asterism.cli.spark_files import Files, files_to_read, read_batch, read_stream, with_event_time
 from asterism.cli.terminal import (
-    Duration,
     errors_explained,
+    input_option,
+    max_out_of_orderness_option,
     order_by_option,
     semantics_option,
     status_line,
@@ -64,23 +65,13 @@ limit_option = click.option(
 
 @click.command()
 @pattern_or_rule_argument
-@click.option(
-    "--input",
-    "source",
-    required=True,
-    type=click.Path(exists=True, path_type=Path),
-    help="Events: .csv (with a header), .csv.gz, .jsonl, .jsonl.gz, .parquet, or a folder of files of one format.",
+@input_option(
+    "source", "Events: .csv (with a header), .csv.gz, .jsonl, .jsonl.gz, .parquet, or a folder of files of one format."
 )
 @click.option("--key", "keys", multiple=True, help="Key column; can be repeated. Without one, all events have one key.")
 @time_option
 @order_by_option
-@click.option(
-    "--max-out-of-orderness",
-    type=Duration(),
-    default="0s",
-    show_default=True,
-    help="With --stream: how far an event may lie behind the latest event time before it is late: 500ms, 5s, 10m, 2h, 1d.",
-)
+@max_out_of_orderness_option
 @click.option(
     "--select",
     "measures",

@@ -11,7 +11,7 @@ import click
 from asterism.cli.local_spark import local_spark, temporary_folder
 from asterism.cli.match import PartsSink, limit_option, out_option, show_or_write
 from asterism.cli.spark_files import files_to_read, read_batch, read_stream
-from asterism.cli.terminal import Duration, errors_explained, status_line
+from asterism.cli.terminal import errors_explained, max_out_of_orderness_option, status_line
 from asterism.row_patterns.clause import DialectName
 
 if TYPE_CHECKING:
@@ -44,13 +44,7 @@ class _TableFile(click.ParamType[tuple[str, Path]]):
     help="A table: its name, and a .csv (with a header), .jsonl or .parquet file, or a folder of such files. Can be repeated.",
 )
 @click.option("--stream", is_flag=True, help="Read the tables as streams, and end them after the existing files.")
-@click.option(
-    "--max-out-of-orderness",
-    type=Duration(),
-    default="0s",
-    show_default=True,
-    help="With --stream: how far a row may lie behind the latest event time before it is late: 500ms, 5s, 10m, 2h, 1d.",
-)
+@max_out_of_orderness_option
 @click.option(
     "--dialect",
     type=click.Choice(get_args(DialectName)),

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -161,6 +162,21 @@ order_by_option = click.option(
     multiple=True,
     help="Order of events with equal times: a column, descending with a leading '-'; can be repeated.",
 )
+
+
+max_out_of_orderness_option = click.option(
+    "--max-out-of-orderness",
+    type=Duration(),
+    default="0s",
+    show_default=True,
+    help="With --stream: how far an event may lie behind the latest event time before it is late: 500ms, 5s, 10m, 2h, 1d.",
+)
+
+
+def input_option(name: str, help: str, *, required: bool = True, multiple: bool = False) -> Callable[[_F], _F]:
+    """The option ``--input``: files of events."""
+    kind = click.Path(exists=True, path_type=Path)
+    return click.option("--input", name, required=required, multiple=multiple, type=kind, help=help)
 
 
 def semantics_option(help: str, default: Semantics = Semantics.DEFAULT) -> Callable[[_F], _F]:

@@ -13,6 +13,7 @@ from asterism.cli.rule_files import RuleInFile, key_columns, pattern_or_rule_arg
 from asterism.cli.terminal import (
     Duration,
     errors_explained,
+    input_option,
     order_by_option,
     semantics_option,
     status_line,
@@ -29,13 +30,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @pattern_or_rule_argument
-@click.option(
-    "--input",
-    "source",
-    required=True,
-    type=click.Path(exists=True, path_type=Path),
-    help="Events: files as for `asterism match`.",
-)
+@input_option("source", "Events: files as for `asterism match`.")
 @click.option(
     "--key", "values", multiple=True, help="The key to trace: one value for each --key-column, in the same order."
 )

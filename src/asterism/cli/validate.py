@@ -15,7 +15,7 @@ from asterism.cli.local_spark import local_spark
 from asterism.cli.rule_files import PatternFile, RuleInFile
 from asterism.cli.rules import all_good
 from asterism.cli.spark_files import files_to_read, read_batch, with_event_time
-from asterism.cli.terminal import Column, distinct, errors_explained, semantics_option
+from asterism.cli.terminal import Column, distinct, errors_explained, input_option, semantics_option
 from asterism.patterns.semantics import Semantics
 
 if TYPE_CHECKING:
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
     type=Column(),
     help="A column of the events and its Spark type, such as price:double; repeat it for each column that conditions read.",
 )
-@click.option(
-    "--input",
+@input_option(
     "source",
-    type=click.Path(exists=True, path_type=Path),
-    help="Take the columns from these events: files as for `asterism match`. Spark is required.",
+    "Take the columns from these events: files as for `asterism match`. Spark is required.",
+    required=False,
 )
 @click.option("--time", help="With --input: the event-time column, as for `asterism match`.")
 @semantics_option("The semantics: those of the library, which reject what Flink ignores, or those of Flink.")
