@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
+from asterism.columns.time import END_OF_TIME
 from asterism.operators import broadcast_state
 from asterism.operators.broadcast_state import FIRST_PART, PART, BroadcastState
 from asterism.operators.keyed_state import (
-    FOREVER,
     BroadcastListState,
     BroadcastMapState,
     BroadcastValueState,
@@ -72,9 +72,9 @@ def change(store: MemoryStore, **entries: Any) -> None:
                 if value is None:
                     table.entries(0).pop(key, None)
                 else:
-                    table.entries(0)[key] = (value, FOREVER)
+                    table.entries(0)[key] = (value, END_OF_TIME)
         else:
-            table.replace(0, [(one, FOREVER) for one in new] if name == "names" else (new, FOREVER))
+            table.replace(0, [(one, END_OF_TIME) for one in new] if name == "names" else (new, END_OF_TIME))
     state.write(over=False)
 
 
@@ -175,7 +175,7 @@ def test_an_unused_state_is_not_read() -> None:
     store = loaded()
     broadcast_state._known.clear()
     store.counts.clear()
-    assert BroadcastState(store, PAGE, SPECS).tables["last"].entries(0) == ("x", FOREVER)
+    assert BroadcastState(store, PAGE, SPECS).tables["last"].entries(0) == ("x", END_OF_TIME)
     assert store.counts["reads"] == 2
 
 

@@ -11,7 +11,7 @@ from asterism import Pattern
 from asterism.errors import PatternProcessorError, StreamDefinitionError
 from asterism.rules import kill_list
 from asterism.rules.coordinator import Coordinator
-from asterism.rules.kill_list import ALWAYS
+from asterism.rules.kill_list import ALL_SETS
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.set_store import FolderStore
 from tests.rules.driver import Driver, Event, at, chain, processor
@@ -33,7 +33,7 @@ def test_a_rule_that_fails_is_left_out_of_the_micro_batch_that_is_repeated() -> 
     driver = Driver()
     with pytest.raises(PatternProcessorError, match='"bad" version 1 failed'):
         driver.batch(FIRST, sets=[AB, BAD], watermark=2)
-    again = Driver(left_out={"bad": ALWAYS})
+    again = Driver(left_out={"bad": ALL_SETS})
     again.batch(FIRST, sets=[AB, BAD], watermark=2).batch(SECOND, watermark=4)
     assert again.end().found == AB_FOUND
 
@@ -41,7 +41,7 @@ def test_a_rule_that_fails_is_left_out_of_the_micro_batch_that_is_repeated() -> 
 @pytest.mark.parametrize("names", [["bad"], ["bad@1"]])
 def test_nothing_of_it_is_computed(monkeypatch: pytest.MonkeyPatch, names: list[str]) -> None:
     """It may be one that exhausts memory when it is compiled, or when its conditions are evaluated."""
-    driver = Driver(left_out=dict.fromkeys(names, ALWAYS))
+    driver = Driver(left_out=dict.fromkeys(names, ALL_SETS))
     compile_ = driver.operator.compiler.compile
 
     def compiled(one: PatternProcessor) -> Any:
@@ -56,7 +56,7 @@ def test_nothing_of_it_is_computed(monkeypatch: pytest.MonkeyPatch, names: list[
 def test_it_stays_disabled_until_its_next_version() -> None:
     """Also in a key group that was not called for any event, and when it is not left out any more."""
     good = processor("r", 1, chain("a"))
-    driver = Driver(left_out={"r": ALWAYS})
+    driver = Driver(left_out={"r": ALL_SETS})
     driver.batch([e(1, "a")], sets=[good], watermark=1)
     driver.operator.left_out = {}
     driver.batch([e(2, "a")], watermark=2).batch([e(3, "a")], sets=[good, AB], watermark=3)
@@ -69,7 +69,7 @@ def test_its_partial_matches_go_and_those_of_others_stay() -> None:
     driver = Driver()
     cd = processor("cd", 1, chain("a", "b"))
     driver.batch([e(1, "a")], sets=[AB, cd], watermark=1)
-    driver.operator.left_out = {"cd": ALWAYS}
+    driver.operator.left_out = {"cd": ALL_SETS}
     driver.batch(watermark=1)
     driver.operator.left_out = {}
     assert driver.batch([e(2, "b")], watermark=2).end().found == AB_FOUND[:1]
@@ -223,7 +223,7 @@ def test_a_name_means_one_rule(name: str, left: list[str]) -> None:
     versions = {"victim": 3, "victim@3": 7, "victim@3@": 7, "x@y": 3}
     rules = [processor(id, number, chain("a")) for id, number in versions.items()]
     running = Driver().batch(sets=rules).batch([e(1, "a")], sets=rules, killed=[name], watermark=2).end()
-    restarted = Driver(left_out={name: ALWAYS}).batch([e(1, "a")], sets=rules, watermark=2).end()
+    restarted = Driver(left_out={name: ALL_SETS}).batch([e(1, "a")], sets=rules, watermark=2).end()
     assert [one[0] for one in running.found] == [one[0] for one in restarted.found] == left
 
 

@@ -13,11 +13,12 @@ from asterism.cli.backtest import history_frame
 from asterism.cli.local_spark import local_spark
 from asterism.cli.spark_files import files_to_read
 from asterism.cli.terminal import asterism_error_in, first_paragraph
+from asterism.columns.time import time_text
 from asterism.console.samples import SampleSettings
 from asterism.console.worker import Handler, Tell, run
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.patterns.semantics import Semantics
-from asterism.rules.backtest import BacktestMatch, BacktestReport, time_text
+from asterism.rules.backtest import BacktestMatch, BacktestReport
 from asterism.text.printable import event_text, one_line
 
 if TYPE_CHECKING:

@@ -46,6 +46,17 @@ def to_datetime(micros: int) -> datetime:
         return (datetime.max if micros > 0 else datetime.min).replace(tzinfo=UTC)
 
 
+def time_text(time: object) -> str:
+    """An event time as text, without the time zone, which is UTC.
+
+    >>> time_text(datetime.fromisoformat("2026-01-31T13:00:00+01:00")), time_text(1_769_860_800_000)
+    ('2026-01-31 12:00:00', '1769860800000')
+    """
+    if isinstance(time, datetime) and time.tzinfo is not None:
+        time = time.astimezone(UTC).replace(tzinfo=None)
+    return str(time)
+
+
 MILLISECONDS = "milliseconds"
 TIME_UNITS = {"seconds": 1_000_000_000, MILLISECONDS: 1_000_000, "microseconds": 1000, "nanoseconds": 1}
 """Units of an integer event time, in nanoseconds."""

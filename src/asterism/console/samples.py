@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from asterism.columns.event_files import as_in_spark, files_of, read_events, read_table, timestamps
 from asterism.columns.keys import key_strings, key_values
 from asterism.columns.schemas import schema_of
+from asterism.columns.time import time_text
 from asterism.discovery.lookup_sources import lookups_of, source_of
 from asterism.errors import AsterismError, InvalidEventError, StreamDefinitionError
 from asterism.expressions.evaluation import Vectorized
@@ -156,7 +157,7 @@ class Samples:
             events = events.filter(pc.equal(_keys_of(rule, events, self.settings.keys), wanted))
         if time is not None and time in events.column_names:
             events = events.take(pc.sort_indices(events, sort_keys=[(time, "ascending")]))
-        lines = [json.dumps(row, ensure_ascii=False, default=_json_value) for row in events.slice(0, limit).to_pylist()]
+        lines = [json.dumps(row, ensure_ascii=False, default=time_text) for row in events.slice(0, limit).to_pylist()]
         return {"text": "\n".join(lines), "events": len(lines), "of": events.num_rows}
 
     def _tried(self, rule: PatternProcessor, text: str, key: Sequence[str | None] | None) -> dict[str, Any]:
@@ -306,22 +307,12 @@ def _cell(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         text = value
     elif isinstance(value, datetime):
-        text = _time_text(value)
+        text = time_text(value)
     elif isinstance(value, bool):
         text = str(value).lower()
     else:
         text = str(value)
     return text if text is None or len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…"
-
-
-def _time_text(value: Any) -> str:
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        value = value.astimezone(UTC).replace(tzinfo=None)
-    return str(value)
-
-
-def _json_value(value: Any) -> Any:
-    return _time_text(value) if isinstance(value, datetime) else str(value)
 
 
 # ---------------------------------------------------------------------- matches
@@ -352,9 +343,9 @@ def found_in(
         made = [
             {
                 "key": row["key"],
-                "start": _time_text(row["start_time"]),
-                "end": _time_text(row["end_time"]),
-                "time": _time_text(row[decided]),
+                "start": time_text(row["start_time"]),
+                "end": time_text(row["end_time"]),
+                "time": time_text(row[decided]),
                 "events": [[one["stage"], one["event"][number]] for one in row["events"] or ()],
                 "measures": measures.get(row["match_id"]) or row["measures"] or {},
                 "suppressed": row.get("suppressed") or 0,

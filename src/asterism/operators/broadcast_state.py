@@ -21,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.columns.arrays import Ints, python_values
-from asterism.operators.keyed_state import FOREVER, NAME, VALUE, StateEntries, StateKind, StateSpec, StateTable
+from asterism.columns.time import END_OF_TIME
+from asterism.operators.keyed_state import NAME, VALUE, StateEntries, StateKind, StateSpec, StateTable
 from asterism.operators.state_store import (
     BODY,
     Record,
@@ -250,7 +251,7 @@ def _alike(some: Iterable[Any], others: Iterable[Any]) -> bool:
 
 def _entries_of(spec: StateSpec, parts: Sequence[pa.Table]) -> Any:
     rows = pa.concat_tables([spec.schema.empty_table(), *parts])
-    values = [(value, FOREVER) for value in python_values(rows.column(VALUE))]
+    values = [(value, END_OF_TIME) for value in python_values(rows.column(VALUE))]
     match spec.kind:
         case StateKind.VALUE:
             return values[0] if values else None

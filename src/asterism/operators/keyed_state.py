@@ -22,9 +22,9 @@ import pyarrow as pa
 
 from asterism.columns.arrays import Ints, python_values
 from asterism.columns.schemas import type_of
+from asterism.columns.time import END_OF_TIME
 from asterism.errors import OperatorError, StreamDefinitionError
 
-FOREVER = 2**63 - 1
 KEY, NAME, VALUE, EXPIRES = "key", "name", "value", "expires"
 MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """The exceptions of Arrow for a value of a wrong type."""
@@ -143,7 +143,7 @@ class StateTable(StateEntries):
             self._values = python_values(self.rows.column(VALUE))
             self._names = self.rows.column(NAME).to_pylist() if self.spec.key_type is not None else []
             has = self.spec.ttl is not None
-            self._expires = self.rows.column(EXPIRES).to_pylist() if has else [FOREVER] * len(self._values)
+            self._expires = self.rows.column(EXPIRES).to_pylist() if has else [END_OF_TIME] * len(self._values)
             distinct, begins = np.unique(self.keys, return_index=True)
             ends = np.append(begins, len(self.keys))[1:]
             self._where = dict(zip(distinct.tolist(), zip(begins.tolist(), ends.tolist(), strict=True), strict=True))
@@ -169,7 +169,7 @@ class StateTable(StateEntries):
             rows = pa.concat_tables([rows.filter(pa.array(untouched)), self._of_touched()])
             rows = rows.take(pa.array(np.argsort(rows.column(KEY).to_numpy(), kind="stable")))
         if self.spec.ttl is not None:
-            rows = rows.filter(pa.array(rows.column(EXPIRES).to_numpy() > min(time, FOREVER - 1)))
+            rows = rows.filter(pa.array(rows.column(EXPIRES).to_numpy() > min(time, END_OF_TIME - 1)))
         if rows is not self.rows:
             self.rows = rows.combine_chunks()
             self.keys = self.rows.column(KEY).to_numpy()
@@ -374,11 +374,11 @@ class State:
 
     @property
     def _now(self) -> int:
-        return min(self._running.time, FOREVER - 1) if self.ttl is not None else 0
+        return min(self._running.time, END_OF_TIME - 1) if self.ttl is not None else 0
 
     def _entry(self, value: Any) -> Entry:
         value = (self._table or self._here).value(value)
-        return value, FOREVER if self.ttl is None else min(self._now + self.ttl, FOREVER)
+        return value, END_OF_TIME if self.ttl is None else min(self._now + self.ttl, END_OF_TIME)
 
     def _alive(self, entry: Entry) -> bool:
         return self.ttl is None or entry[1] > self._now
@@ -428,7 +428,7 @@ class ValueState(State):
         table = self._here_by_key(keys)
         expires = None
         if self.ttl is not None:
-            expires = np.minimum(self._running.times_of(keys, last=True), FOREVER - self.ttl) + self.ttl
+            expires = np.minimum(self._running.times_of(keys, last=True), END_OF_TIME - self.ttl) + self.ttl
         table.put_column(keys, values, self._running.time, expires)
 
     def _here_by_key(self, keys: Ints) -> StateTable:

@@ -17,7 +17,7 @@ from asterism.columns.arrays import Ints, python_values
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, to_datetime
 from asterism.errors import OperatorError, UserFunctionError
 from asterism.operators.context import EVENT, ON_TIMER, PROCESSING, Context, Element, Timer
-from asterism.operators.keyed_state import FOREVER, State, StateEntries, StateKind, StateSpec, StateTable
+from asterism.operators.keyed_state import State, StateEntries, StateKind, StateSpec, StateTable
 from asterism.operators.stream_operator import Counter, Input, Output, StreamOperator
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ class Runtime:
         if time is None:
             entries.pop(domain + name, None)
             return
-        entries[domain + name] = (time, FOREVER)
+        entries[domain + name] = (time, END_OF_TIME)
         if domain == EVENT and time <= self.horizon:
             heapq.heappush(self.heap, (time, key, name))
 

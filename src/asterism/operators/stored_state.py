@@ -12,7 +12,7 @@ from asterism.columns.keys import KEY as KEY_TEXT
 from asterism.columns.keys import key_values
 from asterism.columns.time import MOMENT, TIME, moments
 from asterism.operators.context import EVENT
-from asterism.operators.keyed_state import EXPIRES, FOREVER, KEY, NAME, VALUE
+from asterism.operators.keyed_state import EXPIRES, KEY, NAME, VALUE
 from asterism.operators.state_definition import StateDefinition, keys_as_structs
 from asterism.operators.state_store import batch_from_bytes, tables_from_bytes
 
@@ -86,8 +86,7 @@ def entries(rows: pa.Table, keys: pa.Array | None, *, positions: bool, first: in
         columns.append(pa.array(_positions(of_rows) + first))
     columns += [rows.column(name) for name in (NAME, VALUE) if name in rows.column_names]
     if EXPIRES in rows.column_names:
-        times = rows.column(EXPIRES).to_numpy()
-        columns.append(moments(times, times != FOREVER))
+        columns.append(moments(rows.column(EXPIRES).to_numpy()))
     return pa.table(
         columns, schema=entries_schema(None if keys is None else keys.type, rows.schema, positions=positions)
     )

@@ -9,12 +9,13 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 
 from asterism.arguments import expect_string
+from asterism.columns.time import time_text
 from asterism.errors import ExpressionTypeError, PatternProcessorError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
@@ -300,10 +301,3 @@ def _text(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
-
-
-def time_text(time: Any) -> str:
-    """An event time as text, without the time zone, which is UTC."""
-    if not isinstance(time, datetime):
-        return str(time)
-    return str(time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None))

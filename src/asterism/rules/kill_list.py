@@ -26,8 +26,8 @@ from asterism.rules.processor import MAX_ID, MAX_PROCESSORS, PatternProcessor, i
 MAX_REASON = 1000
 """Maximum length in characters."""
 MAX_NAME = MAX_ID + len("@2147483647")
-ALWAYS = 2**63 - 1
-"""In place of the number of a set: all sets."""
+ALL_SETS = 2**63 - 1
+"""In place of the number of the last set: every set."""
 _LIKE_A_VERSION = re.compile(r"@[0-9]*\Z")
 NO_REASON = "no reason was given"
 WITHOUT = "excluded by run(without=...)"

@@ -28,7 +28,7 @@ from asterism.rules.coordinator import Coordinator
 from asterism.rules.discovery_status import INITIALIZING, Status
 from asterism.rules.file_systems import is_path
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
-from asterism.rules.kill_list import ALWAYS, checked_names
+from asterism.rules.kill_list import ALL_SETS, checked_names
 from asterism.rules.lookup_tables import MAX_ROWS
 from asterism.rules.lookups import DefinedLookup, Lookup, LookupSource, defined_lookups
 from asterism.rules.operator import LATE, PROCESSORS, SHADOW, DynamicCepOperator, prepared_set
@@ -262,7 +262,7 @@ class PatternProcessorStream:
             max_partial_matches=self.max_partial_matches,
             disable_on_limit=self.disable_on_limit,
             lookups=[one.column for one in self.lookups],
-            left_out=dict.fromkeys(killed, last) | dict.fromkeys(without, ALWAYS),
+            left_out=dict.fromkeys(killed, last) | dict.fromkeys(without, ALL_SETS),
         )
 
     def _results(self, operator: DynamicCepOperator, without: frozenset[str], use: Use) -> DataFrame:

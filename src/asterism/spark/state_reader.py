@@ -51,7 +51,7 @@ from asterism.row_patterns.stored_searches import ROWS, searches_of
 from asterism.rules.operator import CLAUSES_PAGE, SETS_PAGE
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.sets import processor_of
-from asterism.rules.stored_rules import EVENTS, matches_of_rules, processors_in, searches_of_rules
+from asterism.rules.stored_rules import matches_of_rules, processors_in, searches_of_rules
 from asterism.spark.partitioning import group_of, label
 from asterism.spark.row_schemas import spark_schema
 from asterism.spark.settings import configure_state_store
