@@ -87,7 +87,7 @@ def expect_number(
     """Refuse a value that is not an integer from *least* to *most*."""
     expect(error, value, int, f"{what} must be an integer", hint)
     if value < least or (most is not None and value > most):
-        bounds = f"at least {least}" if most is None else f"between {least} and {most}"
+        bounds = f"at least {least}" if most is None else f"between {least} and {most:,}"
         raise error(f"{what} must be {bounds}, not {shown(value)}", hint=hint)
 
 

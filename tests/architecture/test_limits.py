@@ -69,7 +69,7 @@ def test_nothing_is_counted_where_nothing_is_dropped() -> None:
 
 def test_there_is_a_limit_by_default() -> None:
     text = "a1 " + " ".join(f"b{n}" for n in range(2, 22)) + " c40"
-    with pytest.raises(LimitExceededError, match=r"a key has 196608 partial matches \(limit 100000\)"):
+    with pytest.raises(LimitExceededError, match=r"a key has 196,608 partial matches \(limit 100,000\)"):
         feed(operator(SUBSETS), text)
     assert feed(operator(SUBSETS, max_partial_matches=None), text) == (2**19, 0)
 
@@ -275,7 +275,7 @@ def test_thousands_of_stages_match() -> None:
 )
 def test_too_many_states_are_refused(pattern: Callable[[], Pattern]) -> None:
     """As soon as there are too many, not when memory is full."""
-    with pytest.raises(MalformedPatternError, match=f"needs more than {MAX_STATES} states"):
+    with pytest.raises(MalformedPatternError, match=f"needs more than {MAX_STATES:,} states"):
         compile_pattern(pattern())
 
 

@@ -127,7 +127,7 @@ def test_values_in_columns(place: SqlitePlace, column: str, value: object, expec
         ("pattern", '"{}"', "root: "),
         ("pattern", GRAPH + " " * 1_000_000, "the JSON is too large"),
         ("pattern", b"\xff\xfe", "pattern is not valid UTF-8"),
-        ("function", "x" * 2000, "function is longer than 1000 characters"),
+        ("function", "x" * 2000, "function is longer than 1,000 characters"),
         ("enabled", "maybe", "enabled must be true or false"),
         ("timed_out", 7, "timed_out must be true or false"),
         ("max_partial_matches", "many", "max_partial_matches must be an integer, not 'many'"),

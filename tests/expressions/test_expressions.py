@@ -210,7 +210,7 @@ def test_what_java_writes_differently_by_version_is_refused() -> None:
 
 def test_and_takes_booleans_only() -> None:
     """Numbers are not truth values in Spark, not even next to AND."""
-    with pytest.raises(Exception, match="Boolean"):
+    with pytest.raises(Exception, match="BOOLEAN"):
         BoundPattern.of_pattern(Pattern.begin("a").where("n > 1 AND n"), SCHEMA)
 
 

@@ -233,7 +233,7 @@ def test_no_memory_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("limit", [0, -1, True, "10", 10**10, 1.5])
 def test_limits_of_rules_are_checked(limit: Any) -> None:
-    with pytest.raises(PatternProcessorError, match="maxPartialMatches must be an integer from 1 to 1000000000"):
+    with pytest.raises(PatternProcessorError, match="maxPartialMatches must be an integer from 1 to 1,000,000,000"):
         processor("ab", 1, chain("a", "b"), max_partial_matches=limit)
 
 

@@ -479,7 +479,7 @@ def test_within_over_integers_counts_milliseconds() -> None:
         ({"select": ("LAST(a.x) AS x",)}, "cannot have 'select'"),
         ({"function": "f"}, "cannot have 'function'"),
         ({"timed_out": True}, "cannot have 'timedOut'"),
-        ({"sql": ""}, "sql must be a string of 1 to 50000 characters"),
+        ({"sql": ""}, "sql must be a string of 1 to 50,000 characters"),
         ({"sql": "x" * 50_001}, "sql must be a string"),
         ({"sql": 1}, "sql must be a string"),
     ],
@@ -527,7 +527,7 @@ def test_the_last_good_version_stays_in_force(tmp_path: Path) -> None:
                 "/sql": "sql: PATTERN ( is not closed",
             },
         ),
-        ({"sql": 5}, {"/sql": "sql must be a string of 1 to 50000 characters"}),
+        ({"sql": 5}, {"/sql": "sql must be a string of 1 to 50,000 characters"}),
     ],
 )
 def test_problems_of_a_rule(more: dict[str, Any], problems: dict[str, str]) -> None:

@@ -352,7 +352,7 @@ def test_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"id": f"r{n}", "limit": n} for n in range(module.MAX_PROCESSORS + 1)]
     assert "it has 10,001 rows (limit 10,000)" in refusals(template(rows))[0]
     [found] = refusals(template(rows[:-1]), template([{"id": "one", "limit": 1}], id="other"))
-    assert "more than 10000 processors" in found
+    assert "more than 10,000 processors" in found
     deep: Any = 5
     for _ in range(300):
         deep = [deep]
@@ -364,7 +364,7 @@ def test_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the rules of the templates are too large" in refusals(template(rows[:10]))[0]
     many = " OR ".join(["s = :s"] * 2_000)
     item = template([{"id": "r", "s": "x" * 1000}], {"s": "string"}, pattern=graph(many))
-    assert "the rule is too large (limit 1000000 characters of JSON)" in refusals(item)[0]
+    assert "the rule is too large (limit 1,000,000 characters of JSON)" in refusals(item)[0]
 
 
 # ---------------------------------------------------------------------- hostile values

@@ -206,7 +206,7 @@ def problems_of(rule: dict[str, Any], schema: pa.Schema | None = SCHEMA) -> dict
         return len(requested), 1
 
     problems = check_processor(rule, place, schema).problems
-    return {requested[problem.line - 1]: problem.message.partition(",")[0] for problem in problems}
+    return {requested[problem.line - 1]: problem.message.partition(", ")[0] for problem in problems}
 
 
 def test_every_problem_of_a_rule_is_told_in_one_pass() -> None:

@@ -205,7 +205,7 @@ def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
         ({"rules": 5}, "these are not rules: 5"),
         ({"rules": [5]}, "this is not a rule: 5"),
         ({"rules": tmp_path / "none.json"}, "cannot be read"),
-        ({"rules": [], "examples": 1001}, "examples must be between 0 and 1000"),
+        ({"rules": [], "examples": 1001}, "examples must be between 0 and 1,000"),
         ({"rules": [], "against": b""}, "these are not rules"),
     ):
         with pytest.raises(AsterismError, match=message):

@@ -50,7 +50,7 @@ TWICE = "the name 'a' occurs twice in one object"
         ("[]".encode("utf-16"), ("the JSON is encoded in UTF-16", 1, 1)),
         ("[]".encode("utf-32"), ("the JSON is encoded in UTF-32", 1, 1)),
         ('["ä",\n "'.encode() + b"\xe4", ("the JSON is not valid UTF-8", 2, 3)),
-        ("1" + " " * MAX_BYTES, (f"the JSON is too large (limit {MAX_BYTES} bytes)", 1, 1)),
+        ("1" + " " * MAX_BYTES, (f"the JSON is too large (limit {MAX_BYTES:,} bytes)", 1, 1)),
     ],
 )
 def test_what_is_refused_and_where(source: str | bytes, expected: tuple[str, int, int]) -> None:

@@ -65,5 +65,5 @@ def only_clause(clauses: Sequence[MatchRecognize], file: object) -> MatchRecogni
     :raises StreamDefinitionError: there are several
     """
     if len(clauses) > 1:
-        raise StreamDefinitionError(f"{file} has {len(clauses)} clauses", hint="a file with one of them")
+        raise StreamDefinitionError(f"{file} has {len(clauses):,} clauses", hint="a file with one of them")
     return clauses[0]

@@ -124,7 +124,7 @@ def match(
                 rows = job.run(spark, folder).persist()
                 total = rows.count()
             one, many = COUNTED[output]
-            what = f"{total} {one if total == 1 else many}"
+            what = f"{total:,} {one if total == 1 else many}"
             # Match ids are not shown on a terminal; they can be selected, or written to a file.
             shown_rows = rows if job.measures and not job.rule else rows.drop("match_id", *job.unused_columns)
             show_or_write(rows, shown_rows, what, out, folder, limit, hidden=job.keys, total=total)
@@ -278,7 +278,7 @@ def show_or_write(
         click.echo(f"{what} written to {out}")
     else:
         _show(shown_rows, limit, hidden)
-        click.echo(what + (f", the first {limit} are shown" if total > limit else ""))
+        click.echo(what + (f", the first {limit:,} are shown" if total > limit else ""))
 
 
 def _write(rows: DataFrame, out: Path, work: Path) -> None:

@@ -69,7 +69,7 @@ def _summary(found: Sequence[RuleDifference], *, done: bool) -> str:
         ("to change", "changed"): sum(None not in (one.old, one.new) for one in found),
         ("to remove", "removed"): sum(one.new is None for one in found),
     }
-    return ", ".join(f"{count} {what[done]}" for what, count in counts.items() if count) or "no differences"
+    return ", ".join(f"{count:,} {what[done]}" for what, count in counts.items() if count) or "no differences"
 
 
 @click.command()

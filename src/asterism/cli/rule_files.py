@@ -57,7 +57,7 @@ class RuleInFile:
         if len(found) > 1:
             found = [rule for rule in found if not rule.shadow] or found
         if len(found) > 1:
-            raise StreamDefinitionError(f"{self.file} has {len(found)} rules {self.id!r:.220}")
+            raise StreamDefinitionError(f"{self.file} has {len(found):,} rules {self.id!r:.220}")
         return found[0]
 
     def processor(self) -> PatternProcessor:

@@ -101,7 +101,7 @@ def list_(source: str, table: str) -> None:
             shown.add_row(*cells, *([one_line(rule.where.rpartition("/")[2], 200)] if several else []))
         stdout().print(shown)
         counts = {state: sum(row[2] == state for row in rows) for state in _COLORS}
-        click.echo(", ".join(f"{count} {state}" for state, count in counts.items() if count) or "no rules")
+        click.echo(", ".join(f"{count:,} {state}" for state, count in counts.items() if count) or "no rules")
 
 
 def _row(rule: Rule) -> tuple[str, ...]:
@@ -220,7 +220,7 @@ def all_good(found: Sequence[Rule], schema: pa.Schema | None, semantics: Semanti
             continue
         name = f"{printable(rule.where)}: {_named(rule)}"
         if rule.call is not None:
-            click.echo(f"{name}: ok, {one_line(rule.call[0], 200)} with {len(rule.call[1])} parameters")
+            click.echo(f"{name}: ok, {one_line(rule.call[0], 200)} with {len(rule.call[1]):,} parameters")
             continue
         checked = _checked(rule, schema, semantics)
         problems = frozenset((problem.line, problem.column, problem.message) for problem in checked.problems)
@@ -244,7 +244,7 @@ def all_good(found: Sequence[Rule], schema: pa.Schema | None, semantics: Semanti
     for rule in found:
         if rule.template is not None and (count := again.pop(id(rule.template), 0)):
             template = one_line(str(rule.template.get("id")), 200)
-            click.echo(f"{printable(rule.where)}: template {template}: the same problems in {count} more rules")
+            click.echo(f"{printable(rule.where)}: template {template}: the same problems in {count:,} more rules")
     return good
 
 
@@ -259,7 +259,7 @@ def _tell(rule: Rule, checked: CheckedProcessor) -> None:
     for problem, word in messages:
         click.echo(f"{printable(rule.where)}:{replace(problem, message=f'{_named(rule)}: {word}{problem.message}')}")
     if checked.more:
-        click.echo(f"{printable(rule.where)}: {_named(rule)}: {checked.more} more problems")
+        click.echo(f"{printable(rule.where)}: {_named(rule)}: {checked.more:,} more problems")
 
 
 def _checked(rule: Rule, schema: pa.Schema | None, semantics: Semantics) -> CheckedProcessor:
@@ -420,8 +420,8 @@ def _show_status(found: Status) -> None:
 
     click.echo(f"{found.state} since {found.since or '-'}" + ("" if found.error is None else f": {found.error}"))
     click.echo(f"last successful poll: {found.last_poll or '-'}, last heartbeat: {found.alive or '-'}")
-    shadows = f", {len(found.shadows)} shadows" if found.shadows else ""
-    click.echo(f"set {found.version}: {len(found.processors)} rules{shadows}")
+    shadows = f", {len(found.shadows):,} shadows" if found.shadows else ""
+    click.echo(f"set {found.version}: {len(found.processors):,} rules{shadows}")
     table = Table()
     more = ["as shadow"] if any(rule.shadow_matches for rule in found.rules) else []
     for name in (

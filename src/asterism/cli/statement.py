@@ -80,7 +80,7 @@ def sql(
                 options = {"max_out_of_orderness": max_out_of_orderness, "dialect": dialect}
                 rows = _result(spark, statement, frames, options, folder).persist()
                 total = rows.count()
-            what = f"{total} {'row' if total == 1 else 'rows'}"
+            what = f"{total:,} {'row' if total == 1 else 'rows'}"
             show_or_write(rows, rows, what, out, folder, limit, total=total)
             rows.unpersist()
 

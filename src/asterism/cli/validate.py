@@ -77,7 +77,7 @@ def validate(
             for problem in checked.problems:
                 click.echo(f"{file}:{problem}")
             if checked.more:
-                click.echo(f"{file}: {checked.more} more problems")
+                click.echo(f"{file}: {checked.more:,} more problems")
             for warning in checked.warnings:
                 click.echo(f"{file}:{replace(warning, message=f'warning: {warning.message}')}")
             if checked.pattern is not None:

@@ -150,7 +150,7 @@ class TimeColumn:
         """
         column = self.to_micros(events.column(self.name), lenient=lenient)
         if column.null_count and not lenient:
-            message = f'the event time "{self.name}" of {column.null_count} {what} is null'
+            message = f'the event time "{self.name}" of {column.null_count:,} {what} is null'
             raise NullEventTimeError(message, detail, hint)
         return pc.fill_null(column, NO_TIME)
 

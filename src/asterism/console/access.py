@@ -127,7 +127,7 @@ def _token_from(item: Any, where: str) -> AccessToken:
         raise PatternProcessorError(f"{where} has no field {unknown[0]!r:.60}", f"Fields: {', '.join(_FIELDS)}")
     name = item.get("name")
     if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME or not name.isprintable():
-        raise PatternProcessorError(f"{where}: a name must be a string of 1 to {MAX_NAME} printable characters")
+        raise PatternProcessorError(f"{where}: a name must be a string of 1 to {MAX_NAME:,} printable characters")
     rights, known = item.get("rights"), [right.value for right in Right]
     if not isinstance(rights, list) or not rights or any(right not in known for right in rights):
         raise PatternProcessorError(f"{where}: rights must be a list of {' and '.join(known)}")

@@ -202,7 +202,7 @@ class ConsoleApplication:
             if not body_follows(request, request.method in ("POST", "PUT")):
                 return False
             if int(request.headers["content-length"]) > MAX_BODY:
-                raise AnswerError(413, f"the body is too large (limit {MAX_BODY} bytes)")
+                raise AnswerError(413, f"the body is too large (limit {MAX_BODY:,} bytes)")
             return True
         except AnswerError as error:
             raise _secured_error(error) from None

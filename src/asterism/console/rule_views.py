@@ -244,7 +244,7 @@ class ConsoleRules:
         if document.pointers != [""]:
             several = len(document.items) > 1
             return _unreadable(
-                f"there are {len(document.items)} rules" if several else "this is a list",
+                f"there are {len(document.items):,} rules" if several else "this is a list",
                 hint="write one rule: id: ..., version: ..., and pattern: or sql:",
             )
         item = document.items[0]

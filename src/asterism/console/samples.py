@@ -270,7 +270,7 @@ def _rows_in(text: str) -> Iterator[Mapping[str, Any]]:
         if not isinstance(row, Mapping):
             raise StreamDefinitionError(f"{where} is not an object", hint='{"user": "ann", "price": 5}')
         if len(row) > MAX_COLUMNS:
-            raise StreamDefinitionError(f"{where} has {len(row):,} columns (limit {MAX_COLUMNS})")
+            raise StreamDefinitionError(f"{where} has {len(row):,} columns (limit {MAX_COLUMNS:,})")
         yield row
 
 

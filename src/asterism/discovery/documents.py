@@ -127,7 +127,7 @@ def paths_at(path: Path) -> list[Path]:
 def check_number(folder: str, files: Sequence[object]) -> None:
     """:raises PatternProcessorError: there are too many files"""
     if len(files) > MAX_FILES:
-        raise RuleSourceError(f"{folder} has {len(files)} files (limit {MAX_FILES})")
+        raise RuleSourceError(f"{folder} has {len(files):,} files (limit {MAX_FILES:,})")
 
 
 def unreadable(path: Path, error: OSError) -> PatternProcessorError:

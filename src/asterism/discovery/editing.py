@@ -335,7 +335,7 @@ class _ItemRules(KeptRules):
         there = [n for n in same if (is_shadow(items[n]) is True) == new.shadow]
         if len(there) > 1:
             raise PatternProcessorError(
-                f"{document.where} has {len(there)} {_kind(shadow=new.shadow)} with the id {new.id!r}",
+                f"{document.where} has {len(there):,} {_kind(shadow=new.shadow)} with the id {new.id!r}",
                 hint="remove all but one",
             )
         others = [n for n in same if n not in there and new.has_rules_of(items[n])]

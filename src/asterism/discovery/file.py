@@ -235,7 +235,7 @@ class _Store:
 
 def _check_size(location: str, size: int) -> None:
     if size > MAX_TOTAL:
-        raise RuleSourceError(f"{location} has more than {MAX_TOTAL} bytes in its files")
+        raise RuleSourceError(f"{location} has more than {MAX_TOTAL:,} bytes in its files")
 
 
 @dataclass(frozen=True, slots=True)

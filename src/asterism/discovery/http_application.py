@@ -98,7 +98,7 @@ class Application:
         if not body_follows(request, request.method == "PUT"):
             return False
         if int(request.headers["content-length"]) > MAX_BYTES:
-            raise AnswerError(413, f"the body is too large (limit {MAX_BYTES} bytes)")
+            raise AnswerError(413, f"the body is too large (limit {MAX_BYTES:,} bytes)")
         return True
 
     def answer(self, request: Request, body: bytes) -> Answer:

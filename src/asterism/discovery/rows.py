@@ -113,7 +113,7 @@ def item_of(row: Row) -> dict[str, Any]:
         except UnicodeEncodeError:
             raise PatternProcessorError(f"{name} is not valid UTF-8") from None
         if value is not None and len(value) > MAX_SHORT and name not in LONG:
-            raise PatternProcessorError(f"{name} is longer than {MAX_SHORT} characters")
+            raise PatternProcessorError(f"{name} is longer than {MAX_SHORT:,} characters")
     found = {
         "id": row["id"],
         "version": version_of(row),

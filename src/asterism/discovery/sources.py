@@ -66,7 +66,7 @@ def factory_of(source: Any, table: str = TABLE) -> PatternProcessorDiscovererFac
     if isinstance(source, bytes | str | os.PathLike | Mapping) or not isinstance(source, Sequence):
         raise PatternProcessorError(f"these are not rules: {shown(source)}", hint=_HINT)
     if len(source) > MAX_PROCESSORS:
-        raise PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
+        raise PatternProcessorError(f"more than {MAX_PROCESSORS:,} processors")
     for one in source:
         if not isinstance(one, PatternProcessor | RefusedProcessor | Mapping):
             raise PatternProcessorError(f"this is not a rule: {shown(one)}", hint=_HINT)

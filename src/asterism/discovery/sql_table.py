@@ -211,7 +211,7 @@ class Table:
         total = connection.scalar(sa.select(sa.func.sum(each.c.length))) or 0
         if total > MAX_TOTAL:
             raise RuleSourceError(
-                f"the table {self.source.fullname!r} has {total} characters in its rules (limit {MAX_TOTAL})"
+                f"the table {self.source.fullname!r} has {total:,} characters in its rules (limit {MAX_TOTAL:,})"
             )
 
     def rows(self, connection: sa.Connection, ids: Iterable[str | None] | None = None) -> list[Row]:
@@ -234,7 +234,7 @@ class Table:
 
     def _bounded(self, rows: Sequence[Any]) -> list[Any]:
         if len(rows) > MAX_ROWS:
-            raise RuleSourceError(f"the table {self.source.fullname!r} has more than {MAX_ROWS} rows")
+            raise RuleSourceError(f"the table {self.source.fullname!r} has more than {MAX_ROWS:,} rows")
         return list(rows)
 
 

@@ -150,7 +150,7 @@ class Endpoint:
             raise RuleSourceError(f"{self.shown} does not answer as an endpoint") from None
         if names:
             raise PatternProcessorError(
-                f"{self.shown} has refused {len(names)} of the processors", one_line("; ".join(names), 5 * MAX_REASON)
+                f"{self.shown} has refused {len(names):,} of the processors", one_line("; ".join(names), 5 * MAX_REASON)
             )
 
     def _send(
@@ -210,7 +210,7 @@ def _body_of(response: Any) -> bytes:
     while chunk := response.read1(_CHUNK):
         text += chunk
         if len(text) > MAX_BYTES:
-            raise _ResponseError(f"the response is too large (limit {MAX_BYTES} bytes)")
+            raise _ResponseError(f"the response is too large (limit {MAX_BYTES:,} bytes)")
     if response.length:
         raise _ResponseError("the response is incomplete")
     return bytes(text)

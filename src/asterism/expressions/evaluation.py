@@ -373,7 +373,7 @@ class Vectorized:
             taken += time.thread_time() - begin
             if taken > limit:
                 raise ExpressionSyntaxError.at(
-                    f"the expressions took {taken:.1f} s of CPU time for {rows.num_rows} events (limit {TRIAL:.1f} s)",
+                    f"the expressions took {taken:.1f} s of CPU time for {rows.num_rows:,} events (limit {TRIAL:.1f} s)",
                     self.sources[number],
                     hint="use simpler patterns and fewer functions",
                 )

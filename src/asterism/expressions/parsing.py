@@ -235,7 +235,7 @@ def tokenize(text: str, what: str = "expression", limit: int = MAX_TEXT) -> list
     """
     if len(text) > limit:
         article = "an" if what.startswith("e") else "a"
-        problem = f"{article} {what} of {len(text)} characters is too long (limit {limit})"
+        problem = f"{article} {what} of {len(text):,} characters is too long (limit {limit:,})"
         raise ExpressionSyntaxError.at(problem, text)
     half = re.search("[\ud800-\udfff]", text)
     if half is not None:
@@ -349,7 +349,7 @@ def _check_tokens(tokens: Sequence[Token], text: str) -> None:
         run = run + 1 if kind in _PREFIXES else 0
         if max(depth, cases, run) > MAX_DEPTH:
             raise ExpressionSyntaxError.at(
-                f"the expression is nested too deeply (limit {MAX_DEPTH} levels)", text, token.start
+                f"the expression is nested too deeply (limit {MAX_DEPTH:,} levels)", text, token.start
             )
         if kind is TokenType.L_BRACE:
             raise ExpressionSyntaxError.at("unexpected token", text, token.start)

@@ -79,7 +79,7 @@ def regex(pattern: str) -> tuple[str, bool, int]:
             elif text.startswith("?", at):
                 raise UnsupportedError("(? is not supported in a pattern", _HINT)
             if len(groups) >= _MAX_GROUPS:
-                raise UnsupportedError(f"groups in the pattern are nested more than {_MAX_GROUPS} deep")
+                raise UnsupportedError(f"groups in the pattern are nested more than {_MAX_GROUPS:,} deep")
             parts.append("(?:")
             sizes.append(1)
             groups.append(False)
@@ -130,7 +130,7 @@ def _quantifier(text: str, at: int) -> tuple[str, int, int]:
         raise UnsupportedError("a { in the pattern needs a backslash", _HINT)
     low, high = found.group(2), found.group(4) or found.group(2)
     if low is not None and (max(int(low), int(high)) > _MAX_REPEAT or int(high) < int(low)):
-        raise UnsupportedError(f"{found.group()} in the pattern: from 0 to {_MAX_REPEAT} repetitions")
+        raise UnsupportedError(f"{found.group()} in the pattern: from 0 to {_MAX_REPEAT:,} repetitions")
     if text[found.end() : found.end() + 1] in ("*", "+", "?", "{"):
         raise UnsupportedError(f"{text[found.end()]} after {found.group()} is not supported in a pattern", _HINT)
     times = 1 if low is None else int(high) * (2 if int(low) < int(high) else 1)

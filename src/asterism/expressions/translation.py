@@ -242,7 +242,7 @@ class Translator:
         exponent = int(value.as_tuple().exponent)
         size = max(len(value.as_tuple().digits), -exponent)
         if size > MAX_DIGITS:
-            raise UnsupportedError(f"a number of more than {MAX_DIGITS} digits")
+            raise UnsupportedError(f"a number of more than {MAX_DIGITS:,} digits")
         value = value or abs(value)
         if exponent < 0 or "." in digits:
             return number_constant(value, pa.decimal128(size, -exponent))

@@ -255,7 +255,7 @@ def limited(value: Sql) -> Sql:
         raise UnsupportedError("the expression is too long after expansion", "split the condition")
     if value.cost.growth > MAX_GROWTH:
         raise UnsupportedError(
-            f"the strings that it creates can be more than {MAX_GROWTH} times as long as those of the event"
+            f"the strings that it creates can be more than {MAX_GROWTH:,} times as long as those of the event"
         )
     if value.cost.fixed > MAX_FIXED:
         raise UnsupportedError(f"the strings that it creates can have more than {MAX_FIXED:,} bytes")

@@ -35,6 +35,7 @@ from asterism.expressions.operators import conjunction
 from asterism.expressions.parsing import conjuncts, parse
 from asterism.expressions.ranges import Indexable
 from asterism.expressions.templates import Resolved, resolved
+from asterism.expressions.types import name_of as type_name
 from asterism.expressions.values import Sql, UnsupportedError
 from asterism.matching.condition_programs import add_condition
 from asterism.matching.instructions import FIRST_EVENT, Op, Programs, kind_of
@@ -200,7 +201,7 @@ class BoundPattern:
 
     def _check_boolean(self, part: exp.Expr, found: pa.DataType, text: str) -> None:
         if kind_of(found) is not ValueKind.BOOL and not isinstance(part, exp.Null):
-            raise ExpressionTypeError.at(f"a condition must be Boolean, this one is {found}", text)
+            raise ExpressionTypeError.at(f"a condition must be BOOLEAN, this one is {type_name(found)}", text)
 
     def _bit(self, source: int | PythonCondition) -> int:
         if source not in self._bits:

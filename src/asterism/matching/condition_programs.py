@@ -304,7 +304,7 @@ class _Emitter:
         self.queries += 1
         if self.queries > _MAX_COMPUTED:
             raise ExpressionSyntaxError.at(
-                f"more than {_MAX_COMPUTED} computed constants",
+                f"more than {_MAX_COMPUTED:,} computed constants",
                 self.text,
                 hint="write them as plain numbers",
             )

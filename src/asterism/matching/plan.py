@@ -56,7 +56,7 @@ class Limits:
         if code == kernels.TOO_MANY_RUNS:
             limit = self.partial_matches or 0
             counted = (
-                f"{limit + excess} partial matches (limit {limit})"
+                f"{limit + excess:,} partial matches (limit {limit:,})"
                 if excess
                 else f"more than {limit:,} partial matches"
             )

@@ -165,7 +165,7 @@ class Timeline:
         if note:
             canvas.text(left, height, note, 12, fill=FAINT)
             height += 18
-        return canvas.written(width, height, f"{len(bars)} matches from {first} to {last}")
+        return canvas.written(width, height, f"{len(bars):,} matches from {first} to {last}")
 
     def _draw(
         self,

@@ -233,7 +233,7 @@ class StateTable(StateEntries):
         rows = self.settle(time)
         array = self.array(values)
         if len(array) != len(keys):
-            raise OperatorError(f'the state "{self.spec.name}" received {len(array)} values for {len(keys)} keys')
+            raise OperatorError(f'the state "{self.spec.name}" received {len(array):,} values for {len(keys):,} keys')
         last = len(keys) - 1 - np.unique(keys[::-1], return_index=True)[1]  # sorted by key
         columns = {KEY: pa.array(keys[last]), VALUE: array.take(pa.array(last))}
         if self.spec.ttl is not None:

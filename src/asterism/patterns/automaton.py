@@ -222,7 +222,7 @@ class Nfa:
                 within = f" within {duration(edge.gap)}" if edge.gap is not None else ""
                 lines.append(f"  {edge.action.name} -> {printable(edge.target.name)} if {edge.guard}{within}")
         if len(shown) < len(self.states):
-            lines.append(f"... and {len(self.states) - len(shown)} more states")
+            lines.append(f"... and {len(self.states) - len(shown):,} more states")
         return "\n".join(lines)
 
 

@@ -296,7 +296,7 @@ class _Builder:
     def state(self, stage: str, kind: NfaStateKind = NfaStateKind.NORMAL, gap: timedelta | None = None) -> NfaState:
         if len(self.states) == MAX_STATES:
             raise PatternTooLargeError(
-                f"the pattern needs more than {MAX_STATES} states",
+                f"the pattern needs more than {MAX_STATES:,} states",
                 f'Compilation stopped at stage "{stage}".',
                 "lower the counts of times(...); nested counts multiply",
             )
@@ -319,7 +319,7 @@ class _Builder:
         if self.n_stops > MAX_STOPS:
             raise PatternTooLargeError(
                 "the pattern forbids too many stages in too many places",
-                f'{len(self.stops)} stages must not occur, in many states each; compilation stopped at stage "{state.stage}".',
+                f'{len(self.stops):,} stages must not occur, in many states each; compilation stopped at stage "{state.stage}".',
                 "combine the forbidden stages in one not_followed_by, with OR",
             )
         state.add(Action.PROCEED, stop, condition if condition == taken else both(condition, taken))
@@ -867,7 +867,7 @@ def _reaches(state: NfaState, counts: Callable[[Edge], bool], depth: int = 0) ->
     """When the PROCEED edges from *state* lead to an edge that *counts*, and its guard holds; None: never."""
     if depth > MAX_OPTIONAL:
         raise PatternTooLargeError(
-            f"more than {MAX_OPTIONAL} optional stages in sequence are not supported here",
+            f"more than {MAX_OPTIONAL:,} optional stages in sequence are not supported here",
             f'Compilation stopped at stage "{state.stage}".',
         )
     found: list[Guard] = []

@@ -172,7 +172,7 @@ class NamedCondition(Condition):
             raise MalformedPatternError(f"the arguments of a condition must be a list, not {shown(arguments)}")
         if len(arguments) > MAX_ARGUMENTS:
             raise MalformedPatternError(
-                f"the condition {name!r} has {len(arguments)} arguments (limit {MAX_ARGUMENTS})"
+                f"the condition {name!r} has {len(arguments):,} arguments (limit {MAX_ARGUMENTS:,})"
             )
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "arguments", tuple(_argument(name, value) for value in arguments))
@@ -226,7 +226,7 @@ class _Joined(Condition):
         depth = 1 + max(part.depth for part in parts)
         if depth > MAX_DEPTH:
             raise PatternTooLargeError(
-                f"conditions are nested too deeply (limit {MAX_DEPTH} levels)",
+                f"conditions are nested too deeply (limit {MAX_DEPTH:,} levels)",
                 "Each where, or_, and_ and negate adds a level.",
                 "write alternatives as one SQL condition, such as kind IN ('a', 'b')",
             )

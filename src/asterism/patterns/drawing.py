@@ -491,7 +491,7 @@ def automaton_svg(pattern: PatternSequence, semantics: Semantics = Semantics.DEF
         stub = x + 52 + text_width(_edge_text(edge), 11, 0.61)
         canvas.arrow([(stub, start), (at, start), (at, end), (x + boxes + 2, end)], color, dashes)
     if len(states) < len(nfa.states):
-        canvas.text(x, y + 8, f"… and {len(nfa.states) - len(states)} more states", 12, fill=FAINT)
+        canvas.text(x, y + 8, f"… and {len(nfa.states) - len(states):,} more states", 12, fill=FAINT)
         y += STEP
     return canvas.written(max(width, right - x) + 2 * x, y + PAD, "Automaton of the pattern: " + _summary(pattern))
 

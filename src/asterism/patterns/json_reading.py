@@ -324,7 +324,7 @@ class _GraphReader(Generic[P]):
     def _graph(self, at: _Value, depth: int) -> PatternSequence | None:
         """A chain, or another combination of nodes."""
         if depth > MAX_GROUP_DEPTH:
-            self._note(at.fail(f"groups are nested more than {MAX_GROUP_DEPTH} levels deep"))
+            self._note(at.fail(f"groups are nested more than {MAX_GROUP_DEPTH:,} levels deep"))
             return None
         before = len(self.reading.problems)
         self._fields(at, _GRAPH)
@@ -441,7 +441,7 @@ class _GraphReader(Generic[P]):
         if not begins:
             self._note(at.fail("the edges form a cycle"))
         elif len(begins) > 1:
-            self._note(at.fail(f"a graph must have exactly one first node, this one has {len(begins)}"))
+            self._note(at.fail(f"a graph must have exactly one first node, this one has {len(begins):,}"))
         elif len(chain) < len(nodes):
             self._note(at.fail("the edges do not form a single chain of all nodes"))
         for source, edge in absences:
@@ -662,9 +662,9 @@ def _refuse_too_large(pattern: PatternSequence) -> None:
     stages = size(pattern)
     if stages > MAX_STAGES:
         raise PatternTooLargeError(
-            f"the pattern has {stages} stages, each repetition and each order counted (limit {MAX_STAGES})"
+            f"the pattern has {stages:,} stages, each repetition and each order counted (limit {MAX_STAGES:,})"
             if _has_orders(pattern)
-            else f"the pattern has {stages} stages, each repetition counted (limit {MAX_STAGES})",
+            else f"the pattern has {stages:,} stages, each repetition counted (limit {MAX_STAGES:,})",
             hint="lower the counts of times",
         )
 

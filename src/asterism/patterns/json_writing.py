@@ -192,7 +192,7 @@ def _joined(condition: Condition, where: str, negated: bool = False, depth: int 
     and its NOT is NULL as well: the negation is therefore applied to each single SQL expression, with a check for NULL.
     """
     if depth > MAX_DEPTH:
-        raise PatternFormatError(f"{where}: its conditions are nested more than {MAX_DEPTH} levels deep")
+        raise PatternFormatError(f"{where}: its conditions are nested more than {MAX_DEPTH:,} levels deep")
     if isinstance(condition, NotCondition):
         return _joined(condition.condition, where, not negated, depth + 1)
     if isinstance(condition, SqlCondition):

@@ -753,7 +753,7 @@ def _stage(stage: str | PatternSequence, contiguity: Contiguity) -> Stage:
             # any_of(...) and in_any_order(...) are patterns with one group, to which the contiguity applies.
             return replace(only, contiguity=contiguity)
         if _group_depth(stage) >= MAX_GROUP_DEPTH:
-            raise PatternTooLargeError(f"groups are nested too deeply (limit {MAX_GROUP_DEPTH} levels)")
+            raise PatternTooLargeError(f"groups are nested too deeply (limit {MAX_GROUP_DEPTH:,} levels)")
         return Stage(
             name="(" + " ".join(inner.name for inner in stage.stages) + ")", contiguity=contiguity, group=stage
         )
@@ -788,7 +788,7 @@ def _combined(parts: tuple[str | PatternSequence, ...], combination: Combining, 
     method = combination.value.lower()
     most = MAX_ALTERNATIVES if combination is Combining.ANY_OF else MAX_IN_ANY_ORDER
     if not 2 <= len(parts) <= most:
-        raise MalformedPatternError(f"{method} takes 2 to {most} patterns, not {len(parts)}")
+        raise MalformedPatternError(f"{method} takes 2 to {most:,} patterns, not {len(parts):,}")
     elements = []
     for part in parts:
         if isinstance(part, PatternSequence) and part.skip != AfterMatchSkipStrategy():
@@ -812,7 +812,7 @@ def _combined(parts: tuple[str | PatternSequence, ...], combination: Combining, 
         elements.append(element)
     group = PatternSequence(tuple(elements), combination=combination)
     if _group_depth(group) >= MAX_GROUP_DEPTH:
-        raise PatternTooLargeError(f"groups are nested too deeply (limit {MAX_GROUP_DEPTH} levels)")
+        raise PatternTooLargeError(f"groups are nested too deeply (limit {MAX_GROUP_DEPTH:,} levels)")
     joined = " | " if combination is Combining.ANY_OF else " & "
     name = "(" + joined.join(element.name for element in elements) + ")"
     return Stage(name=name, contiguity=Contiguity.STRICT, group=group)

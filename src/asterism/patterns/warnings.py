@@ -156,7 +156,7 @@ def _not_followed_by_after_loop(loop: Stage, forbidden: Stage) -> Iterator[Diagn
 
 
 def _no_more_than(loop: Stage, count: int) -> str:
-    return f'the loop "{loop.name}" never takes more than {count} event{"s" * (count > 1)}'
+    return f'the loop "{loop.name}" never takes more than {count:,} event{"s" * (count > 1)}'
 
 
 def _spent_not(before: Stage, forbidden: Stage, after: Stage, last: bool, ends: bool) -> Iterator[Diagnostic]:

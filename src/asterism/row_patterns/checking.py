@@ -157,9 +157,9 @@ def _names(clause: Clause) -> dict[str, frozenset[str]]:
     """The variables and the subsets, each with its variables."""
     names = {name: frozenset((name,)) for name in clause.variables}
     if len(names) + len(clause.subsets) > MAX_VARIABLES:
-        _fail(clause, f"more than {MAX_VARIABLES} variables and subsets", clause.pattern.start)
+        _fail(clause, f"more than {MAX_VARIABLES:,} variables and subsets", clause.pattern.start)
     if len(clause.measures) > MAX_MEASURES:
-        _fail(clause, f"more than {MAX_MEASURES} measures", clause.measures[MAX_MEASURES].start)
+        _fail(clause, f"more than {MAX_MEASURES:,} measures", clause.measures[MAX_MEASURES].start)
     for subset in clause.subsets:
         if subset.name in names:
             _fail(clause, f"{quoted(subset.name)} is already the name of a variable or a subset", subset.start)

@@ -283,7 +283,7 @@ class _PartLayout:
         for number, node in enumerate(nodes):
             if self.left <= 0:
                 more = sum(_variables_in(one) for one in nodes[number:])
-                return [*parts, _Note.of(f"… and {more} more")]
+                return [*parts, _Note.of(f"… and {more:,} more")]
             parts.append(self.part(node, depth + 1))
         return parts
 

@@ -396,7 +396,7 @@ class _Reader:
         start = self._start(self._at)
         self._nesting += 1
         if self._nesting > MAX_NESTING:
-            self._fail(f"the pattern is nested too deeply (limit {MAX_NESTING} levels)")
+            self._fail(f"the pattern is nested too deeply (limit {MAX_NESTING:,} levels)")
         parts = [self._sequence()]
         while self._accept("|"):
             parts.append(self._sequence())

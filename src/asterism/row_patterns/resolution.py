@@ -252,7 +252,7 @@ class Resolver:
                     leaves.append(leaf)
                     fields.append(pa.field(f"leaf_{len(fields)}", data_type))
                 if len(leaves) > MAX_LEAVES:
-                    problem = f"an expression has more than {MAX_LEAVES} references to rows and aggregates"
+                    problem = f"an expression has more than {MAX_LEAVES:,} references to rows and aggregates"
                     _fail(problem, source, position_of(node) if call is None else call.start)
                 column = exp.column(f"leaf_{leaves.index(leaf)}", quoted=True)
                 column.this.meta["start"] = position_of(node) if call is None else call.start
@@ -573,7 +573,7 @@ def _check_count(call: Call, least: int, most: int, source: ExpressionText) -> N
         usage = usage or (
             f"{call.name.upper()}(price), {call.name.upper()}(price, 2)" if least else f"{call.name.upper()}()"
         )
-        _fail(f"{call.name.upper()}: wrong number of arguments: {len(call.arguments)}", source, call.start, usage)
+        _fail(f"{call.name.upper()}: wrong number of arguments: {len(call.arguments):,}", source, call.start, usage)
 
 
 def _offset(call: Call, source: ExpressionText, default: int = 0) -> int:

@@ -84,7 +84,7 @@ def clauses_in(text: str, dialect: DialectName = "standard") -> list[tuple[int, 
     if not found:
         return [(0, MatchRecognize(text, dialect))]
     if len(found) > MAX_CLAUSES:
-        raise ExpressionSyntaxError.at(f"more than {MAX_CLAUSES} clauses", text, found[MAX_CLAUSES].begin)
+        raise ExpressionSyntaxError.at(f"more than {MAX_CLAUSES:,} clauses", text, found[MAX_CLAUSES].begin)
     clauses = []
     for one in found:
         if one.word == DYNAMIC_CLAUSE:

@@ -57,7 +57,7 @@ class FunctionRows:
             match = np.arange(matches.num_rows)
         else:
             problem = f"the function {name!r} must return a row for each match, or a column match_id"
-            raise PatternProcessorError(problem, f"{answer.num_rows} rows for {matches.num_rows} matches", _HINT)
+            raise PatternProcessorError(problem, f"{answer.num_rows:,} rows for {matches.num_rows:,} matches", _HINT)
         order = np.argsort(match, kind="stable")
         match = match[order]
         first = np.searchsorted(match, match)

@@ -256,7 +256,7 @@ def processors_from(
         rules = expanded(item, parameters) if is_template(item) else [ExpandedRule(f"#{number}", item)]
         count, size = count + len(rules), size + sum(rule.size for rule in rules)
         if count > MAX_PROCESSORS or size > MAX_TOTAL:
-            many = f"more than {MAX_PROCESSORS} processors"
+            many = f"more than {MAX_PROCESSORS:,} processors"
             error = PatternProcessorError(
                 many if count > MAX_PROCESSORS else "the rules of the templates are too large"
             )

@@ -136,7 +136,7 @@ def from_bytes(value: bytes) -> KillList:
     if not isinstance(found, dict) or not isinstance(found.get("killed"), dict):
         raise ValueError('it has no object "killed"')
     if len(found["killed"]) > MAX_PROCESSORS:
-        raise ValueError(f"it has more than {MAX_PROCESSORS} names")
+        raise ValueError(f"it has more than {MAX_PROCESSORS:,} names")
     killed = {}
     for name, one in found["killed"].items():
         match one:
@@ -182,7 +182,7 @@ def _change(store: KillListStore, change: Callable[[KillList], KillList]) -> Non
     def do() -> None:
         killed = change(store.killed())
         if len(killed) > MAX_PROCESSORS:
-            raise PatternProcessorError(f"more than {MAX_PROCESSORS} names would be killed")
+            raise PatternProcessorError(f"more than {MAX_PROCESSORS:,} names would be killed")
         store.write_killed(killed)
 
     folder = store.local_folder()

@@ -273,7 +273,7 @@ class LookupTable:
         self._alike = int(np.diff([0, *ends.tolist(), len(hashes)]).max())
         if self._alike > MAX_ALIKE:
             raise PatternProcessorError(
-                f"the lookup {lookup.name}: {self._alike:,} keys have the same hash (limit {MAX_ALIKE})"
+                f"the lookup {lookup.name}: {self._alike:,} keys have the same hash (limit {MAX_ALIKE:,})"
             )
 
     def of_keys(self, keys: pa.Table) -> pa.StructArray:

@@ -97,9 +97,7 @@ class Lookup:
             expect_strings(PatternProcessorError, texts, f"{name} of a lookup must be a string or a list of strings")
             object.__setattr__(self, name, tuple(texts))
         if not self.key or len(self.key) != len(self.on or ()):
-            problem = (
-                f"a lookup needs as many expressions (on) as key columns, not {len(self.on or ())} and {len(self.key)}"
-            )
+            problem = f"a lookup needs as many expressions (on) as key columns, not {len(self.on or ()):,} and {len(self.key):,}"
             raise PatternProcessorError(problem, hint='key=["country", "product"], on=["country", "item"]')
         if self.schema is not None:
             object.__setattr__(self, "schema", schema_of(self.schema))
@@ -158,7 +156,7 @@ def defined_lookups(
     if not isinstance(given, Mapping):
         raise StreamDefinitionError(f"lookups must be a dict by name, not {shown(given)}", hint=_HINT)
     if len(given) > MAX_LOOKUPS:
-        raise StreamDefinitionError(f"more than {MAX_LOOKUPS} lookups")
+        raise StreamDefinitionError(f"more than {MAX_LOOKUPS:,} lookups")
     found = []
     names: dict[str, str] = {name.lower(): "a column of the events" for name in events.names}
     for name, lookup in given.items():
@@ -190,7 +188,7 @@ def _columns(name: str, lookup: Lookup, source: LookupSource) -> pa.Schema:
     assert isinstance(schema, pa.Schema)
     if len(schema) > MAX_COLUMNS:
         raise StreamDefinitionError(
-            f"{what} has {len(schema)} columns (limit {MAX_COLUMNS})",
+            f"{what} has {len(schema):,} columns (limit {MAX_COLUMNS:,})",
             hint='name some of them: schema="id STRING, max DOUBLE"',
         )
     fields = []

@@ -142,7 +142,7 @@ class PatternProcessor:
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not 1 <= len(self.id) <= MAX_ID or not self.id.isprintable():
             raise PatternProcessorError(
-                f"an id must be a string of 1 to {MAX_ID} printable characters, not {self.id!r:.60}"
+                f"an id must be a string of 1 to {MAX_ID:,} printable characters, not {self.id!r:.60}"
             )
         check_version(self.version)
         if self.sql is not None:
@@ -168,9 +168,9 @@ class PatternProcessor:
         expect(PatternProcessorError, self.shadow, bool, "shadow must be True or False")
         for name, value, limit in texts:
             if isinstance(value, str) or not isinstance(value, Sequence) or not all(_is_string(text) for text in value):
-                raise PatternProcessorError(f"{name} must be a list of SQL strings of 1 to {MAX_STRING} characters")
+                raise PatternProcessorError(f"{name} must be a list of SQL strings of 1 to {MAX_STRING:,} characters")
             if len(value) > limit:
-                raise PatternProcessorError(f"{name} has {len(value)} expressions (limit {limit})")
+                raise PatternProcessorError(f"{name} has {len(value):,} expressions (limit {limit:,})")
             object.__setattr__(self, name, None if name == "key" and self.key is None else tuple(value))
         if self.function is not None and not (_is_string(self.function) and self.function.isprintable()):
             raise PatternProcessorError(
@@ -178,20 +178,22 @@ class PatternProcessor:
             )
         most = self.max_partial_matches
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MAX_LIMIT):
-            raise PatternProcessorError(f"maxPartialMatches must be an integer from 1 to {MAX_LIMIT}, not {most!r:.60}")
+            raise PatternProcessorError(
+                f"maxPartialMatches must be an integer from 1 to {MAX_LIMIT:,}, not {most!r:.60}"
+            )
         if self.suppress is not None:
             _check_suppress(self.suppress)
         object.__setattr__(self, "labels", _checked_labels(self.labels))
         if self.changed_by is not None and not is_name(self.changed_by):
             raise PatternProcessorError(
-                f"changedBy must be a string of 1 to {MAX_NAME} printable characters, not {self.changed_by!r:.60}"
+                f"changedBy must be a string of 1 to {MAX_NAME:,} printable characters, not {self.changed_by!r:.60}"
             )
         if self.select and self.function is not None:
             raise PatternProcessorError("a processor can have measures (select) or a function, not both")
 
     def _check_sql(self) -> None:
         if not _is_string(self.sql, MAX_SQL):
-            raise PatternProcessorError(f"sql must be a string of 1 to {MAX_SQL} characters")
+            raise PatternProcessorError(f"sql must be a string of 1 to {MAX_SQL:,} characters")
         given = (self.pattern, self.key, self.select or None, self.function, self.timed_out or None)
         for name, value in zip(_INSTEAD, given, strict=True):
             if value is not None:
@@ -269,7 +271,7 @@ class PatternProcessor:
         data = self if self._is_data or self.pattern is None else _read(replace(self, pattern=_as_data(self.pattern)))
         if len(data.text) > MAX_BYTES:
             raise PatternProcessorError(
-                f"the processor is too large: {len(data.text)} characters of JSON (limit {MAX_BYTES})"
+                f"the processor is too large: {len(data.text):,} characters of JSON (limit {MAX_BYTES:,})"
             )
         return data
 
@@ -498,11 +500,11 @@ def _checked_labels(labels: Any) -> dict[str, str]:
     """A copy in the order of the names, so that equal labels are written equally."""
     expect(PatternProcessorError, labels, Mapping, "labels must be a map of strings", '{"owner": "payments"}')
     if len(labels) > MAX_LABELS:
-        raise PatternProcessorError(f"there are {len(labels)} labels (limit {MAX_LABELS})")
+        raise PatternProcessorError(f"there are {len(labels):,} labels (limit {MAX_LABELS:,})")
     for name, value in labels.items():
         if not _is_string(name, MAX_LABEL_NAME) or not name.isprintable():
             raise PatternProcessorError(
-                f"the name of a label must be a string of 1 to {MAX_LABEL_NAME} printable characters, not {name!r:.60}"
+                f"the name of a label must be a string of 1 to {MAX_LABEL_NAME:,} printable characters, not {name!r:.60}"
             )
         if value != "" and not _is_string(value, MAX_LABEL):
             problem = f"the label {name!r:.60} must be a string of up to {MAX_LABEL:,} characters"

@@ -78,7 +78,7 @@ class RegisteredCondition:
         values, what = condition.arguments, f"the condition {condition.name!r:.120}"
         names = self.signature or "none"
         if len(values) > len(self.arguments):
-            more = f"{what} has more arguments ({len(values)}) than are registered ({len(self.arguments)})"
+            more = f"{what} has more arguments ({len(values):,}) than are registered ({len(self.arguments):,})"
             raise PatternProcessorError(more, f"Arguments: {names}")
         for number, (name, kind) in enumerate(self.arguments.items()):
             if number >= len(values):

@@ -209,7 +209,7 @@ class RuleTemplate:
     def __init__(self, fields: Mapping[str, Any], *, from_text: bool = False) -> None:
         self.id, self.from_text = fields.get("id"), from_text
         if not isinstance(self.id, str) or not 0 < len(self.id) <= MAX_ID:
-            raise PatternProcessorError(f"a template needs an 'id', a string of up to {MAX_ID} characters")
+            raise PatternProcessorError(f"a template needs an 'id', a string of up to {MAX_ID:,} characters")
         if not isinstance(fields.get("shadow"), bool | None):
             raise PatternProcessorError("shadow must be true or false")
         self.shadow = bool(fields.get("shadow"))
@@ -222,7 +222,7 @@ class RuleTemplate:
         except (TypeError, ValueError, RecursionError):
             raise PatternProcessorError("it is not JSON, or is nested too deeply") from None
         if self._size > MAX_BYTES:
-            raise PatternProcessorError(f"it is too large: {self._size} characters of JSON (limit {MAX_BYTES})")
+            raise PatternProcessorError(f"it is too large: {self._size:,} characters of JSON (limit {MAX_BYTES:,})")
         finder = _Finder(self.parameters)
         _filled(self._fields, finder)
         self._texts = finder.texts
@@ -355,14 +355,14 @@ def _parameters(given: Any) -> dict[str, Parameter]:
     if not isinstance(given, Mapping) or not given:
         raise PatternProcessorError("a template needs parameters, an object with their types", hint=_HINT)
     if len(given) > MAX_PARAMETERS:
-        raise PatternProcessorError(f"it has {len(given)} parameters (limit {MAX_PARAMETERS})")
+        raise PatternProcessorError(f"it has {len(given):,} parameters (limit {MAX_PARAMETERS:,})")
     return {name: _parameter(name, value) for name, value in given.items()}
 
 
 def _parameter(name: Any, given: Any) -> Parameter:
     if not isinstance(name, str) or len(name) > MAX_NAME or not _NAME.fullmatch(name):
         raise PatternProcessorError(
-            f"the name of a parameter must be letters, digits and underscores, at most {MAX_NAME}, not {name!r:.60}"
+            f"the name of a parameter must be letters, digits and underscores, at most {MAX_NAME:,}, not {name!r:.60}"
         )
     if name.lower() in ("template", "changed_by", *map(str.lower, _ROW_FIELDS)):
         raise PatternProcessorError(f"a parameter cannot be named {name!r}")
@@ -392,7 +392,7 @@ def _value_of(name: str, kind: ParameterKind, given: Any, *, from_text: bool) ->
         pass
     bound = f"at most {MAX_VALUE:,} characters" if kind is ParameterKind.STRING else None
     if kind is ParameterKind.NUMBER:
-        bound = f"at most {MAX_NUMBER} digits"
+        bound = f"at most {MAX_NUMBER:,} digits"
     problem = f"the parameter {name!r} must be {_WORDS[kind]}, not {given!r:.60}"
     raise PatternProcessorError(problem, bound, _EXAMPLES.get(kind))
 
@@ -550,7 +550,7 @@ class _Filler:
     def _take(self, size: int) -> None:
         self.left -= size
         if self.left < 0:
-            raise PatternProcessorError(f"the rule is too large (limit {MAX_BYTES} characters of JSON)")
+            raise PatternProcessorError(f"the rule is too large (limit {MAX_BYTES:,} characters of JSON)")
 
 
 def _parts(text: str, limit: int) -> _Parts:

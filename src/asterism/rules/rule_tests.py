@@ -71,7 +71,7 @@ def _test_from(value: Any, number: int) -> RuleTest:
     name = value["name"]
     if not isinstance(name, str) or not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
         raise PatternProcessorError(
-            f"the name of {where} must be a string of 1 to {_MAX_NAME} printable characters, not {name!r:.60}"
+            f"the name of {where} must be a string of 1 to {_MAX_NAME:,} printable characters, not {name!r:.60}"
         )
     timed_out = value.get("timedOut")
     return RuleTest(
@@ -98,7 +98,7 @@ def _events_from(value: Any, where: str) -> str | tuple[Mapping[str, Any], ...]:
         if not isinstance(one, Mapping):
             raise PatternProcessorError(f"{what} must be objects, not {one!r:.60}")
         if len(one) > MAX_COLUMNS:
-            raise PatternProcessorError(f"{what} have {len(one):,} columns (limit {MAX_COLUMNS})")
+            raise PatternProcessorError(f"{what} have {len(one):,} columns (limit {MAX_COLUMNS:,})")
     return tuple(dict(one) for one in value)
 
 
@@ -114,7 +114,7 @@ def _match_from(value: Any, what: str) -> ExpectedMatch:
         return value
     if isinstance(value, Mapping):
         if len(value) > MAX_COLUMNS:
-            raise PatternProcessorError(f"{what} have {len(value):,} columns (limit {MAX_COLUMNS})")
+            raise PatternProcessorError(f"{what} have {len(value):,} columns (limit {MAX_COLUMNS:,})")
         return dict(value)
     if isinstance(value, Sequence) and not isinstance(value, bytes):
         _bounded(value, what, MAX_EVENTS, "lists of numbers")
@@ -130,12 +130,12 @@ def _names_from(value: Any, what: str, most: int, known: Sequence[str]) -> Mappi
     if value is None:
         return {}
     if not isinstance(value, Mapping) or len(value) > most:
-        raise PatternProcessorError(f"{what} must be an object with at most {most} fields, not {value!r:.60}")
+        raise PatternProcessorError(f"{what} must be an object with at most {most:,} fields, not {value!r:.60}")
     for name, text in value.items():
         if known and name not in known:
             raise PatternProcessorError(f"{what} have no field {name!r:.60}", f"Fields: {', '.join(known)}")
         if not isinstance(text, str) or not 1 <= len(text) <= _MAX_NAME or not (text + name).isprintable():
-            raise PatternProcessorError(f"{what} must be strings of 1 to {_MAX_NAME} characters, not {text!r:.60}")
+            raise PatternProcessorError(f"{what} must be strings of 1 to {_MAX_NAME:,} characters, not {text!r:.60}")
     return dict(value)
 
 

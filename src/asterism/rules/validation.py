@@ -159,7 +159,7 @@ def summary(pattern: Pattern) -> str:
     '2 stages (a, b), within 5 min, NO_SKIP'
     """
     names = [stage.name for stage in pattern.atoms()]
-    words = [f"{len(names)} stage{'s' * (len(names) != 1)} ({one_line(', '.join(names), 80)})"]
+    words = [f"{len(names):,} stage{'s' * (len(names) != 1)} ({one_line(', '.join(names), 80)})"]
     if pattern.time_bound is not None:
         words.append(f"within {duration(pattern.time_bound)}")
     skip = pattern.skip

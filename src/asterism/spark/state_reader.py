@@ -136,7 +136,9 @@ def _chosen(checkpoint: str, found: Iterable[Row], operator_id: int | None) -> R
     numbers = ", ".join(map(str, sorted(ours)))
     if operator_id is None:
         raise StateError(
-            f"the query has {len(ours)} operators of Asterism", f"Their numbers: {numbers}", f"operator_id={min(ours)}"
+            f"the query has {len(ours):,} operators of Asterism",
+            f"Their numbers: {numbers}",
+            f"operator_id={min(ours)}",
         )
     if operator_id not in ours:
         raise StateError(f"the query has no operator of Asterism with the number {operator_id}", f"Numbers: {numbers}")
@@ -673,7 +675,7 @@ def _least(times: Any) -> int:
 def _check_rows(limit: Any) -> None:
     expect(StateError, limit, int, "the number of rows must be an integer", "10")
     if not 1 <= limit <= 2**31 - 1:
-        raise StateError(f"the number of rows must be positive, not {limit}", hint="10")
+        raise StateError(f"the number of rows must be positive, not {limit:,}", hint="10")
 
 
 def _types(schema: pa.Schema) -> str:

@@ -105,7 +105,7 @@ def check_key_groups(key_groups: int) -> None:
     if isinstance(key_groups, bool) or not isinstance(key_groups, int):
         raise StreamDefinitionError(f"key_groups must be an integer, not {key_groups!r}", hint="key_groups=4")
     if not 1 <= key_groups <= MAX_KEY_GROUPS:
-        raise StreamDefinitionError(f"key_groups must be between 1 and {MAX_KEY_GROUPS}, not {key_groups}")
+        raise StreamDefinitionError(f"key_groups must be between 1 and {MAX_KEY_GROUPS:,}, not {key_groups}")
 
 
 def mapped(df: DataFrame, function: Callable[[Batches], Batches], schema: T.StructType | str) -> DataFrame:

@@ -216,7 +216,7 @@ class _Statement(StatementTokens):
         while opened >= 0:
             path.append(opened)
             if len(path) > MAX_NESTING:
-                problem = f"MATCH_RECOGNIZE inside of more than {MAX_NESTING} parentheses"
+                problem = f"MATCH_RECOGNIZE inside of more than {MAX_NESTING:,} parentheses"
                 raise ExpressionSyntaxError.at(problem, self.source, self.tokens[at].start)
             opened = self.opened_by[opened]
         for level in (*path, -1):

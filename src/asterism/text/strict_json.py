@@ -69,7 +69,7 @@ def text_of(source: str | bytes, limit: int = MAX_BYTES, language: str = "JSON")
     :param language: how messages call it
     """
     if len(source) > limit:
-        raise DocumentSyntaxError(f"the {language} is too large (limit {limit} bytes)")
+        raise DocumentSyntaxError(f"the {language} is too large (limit {limit:,} bytes)")
     if isinstance(source, bytes):
         for mark, encoding in _ENCODINGS.items():
             if source.startswith(mark):
@@ -182,12 +182,12 @@ def _first_refusal(text: str) -> DocumentSyntaxError:
             if name in names:
                 return DocumentSyntaxError(f"the name {name!r} occurs twice in one object", text, offset)
             if len(name) > MAX_NAME:
-                return DocumentSyntaxError(f"a name of {len(name)} characters is too long", text, offset)
+                return DocumentSyntaxError(f"a name of {len(name):,} characters is too long", text, offset)
             names.add(name)
         if token == "{":
             seen[len(path) + 1] = set()
         elif token in ("NaN", "Infinity", "-Infinity"):
             return DocumentSyntaxError(f"{token} is not allowed in JSON", text, offset)
         elif len(token) > MAX_DIGITS and re.fullmatch(r"-?\d+", token):
-            return DocumentSyntaxError(f"a number of {len(token)} digits is too large", text, offset)
+            return DocumentSyntaxError(f"a number of {len(token):,} digits is too large", text, offset)
     raise AssertionError("what was refused must be in the text")

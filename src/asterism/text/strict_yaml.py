@@ -156,7 +156,7 @@ class _YamlReader:
         if name in taken:
             raise self._error(f"the name {name!r:.60} occurs twice in one object", event)
         if len(name) > MAX_NAME:
-            raise self._error(f"a name of {len(name)} characters is too long", event)
+            raise self._error(f"a name of {len(name):,} characters is too long", event)
         self._count(event, 0, len(name))
         return name
 
@@ -167,7 +167,7 @@ class _YamlReader:
         for pattern, convert in _SCALARS:
             if pattern.fullmatch(value):
                 if convert is int and len(value) > MAX_DIGITS:
-                    raise self._error(f"a number of {len(value)} digits is too large", event)
+                    raise self._error(f"a number of {len(value):,} digits is too large", event)
                 return convert(value)
         return value
 
@@ -175,9 +175,9 @@ class _YamlReader:
         self._nodes += nodes
         self._characters += characters
         if self._nodes > MAX_NODES:
-            raise self._error(f"the YAML has more than {MAX_NODES} values", event)
+            raise self._error(f"the YAML has more than {MAX_NODES:,} values", event)
         if self._characters > MAX_CHARACTERS:
-            limit = f"limit {MAX_CHARACTERS} characters"
+            limit = f"limit {MAX_CHARACTERS:,} characters"
             raise self._error(f"the YAML is too large after expansion of its aliases ({limit})", event)
 
     def _refuse_tag(self, event: Any) -> None:

@@ -215,7 +215,7 @@ class Interpreter:
         self.recorder.event(row, evaluations, list(made.values()), runs)
         self._settle(done, time)
         if len(self.runs) > MAX_PARTIALS:
-            raise _StoppedError(f"there are {len(self.runs)} partial matches after event {row + 1}")
+            raise _StoppedError(f"there are {len(self.runs):,} partial matches after event {row + 1}")
         return began
 
     def _evaluate(self, state: NfaState, partial: Partial, row: int, *, only_proceed: bool = False) -> StateEvaluation:

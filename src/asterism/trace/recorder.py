@@ -201,7 +201,9 @@ class Recorder:
             )
             text += f"it has as many events in {printable(names)} and was complete first"
         else:
-            text += f"{len(preferred.rows(stage))} events in {printable(stage)} instead of {len(partial.rows(stage))}"
+            text += (
+                f"{len(preferred.rows(stage)):,} events in {printable(stage)} instead of {len(partial.rows(stage)):,}"
+            )
         self._add(What.DISCARDED, partial, _Reason(Why.PREFERRED, text))
 
     def matched(self, run: Run, time: int, discarded: Iterable[Partial]) -> None:
@@ -501,12 +503,12 @@ def _by_partial(runs: Iterable[Run]) -> dict[Partial, list[NfaState]]:
 
 def _named(partials: Sequence[Partial]) -> str:
     more = len(partials) - MAX_NAMED
-    return ", ".join(f"#{one.number}" for one in partials[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(f"#{one.number}" for one in partials[:MAX_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _listed(texts: Sequence[str]) -> str:
     more = len(texts) - MAX_NAMED
-    return "; ".join(texts if more <= 0 else [*texts[:MAX_NAMED], f"and {more} more"])
+    return "; ".join(texts if more <= 0 else [*texts[:MAX_NAMED], f"and {more:,} more"])
 
 
 def _places(pattern: PatternSequence) -> dict[str, int]:

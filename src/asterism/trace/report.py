@@ -21,6 +21,7 @@ from asterism.columns.arrays import Ints
 from asterism.columns.groups import order_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TimeColumn, micros
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError, printable
+from asterism.expressions.types import name_of
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.patterns.compiler import compile_pattern
@@ -188,7 +189,7 @@ def _line(group: Sequence[TraceStep]) -> str:
             return step.reason
     partials = [number for one in group for number in (one.partial, *one.others)]
     more = len(partials[MAX_NAMED:]) + step.more
-    who = ", ".join(f"#{number}" for number in partials[:MAX_NAMED]) + (f" and {more} more" if more else "")
+    who = ", ".join(f"#{number}" for number in partials[:MAX_NAMED]) + (f" and {more:,} more" if more else "")
     one = len(partials) == 1
     match step.what:
         case What.WAITED:
@@ -341,7 +342,7 @@ def rows_of_key(table: pa.Table, key: Mapping[str, Any]) -> Ints:
             wanted = pa.scalar(value).cast(column.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
             raise StreamDefinitionError(
-                f"{value!r} cannot be a value of the key column {name!r}, which is of type {column.type}"
+                f"{value!r} cannot be a value of the key column {name!r}, which is of type {name_of(column.type)}"
             ) from None
         mask &= pc.fill_null(pc.equal(column, wanted), False).to_numpy()
     if not mask.any():
@@ -357,7 +358,7 @@ def _no_such_key(table: pa.Table, key: Mapping[str, Any]) -> StreamDefinitionErr
     close = difflib.get_close_matches(key_text(key), texts, n=3)
     few = texts[:MAX_SHOWN]
     if existing.num_rows > len(few):
-        few.append(f"... ({existing.num_rows} in all)")
+        few.append(f"... ({existing.num_rows:,} in all)")
     return StreamDefinitionError(
         f"no event has the key {key_text(key)}",
         "\n".join(["Existing keys:", *few]),

@@ -111,7 +111,7 @@ def assigned(windows: Windows, times: Ints) -> tuple[Ints, Ints, Ints]:
     if len(start) != len(row) or len(end) != len(row):
         raise UserFunctionError(
             f"{what}: the arrays differ in length",
-            f"Elements: {len(row)}, starts: {len(start)}, ends: {len(end)}",
+            f"Elements: {len(row):,}, starts: {len(start):,}, ends: {len(end):,}",
             hint,
         )
     if len(row) and (row.min() < 0 or row.max() >= len(times)):
@@ -342,7 +342,7 @@ class CumulativeWindows(Windows):
             )
         if self.size // self.step > MAX_WINDOWS:
             raise StreamDefinitionError(
-                f"{where}: each element would be in more than {MAX_WINDOWS} windows", texts, "use a larger step"
+                f"{where}: each element would be in more than {MAX_WINDOWS:,} windows", texts, "use a larger step"
             )
         _check_calendar(where, self.size, self.size, self.offset, self.zone)
         if self.zone is not None and DAY % self.step:
@@ -495,7 +495,7 @@ def _check_slide(where: str, size: Any, slide: Any, size_text: str, slide_text: 
         )
     if _steps(size) // _steps(slide) > MAX_WINDOWS:
         raise StreamDefinitionError(
-            f"{where}: each element would be in more than {MAX_WINDOWS} windows",
+            f"{where}: each element would be in more than {MAX_WINDOWS:,} windows",
             f"Size {size_text}, slide {slide_text}.",
             "use a larger slide",
         )

@@ -125,7 +125,7 @@ def _parsed(steps: str) -> list[_DrawnElement | _Move]:
                 raise StreamDefinitionError(f"not a step of a drawing: {one_line(written, 60)!r}", hint=_STEP)
     if len(found) > MAX_STEPS:
         raise StreamDefinitionError(
-            f"a drawing can show at most {MAX_STEPS} elements and changes of time, not {len(found)}",
+            f"a drawing can show at most {MAX_STEPS:,} elements and changes of time, not {len(found):,}",
             hint="use fewer elements; ten are usually enough",
         )
     return found
@@ -529,7 +529,7 @@ class _Drawing:
         last = ", last" if firing.last else ""
         contents = firing.contents
         if len(contents) > MAX_CONTENTS:
-            contents = f"{firing.values[0]} {firing.values[1]} … {firing.values[-1]} ({len(firing.values)})"
+            contents = f"{firing.values[0]} {firing.values[1]} … {firing.values[-1]} ({len(firing.values):,})"
         return f"{key}#{firing.number} {firing.kind.replace('_', ' ')}: {contents}{last}"
 
     # -- parts

@@ -760,7 +760,7 @@ def _called(function: Callable[[pa.Table], Any], events: pa.Table) -> Any:
         if not isinstance(answer, pa.Array | pa.ChunkedArray):
             answer = pa.array(answer if isinstance(answer, np.ndarray) else list(answer))
         if len(answer) != events.num_rows:
-            raise ValueError(f"{len(answer)} values for {events.num_rows} rows")
+            raise ValueError(f"{len(answer):,} values for {events.num_rows:,} rows")
         return answer
     except Exception as error:
         raise UserFunctionError(

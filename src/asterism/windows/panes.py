@@ -367,7 +367,7 @@ def kept_by(evictor: Evictor, elements: pa.Table, window: TimeSpan) -> Mask:
         raise failed(what, error) from error
     if found.shape != (elements.num_rows,) or (len(found) and found.dtype != np.bool_):
         raise UserFunctionError(
-            f"{what} must return a Boolean for each of {elements.num_rows} elements, not {shown(answer)}",
+            f"{what} must return a Boolean for each of {elements.num_rows:,} elements, not {shown(answer)}",
             "True: the element stays in the window.",
             'pc.equal(elements["kind"], "card"), or [True] * elements.num_rows',
         )

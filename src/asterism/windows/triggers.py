@@ -307,7 +307,7 @@ class BuiltIn(Trigger, metaclass=_Spelled):
         self._check()
         if _depth(self) > MAX_DEPTH:
             raise StreamDefinitionError(
-                f"triggers are nested too deeply (limit {MAX_DEPTH} levels)",
+                f"triggers are nested too deeply (limit {MAX_DEPTH:,} levels)",
                 hint="All(a, b, c) takes any number of triggers: All(a, All(b, c)) means the same",
             )
 

@@ -120,7 +120,7 @@ def _found(tree: exp.Expr, text: str) -> list[tuple[exp.Expr, Call | None]]:
     found.sort(key=lambda one: position_of(one[0]) or 0)
     if len(calls) > MAX_CALLS:
         start = sorted(call.start for call in calls.values())[MAX_CALLS]
-        raise ExpressionSyntaxError.at(f"a measure has more than {MAX_CALLS} aggregates", text, start)
+        raise ExpressionSyntaxError.at(f"a measure has more than {MAX_CALLS:,} aggregates", text, start)
     return found
 
 

@@ -245,7 +245,7 @@ class AggregateFunction:
         try:
             inspect.signature(self.build).bind(site, *values)
         except TypeError:
-            raise UnsupportedError(f"wrong number of arguments: {len(values)}", self.usage) from None
+            raise UnsupportedError(f"wrong number of arguments: {len(values):,}", self.usage) from None
         if name == "count" and not star and not values:
             raise UnsupportedError("wrong number of arguments: 0", self.usage)
         return self.build(site, *values)
