@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,7 @@ from asterism.errors import (
     UserFunctionError,
 )
 from asterism.operators.broadcast_state import BroadcastState
+from asterism.operators.context import EVENT
 from asterism.operators.evolution import FIXED, aligned_tables
 from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import LATE, MAX_PAGES, ONE_KEY, Group, KeyGroupOperator, key_schema_of
@@ -68,6 +69,19 @@ def check_operator(operator: Any) -> None:
         )
 
 
+class _PageTables(NamedTuple):
+    """The tables of a page of state.
+
+    :param states: of the keyed states, in the order of their declaration
+    :param waiting: of the selectable inputs, elements that wait to be selected
+    """
+
+    keys: pa.Table
+    states: Sequence[pa.Table]
+    timers: pa.Table
+    waiting: Sequence[pa.Table]
+
+
 class MultipleInputOperator(KeyGroupOperator):
     """:param wires: the connection of each input, by name
     :param pages: a fixed number of pages of state per key group; None: as many as the size of the state requires
@@ -92,13 +106,14 @@ class MultipleInputOperator(KeyGroupOperator):
         self.metrics = (*operator.declared(Counter), LATE)
         self.processing_time = not self.event_time or any(wire.idle_after is not None for wire in self.wires.values())
         self.processing_time |= type(operator).on_processing_time_timer is not StreamOperator.on_processing_time_timer
+        self._stored_keys = pa.schema([field.with_name("k:" + field.name) for field in self.key_schema])
         self._page_schemas = [
-            pa.schema([field.with_name("k:" + field.name) for field in self.key_schema]),
+            self._stored_keys,
             *(spec.schema for spec in self.states.values()),
             TIMERS.schema,
             *(_waiting_schema(self.declared[name]) for name in self._selectable()),
         ]
-        self._empty_page = [schema.empty_table() for schema in self._page_schemas]
+        self._empty_page = self._parts_of([schema.empty_table() for schema in self._page_schemas])
         definition = repr(
             (
                 self.states,
@@ -119,7 +134,7 @@ class MultipleInputOperator(KeyGroupOperator):
         return _definition(
             type(self.operator),
             pa.schema([] if self.key_schema.names == [ONE_KEY] else self.key_schema),
-            self._page_schemas[0],
+            self._stored_keys,
             self.states | self.broadcast_states,
             {name: _waiting_schema(self.declared[name]) for name in self._selectable()},
             {name: spec.prepared for name, spec in self.inputs.items()},
@@ -239,16 +254,16 @@ class MultipleInputOperator(KeyGroupOperator):
         keyed = {name: table for name, table in ready.items() if not self.declared[name].broadcast}
         # A broadcast element may visit all keys.
         everything = len(keyed) < len(ready) or self._reselects_inputs(group)
-        key_names = self._page_schemas[0].names
+        key_names = self._stored_keys.names
         loaded = group.load(list(keyed.values()), key_names, horizon, everything=everything)
         pages = [
-            self._empty_page if value is None else tables_from_bytes(value, self._page_schemas)
+            self._empty_page if value is None else self._parts_of(tables_from_bytes(value, self._page_schemas))
             for value in loaded.stored
         ]
         all_keys = pa.concat_tables(
             [
-                *(page[0] for page in pages),
-                self._empty_page[0],
+                *(page.keys for page in pages),
+                self._empty_page.keys,
                 *(t.select(key_names) for t in keyed.values()),
             ]
         )
@@ -257,7 +272,7 @@ class MultipleInputOperator(KeyGroupOperator):
         keys = all_keys.take(pa.array(first)).rename_columns(self.key_schema.names)
         if self.key_schema.names == [ONE_KEY]:
             keys = keys.select([])
-        sizes = [page[0].num_rows for page in pages]
+        sizes = [page.keys.num_rows for page in pages]
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         page_of = np.zeros(count, np.int64)
         page_of[: starts[-1]] = np.repeat(np.arange(len(pages)), sizes)
@@ -269,12 +284,12 @@ class MultipleInputOperator(KeyGroupOperator):
             page_of[code_of[name]] = of_events
 
         tables = {
-            name: StateTable(spec, self._renumbered(pages, 1 + n, starts))
+            name: StateTable(spec, _renumbered([page.states[n] for page in pages], starts, self._empty_page.states[n]))
             for n, (name, spec) in enumerate(self.states.items())
         }
-        timers = StateTable(TIMERS, self._renumbered(pages, 1 + len(tables), starts))
+        timers = StateTable(TIMERS, _renumbered([page.timers for page in pages], starts, self._empty_page.timers))
         broadcast = BroadcastState(group.store, BROADCAST_PAGE, self.broadcast_states)
-        waiting = self._waiting([page[2 + len(tables) :] for page in pages], starts)
+        waiting = self._waiting([page.waiting for page in pages], starts)
 
         runtime = self.runtime
         runtime.begin(
@@ -319,16 +334,6 @@ class MultipleInputOperator(KeyGroupOperator):
             {"process_watermark", "end_input"} & self.declared[name].functions.keys() for name in group.moved
         )
 
-    def _renumbered(self, pages: Sequence[Sequence[pa.Table]], number: int, starts: Ints) -> pa.Table:
-        """The rows of the table *number* of all pages, with consecutive key indexes."""
-        if len(pages) == 1:
-            return pages[0][number]
-        moved = [
-            page[number].set_column(0, "key", pa.array(page[number].column("key").to_numpy() + start))
-            for page, start in zip(pages, starts, strict=False)
-        ]
-        return pa.concat_tables([self._empty_page[number], *moved])
-
     def _waiting(self, pages: Sequence[Sequence[pa.Table]], starts: Ints) -> Waiting | None:
         names = self._selectable()
         if not names:
@@ -354,6 +359,12 @@ class MultipleInputOperator(KeyGroupOperator):
         ]
         return pa.Table.from_pylist(rows, _waiting_schema(self.declared[name]))
 
+    def _parts_of(self, tables: Sequence[pa.Table]) -> _PageTables:
+        """The tables of a page, whose schemas are ``self._page_schemas``."""
+        keys, *others = tables
+        end = len(self.states)
+        return _PageTables(keys, others[:end], others[end], others[end + 1 :])
+
     def _page(
         self,
         all_keys: pa.Table,
@@ -374,12 +385,12 @@ class MultipleInputOperator(KeyGroupOperator):
             numbers = new_number[rows.column("key").to_numpy()]
             kept = rows.filter(pa.array(numbers >= 0))
             tables.append(kept.set_column(0, "key", pa.array(numbers[numbers >= 0])))
-        timers = tables[1 + len(self.states)]
-        times = timers.column("value").to_numpy()
-        on_event = pc.starts_with(timers.column("name"), "e").to_numpy().astype(np.bool_)
+        page = self._parts_of(tables)
+        times = page.timers.column("value").to_numpy()
+        on_event = pc.starts_with(page.timers.column("name"), EVENT).to_numpy().astype(np.bool_)
         next_event_time = int(times[on_event].min(initial=END_OF_TIME))
         next_processing_time = int(times[~on_event].min(initial=END_OF_TIME))
-        if any(table.num_rows for table in tables[2 + len(self.states) :]):
+        if any(table.num_rows for table in page.waiting):
             next_event_time = min(next_event_time, horizon + 1)  # inputs that were not selected may be selected later
         return tables_to_bytes(tables), next_event_time, next_processing_time
 
@@ -533,3 +544,14 @@ def check_same_keys(fields: Mapping[str, Sequence[pa.Field]]) -> None:
 
 def _shown(fields: Sequence[pa.Field]) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in fields) or "no key"
+
+
+def _renumbered(tables: Sequence[pa.Table], starts: Ints, empty: pa.Table) -> pa.Table:
+    """The rows of the *tables* of pages, with consecutive key indexes."""
+    if len(tables) == 1:
+        return tables[0]
+    moved = [
+        table.set_column(0, "key", pa.array(table.column("key").to_numpy() + start))
+        for table, start in zip(tables, starts, strict=False)
+    ]
+    return pa.concat_tables([empty, *moved])

@@ -23,7 +23,19 @@ from asterism.operators.operator import EVENTS
 from asterism.operators.state_store import additions_from_bytes, tables_from_bytes, tables_to_bytes, with_additions
 from asterism.windows.assigners import SessionWindows, assigned
 from asterism.windows.panes import NONE, RecordedFirings, Rows, applied, plain, results_of
-from asterism.windows.plan import COUNTED, DISTANCES, FIRINGS, GAP, KINDS, META, UNFIRED, WindowPlan
+from asterism.windows.plan import (
+    COUNTED,
+    DISTANCES,
+    FIRINGS,
+    GAP,
+    KINDS,
+    META,
+    META_TABLE,
+    PANE_TABLE,
+    ROW_TABLE,
+    UNFIRED,
+    WindowPlan,
+)
 from asterism.windows.session_ids import IDS, REPLACES, SESSION_ID, Sessions
 from asterism.windows.triggers import TimeSpan
 from asterism.windows.user_triggers import UserDefinedTriggers, span_of
@@ -86,13 +98,14 @@ class WindowCall:
             [schema.empty_table() for schema in schemas] if value is None else tables_from_bytes(value, schemas)
             for value in self.pages.stored
         ]
-        sizes = [page[1].num_rows for page in pages]
-        seen = [int(page[0].column("seen")[0].as_py()) if page[0].num_rows else BEFORE_TIME for page in pages]
-        self.old = pa.concat_tables([plan.pane_schema.empty_table(), *(page[1] for page in pages)]).combine_chunks()
+        panes = [page[PANE_TABLE] for page in pages]
+        sizes = [table.num_rows for table in panes]
+        seen = [next(iter(page[META_TABLE].column("seen").to_pylist()), BEFORE_TIME) for page in pages]
+        self.old = pa.concat_tables([plan.pane_schema.empty_table(), *panes]).combine_chunks()
         self.old_seen = np.repeat(np.array(seen, np.int64), sizes)
         self.old_page = np.repeat(np.arange(len(pages)), sizes)
         self._load_additions(len(schemas), sizes)
-        rows = [page[2] for page in pages if len(page) > 2]
+        rows = [page[ROW_TABLE] for page in pages if len(page) > ROW_TABLE]
         self.old_rows = pa.concat_tables([plan.row_schema.empty_table(), *rows])
         names = plan.key_schema.names
         codes, self.n_keys = group_codes(pa.concat_tables([self.old.select(names), self.events.select(names)]))
@@ -333,9 +346,9 @@ class WindowCall:
         }
         # A pane begins with the window of its element; in state of earlier releases, with its window then.
         was = old != NONE
-        begin = np.where(was, before.start, 0), np.where(was, before.end, 0)
-        begin[0][~was], begin[1][~was] = self._element_times, end
-        return Sessions(key_of, ids, replaces, begin, merges)
+        starts, ends = np.where(was, before.start, 0), np.where(was, before.end, 0)
+        starts[~was], ends[~was] = self._element_times, end
+        return Sessions(key_of, ids, replaces, (starts, ends), merges)
 
     def _user_defined(self, panes: Any, old: Ints, elements: pa.Table, rules: Any) -> UserDefinedTriggers:
         texts = self.old.column("own").to_pylist()

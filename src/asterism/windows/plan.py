@@ -31,6 +31,8 @@ GAP, DISTANCES = "g:", "d:"
 """Prepared columns: the gap of a session; the numbers that triggers compare."""
 META = pa.schema([("seen", pa.int64())])
 """Data of a page besides its panes: the watermark at which it was written."""
+META_TABLE, PANE_TABLE, ROW_TABLE = range(3)
+"""The tables of a page: META, the panes and, if elements are kept, their rows."""
 WindowFunction = Callable[[pa.Table, TimeSpan], Any]
 
 
