@@ -234,7 +234,9 @@ class ProcessorCompiler:
         return True
 
     def bind_all(self, processors: Iterable[PatternProcessor]) -> Sequence[BoundProcessor]:
-        """:meth:`bind` each of them. The most recent results are cached for the lifetime of the process."""
+        """:meth:`bind` each of them. The most recent results are cached for the lifetime of the process, because the stage before
+        the exchange binds all rules in every batch.
+        """
         given = list(processors)
         key = self.definition, tuple(map(id, given))
         found = _BOUND_TOGETHER.get(key)

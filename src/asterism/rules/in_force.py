@@ -13,7 +13,7 @@ import numpy as np
 
 from asterism.columns.arrays import Ints
 from asterism.rules.binding import BoundPatternProcessor, ProcessorCompiler
-from asterism.rules.sets import Entries, can_end, keep
+from asterism.rules.sets import Entries, can_end, keep, rarely_collected
 from asterism.rules.shares import Shares
 
 MAX_CACHED = 16
@@ -26,7 +26,8 @@ class InForce:
 
     def __init__(self, entries: Entries, compiler: ProcessorCompiler) -> None:
         self.entries = entries  # alive as long as this is: `of` finds it by its id
-        self.bound = compiler.bind_all(entry.processor for entry in entries if not entry.killed)
+        with rarely_collected():
+            self.bound = [compiler.bind(entry.processor) for entry in entries if not entry.killed]
         """All but those that are killed."""
         self.first_end = min((entry.end_time for entry in entries if can_end(entry)), default=None)
         """The first time at which an entry ends."""
