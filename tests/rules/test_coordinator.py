@@ -611,6 +611,31 @@ def test_an_invalid_version_leaves_the_shadow_and_the_one_in_force_as_they_are(t
     assert found(manager) == [("ab", 2, True)]
 
 
+def test_a_refused_processor_is_distinguished_from_a_shadow_whose_version_it_is_named_like(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = coordinator(tmp_path)
+    one = processor("ab@3", 1, chain("a").where("colour = 1"))
+    shadow = processor("ab", 3, chain("a").where("taste = 1"), shadow=True)
+    for _ in range(2):
+        manager.on_pattern_processors_updated([version(1), one, shadow])
+        reasons = {rule.id: rule.reason or "" for rule in manager.current_status().rules if rule.state == "refused"}
+        assert "unknown column 'colour'" in reasons["ab@3"]
+        assert "unknown column 'taste'" in reasons["ab"]
+        assert list(manager.status.refused) == ["ab@3@", "ab@3"]
+    assert [record.getMessage().partition(" version")[0] for record in caplog.records] == [
+        "refused: ab@3",
+        "refused: ab",
+    ]
+    manager.close()
+    caplog.clear()
+    # The next run has read in the history what was refused.
+    again = coordinator(tmp_path)
+    again.on_pattern_processors_updated([version(1), one, shadow])
+    assert len(again.status.refused) == 2
+    assert caplog.records == []
+
+
 def test_the_version_in_force_cannot_be_a_shadow_too(tmp_path: Path) -> None:
     manager = coordinator(tmp_path)
     manager.on_pattern_processors_updated([version(1), version(1, shadow=True)])

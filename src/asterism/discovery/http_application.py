@@ -34,6 +34,7 @@ from asterism.rules.discovery_status import (
 )
 from asterism.rules.durable_files import NotWrittenError
 from asterism.rules.interfaces import PatternProcessorManager
+from asterism.rules.kill_list import name_for
 
 MAX_LOGGED = 20  # refused processors that are logged per request; the response contains all
 _STATUS = {ConflictError: 409, ChangedError: 412, TooLargeError: 413, NotWrittenError: 500}
@@ -257,7 +258,7 @@ def _missing(id: str, *, shadow: bool) -> AnswerError:
 
 
 def _name(one: RuleState) -> str:
-    return f"{one.id}@{one.version}" if one.shadow else one.id
+    return name_for(one.id, one.version if one.shadow else None)
 
 
 def unauthorized() -> AnswerError:

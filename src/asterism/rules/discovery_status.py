@@ -158,7 +158,8 @@ class Status:
         store, or the last heartbeat is as far in the future, because clocks differ and it is meaningless; off: closed
     :param version: the number of the newest set
     :param processors: maps the ids of its processors to versions; a version with a timestamp may not be in force yet
-    :param refused: maps ids (of shadows, ``id@version``) to reason and place, for processors that were found and cannot be used
+    :param refused: maps names as in a kill list (ids; of shadows, ``id@version``) to reason and place, for processors that were
+        found and cannot be used
     :param killed: maps ``id`` or ``id@version`` to the reason, for processors that a person has excluded
     :param error: the error of the last poll, if it failed
     :param since: when the state was entered (ISO 8601 in UTC, as all times here)

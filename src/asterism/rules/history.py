@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from asterism.rules.discovery_status import EXPIRED, KILLED, now_text
 from asterism.rules.interfaces import promoted_item
-from asterism.rules.kill_list import is_name_of
+from asterism.rules.kill_list import is_name_of, name_for
 from asterism.rules.processor import PatternProcessor, Slot
 
 ADDED, REPLACED, REMOVED = "added", "replaced", "removed"
@@ -66,7 +66,7 @@ class HistoryEntry:
     @property
     def name(self) -> str:
         """As that of a refused processor: the id, or for a shadow ``id@version``."""
-        return f"{self.id}@{self.version}" if self.shadow and self.version is not None else self.id
+        return name_for(self.id, self.version if self.shadow else None)
 
     def is_about(self, id: str) -> bool:
         """Whether it is about the processor *id*."""

@@ -16,6 +16,7 @@ from typing import Any
 from asterism.arguments import described
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.discovery_status import Status
+from asterism.rules.kill_list import name_for
 from asterism.rules.processor import (
     MAX_ID,
     MAX_PROCESSORS,
@@ -53,8 +54,8 @@ class RefusedProcessor:
 
     @property
     def name(self) -> str:
-        """The id; of a shadow ``id@version``, as in a kill list."""
-        return f"{self.id}@{self.version}" if self.shadow and self.version is not None else self.id
+        """As in a kill list: the id; of a shadow ``id@version``."""
+        return name_for(self.id, self.version if self.shadow else None)
 
     def __str__(self) -> str:
         """Format the refusal as one line, for logs."""
