@@ -15,7 +15,7 @@ from asterism.errors import RuleNotFoundError, StateError, printable
 
 if TYPE_CHECKING:
     from asterism.discovery.comparing import RuleDifference
-    from asterism.discovery.editing import Addition, KeptRules, Rule
+    from asterism.discovery.kept_rules import Addition, KeptRules, Rule
 
 _COLORS = {"+": "green", "-": "red", "~": "yellow", "@": "cyan"}
 
@@ -114,7 +114,7 @@ def apply(files: str, source: str, table: str, plan: bool, prune: bool) -> None:
 
 
 def _existing(kept: KeptRules) -> list[Rule]:
-    from asterism.discovery.editing import FileRules
+    from asterism.discovery.edited_documents import FileRules
 
     if isinstance(kept, FileRules) and not kept.path.exists():
         return []
@@ -136,7 +136,7 @@ def rollback(source: str, table: str, id: str, version: int, checkpoint: str | N
     asterism rules rollback rules.yaml burst --version 3 --history /data/checkpoint
     """
     with errors_explained():
-        from asterism.discovery.editing import has_version
+        from asterism.discovery.kept_rules import has_version
 
         kept = rules_of(source, table)
         if has_version(kept.all(), id, version):
@@ -148,7 +148,7 @@ def rollback(source: str, table: str, id: str, version: int, checkpoint: str | N
 
 
 def _earlier(id: str, version: int, checkpoint: str | None) -> Addition:
-    from asterism.discovery.editing import Addition
+    from asterism.discovery.kept_rules import Addition
     from asterism.rules.history import item_of_version
     from asterism.rules.processor import PatternProcessor
 

@@ -13,7 +13,7 @@ from asterism.errors import StreamDefinitionError
 from asterism.text.printable import one_line
 
 if TYPE_CHECKING:
-    from asterism.discovery.editing import Rule
+    from asterism.discovery.kept_rules import Rule
     from asterism.rules.processor import PatternProcessor
 
 _MAX_IDS = 20

@@ -15,7 +15,7 @@ from asterism.patterns.semantics import Semantics
 from asterism.text.printable import one_line
 
 if TYPE_CHECKING:
-    from asterism.discovery.editing import Rule
+    from asterism.discovery.kept_rules import Rule
 
 
 @click.command(name="test")

@@ -26,7 +26,6 @@ from asterism.console.rule_views import ConsoleRules, InvalidRuleError, drawing_
 from asterism.console.samples import MAX_EVENTS, MAX_TEXT
 from asterism.console.worker import WorkerError, WorkerProcess
 from asterism.discovery.documents import read_document, written
-from asterism.discovery.editing import ON
 from asterism.discovery.http_application import (
     Answer,
     AnswerError,
@@ -38,6 +37,7 @@ from asterism.discovery.http_application import (
     precondition,
     representation,
 )
+from asterism.discovery.kept_rules import ON
 from asterism.discovery.listening import is_loopback
 from asterism.discovery.rule_file import ChangedError
 from asterism.errors import AsterismError, PatternProcessorError

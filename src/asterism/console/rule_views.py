@@ -18,19 +18,11 @@ import pyarrow as pa
 
 from asterism.discovery.database import parsed_url, shown_url
 from asterism.discovery.documents import read_document
-from asterism.discovery.editing import (
-    ON,
-    SHADOW,
-    Addition,
-    HttpRules,
-    KeptRules,
-    Locate,
-    Rule,
-    SqlRules,
-    has_version,
-    rules_at,
-)
+from asterism.discovery.edited_documents import HttpRules
+from asterism.discovery.edited_table import SqlRules
+from asterism.discovery.editing import rules_at
 from asterism.discovery.http_application import error_fields
+from asterism.discovery.kept_rules import ON, SHADOW, Addition, KeptRules, Locate, Rule, has_version
 from asterism.discovery.rule_file import ChangedError
 from asterism.errors import AsterismError, PatternProcessorError, RuleNotFoundError
 from asterism.patterns.semantics import Semantics

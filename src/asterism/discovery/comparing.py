@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from asterism.discovery.editing import OFF, OLDER, ON, SHADOW, Rule
+from asterism.discovery.kept_rules import OFF, OLDER, ON, SHADOW, Rule
 from asterism.errors import AsterismError
 from asterism.rules.interfaces import without_flag
 from asterism.rules.processor import PatternProcessor, Slot
