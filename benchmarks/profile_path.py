@@ -47,9 +47,10 @@ from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.operator import RowPatternOperator
 from asterism.rules.binding import BoundPatternProcessor
 from asterism.rules.lookup_tables import LookupVersion
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator, prepared_set
+from asterism.rules.operator import PROCESSORS, DynamicCepOperator
 from asterism.rules.sets import ProcessorSet
 from asterism.rules.shares import Shares
+from asterism.rules.state_pages import prepared_set
 from asterism.spark.exchange import pack, results
 from asterism.spark.partitioning import label
 from benchmarks import harness, rules

@@ -16,10 +16,12 @@ from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.rules.lookup_tables import LookupColumn, LookupVersion, checked_rows, digest_of_rows, rows_to_bytes
-from asterism.rules.operator import MATCHES, PROCESSORS, DynamicCepOperator, prepared_set
+from asterism.rules.operator import PROCESSORS, DynamicCepOperator
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.result_rows import MATCHES
 from asterism.rules.rule_counts import FAMILY, RuleCounts
 from asterism.rules.sets import ProcessorSet
+from asterism.rules.state_pages import prepared_set
 
 SCHEMA = pa.schema(
     [

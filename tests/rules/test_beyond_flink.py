@@ -11,8 +11,8 @@ import pytest
 from asterism import AfterMatchSkipStrategy, Pattern
 from asterism.discovery.rule_file import StoredRuleFile
 from asterism.errors import AsterismError
-from asterism.rules.operator import MATCHES
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.result_rows import MATCHES
 from tests.rules.driver import SCHEMA, Driver, Event, chain, cuts, processor
 from tests.rules.test_validation import problems_of
 

@@ -14,8 +14,8 @@ from asterism import Pattern
 from asterism.errors import LimitExceededError, PatternProcessorError, StreamDefinitionError
 from asterism.matching import kernels
 from asterism.rules import operator as dynamic_cep
-from asterism.rules.operator import ERRORS, MATCHES
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.result_rows import ERRORS, MATCHES
 from tests.rules.driver import Driver, Event, chain, cuts, processor
 
 GOOD = processor("good", 1, chain("a", "z", within=None))

@@ -29,9 +29,10 @@ from asterism.row_patterns.operator import RowPatternOperator
 from asterism.row_patterns.reading import read
 from asterism.rules import operator as dynamic_cep
 from asterism.rules.binding import BoundClauseProcessor, ProcessorCompiler
-from asterism.rules.operator import CLAUSES_PAGE, ERRORS, LATE, MATCHES, _as_strings
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.result_rows import ERRORS, LATE, MATCHES, _as_strings
 from asterism.rules.sets import stored
+from asterism.rules.state_pages import CLAUSES_PAGE
 from tests.rules.driver import SCHEMA, Driver, Event, at, chain, cuts, processor, table_of
 from tests.rules.test_coordinator import coordinator
 from tests.rules.test_validation import problems_of

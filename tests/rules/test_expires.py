@@ -13,8 +13,8 @@ import pytest
 
 from asterism.columns.time import BEFORE_TIME
 from asterism.errors import PatternProcessorError
-from asterism.rules.operator import ERRORS, MATCHES, TIMED_OUT
 from asterism.rules.processor import PatternProcessor, from_text
+from asterism.rules.result_rows import ERRORS, MATCHES, TIMED_OUT
 from asterism.rules.sets import ProcessorSet, updated
 from asterism.rules.used_versions import UsedVersions
 from tests.rules.driver import Driver, Event, at, chain, cuts, processor

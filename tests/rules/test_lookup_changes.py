@@ -32,8 +32,9 @@ from asterism.rules.interfaces import (
 from asterism.rules.lookup_changes import check_lookups
 from asterism.rules.lookup_tables import LookupColumn, columns_in, rows_from_bytes, rows_to_bytes
 from asterism.rules.lookups import DefinedLookup, LookupSource, LookupWatch, stored_lookups
-from asterism.rules.operator import ERRORS, EVENTS, DynamicCepOperator
+from asterism.rules.operator import EVENTS, DynamicCepOperator
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.result_rows import ERRORS
 from asterism.rules.set_store import FolderStore
 from tests.rules.driver import SCHEMA, Driver, Event, processor
 from tests.rules.test_lookups import ABOVE, ABOVE_A, COLUMNS, IN_SQL, LIMITS, RULES, THEN_B, TOTAL, e, limits

@@ -29,8 +29,8 @@ from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.coordinator import Coordinator
 from asterism.rules.lookup_tables import LookupColumn, LookupTable, checked_rows, rows_from_bytes, rows_to_bytes
 from asterism.rules.lookups import DefinedLookup, LookupWatch, defined_lookups
-from asterism.rules.operator import ERRORS, MATCHES
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.result_rows import ERRORS, MATCHES
 from asterism.rules.rule_tests import RuleTest
 from asterism.rules.set_store import FolderStore
 from asterism.testing.rule_harness import run_rule_test

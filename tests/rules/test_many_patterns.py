@@ -20,9 +20,10 @@ from asterism.operators.state_store import MemoryStore
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.rules.lookup_tables import LookupVersion
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator, prepared_set
+from asterism.rules.operator import PROCESSORS, DynamicCepOperator
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.sets import ProcessorSet
+from asterism.rules.state_pages import prepared_set
 from tests.kit import CORPUS
 
 FILES = sorted(path.stem for path in CORPUS.glob("*.jsonl") if path.stem != "malformed")

@@ -21,8 +21,7 @@ from asterism.errors import StateError
 from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state_store import MemoryStore, batch_from_bytes
 from asterism.patterns import json_reading
-from asterism.rules import binding, sets
-from asterism.rules import operator as operators
+from asterism.rules import binding, sets, state_pages
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.coordinator import Coordinator
 from asterism.rules.interfaces import (
@@ -32,9 +31,10 @@ from asterism.rules.interfaces import (
     PatternProcessorManager,
     processors_from,
 )
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator, prepared_set
+from asterism.rules.operator import PROCESSORS, DynamicCepOperator
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.set_store import FolderStore, SingleSetStore
+from asterism.rules.state_pages import prepared_set
 from asterism.spark.rule_source import Payload, ProcessorReader
 from tests.rules.driver import SCHEMA, Event, at, chain, processor, table_of
 from tests.rules.test_coordinator import coordinator, version
@@ -71,10 +71,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
 def forget() -> None:
     """What a process keeps."""
-    caches: list[Any] = [sets._PROCESSORS, sets._SETS, sets._ENTRIES, operators._DECODED, operators._ENCODED]
+    caches: list[Any] = [sets._PROCESSORS, sets._SETS, sets._ENTRIES, state_pages._DECODED, state_pages._ENCODED]
     for cache in [*caches, binding._BOUND, binding._BOUND_TOGETHER]:
         cache.clear()
-    operators._set_from.cache_clear()
+    state_pages.set_from.cache_clear()
 
 
 class Worker:

@@ -18,9 +18,9 @@ from asterism.patterns.semantics import Semantics
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.coordinator import Coordinator
 from asterism.rules.interfaces import processors_from
-from asterism.rules.operator import ERRORS, MATCHES
 from asterism.rules.processor import PatternProcessor, from_text
 from asterism.rules.registered_conditions import checked_conditions
+from asterism.rules.result_rows import ERRORS, MATCHES
 from asterism.rules.set_store import FolderStore
 from asterism.rules.validation import check_processor
 from asterism.testing import match

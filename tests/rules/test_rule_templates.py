@@ -17,8 +17,8 @@ from asterism.expressions.parsing import parse
 from asterism.rules import interfaces
 from asterism.rules import rule_templates as module
 from asterism.rules.interfaces import RefusedProcessor, processors_from
-from asterism.rules.operator import MATCHES, SHADOW
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.result_rows import MATCHES, SHADOW
 from asterism.rules.rule_templates import expanded
 from tests.rules.driver import Driver, Event
 

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from asterism.columns.time import BEFORE_TIME
-from asterism.rules.operator import SHADOW
 from asterism.rules.processor import PatternProcessor, Slot
+from asterism.rules.result_rows import SHADOW
 from asterism.rules.sets import Entry, ProcessorSet, passed, updated
 from tests.rules.driver import Driver, Event, Found, at, chain, processor
 from tests.rules.test_operator import AB, e

@@ -31,8 +31,8 @@ from asterism.rules.binding import selector_of
 from asterism.rules.clauses import clause_of
 from asterism.rules.lookup_tables import table_of, with_lookups
 from asterism.rules.lookups import DefinedLookup, defined_lookups, fixed_versions
-from asterism.rules.operator import MATCHES, TIMED_OUT
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.result_rows import MATCHES, TIMED_OUT
 from asterism.rules.set_store import SingleSetStore
 from asterism.testing.literals import Row
 from asterism.testing.rule_harness import rows_of_rule

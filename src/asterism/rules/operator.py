@@ -10,17 +10,10 @@ Source: FLIP-200.
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import itertools
-import json
 import logging
-import struct
-import zlib
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -28,15 +21,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.arrays import Ints, Mask, one_chunk
-from asterism.columns.ids import seed_of
-from asterism.columns.keys import KEY, key_values
+from asterism.columns.arrays import Ints
+from asterism.columns.keys import KEY
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Described, TimeColumn
 from asterism.errors import AsterismError, LimitExceededError, PatternProcessorError
-from asterism.matching.match_ids import match_ids
-from asterism.matching.matcher import Found, Step, enough_memory
+from asterism.matching.matcher import Step, enough_memory
 from asterism.matching.operator import PROCESSING_TIME, check_limit, event_times
-from asterism.matching.outputs import events_of, times_of
 from asterism.matching.page import Page
 from asterism.operators.evolution import FIXED, aligned, aligned_tables, check_evolution
 from asterism.operators.group_header import GroupHeader
@@ -57,11 +47,11 @@ from asterism.rules.binding import (
 )
 from asterism.rules.clause_events import ClauseEvents
 from asterism.rules.clauses import ClauseOutcome
-from asterism.rules.function_rows import FunctionRows
+from asterism.rules.emission import Emission
 from asterism.rules.in_force import InForce, RuleName
 from asterism.rules.kill_list import is_named
 from asterism.rules.lookup_changes import LookupConversion, check_lookups, unusable_rules
-from asterism.rules.lookup_tables import LookupColumn, LookupVersion, keep_versions
+from asterism.rules.lookup_tables import LookupColumn, keep_versions
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.registered_conditions import RegisteredCondition
 from asterism.rules.replication import (
@@ -76,34 +66,45 @@ from asterism.rules.replication import (
     flattened,
     with_numbers,
 )
+from asterism.rules.result_rows import (
+    ERRORS,
+    LATE,
+    MATCHES,
+    SHADOW,
+    TIMED_OUT,
+    TIMED_OUT_OF_SHADOWS,
+    OutputRows,
+    RuleResults,
+)
 from asterism.rules.rule_counts import metric
 from asterism.rules.sets import (
-    MAX_SETS,
     Entries,
     Entry,
     ProcessorSet,
     ProcessorSource,
     Span,
-    keep,
-    lookups_from_json,
-    lookups_to_json,
 )
 from asterism.rules.shares import ENTRY, KEYS, RuleFailure
-from asterism.rules.suppression import Attempt, Suppressions
+from asterism.rules.state_pages import (
+    CLAUSES_PAGE,
+    SET_SCHEMA,
+    SETS_PAGE,
+    SUPPRESSIONS_PAGE,
+    ClauseState,
+    clauses_from,
+    clauses_to,
+    entries_of_page,
+    entries_to,
+    joined,
+    page_parts,
+    page_to,
+    set_from,
+)
+from asterism.rules.suppression import Suppressions
 
 PROCESSORS = "processors"
-MATCHES, TIMED_OUT, SHADOW, LATE, ERRORS = "matches", "timed_out", "shadow", "late", "errors"
-_TIMED_OUT_OF_SHADOWS = "timed_out of shadows"
-"""In place of the name of an output: these partial matches are only counted."""
-_OF_SHADOWS = {MATCHES: SHADOW, TIMED_OUT: _TIMED_OUT_OF_SHADOWS}
 SUPPRESSED = "suppressed"
 """The metric that counts the rows of suppressed matches."""
-SETS_PAGE = 256
-"""The page of state that contains the entries."""
-CLAUSES_PAGE = 257
-"""The page of state of the processors with a clause. Page 0, that of the processors with a pattern, exists if this one does."""
-SUPPRESSIONS_PAGE = 258
-"""The page of state of suppressed matches. Page 0 exists if this one does, too."""
 MAX_PARTIAL_MATCHES = 10_000
 """The default for the maximum number of partial matches of a processor per key."""
 MAX_STATE = 2**30
@@ -113,19 +114,10 @@ query, because Spark cannot store more than twice that.
 """
 _ROOM = 2**22
 """A page is at most so many bytes larger than its arrays in memory."""
-_SETS = pa.schema([(TIME, pa.int64()), ("set", pa.binary())])
-_STRINGS = pa.map_(pa.string(), pa.string())
-_LENGTH = struct.Struct("<I")
 _COLUMNS = "a column of the events"
 """The name of the hash of the columns among what cannot change."""
 _LOOKUPS_UNTIL_0075 = "the lookups"
 """The name of the lookups among what could not change in an earlier release."""
-_SetState = tuple[int, Entries, tuple[LookupVersion, ...]]
-"""The number of the newest set, the entries, and the lookups of that set."""
-_Made = tuple[str, pa.Table | None, dict[int, tuple[int, int]]]
-"""The name of an output, its rows (None: they are only counted), and the number of rows of each processor (by its place) with the
-latest of their times.
-"""
 _log = logging.getLogger("asterism.rules.processor")
 
 
@@ -194,32 +186,11 @@ class DynamicCepOperator(KeyGroupOperator):
         self.metrics = (MATCHES, TIMED_OUT, SHADOW, ERRORS, SUPPRESSED, LATE_ELEMENTS, f"{rule_counts.FAMILY}/*")
         prepared = copies_schema(self.compiler.schema)
         self.inputs = {
-            PROCESSORS: InputSpec(pa.schema([]), _SETS, broadcast=True, timed=False),
+            PROCESSORS: InputSpec(pa.schema([]), SET_SCHEMA, broadcast=True, timed=False),
             EVENTS: InputSpec(schema, prepared, timed=time is not None),
         }
-        event = pa.struct([("stage", pa.string()), ("event", pa.struct(list(schema)))])
-        head = [("processor_id", pa.string()), ("processor_version", pa.int64()), ("key", pa.list_(pa.string()))]
-        tail = [
-            ("events", pa.list_(event)),
-            ("measures", _STRINGS),
-            ("result", pa.string()),
-            ("labels", _STRINGS),
-        ]
-        suppressed = [("suppressed", pa.int64())]
-        times = self.time.written
-
-        def output(decided: str) -> list[tuple[str, pa.DataType]]:
-            own = [("start_time", times), ("end_time", times), (decided, times), ("match_id", pa.string())]
-            return [*head, *own, *tail]
-
-        matches = pa.schema([*output("match_time"), *suppressed])
-        self.output_schemas = {
-            MATCHES: matches,
-            TIMED_OUT: pa.schema(output("timeout_time")),
-            SHADOW: matches,
-            LATE: schema,
-            ERRORS: pa.schema([*head[:2], ("time", times), ("error", pa.string())]),
-        }
+        self.results = RuleResults(schema, self.time, self.compiler, wants_shadow=wants_shadow)
+        self.output_schemas = self.results.schemas
         self.fingerprint = self._hash_of(prepared, {one.name: one.key for one in lookups})
         # For the current key group, during a call: the newest set and the entries, now and before the call.
         self._version, self._entries, self._lookups = self._before = entries_of_page(None)
@@ -303,7 +274,7 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def converted(self, old: StateDefinition, page: bytes) -> bytes:
         before, now = (_stored_columns(schema) for schema in (old.tables[EVENTS], self.compiler.schema))
-        names, content = _divided(page)
+        names, content = page_parts(page)
         if not content or before.equals(now):
             return page
         found = Page.from_bytes(content, KEYS, before)
@@ -323,9 +294,9 @@ class DynamicCepOperator(KeyGroupOperator):
             return
         states = [
             replace(one, value=aligned_tables(one.value, *clauses[one.name])) if one.name in clauses else one
-            for one in _clauses_from(stored).values()
+            for one in clauses_from(stored).values()
         ]
-        store.write_page(CLAUSES_PAGE, _clauses_to(states))
+        store.write_page(CLAUSES_PAGE, clauses_to(states))
 
     def __getstate__(self) -> dict[str, Any]:
         version, entries, lookups = before = entries_of_page(None)
@@ -404,7 +375,7 @@ class DynamicCepOperator(KeyGroupOperator):
             ended = [entry.name for entry in self._entries if entry.disabled and not entry.killed]
             result = _with_metrics(result, dict.fromkeys((metric(rule_counts.ENABLED, name) for name in ended), 1))
         elif (self._version, self._entries, self._lookups) != self._before:
-            store.write_page(SETS_PAGE, _entries_to(self._version, self._entries, self._lookups))
+            store.write_page(SETS_PAGE, entries_to(self._version, self._entries, self._lookups))
         if self._entries.are_scheduled and BEFORE_TIME < self._reached < END_OF_TIME:
             result = _with_metrics(result, {rule_counts.WATERMARK: self._reached})
         yield result
@@ -421,7 +392,7 @@ class DynamicCepOperator(KeyGroupOperator):
         announced yet, or that an earlier attempt at this call did not know, are left out.
         """
         sets = [
-            _set_from(value)
+            set_from(value)
             for arrival in arrivals
             if arrival.input == PROCESSORS and arrival.events is not None
             for value in arrival.events.column("set").to_pylist()
@@ -524,9 +495,9 @@ class DynamicCepOperator(KeyGroupOperator):
 
         def encoded(rows: Ints) -> tuple[bytes, int, int]:
             if not left.page.keys.num_rows:
-                return _page_to(in_force, left.page), first, END_OF_TIME
+                return page_to(in_force, left.page), first, END_OF_TIME
             page = left.page if len(rows) == left.page.keys.num_rows else left.page.of(rows)
-            return _page_to(in_force, page), min(first, int(left.deadlines[rows].min())), END_OF_TIME
+            return page_to(in_force, page), min(first, int(left.deadlines[rows].min())), END_OF_TIME
 
         pages.rewrite(lambda: keys, pages.of_keys(keys), encoded)
 
@@ -542,7 +513,7 @@ class DynamicCepOperator(KeyGroupOperator):
             self._entries = Entries.of(replace(e, disabled=True) if e.name in names else e for e in self._entries)
 
     def _forget(
-        self, group: Group, suppressions: Suppressions, states: Sequence[_ClauseState], horizon: int
+        self, group: Group, suppressions: Suppressions, states: Sequence[ClauseState], horizon: int
     ) -> tuple[bytes | None, int]:
         """The suppressions on which later matches depend, and a time at which they can be forgotten. If they are too large, rules
         are disabled.
@@ -592,7 +563,7 @@ class DynamicCepOperator(KeyGroupOperator):
         """
         entries, bound, shares, spans = in_force.with_pattern, in_force.patterns, in_force.shares, in_force.spans
         assert shares is not None
-        page = _joined(pages, in_force, shares.event_schema)
+        page = joined(pages, in_force, shares.event_schema)
         failures: dict[int, RuleFailure] = {}
         failed = self._failed_before(copies, bound, spans)
         common = self.compiler.ids_by_events
@@ -606,7 +577,7 @@ class DynamicCepOperator(KeyGroupOperator):
                 self._note(bound, failures, failed)
                 if failures and not pages.has_all:  # all partial matches of a processor that fails are deleted
                     pages = load(everything=True)
-                    page = _joined(pages, in_force, shares.event_schema)
+                    page = joined(pages, in_force, shares.event_schema)
                 # A processor that fails at some time is in force until then, no matter where the micro-batch began.
                 limited = (
                     [
@@ -616,16 +587,16 @@ class DynamicCepOperator(KeyGroupOperator):
                     if failures
                     else spans
                 )
-                emission = _Emission(entries, suppressions.attempt())
+                emission = Emission(entries, suppressions.attempt())
                 step, made, failed = self._tried(bound, advanced(limited), emission)
                 if not failed:
                     break
             if made is None:  # the results are too large to be kept, so they are computed again now that nothing fails
-                emission = _Emission(entries, suppressions.attempt())
+                emission = Emission(entries, suppressions.attempt())
                 for each in advanced(limited):
                     assert isinstance(each, Step)
                     step = each
-                    made, failed = self._outputs(bound, step, emission)
+                    made, failed = self.results.of_step(bound, step, emission)
                     if failed:
                         error = min(failed, key=attrgetter("time")).error
                         raise PatternProcessorError(
@@ -655,14 +626,14 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def _match_clauses(
         self, group: Group, entries: Sequence[Entry], copies: pa.Table, suppressions: Suppressions, horizon: int
-    ) -> Generator[None, None, tuple[list[_ClauseState], set[RuleName]]]:
+    ) -> Generator[None, None, tuple[list[ClauseState], set[RuleName]]]:
         """Match *copies* against the processors, which have a clause, and write their page.
 
         :returns: what remains of them, and the names of the processors that failed
         """
         had_some = any(entry.processor.sql is not None for entry in self._before[1])
-        before = _clauses_from(group.store.read_page(CLAUSES_PAGE) if had_some else None)
-        states: list[_ClauseState] = []
+        before = clauses_from(group.store.read_page(CLAUSES_PAGE) if had_some else None)
+        states: list[ClauseState] = []
         failures: dict[RuleName, RuleFailure] = {}
         bound = {entry.name: _with_clause(self.compiler.bind(entry.processor)) for entry in entries}
         events = ClauseEvents(copies, [*bound.values()])
@@ -692,7 +663,7 @@ class DynamicCepOperator(KeyGroupOperator):
                 group.metrics[metric(rule_counts.PARTIAL_MATCHES, entry.name)] += change
         _count_events(group, entries, searched)
         if states or had_some:
-            group.store.write_page(CLAUSES_PAGE, _clauses_to(states) if states else None)
+            group.store.write_page(CLAUSES_PAGE, clauses_to(states) if states else None)
         return states, set(failures)
 
     def _match_clause(
@@ -700,11 +671,11 @@ class DynamicCepOperator(KeyGroupOperator):
         group: Group,
         entry: Entry,
         bound: BoundClauseProcessor,
-        state: _ClauseState | None,
+        state: ClauseState | None,
         events: ClauseEvents,
         suppressions: Suppressions,
         horizon: int,
-    ) -> Generator[None, None, tuple[_ClauseState | None, RuleFailure | None, int]]:
+    ) -> Generator[None, None, tuple[ClauseState | None, RuleFailure | None, int]]:
         """
         :returns: what remains of the processor, why it failed, and how many events were searched
         """
@@ -720,7 +691,7 @@ class DynamicCepOperator(KeyGroupOperator):
         until = span.until if failure is None else failure.time
         rows = bound.clause.rows_of(seen.copies, seen.positions, needed)
         search = bound.clause.search(None if state is None else state.value, rows, until, horizon, over=group.over)
-        emission = _Emission([entry], suppressions.attempt())
+        emission = Emission([entry], suppressions.attempt())
         with enough_memory(lambda: f"{bound.name} with {rows.num_rows:,} events"):
             while True:
                 try:
@@ -728,7 +699,7 @@ class DynamicCepOperator(KeyGroupOperator):
                 except StopIteration as end:
                     outcome: ClauseOutcome = end.value
                     break
-                made = self._rows_of_clause(bound, *emission.rows_of_clause(bound, found))
+                made = self.results.of_clause(bound, *emission.rows_of_clause(bound, found))
                 if made.num_rows:
                     last = pc.max(self.time.to_micros(made.column("match_time"))).as_py()
                     output = SHADOW if entry.processor.shadow else MATCHES
@@ -743,11 +714,11 @@ class DynamicCepOperator(KeyGroupOperator):
         if failure is not None or ends or outcome.state is None:
             return None, failure, rows.num_rows
         waiting = bound.clause.waiting_rows(outcome.state)
-        return _ClauseState(entry.name, outcome.state, outcome.deadline, waiting), None, rows.num_rows
+        return ClauseState(entry.name, outcome.state, outcome.deadline, waiting), None, rows.num_rows
 
     def _tried(
-        self, bound: Sequence[BoundPatternProcessor], slices: Iterator[Step | list[RuleFailure]], emission: _Emission
-    ) -> tuple[Step | None, list[_Made] | None, list[RuleFailure]]:
+        self, bound: Sequence[BoundPatternProcessor], slices: Iterator[Step | list[RuleFailure]], emission: Emission
+    ) -> tuple[Step | None, list[OutputRows] | None, list[RuleFailure]]:
         """Try to compute all slices. Return the last step, its results if it is the only slice, and the failures."""
         found: list[RuleFailure] = []
         step, made = None, None
@@ -756,19 +727,19 @@ class DynamicCepOperator(KeyGroupOperator):
                 return None, None, each
             step = each
             whole = step.last and number == 0
-            rows, failed = self._outputs(bound, step, emission, only_try=not whole)
+            rows, failed = self.results.of_step(bound, step, emission, only_try=not whole)
             made = rows if whole else None
             found += failed
         return step, made, found
 
-    def _emit(self, group: Group, made: Sequence[_Made], entries: Sequence[Entry]) -> None:
+    def _emit(self, group: Group, made: Sequence[OutputRows], entries: Sequence[Entry]) -> None:
         for name, table, counts in made:
             if table is not None and (name != SHADOW or self.wants_shadow):
                 group.emit(name, table)
             if name in self.output_schemas:
                 rows = sum(count for count, _ in counts.values()) if table is None else table.num_rows
                 group.metrics[name] += rows
-            what = TIMED_OUT if name == _TIMED_OUT_OF_SHADOWS else name
+            what = TIMED_OUT if name == TIMED_OUT_OF_SHADOWS else name
             for number, (count, last) in counts.items():
                 rule = entries[number].name
                 group.metrics[metric(what, rule)] += count
@@ -834,184 +805,6 @@ class DynamicCepOperator(KeyGroupOperator):
         group.metrics[ERRORS] += 1
         group.metrics[rule_counts.error_metric(entry.name, error, group.number)] += 1
 
-    # ------------------------------------------------------------------ outputs
-
-    def _rows_of_clause(self, bound: BoundClauseProcessor, found: pa.Table, suppressed: Ints) -> pa.Table:
-        """Results of a clause in the format shared by all processors."""
-        schema, clause, count = self.output_schemas[MATCHES], bound.clause, found.num_rows
-        own = _measured(found.select(clause.measures)) if clause.measures else {}
-        columns = [
-            pa.array([bound.processor.id] * count, pa.string()),
-            pa.array(np.full(count, bound.processor.version, np.int64)),
-            _key_lists(clause.keys_of(found)),
-            *clause.times_of(found),
-            clause.ids_of(found),
-            clause.events_of(found, schema.field("events").type),
-            *(own.get(name, pa.nulls(count, schema.field(name).type)) for name in ("measures", "result")),
-            _labels_of([bound.processor]).take(pa.array(np.zeros(count, np.int64))),
-            pa.array(suppressed),
-        ]
-        return pa.table(columns, schema=schema)
-
-    def _outputs(
-        self, bound: Sequence[BoundPatternProcessor], step: Step, emission: _Emission, *, only_try: bool = False
-    ) -> tuple[list[_Made], list[RuleFailure]]:
-        """Matches and timed-out partial matches in the format shared by all processors, with the number of rows of each
-        processor, and the processors that fail. *only_try*: compute only what may fail.
-        """
-        made: list[_Made] = []
-        failed: list[RuleFailure] = []
-        entry_of_key = step.keys.column(ENTRY).to_numpy()
-        is_shadow = np.array([one.processor.shadow for one in bound], np.bool_)
-        matches, suppressed = emission.matches_of(step)
-        for name, found, numbers in ((MATCHES, matches, suppressed), (TIMED_OUT, step.timeouts, None)):
-            of_shadow = is_shadow[entry_of_key[found.key]]
-            for output, mine in ((name, ~of_shadow), (_OF_SHADOWS[name], of_shadow)):
-                if not mine.any():
-                    continue
-                own = found if mine.all() else _some(found, mine)
-                own_numbers = None if numbers is None else numbers[mine]
-                counted = only_try or output == _TIMED_OUT_OF_SHADOWS or (output == SHADOW and not self.wants_shadow)
-                rows, counts, failures = self._output(bound, step, name, own, own_numbers, only_try=counted)
-                failed += failures
-                if counts:
-                    made.append((output, rows, counts))
-        return made, failed
-
-    def _output(
-        self,
-        bound: Sequence[BoundPatternProcessor],
-        step: Step,
-        name: str,
-        found: Found,
-        suppressed: Ints | None,
-        *,
-        only_try: bool,
-    ) -> tuple[pa.Table | None, dict[int, tuple[int, int]], list[RuleFailure]]:
-        """The rows of *found*, the number of rows of each processor with the latest of their times, and the processors that
-        fail.
-
-        :param suppressed: for each match, the number of those suppressed before it
-        """
-        entries = step.keys.column(ENTRY).to_numpy()[found.key]
-        parts: list[pa.Table] = []
-        failed: list[RuleFailure] = []
-        counts: dict[int, tuple[int, int]] = {}
-        default = np.zeros(len(found), np.bool_)
-
-        def add(mine: Mask, own: Found, columns: Mapping[str, pa.Array] | FunctionRows) -> None:
-            numbers = {} if suppressed is None else {"suppressed": pa.array(suppressed[mine])}
-            if isinstance(columns, FunctionRows):
-                parts.append(columns.of(self._rows(name, bound, step, own, numbers)))
-            else:
-                parts.append(self._rows(name, bound, step, own, {**columns, **numbers}))
-
-        order = np.argsort(entries, kind="stable")
-        numbers, begins = np.unique(entries[order], return_index=True)
-        last = np.maximum.reduceat(found.emitted[order], begins).tolist() if len(numbers) else []
-        bounds = itertools.pairwise([*begins.tolist(), len(order)])
-        for number, (begin, end), time in zip(numbers.tolist(), bounds, last, strict=True):
-            one, rows = bound[number], order[begin:end]
-            if name not in one.outputs:
-                continue
-            counts[number] = len(rows), time
-            if not one.processor.select and one.processor.function is None:
-                default[rows] = True
-                continue
-            mine = np.zeros(len(found), np.bool_)
-            mine[rows] = True
-            own = _some(found, mine)
-            try:
-                columns = self._own_columns(one, name, step, own)
-            except MemoryError:
-                raise
-            except Exception as error:
-                failed.append(self._first_failure(number, one, name, step, own, error))
-                continue
-            if not only_try:
-                add(mine, own, columns)
-        if default.any() and not only_try:
-            own = _some(found, default)
-            add(default, own, {"events": self._events(bound, step, own)})
-        return pa.concat_tables(parts) if parts else None, counts, failed
-
-    def _first_failure(
-        self, number: int, one: BoundPatternProcessor, name: str, step: Step, found: Found, error: Exception
-    ) -> RuleFailure:
-        """Find the first time at which the output for the matches up to it cannot be computed. *error* is the error for all
-        of them.
-        """
-        times = np.unique(found.emitted)
-        low, high = 0, len(times) - 1
-        while low < high:
-            middle = (low + high) // 2
-            try:
-                self._own_columns(one, name, step, _some(found, found.emitted <= times[middle]))
-                low = middle + 1
-            except MemoryError:
-                raise
-            except Exception as earlier:
-                high, error = middle, earlier
-        return RuleFailure(number, int(times[low]), error)
-
-    def _rows(
-        self, name: str, bound: Sequence[BoundPatternProcessor], step: Step, found: Found, own: Mapping[str, pa.Array]
-    ) -> pa.Table:
-        schema = self.output_schemas[name]
-        entries = pa.array(step.keys.column(ENTRY).to_numpy()[found.key])
-        used, place = np.unique(found.key, return_inverse=True)
-        keys = _key_lists(one_chunk(step.keys.column(KEY).take(pa.array(used))))
-        seeds = np.array([one.outputs[name].id_seed if name in one.outputs else seed_of() for one in bound])
-        columns = [
-            pa.array([one.processor.id for one in bound]).take(entries),
-            pa.array([one.processor.version for one in bound], pa.int64()).take(entries),
-            keys.take(pa.array(place)),
-            *times_of(self.time, step, found),
-            match_ids(step, found, [KEY], seeds[entries.to_numpy()], with_stages=not self.compiler.ids_by_events),
-        ]
-        numbers, number = np.unique(entries.to_numpy(), return_inverse=True)
-        labels = _labels_of([bound[each].processor for each in numbers.tolist()])
-        own = {**own, "labels": labels.take(pa.array(number))}
-        columns += [own.get(field.name, pa.nulls(len(found), field.type)) for field in list(schema)[len(columns) :]]
-        return pa.table(columns, schema=schema)
-
-    def _events(self, bound: Sequence[BoundPatternProcessor], step: Step, found: Found) -> pa.Array:
-        """The default output: for each match its events in order of acceptance, each with the name of its stage."""
-        names = [one.pattern.nfa.stages for one in bound]
-        begins = np.cumsum([0, *(len(stages) for stages in names)])
-        entries = step.keys.column(ENTRY).to_numpy()[found.key]
-        stages = np.repeat(begins[entries], np.diff(found.offsets)) + found.stages
-        events = events_of(step, self.schema).take(pa.array(found.events))
-        stage_names = pa.array([stage for stages in names for stage in stages], pa.string())
-        pairs = pa.StructArray.from_arrays([stage_names.take(pa.array(stages)), events], names=["stage", "event"])
-        lists = pa.ListArray.from_arrays(pa.array(found.offsets.astype(np.int32)), pairs)
-        return lists.cast(self.output_schemas[MATCHES].field("events").type)
-
-    def _own_columns(
-        self, one: BoundPatternProcessor, name: str, step: Step, found: Found
-    ) -> dict[str, pa.Array] | FunctionRows:
-        """Compute the measures or the function of a processor for its matches."""
-        made = one.outputs[name].build(step, found)
-        if one.processor.select:
-            return _measured(made)
-        function = one.processor.function
-        assert function is not None
-        answer = self.compiler.functions[function](made)
-        return FunctionRows.from_answer(function, made, answer, _as_objects)
-
-
-@dataclass(frozen=True, slots=True)
-class _ClauseState:
-    """What remains of a processor with a clause, and when it has something to do without new events.
-
-    :param waiting: the number of rows of undecided matches; 0 in the state of an earlier release, which did not count them
-    """
-
-    name: RuleName
-    value: bytes
-    deadline: int
-    waiting: int = 0
-
 
 @dataclass(frozen=True, slots=True)
 class _Left:
@@ -1030,7 +823,7 @@ class _Left:
         arrays = (page.times, page.positions, page.nodes, *page.rows)
         if page.keys.nbytes + page.events.nbytes + sum(one.nbytes for one in arrays) + _ROOM <= limit:
             return 0
-        size = len(_page_to(in_force, page))
+        size = len(page_to(in_force, page))
         return size if size > limit else 0
 
     def without(self, entry: int) -> _Left:
@@ -1039,225 +832,9 @@ class _Left:
         return _Left(self.page.of(kept), self.deadlines[kept])
 
 
-class _Emission:
-    """Decides which matches of a call are emitted.
-
-    :param entries: the processors, by their numbers in the call
-    :ivar suppressed: the number of rows that are not emitted, without those of shadows
-    """
-
-    def __init__(self, entries: Sequence[Entry], attempt: Attempt) -> None:
-        self._entries, self.attempt = entries, attempt
-        self._suppressing = [number for number, entry in enumerate(entries) if entry.processor.suppress is not None]
-        self.suppressed = 0
-
-    def matches_of(self, step: Step) -> tuple[Found, Ints]:
-        """The matches that are emitted, and for each the number of those suppressed before it. A suppressed match computes no
-        measures.
-        """
-        found = step.matches
-        emitted, suppressed = np.ones(len(found), np.bool_), np.zeros(len(found), np.int64)
-        entries = step.keys.column(ENTRY).to_numpy()[found.key]
-        for number in self._suppressing:
-            mine = np.flatnonzero(entries == number)
-            if not mine.size:
-                continue
-            entry = self._entries[number]
-            span = entry.processor.suppress_micros
-            assert span is not None
-            keys = step.keys.column(KEY).take(pa.array(found.key[mine])).to_pylist()
-            decided = self.attempt.decide(entry.name, span, keys, found.emitted[mine].tolist())
-            emitted[mine], suppressed[mine] = decided
-            self._count(entry, decided.emitted)
-        return (found, suppressed) if emitted.all() else (_some(found, emitted), suppressed[emitted])
-
-    def rows_of_clause(self, bound: BoundClauseProcessor, found: pa.Table) -> tuple[pa.Table, Ints]:
-        """As :meth:`matches_of`, for the results of the only processor, which has a clause."""
-        [entry] = self._entries
-        span, clause = entry.processor.suppress_micros, bound.clause
-        if span is None:
-            return found, np.zeros(found.num_rows, np.int64)
-        ends = [column.tolist() for column in clause.ends_of(found)]
-        matches = None if clause.one_row else list(zip(*ends, strict=True))
-        emitted, suppressed = self.attempt.decide(entry.name, span, clause.keys_of(found).to_pylist(), ends[2], matches)
-        self._count(entry, emitted)
-        return found.filter(pa.array(emitted)), suppressed[emitted]
-
-    def _count(self, entry: Entry, emitted: Mask) -> None:
-        if not entry.processor.shadow:
-            self.suppressed += int((~emitted).sum())
-
-
 def _with_clause(bound: BoundProcessor) -> BoundClauseProcessor:
     assert isinstance(bound, BoundClauseProcessor)
     return bound
-
-
-def _some(found: Found, wanted: Mask) -> Found:
-    """Select some of the matches."""
-    counts = np.diff(found.offsets)
-    events = np.repeat(wanted, counts)
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[wanted])])
-    parts = (found.events[events], found.positions[events], found.stages[events])
-    numbers = None if found.numbers is None else found.numbers[wanted]
-    return Found(found.key[wanted], found.emitted[wanted], offsets, *parts, numbers)
-
-
-def _key_lists(texts: pa.Array) -> pa.Array:
-    """The values of key texts. Equal texts, of several rules or matches, are read once."""
-    encoded = pc.dictionary_encode(texts)
-    keys = pa.array([key_values(text) for text in encoded.dictionary.to_pylist()], pa.list_(pa.string()))
-    return keys.take(encoded.indices)
-
-
-def _labels_of(processors: Sequence[PatternProcessor]) -> pa.Array:
-    return pa.array([list(one.labels.items()) for one in processors], _STRINGS)
-
-
-def _measured(made: pa.Table) -> dict[str, pa.Array]:
-    """The columns with measures: as strings, and with their types."""
-    return {"measures": _as_maps(made), "result": _as_objects(made)}
-
-
-def _as_objects(made: pa.Table) -> pa.Array:
-    """Each row as a JSON object."""
-    return pa.array([json.dumps(_as_json(row)) for row in made.to_pylist()], pa.string())
-
-
-def _as_maps(made: pa.Table) -> pa.Array:
-    """Each row as a map from names to strings."""
-    texts = [_as_strings(column) for column in made.columns]
-    rows = [list(zip(made.column_names, values, strict=True)) for values in zip(*texts, strict=True)]
-    return pa.array(rows, _STRINGS)
-
-
-def _as_json(value: Any) -> Any:
-    """Convert a value to what Spark's ``to_json`` writes, if JSON has no such value."""
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if np.isfinite(value) else float_text(np.float64(value))
-        case bytes():
-            return base64.b64encode(value).decode()
-        case datetime():
-            return value.isoformat()
-        case dict():
-            return {str(name): _as_json(part) for name, part in value.items()}
-        case list() | tuple():
-            return [_as_json(part) for part in value]
-    return str(value)
-
-
-def _as_strings(column: pa.ChunkedArray) -> list[str | None]:
-    if pa.types.is_floating(column.type):
-        values = column.to_numpy().astype(column.type.to_pandas_dtype())
-        nulls = column.is_null().to_numpy()
-        return [None if null else float_text(value) for value, null in zip(values, nulls, strict=True)]
-    try:
-        found: list[str | None] = column.cast(pa.string()).to_pylist()
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-        found = [None if value is None else str(value) for value in column.to_pylist()]
-    return found
-
-
-def float_text(value: np.floating[Any]) -> str:
-    """Format a floating-point number as Spark does.
-
-    >>> [float_text(np.float64(x)) for x in (650, 0.5, -0.0, 1e7, 1.25e-5, float("inf"))]
-    ['650.0', '0.5', '-0.0', '1.0E7', '1.25E-5', 'Infinity']
-    """
-    if np.isnan(value):
-        return "NaN"
-    if np.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    if value == 0 or 1e-3 <= abs(value) < 1e7:
-        return np.format_float_positional(value, unique=True, trim="0")
-    return np.format_float_scientific(value, unique=True, trim="0", exp_digits=1).replace("e+", "E").replace("e", "E")
-
-
-def prepared_set(stored: bytes) -> pa.Table:
-    """Convert a stored set to an element of the broadcast input. It is compressed to about a tenth, because rules are
-    similar.
-    """
-    return pa.table([[BEFORE_TIME], [zlib.compress(stored)]], schema=_SETS)
-
-
-# Key groups have the same sets and mostly the same entries, so that a process writes and reads each only once.
-@lru_cache(maxsize=MAX_SETS)
-def _set_from(value: bytes) -> ProcessorSet:
-    return ProcessorSet.from_bytes(zlib.decompress(value))
-
-
-_DECODED: dict[bytes, _SetState] = {}
-_ENCODED: dict[tuple[int, int, tuple[LookupVersion, ...]], tuple[Entries, bytes]] = {}
-
-
-def _decoded(value: bytes) -> _SetState:
-    found = json.loads(zlib.decompress(value))
-    entries = Entries.of(Entry.from_dict(entry) for entry in found["entries"])
-    return found["version"], entries, lookups_from_json(found.get("lookups", {}))
-
-
-def entries_of_page(value: bytes | None) -> _SetState:
-    """The number of the newest set, the entries, and the lookups of that set."""
-    if value is None:
-        return 0, Entries.of(()), ()
-    return _DECODED.get(value) or keep(_DECODED, MAX_SETS, value, _decoded(value))
-
-
-def _entries_to(version: int, entries: Entries, lookups: tuple[LookupVersion, ...]) -> bytes:
-    key = version, id(entries), lookups
-    known = _ENCODED.get(key)
-    if known is not None:
-        return known[1]
-    found: dict[str, Any] = {"version": version, "entries": [entry.to_dict() for entry in entries]}
-    if lookups:
-        found["lookups"] = lookups_to_json(lookups)
-    value = zlib.compress(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
-    keep(_ENCODED, MAX_SETS, key, (entries, value))
-    keep(_DECODED, MAX_SETS, value, (version, entries, lookups))
-    return value
-
-
-def _page_to(in_force: InForce, page: Page) -> bytes:
-    """Write a page, preceded by the names of the processors to which the indexes in its keys refer."""
-    used, place = np.unique(page.keys.column(ENTRY).to_numpy(), return_inverse=True)
-    names = in_force.names_of(used)
-    content = b""
-    if len(used):
-        content = replace(page, keys=page.keys.set_column(0, ENTRY, pa.array(place.astype(np.int32)))).to_bytes()
-    return _LENGTH.pack(len(names)) + names + content
-
-
-def _joined(pages: Pages, in_force: InForce, event_schema: pa.Schema) -> Page:
-    """The keys of all pages that were read, with indexes of the processors with a pattern, and without the keys of others."""
-    found = [_page_from(value, in_force, event_schema) for value in pages.stored if value is not None]
-    return Page.concat(found or [Page.empty(KEYS, event_schema)])
-
-
-def _page_from(value: bytes, in_force: InForce, event_schema: pa.Schema) -> Page:
-    names, content = names_of_page(value)
-    if not content:
-        return Page.empty(KEYS, event_schema)
-    page = Page.from_bytes(content, KEYS, event_schema)
-    entry_of_key = in_force.numbers_of(names).astype(np.int32)[page.keys.column(ENTRY).to_numpy()]
-    live = entry_of_key >= 0
-    keys = page.keys.set_column(0, ENTRY, pa.array(entry_of_key)).filter(pa.array(live))
-    return replace(page, keys=keys, **page.rows.of(np.flatnonzero(live))._asdict())
-
-
-def names_of_page(value: bytes) -> tuple[list[RuleName], bytes]:
-    """The processors to which the indexes in the keys of a page refer, and the page; no bytes if it has no keys."""
-    names, content = _divided(value)
-    return [(name, version, since) for name, version, since in json.loads(names[_LENGTH.size :])], content
-
-
-def _divided(value: bytes) -> tuple[bytes, bytes]:
-    """The names of the processors with which a page begins, as they are stored, and the rest."""
-    (length,) = _LENGTH.unpack_from(value)
-    begin = _LENGTH.size + length
-    return value[:begin], value[begin:]
 
 
 def _lookups_as_text(columns: Iterable[pa.Field]) -> str:
@@ -1272,32 +849,6 @@ def _lookups_as_text(columns: Iterable[pa.Field]) -> str:
 def _stored_columns(events: pa.Schema) -> pa.Schema:
     """The columns of events in a page."""
     return pa.schema([field.with_name("e:" + field.name) for field in events])
-
-
-def clauses_of_page(value: bytes) -> list[tuple[RuleName, bytes]]:
-    """The processors with a clause in the page CLAUSES_PAGE, each with its own page."""
-    return [(state.name, state.value) for state in _clauses_from(value).values()]
-
-
-def _clauses_to(states: Sequence[_ClauseState]) -> bytes:
-    """Write the states, preceded by the name, the deadline, the size and the waiting rows of each."""
-    heads = [[state.name, state.deadline, len(state.value), state.waiting] for state in states]
-    head = json.dumps(heads, ensure_ascii=False).encode()
-    return b"".join([_LENGTH.pack(len(head)), head, *(state.value for state in states)])
-
-
-def _clauses_from(value: bytes | None) -> dict[RuleName, _ClauseState]:
-    """Read the result of :func:`_clauses_to`."""
-    found: dict[RuleName, _ClauseState] = {}
-    if value is None:
-        return found
-    (length,) = _LENGTH.unpack_from(value)
-    at = _LENGTH.size + length
-    for (id_, version, since), deadline, size, *waiting in json.loads(value[_LENGTH.size : at]):
-        name = (id_, version, since)
-        found[name] = _ClauseState(name, value[at : at + size], deadline, *waiting)
-        at += size
-    return found
 
 
 def _of_entries(page: Page, least: int = 1) -> Ints:

@@ -23,9 +23,9 @@ from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.stored_searches import searches_of
 from asterism.rules.binding import BoundClauseProcessor, ProcessorCompiler
 from asterism.rules.in_force import RuleName
-from asterism.rules.operator import clauses_of_page, entries_of_page, names_of_page
 from asterism.rules.sets import Entry, processor_of
 from asterism.rules.shares import ENTRY, KEYS
+from asterism.rules.state_pages import clauses_of_page, entries_of_page, names_of_page
 
 Processors = Mapping[RuleName, str]
 """The texts of processors, by id, version, and the set that added them."""

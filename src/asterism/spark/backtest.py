@@ -38,9 +38,10 @@ from asterism.rules.coordinator import Coordinator
 from asterism.rules.discovery_status import REFUSED
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.lookups import DefinedLookup, fixed_versions
-from asterism.rules.operator import ERRORS, LATE, MATCHES, TIMED_OUT, DynamicCepOperator
+from asterism.rules.operator import DynamicCepOperator
 from asterism.rules.processor import MAX_ID, PatternProcessor
 from asterism.rules.registered_conditions import RegisteredCondition
+from asterism.rules.result_rows import ERRORS, LATE, MATCHES, TIMED_OUT
 from asterism.rules.set_store import SingleSetStore
 from asterism.rules.sets import ProcessorSet
 from asterism.spark.keyed_stream import KeyedStream

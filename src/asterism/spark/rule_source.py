@@ -146,7 +146,7 @@ class _Announces(SourceReader):
             yield from super().read(partition)
             return
         from asterism.operators.state_store import batch_to_bytes
-        from asterism.rules.operator import prepared_set
+        from asterism.rules.state_pages import prepared_set
 
         store, number, digest = partition.value
         chunk = batch_to_bytes(prepared_set(store.stored(number, digest)))

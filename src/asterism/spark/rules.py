@@ -31,10 +31,12 @@ from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.kill_list import ALL_SETS, checked_names
 from asterism.rules.lookup_tables import MAX_ROWS
 from asterism.rules.lookups import DefinedLookup, Lookup, LookupSource, defined_lookups
-from asterism.rules.operator import LATE, PROCESSORS, SHADOW, DynamicCepOperator, prepared_set
+from asterism.rules.operator import PROCESSORS, DynamicCepOperator
 from asterism.rules.processor import PatternProcessor, found_at
 from asterism.rules.registered_conditions import RegisteredCondition
+from asterism.rules.result_rows import LATE, SHADOW
 from asterism.rules.set_store import STORE, WAIT, FolderStore, SingleSetStore, wait_for
+from asterism.rules.state_pages import prepared_set
 from asterism.spark.batch import BATCH_GROUP, copied, sorted_arrival
 from asterism.spark.execution import RunOptions, Sink, check_checkpoint, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME

@@ -48,9 +48,9 @@ from asterism.operators.stored_state import (
 from asterism.operators.stream_operator import StreamOperator
 from asterism.operators.waiting_events import FIRST_CHUNK
 from asterism.row_patterns.stored_searches import ROWS, searches_of
-from asterism.rules.operator import CLAUSES_PAGE, SETS_PAGE
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.sets import processor_of
+from asterism.rules.state_pages import CLAUSES_PAGE, SETS_PAGE
 from asterism.rules.stored_rules import matches_of_rules, processors_in, searches_of_rules
 from asterism.spark.partitioning import group_of, label
 from asterism.spark.row_schemas import spark_schema

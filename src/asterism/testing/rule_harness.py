@@ -18,11 +18,13 @@ from asterism.operators.state_store import MemoryStore
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.clause import RowsPerMatch
 from asterism.row_patterns.reading import read
-from asterism.rules.operator import MATCHES, PROCESSORS, TIMED_OUT, DynamicCepOperator, prepared_set
+from asterism.rules.operator import PROCESSORS, DynamicCepOperator
 from asterism.rules.processor import PatternProcessor
+from asterism.rules.result_rows import MATCHES, TIMED_OUT
 from asterism.rules.rule_tests import COLUMNS_OF_LITERALS, ExpectedMatch, RuleTest
 from asterism.rules.set_store import SingleSetStore
 from asterism.rules.sets import ProcessorSet
+from asterism.rules.state_pages import prepared_set
 from asterism.testing.literals import EVENTS, WORDS, Literals, Part, Row, table_of
 from asterism.text.printable import one_line
 

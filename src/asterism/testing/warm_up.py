@@ -20,10 +20,11 @@ from asterism.patterns.pattern import Pattern
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.operator import RowPatternOperator
 from asterism.row_patterns.reading import read
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator, prepared_set
+from asterism.rules.operator import PROCESSORS, DynamicCepOperator
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.set_store import SingleSetStore
 from asterism.rules.sets import ProcessorSet
+from asterism.rules.state_pages import prepared_set
 from asterism.testing.literals import EVENTS
 from asterism.testing.operator_harness import OperatorHarness
 from asterism.windows.assigners import SessionWindows, SlidingWindows
