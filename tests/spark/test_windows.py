@@ -130,7 +130,9 @@ MARK = "~"
 
 def can_run(case: Case) -> bool:
     """Not with a clock, which is Spark's; a mark must have a window of its own."""
-    uses_processing_time = operator_of(case).processing_time or any(step.action == "clock" for step in case.steps)
+    uses_processing_time = operator_of(case).processing_time or any(
+        step.action == "processing_time" for step in case.steps
+    )
     return not uses_processing_time and (case.keyed or not isinstance(case.window, GlobalWindows))
 
 

@@ -56,7 +56,7 @@ def test_transcripts_of_the_operator(case: transcripts.Case) -> None:
                 harness.send([{"k": one.key, "t": one.time, "v": one.value} for one in step.elements])
             case "watermark":
                 harness.advance_watermark(timedelta(milliseconds=step.time))
-            case "clock":
+            case "processing_time":
                 harness.advance_processing_time(timedelta(milliseconds=step.time))
             case "end":
                 harness.end()

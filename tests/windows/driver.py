@@ -137,7 +137,7 @@ class Driver:
                     self.watermark = to
                     self._call(())
                 self.watermark = to
-            case "clock":
+            case "processing_time":
                 self.processing_time = step.time * 1000
                 self._call(())
             case "end":
@@ -187,7 +187,7 @@ def session_texts(case: Case) -> dict[str, str]:
     assert isinstance(case.window, SessionWindows)
     processing_time = 0
     for step in case.steps:
-        processing_time = step.time if step.action == "clock" else processing_time
+        processing_time = step.time if step.action == "processing_time" else processing_time
         for one in step.elements:
             gap = case.window.gap // MILLISECOND if isinstance(case.window.gap, timedelta) else one.gap
             assert gap is not None

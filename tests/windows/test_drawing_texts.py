@@ -18,7 +18,7 @@ TEXTS = {
     "no_element": "in 1@1 !",
     "element_time_without_unit_known": "in 1@3weeks",
     "no_time": "in 1@1\nwatermark soon",
-    "time_missing": "in 1@1\nclock",
+    "time_missing": "in 1@1\nprocessing_time",
     "time_too_long": "in 1@99999999999d",
     "nothing_comes": "watermark 3",
     "too_much_comes": "in" + " 1@1" * (MAX_STEPS + 1),

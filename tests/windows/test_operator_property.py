@@ -129,7 +129,7 @@ def a_case(draw: st.DrawFn, ordered: bool = False, turns: bool = False) -> Case:
             st.one_of(
                 st.lists(elements, min_size=1, max_size=4).map(lambda some: Step("in", tuple(some))),
                 moments.map(lambda time: Step("watermark", time=time)) if event else st.nothing(),
-                moments.map(lambda time: Step("clock", time=time)),
+                moments.map(lambda time: Step("processing_time", time=time)),
             ),
             min_size=1,
             max_size=10,
@@ -137,9 +137,9 @@ def a_case(draw: st.DrawFn, ordered: bool = False, turns: bool = False) -> Case:
     )
     processing_time = 0
     for at, step in enumerate(steps):  # the clock does not go back
-        if step.action == "clock":
+        if step.action == "processing_time":
             processing_time = max(processing_time, step.time)
-            steps[at] = Step("clock", time=processing_time)
+            steps[at] = Step("processing_time", time=processing_time)
     trigger = draw(triggers(event, window.merges, processing_time=not ordered, turns=turns))
     lateness = draw(st.sampled_from([0, 0, 3000, 20_000])) if event else 0
     if any(isinstance(part, t.EventTimeTrigger) and part.late is not None for part in t.walk(trigger)):
@@ -244,7 +244,9 @@ def random_case(some: random.Random) -> Case:
     clock = near = 0
     for _ in range(some.randint(4, 12)):
         near += some.randint(0, 2000)
-        match some.choice(["in", "in", "in", "in", "watermark", "clock"] if event else ["in", "clock"]):
+        match some.choice(
+            ["in", "in", "in", "in", "watermark", "processing_time"] if event else ["in", "processing_time"]
+        ):
             case "in":
                 many = []
                 for _ in range(some.randint(1, 5)):
@@ -253,9 +255,9 @@ def random_case(some: random.Random) -> Case:
                 steps.append(Step("in", tuple(many)))
             case "watermark":
                 steps.append(Step("watermark", time=near - some.randint(0, 6) * 1000 - some.randint(0, 1)))
-            case "clock":
+            case "processing_time":
                 clock += some.randint(0, 6000)
-                steps.append(Step("clock", time=clock))
+                steps.append(Step("processing_time", time=clock))
     return Case(
         name="random",
         window=window,

@@ -4,7 +4,7 @@ A case has a name, a ``window``, a ``trigger`` (code, with durations such as ``1
 
     in a1@3 b2@4.5          elements: key, value, event time in seconds; a1@3+2: with a gap of two seconds
     watermark 9.999         the watermark moves
-    clock 12                processing time moves
+    processing_time 12      processing time moves
     end                     nothing comes any more
     fires a [0,10) #1 on_time!: 1 2     key, window, number and kind of the firing, ! if it is the last, the window's values
     late a7@1               an element that came too late
@@ -42,7 +42,7 @@ SETTINGS = {
     "name", "why", "window", "trigger", "lateness", "time", "keyed", "in_order", "evict", "closing", "on_time", "session_ids",
     "steps",
 }  # fmt: skip
-ACTIONS = {"in", "watermark", "clock", "end"}
+ACTIONS = {"in", "watermark", "processing_time", "end"}
 RESULTS = {"fires", "late", "unfired"}
 _UNITS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _ELEMENT = re.compile(r"([a-z])(-?\d+|null)(?:@(-?[\d.]+))?(?:\+([\d.]+))?")
@@ -137,7 +137,7 @@ def _steps(text: str) -> Iterator[Step]:
             raise ValueError(f"unknown step: {line}")
     for word, rest, expected in steps:
         elements = tuple(_element(one) for one in rest.split()) if word == "in" else ()
-        time = millis(rest) if word in ("watermark", "clock") else 0
+        time = millis(rest) if word in ("watermark", "processing_time") else 0
         yield Step(word, elements, time, tuple(expected))
 
 
@@ -293,7 +293,7 @@ def play_reference(case: Case) -> list[list[str]]:
                     reference.element(one.key if case.keyed else "*", one.time, value)
             case "watermark":
                 reference.move_watermark(step.time)
-            case "clock":
+            case "processing_time":
                 reference.advance_processing_time(step.time)
             case "end":
                 reference.end()

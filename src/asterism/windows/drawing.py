@@ -70,7 +70,7 @@ MAX_CONTENTS = 44
 MAX_TIME = 2 * 10**14
 """Maximum distance of a time in a step from 1970, in milliseconds."""
 
-_STEP = "in 1@3 2@4.5, watermark 9.999, clock 12, end"
+_STEP = "in 1@3 2@4.5, watermark 9.999, processing_time 12, end"
 _UNITS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TIME = r"-?\d+(?:\.\d+)?(?:ms|s|min|h|d)?"
 _ELEMENT = re.compile(rf"([a-z])?(-?\d+(?:\.\d+)?|null)?(?:@({_TIME}))?(?:\+({_TIME}))?")
@@ -103,7 +103,7 @@ class _DrawnElement:
 @dataclass(frozen=True, slots=True)
 class _Move:
     what: str
-    """watermark, clock or end"""
+    """watermark, processing_time or end"""
     to: int = END_OF_TIME
 
 
@@ -115,7 +115,7 @@ def _parsed(steps: str) -> list[_DrawnElement | _Move]:
         match word:
             case "in":
                 found += [_element(one) for one in rest.split()]
-            case "watermark" | "clock":
+            case "watermark" | "processing_time":
                 found.append(_Move(word, _millis(rest.strip(), written)))
             case "end":
                 found.append(_Move(word))
@@ -237,7 +237,7 @@ class _Play:
             else:
                 event = _DrawnEvent(step, step.to)
                 micros = END_OF_TIME if step.what == "end" else step.to * 1000
-                watermark = self.now.watermark if step.what == "clock" else max(self.now.watermark, micros)
+                watermark = self.now.watermark if step.what == "processing_time" else max(self.now.watermark, micros)
                 processing_time = self.now.processing_time
                 if step.what != "watermark":
                     processing_time = max(processing_time, micros)
@@ -377,7 +377,7 @@ class _Script:
     def advance_processing_time(self, wait: int) -> None:
         if wait or not self.lines:
             self.now += wait
-            self.lines.append(f"clock {_seconds(self.now)}")
+            self.lines.append(f"processing_time {_seconds(self.now)}")
 
     def processing(self, some: int) -> None:
         for part, more in (
@@ -391,7 +391,7 @@ class _Script:
             (1.6, 0),
             (2.2, 0),
         ):
-            self.lines.append(f"clock {self.at(part)}")
+            self.lines.append(f"processing_time {self.at(part)}")
             self.elements(part, part, more, timed=False)
 
 
@@ -439,7 +439,7 @@ def draw(
     """Draw the effect of a policy on the elements, watermarks and processing times of *steps*, as SVG.
 
     Each line is a step: ``in 1@3 2@4.5s`` (elements: value and event time; ``a1@3`` has the key a, ``1@3+20s`` a gap),
-    ``watermark 10min``, ``clock 12`` (processing time) and ``end``. Times are seconds after 1970-01-01 UTC, or have a unit: ms,
+    ``watermark 10min``, ``processing_time 12`` and ``end``. Times are seconds after 1970-01-01 UTC, or have a unit: ms,
     s, min, h, d. Expressions may read the columns k (the key), t (the time in milliseconds), *value* and gap (in seconds).
 
     :param windows, trigger, lateness, evictor, in_order, closing, on_time: as for
@@ -511,14 +511,14 @@ class _Drawing:
 
     def _moves(self, event: _DrawnEvent) -> bool:
         """Whether it advances the time of the windows."""
-        return isinstance(event.step, _Move) and (event.step.what == "clock") != self.event_time
+        return isinstance(event.step, _Move) and (event.step.what == "processing_time") != self.event_time
 
     def _label(self, event: _DrawnEvent) -> str:
         if isinstance(event.step, _DrawnElement):
             return ""
         if event.step.what == "end":
             return "end of input"
-        return f"{event.step.what} {self._time(event.time)}"
+        return f"{event.step.what.replace('_', ' ')} {self._time(event.time)}"
 
     def _time(self, time: int) -> str:
         """A time in the format of the axis if possible, otherwise as text."""
@@ -628,7 +628,7 @@ class _Drawing:
                 y = self._fired(event, y)
         y += HIGH * open_row
         if line:
-            self.used.add("watermark" if self.event_time else "clock of windows")
+            self.used.add("watermark" if self.event_time else "time of windows")
             self.canvas.line([*line, (line[-1][0], y)], PURPLE, None, 2)
             shapes = self.canvas.root
             shapes.insert(behind, shapes[-1])
@@ -676,7 +676,7 @@ class _Drawing:
                 line += [(x, middle)]
             line[:] = [point for point, after in pairwise([*line, (-1.0, -1.0)]) if point != after]
         else:
-            self.used.add("clock")
+            self.used.add("processing_time")
             self.canvas.line([(self.left, middle), (self.left + PLOT, middle)], FAINT, "1.5 4", 1.2)
         return y + LOW
 
@@ -734,8 +734,8 @@ class _Drawing:
             "gap": "its gap",
             "lateness": "allowed lateness",
             "watermark": "watermark",
-            "clock of windows": "processing time",
-            "clock": "processing time advances",
+            "time of windows": "processing time",
+            "processing_time": "processing time advances",
             "early": "fires early",
             "on_time": "fires on time",
             "late": "fires late",
@@ -762,10 +762,12 @@ class _Drawing:
             case "early" | "on_time" | "late":
                 color, fill = KINDS[what]
                 canvas.rect(x, y - 6, 24, 12, rx=4, fill=fill, stroke=color, stroke_width=1.6)
-            case "watermark" | "clock of windows":
+            case "watermark" | "time of windows":
                 canvas.line([(x, y), (x + 24, y)], PURPLE, None, 2)
             case _:
-                color, dashes = {"gap": (FAINT, "3 3"), "lateness": (BLUE, "3 3"), "clock": (FAINT, "1.5 4")}[what]
+                color, dashes = {"gap": (FAINT, "3 3"), "lateness": (BLUE, "3 3"), "processing_time": (FAINT, "1.5 4")}[
+                    what
+                ]
                 canvas.line([(x, y), (x + 24, y)], color, dashes, 1.2)
 
 
