@@ -212,7 +212,7 @@ def all_good(found: Sequence[Rule], schema: pa.Schema | None, semantics: Semanti
     from asterism.rules.validation import summary_of
 
     good = True
-    told: dict[int, frozenset[tuple[int, int, str]]] = {}
+    reported: dict[int, frozenset[tuple[int, int, str]]] = {}
     again = Counter[int]()
     """For each template: the problems that were reported last, and how many rules have the same ones."""
     for rule in found:
@@ -224,11 +224,11 @@ def all_good(found: Sequence[Rule], schema: pa.Schema | None, semantics: Semanti
             continue
         checked = _checked(rule, schema, semantics)
         problems = frozenset((problem.line, problem.column, problem.message) for problem in checked.problems)
-        if rule.template is not None and problems and problems == told.get(id(rule.template)):
+        if rule.template is not None and problems and problems == reported.get(id(rule.template)):
             again[id(rule.template)] += 1
             good = False
             continue
-        told[id(rule.template)] = problems
+        reported[id(rule.template)] = problems
         _tell(rule, checked)
         if rule.twice is not None:
             click.echo(f"{name}: {printable(rule.twice)}")

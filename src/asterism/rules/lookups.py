@@ -283,7 +283,7 @@ class LookupWatch:
 
         The errors are those of reading, and of rows that cannot be used; the version in force stays.
         """
-        told = []
+        failures = []
         for one in self._watched:
             if time.monotonic() < one.due:
                 continue
@@ -301,9 +301,9 @@ class LookupWatch:
             pause = RESTING * (ended - begun) if state is None and ended - begun > LONG_READING else 0.0
             one.due = ended + max(one.lookup.interval.total_seconds(), pause)
             if one.error != error:
-                told.append((one.lookup.column.name, error))
+                failures.append((one.lookup.column.name, error))
             one.error = error
-        return told
+        return failures
 
     @property
     def all_are_known(self) -> bool:

@@ -29,7 +29,7 @@ from asterism.spark.upstream import has_upstream
 
 Sink = Callable[[DataFrame, int], None]
 _SECONDS = 0.02
-"""Between two looks for a question of the control source."""
+"""Between two checks for a question of the control source."""
 
 
 def check_checkpoint(checkpoint: str | None) -> None:

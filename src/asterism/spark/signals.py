@@ -27,7 +27,7 @@ from pathlib import Path
 _READERS, _ENDING, _DRAINS = "readers", "ending", "drains"
 _ASKED = ".asked"
 _SECONDS = 0.005
-"""Between two looks for an answer."""
+"""Between two checks for an answer."""
 _PATIENCE = 60.0
 """Seconds after which a reader no longer expects an answer."""
 _lock = threading.Lock()

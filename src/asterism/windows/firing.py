@@ -448,8 +448,8 @@ class WindowCall:
         columns += [pa.array(mine[:, kernels.FIRING_NUMBER]), kinds, pa.array(mine[:, kernels.IS_LAST] != 0)]
         if self.sessions is not None:
             panes = fired[:, kernels.PANE]
-            told = self.sessions.told(panes, np.bincount(firing_of, minlength=len(fired)))
-            columns += [self.sessions.ids(mine[:, kernels.PANE]), told.take(pa.array(which))]
+            replaced = self.sessions.replaced(panes, np.bincount(firing_of, minlength=len(fired)))
+            columns += [self.sessions.ids(mine[:, kernels.PANE]), replaced.take(pa.array(which))]
         columns += results.take(pa.array(order)).select(plan.result_names).columns
         self.group.emit(FIRINGS, pa.table(columns, schema=plan.firing_schema))
 
@@ -497,7 +497,7 @@ class WindowCall:
                 return None
             added: dict[str, Any] = {UNFIRED: pa.array(panes.unfired[mine]), EMPTIED: pa.array(emptied[mine])}
             if self.sessions is not None:
-                added |= {SESSION_ID: self.sessions.ids(mine), REPLACES: self.sessions.untold(mine).cast(IDS)}
+                added |= {SESSION_ID: self.sessions.ids(mine), REPLACES: self.sessions.to_be_replaced(mine).cast(IDS)}
             return pa.table(added)
 
         keys = table.select(plan.key_schema.names)

@@ -1,9 +1,9 @@
 """Ids of sessions, which survive merging, and the ids that a firing replaces.
 
 The id of a session is a hash of its key and of the window of the element that began it: it does not change when the session grows
-or is merged into. When sessions merge, the one that begins first survives, and the ids of those that have fired are told
-by the next firing of the survivor. An id never comes back: an element that could begin the same session again belongs to
-the session that has the id, or is late.
+or another one is merged into it. When sessions merge, the one that begins first survives, and its next firing contains the ids of
+those that have fired. An id is never used again: an element that could begin the same session again belongs to the session that
+has the id, or is late.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Sessions:
 
     :param keys: the key of each pane
     :param stored: the ids in state, by pane; None: there is none
-    :param replaces: the ids in state that have not been told
+    :param replaces: the ids in state that no firing has contained yet
     :param begin: the window that each pane began with
     :param merges: the merges of the call, see :mod:`asterism.windows.kernels`, and for each whether the merged pane had fired
     """
@@ -53,32 +53,32 @@ class Sessions:
                 self._ids[pane] = found
         return pa.array([self._ids[pane] for pane in panes.tolist()], pa.string())
 
-    def told(self, panes: Ints, rows: Ints) -> pa.Array:
+    def replaced(self, panes: Ints, rows: Ints) -> pa.Array:
         """The ids that each firing replaces.
 
         :param panes: the pane of each firing, in order
-        :param rows: the number of rows of each; one without rows tells nothing
+        :param rows: the number of rows of each; a firing without rows contains no ids
         """
         found: list[list[str]] = [[] for _ in panes]
         if self._merges or self._replaces:
             first = 0
             for survivor, merged, before, fired in self._merges:
-                self._tell(found, panes, rows, first, before)
+                self._add_to(found, panes, rows, first, before)
                 first = before
                 of_merged = self._replaces.pop(merged, [])
                 if fired:
                     of_merged = [*of_merged, *self.ids(np.array([merged])).to_pylist()]
                 if of_merged:
                     self._replaces.setdefault(survivor, []).extend(of_merged)
-            self._tell(found, panes, rows, first, len(panes))
+            self._add_to(found, panes, rows, first, len(panes))
         return pa.array(found, IDS)
 
-    def _tell(self, found: list[list[str]], panes: Ints, rows: Ints, first: int, end: int) -> None:
+    def _add_to(self, found: list[list[str]], panes: Ints, rows: Ints, first: int, end: int) -> None:
         for firing in range(first, end):
             if rows[firing]:
                 found[firing] = self._replaces.pop(int(panes[firing]), [])
 
-    def untold(self, panes: Ints) -> pa.Array:
+    def to_be_replaced(self, panes: Ints) -> pa.Array:
         """The ids that the next firing of *panes* replaces."""
         return pa.array([self._replaces.get(pane, []) for pane in panes.tolist()], IDS)
 
