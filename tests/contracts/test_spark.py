@@ -25,6 +25,7 @@ from asterism.operators.stream_operator import Input, Output, StreamOperator
 from asterism.spark import stateful
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.operators import OperatorStream, connect
+from asterism.spark.stateful import Use
 from asterism.testing import Send, StreamOperatorHarness
 from tests.contracts.contracts import CONTRACTS, TYPES, Contract
 from tests.contracts.spark_host import ContractHost, Stream, write_steps
@@ -92,7 +93,7 @@ def test_contracts_in_batch(spark: SparkSession) -> None:
     results = []
     for number, contract in enumerate(contracts):
         stream = connected(spark, contract, key_groups=2, pages=3)
-        results.append(stream._results(False).select(F.lit(number).alias("contract"), "output", "chunk"))
+        results.append(stream._results(Use(drain=False)).select(F.lit(number).alias("contract"), "output", "chunk"))
     rows = reduce(DataFrame.unionByName, results).collect()
     for number, contract in enumerate(contracts):
         schemas = StreamOperatorHarness(contract.operator, contract.inputs).streams.output_schemas

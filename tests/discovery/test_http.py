@@ -235,8 +235,8 @@ def test_a_shadow_is_promoted(tmp_path: Path) -> None:
 
 def test_an_error_of_our_own_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with endpoint(tmp_path) as (client, _):
-        monkeypatch.setattr(StoredRuleFile, "text", property(lambda self: 1 / 0))
-        status, body, headers = client.ask("GET", "/processors")
+        monkeypatch.setattr(StoredRuleFile, "get", lambda self, id, shadow: 1 / 0)
+        status, body, headers = client.ask("GET", "/processors/a")
         assert (status, body["error"]["message"]) == (500, "the request failed because of an internal error")
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert client.status("GET", "/health") == 200
