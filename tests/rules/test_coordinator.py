@@ -384,6 +384,15 @@ def test_a_store_of_an_earlier_release_knows_what_it_retains(tmp_path: Path) -> 
     assert manager.status.processors == {}
 
 
+def test_replaced_sets_do_not_stay_in_memory(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    for number in range(1, 6):
+        manager.on_pattern_processors_updated([version(number)])
+        manager.planned(number, number - 1)
+        manager.committed(number)
+        assert manager.store._cache.keys() == {number}
+
+
 def read_again(used: UsedVersions) -> UsedVersions:
     return UsedVersions(*map(versions_from_bytes, (used.earlier_to_bytes(), used.recent_to_bytes())))
 

@@ -197,8 +197,11 @@ class FolderStore:
 
     def retained(self) -> list[ProcessorSet]:
         numbers = self.numbers()
-        self._cache = {number: found for number, found in self._cache.items() if number in numbers}
+        self._forget_others(numbers)
         return [self.get(number) for number in numbers]
+
+    def _forget_others(self, numbers: Sequence[int]) -> None:
+        self._cache = {number: found for number, found in self._cache.items() if number in numbers}
 
     def put(self, new: ProcessorSet) -> None:
         """Store a set durably, before it is announced."""
@@ -248,6 +251,7 @@ class FolderStore:
         kept = sorted({*kept, *self._replaced_later(numbers, number)})
         if kept != numbers:
             self._write("retained.json", json.dumps(kept).encode())
+        self._forget_others(kept)
 
     def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
         with suppress(OSError, NotWrittenError):  # more sets than needed are then retained
