@@ -58,8 +58,6 @@ def run(
         with harness.PeakMemory() as memory:
             finding = partial(find, path) if count else find_fixed
             result = streaming.measured(spark, files, batches, progress, finding, written=written)
-    first, *others = result.batches
-    rest = [batch for batch in others if batch.events]
     matches, checksum = rules.answer(result.matches) if count and written else (result.matches.num_rows, None)
     expected = harness.expected(size, "W6") if count == len(rules.rules()) and written else None
     return {
@@ -67,10 +65,7 @@ def run(
         "rules": count,
         "round": number,
         "events": Parameters.of_size(size).events,
-        "seconds": round(result.seconds, 3),
-        "first_batch_s": round(first.seconds, 3),
-        "rest_events_per_s": round(sum(b.events for b in rest) / sum(b.seconds for b in rest)) if rest else None,
-        "end_s": round(sum(b.seconds for b in others if not b.events), 3),
+        **result.figures(),
         "matches": matches,
         "checksum": checksum,
         "ok": expected is None or expected == (matches, checksum),

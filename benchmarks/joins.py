@@ -162,20 +162,14 @@ class Benchmark:
 
         with harness.PeakMemory() as memory:
             result = streaming.measured(self.spark, self.files / LEFT, self.batches, self.progress, over)
-        first, *others = result.batches
-        rest = [batch for batch in others if batch.events]
         found = answer(result.matches)
         return {
             "join": self.name,
             "mode": mode,
             "round": number,
             "events": self.events,
-            "seconds": round(result.seconds, 3),
             "events_per_s": round(self.events / result.seconds),
-            "first_batch_s": round(first.seconds, 3),
-            "rest_events_per_s": round(sum(b.events for b in rest) / sum(b.seconds for b in rest)) if rest else None,
-            "end_s": round(sum(b.seconds for b in others if not b.events), 3),
-            "batches": len(result.batches),
+            **result.figures(),
             "results": found[0],
             "checksum": found[1],
             "ok": found == self.expected and found[0] > 0,

@@ -50,6 +50,19 @@ class StreamRun:
     matches: pa.Table
     """Empty if they are not written."""
 
+    def figures(self) -> dict[str, Any]:
+        """The times of the run for a record: of the whole, the first micro-batch, the others with events, and those without."""
+        first, *others = self.batches
+        rest = [batch for batch in others if batch.events]
+        rest_per_s = round(sum(b.events for b in rest) / sum(b.seconds for b in rest)) if rest else None
+        return {
+            "seconds": round(self.seconds, 3),
+            "first_batch_s": round(first.seconds, 3),
+            "rest_events_per_s": rest_per_s,
+            "end_s": round(sum(b.seconds for b in others if not b.events), 3),
+            "batches": len(self.batches),
+        }
+
 
 class Progress(StreamingQueryListener):
     """Collects the micro-batches of all queries, the drain's included."""

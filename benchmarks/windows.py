@@ -233,8 +233,6 @@ class Benchmark:
         self.progress.largest()
         with harness.PeakMemory() as memory:
             result = streaming.measured(self.spark, self.files, self.args.batches, self.progress, over)
-        first, *others = result.batches
-        rest = [batch for batch in others if batch.events]
         until = self.last * 1000 - (DISORDER + lateness + MARGIN) // MICROSECOND
         windows, checksum = answer(result.matches, size, until)
         return {
@@ -244,12 +242,8 @@ class Benchmark:
             "events": self.events,
             "keys": keys or Parameters.of_size(self.args.size).users,
             "lateness_s": lateness // timedelta(seconds=1),
-            "seconds": round(result.seconds, 3),
             "events_per_s": round(self.events / result.seconds),
-            "first_batch_s": round(first.seconds, 3),
-            "rest_events_per_s": round(sum(b.events for b in rest) / sum(b.seconds for b in rest)) if rest else None,
-            "end_s": round(sum(b.seconds for b in others if not b.events), 3),
-            "batches": len(result.batches),
+            **result.figures(),
             **self.progress.largest(),
             "state_written_mb": round(self.written / 2**20, 2),
             "results": result.matches.num_rows,

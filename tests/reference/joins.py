@@ -30,28 +30,18 @@ On = Callable[[Row, Row], bool]
 def interval_join(
     left: Sequence[Row], right: Sequence[Row], lower: int, upper: int, how: str, on: On, now: int
 ) -> list[Pair]:
+    def joined(row: Row, other: Row) -> bool:
+        in_interval = row.time + lower <= other.time <= row.time + upper
+        return equal(row, other) and max(row.time, other.time) <= now and in_interval and on(row, other)
+
     found: list[Pair] = []
     for row in left:
         if row.time <= now:
-            partners = [
-                other
-                for other in right
-                if equal(row, other)
-                and other.time <= now
-                and row.time + lower <= other.time <= row.time + upper
-                and on(row, other)
-            ]
+            partners = [other for other in right if joined(row, other)]
             found += of_type(None, row, partners, how, decided=row.time + upper <= now)
     for other in right:
         if how in ("right", "full") and other.time <= now and other.time - lower <= now:
-            partners = [
-                row
-                for row in left
-                if equal(row, other)
-                and row.time <= now
-                and row.time + lower <= other.time <= row.time + upper
-                and on(row, other)
-            ]
+            partners = [row for row in left if joined(row, other)]
             found += [] if partners else [(None, None, other)]
     return found
 

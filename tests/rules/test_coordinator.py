@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -393,8 +394,14 @@ def test_replaced_sets_do_not_stay_in_memory(tmp_path: Path) -> None:
         assert manager.store._cache.keys() == {number}
 
 
+def files_of(used: UsedVersions) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    used.write(None, partial(files.__setitem__, "earlier"), partial(files.__setitem__, "recent"))
+    return files
+
+
 def read_again(used: UsedVersions) -> UsedVersions:
-    return UsedVersions(*map(versions_from_bytes, (used.earlier_to_bytes(), used.recent_to_bytes())))
+    return UsedVersions(*map(versions_from_bytes, files_of(used).values()))
 
 
 def test_earlier_versions_are_written_only_when_there_are_many_recent_ones(
@@ -417,8 +424,8 @@ def test_earlier_versions_are_written_only_when_there_are_many_recent_ones(
 def test_versions_that_were_written_twice_count_once(tmp_path: Path) -> None:
     """The process ended after it had written the earlier versions."""
     used = UsedVersions().with_([version(1), version(2)])
-    (tmp_path / "versions.json").write_bytes(used.recent_to_bytes())
-    (tmp_path / "recent_versions.json").write_bytes(used.recent_to_bytes())
+    for name in ("versions.json", "recent_versions.json"):
+        (tmp_path / name).write_bytes(files_of(used)["recent"])
     found, is_stored = FolderStore(str(tmp_path)).used_versions()
     assert (len(found), is_stored) == (2, True)
 

@@ -34,18 +34,11 @@ from asterism.discovery.kept_rules import (
 )
 from asterism.discovery.url import Endpoint
 from asterism.discovery.yaml_editing import REMOVED, edited
-from asterism.errors import (
-    PatternProcessorError,
-    RuleSourceError,
-)
+from asterism.errors import PatternProcessorError, RuleSourceError
 from asterism.rules.durable_files import alone_in, replace_file
 from asterism.rules.interfaces import is_shadow, promoted_item
 from asterism.rules.processor import Slot
-from asterism.rules.rule_templates import (
-    expanded,
-    is_shadow_template,
-    is_template,
-)
+from asterism.rules.rule_templates import expanded, is_shadow_template, is_template
 
 PAUSE = 0.2
 """Seconds between the changes of two files of a folder; a reader of the folder does not need as long to read the files."""

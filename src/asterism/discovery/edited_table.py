@@ -34,15 +34,10 @@ from asterism.discovery.kept_rules import (
 )
 from asterism.discovery.rows import Row, called, flag, item_of, needs_parameters, version_of
 from asterism.discovery.sql_table import Table, parameter_rows
-from asterism.errors import (
-    PatternProcessorError,
-)
+from asterism.errors import PatternProcessorError
 from asterism.rules.interfaces import without_flag
 from asterism.rules.processor import Slot, timestamp_of
-from asterism.rules.rule_templates import (
-    expanded,
-    is_template,
-)
+from asterism.rules.rule_templates import expanded, is_template
 from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of
 
 

@@ -8,20 +8,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from asterism.errors import (
-    AsterismError,
-    PatternProcessorError,
-    RuleNotFoundError,
-    VersionConflictError,
-)
+from asterism.errors import AsterismError, PatternProcessorError, RuleNotFoundError, VersionConflictError
 from asterism.rules.interfaces import is_shadow, without_flag
 from asterism.rules.processor import PatternProcessor, Slot
-from asterism.rules.rule_templates import (
-    ExpandedRule,
-    is_shadow_template,
-    is_template,
-    with_decoded_pattern,
-)
+from asterism.rules.rule_templates import ExpandedRule, is_shadow_template, is_template, with_decoded_pattern
 
 ON, SHADOW, OFF, OLDER, WRONG = "on", "shadow", "off", "older", "wrong"
 """Enabled; enabled as a shadow; disabled; lower than an enabled version; undetermined."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,7 +33,7 @@ from asterism.rules.interfaces import (
 )
 from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor, Slot
 from asterism.rules.rule_templates import ExpandedRule, expanded, is_shadow_template, is_template
-from asterism.rules.used_versions import UsedVersions, Versions, versions_from_bytes
+from asterism.rules.used_versions import LOST, UsedVersions, Versions, versions_from_bytes
 from asterism.rules.validation import check_clause, parse_sql
 
 
@@ -350,9 +351,9 @@ class StoredRuleFile:
 
     def _write(self, new: _SetContent) -> None:
         if new.used is not self._stored_used:
-            if not new.used.has_earlier_of(self._stored_used):
-                replace_file(self._versions, new.used.earlier_to_bytes())
-            replace_file(self._recent_versions, new.used.recent_to_bytes())
+            new.used.write(
+                self._stored_used, partial(replace_file, self._versions), partial(replace_file, self._recent_versions)
+            )
             self._stored_used = new.used
         if new.text != self._content.text or not self._is_certain:
             try:
@@ -408,7 +409,7 @@ def _versions_in(path: Path) -> Versions:
         raise RuleSourceError(
             f"{path} cannot be read",
             f"{type(error).__name__}: {error}"[:200],
-            "restore or remove it; if it is removed, versions that are no longer in use can return with another definition",
+            LOST,
         ) from None
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +28,7 @@ from asterism.rules.lookup_tables import LookupVersion, digest_of_rows
 from asterism.rules.processor import PatternProcessor, Slot
 from asterism.rules.rule_counts import RuleCounts
 from asterism.rules.sets import ProcessorSet, digest_of
-from asterism.rules.used_versions import UsedVersions, Versions, versions_from_bytes
+from asterism.rules.used_versions import LOST, UsedVersions, Versions, versions_from_bytes
 
 KEPT_FILES = 100
 """The number of sets whose files are kept, so that a query can be reset by at least as many micro-batches. Spark keeps as
@@ -312,14 +313,11 @@ class FolderStore:
 
     def _versions_in(self, name: str) -> Versions | None:
         value = self._read(name)
-        hint = "restore or remove it; if it is removed, versions that are no longer in use can return with another definition"
-        return None if value is None else self._decoded(name, value, versions_from_bytes, hint)
+        return None if value is None else self._decoded(name, value, versions_from_bytes, LOST)
 
     def write_used_versions(self, used: UsedVersions, stored: UsedVersions | None) -> None:
         """:param stored: the versions that are stored; None: none"""
-        if stored is None or not used.has_earlier_of(stored):
-            self._write(_VERSIONS, used.earlier_to_bytes())
-        self._write(_RECENT_VERSIONS, used.recent_to_bytes())
+        used.write(stored, partial(self._write, _VERSIONS), partial(self._write, _RECENT_VERSIONS))
 
     def _read_or_raise(self, name: str) -> bytes | None:
         """:raises StateError: the file exists and cannot be read"""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -21,6 +21,8 @@ except those in use.
 """
 MAX_RECENT = 500
 """The maximum number of versions in the file of recent ones, which is written with each set."""
+LOST = "restore or remove it; if it is removed, versions that are no longer in use can return with another definition"
+"""What to do with a file that cannot be read."""
 _LAYOUT = 1
 Versions = Mapping[tuple[str, int], str]
 
@@ -76,15 +78,16 @@ class UsedVersions:
                 del found[key]
         return UsedVersions(found)
 
-    def has_earlier_of(self, other: UsedVersions) -> bool:
-        """Whether only the recent versions differ from those of *other*."""
-        return self._earlier is other._earlier
+    def write(
+        self, stored: UsedVersions | None, earlier: Callable[[bytes], None], recent: Callable[[bytes], None]
+    ) -> None:
+        """Write the files that differ from those of *stored*; None: there are none.
 
-    def earlier_to_bytes(self) -> bytes:
-        return _to_bytes(self._earlier)
-
-    def recent_to_bytes(self) -> bytes:
-        return _to_bytes(self._recent)
+        :param earlier, recent: write one of the two files
+        """
+        if stored is None or self._earlier is not stored._earlier:
+            earlier(_to_bytes(self._earlier))
+        recent(_to_bytes(self._recent))
 
 
 def _to_bytes(versions: Versions) -> bytes:

@@ -34,7 +34,7 @@ from asterism.row_patterns.operator import (
     event_time_of,
 )
 from asterism.spark import RESULTS
-from asterism.spark.batch import answered, whole_keys
+from asterism.spark.batch import Answer, answered, rows_of, whole_keys
 from asterism.spark.exchange import Batches
 from asterism.spark.execution import RunOptions, Sink, run
 from asterism.spark.host import EVENT_TIME, NO_TIME
@@ -192,7 +192,7 @@ class RowPatternStream:
         if not self.stream.df.isStreaming:
             if output == LATE_ROWS:
                 return self.stream.df.limit(0)
-            return mapped(self._by_key(), _matcher(self._checked), spark_schema(self._checked.output))
+            return mapped(self._by_key(), _matcher(self._checked, rows_of(MATCHES)), spark_schema(self._checked.output))
         use = Use.as_dataframe(self.drain, output)
         return output_of(
             self._results([output], use), output, self._output_schemas[output], streams=[self.stream], use=use,
@@ -211,7 +211,7 @@ class RowPatternStream:
         """Results as chunks, with the names of their outputs."""
         stream = self.stream
         if not stream.df.isStreaming:
-            return mapped(self._by_key(), _matcher(self._checked, chunks=True), RESULTS)
+            return mapped(self._by_key(), _matcher(self._checked, answered), RESULTS)
         operator = self._operator(outputs, self.schema)
         # With the output for late rows, no row is dropped before it is known whether it is late.
         matter = None if operator.wants_late else operator.current_row.matter_sql
@@ -257,8 +257,8 @@ def _longest_wait(clause: CheckedClause) -> int | None:
     return None if waits_for_rows or waits_for_end or reach_of_measures(clause)[0] else clause.within
 
 
-def _matcher(clause: CheckedClause, *, chunks: bool = False) -> Any:
-    """A function for ``mapInArrow``: from rows sorted by KEY_HASH to the result of the clause, perhaps as RESULTS."""
+def _matcher(clause: CheckedClause, answer: Answer) -> Any:
+    """A function for ``mapInArrow``: from rows sorted by KEY_HASH to what *answer* makes of the result of the clause."""
     schema = clause.rows.input
 
     def matcher(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -267,6 +267,6 @@ def _matcher(clause: CheckedClause, *, chunks: bool = False) -> Any:
         for rows in whole_keys(batches):
             now = rows.column(_PROCESSING_TIME)[0].as_py() if _PROCESSING_TIME in rows.column_names else 0
             for found in matched.match(complete(rows, schema), now):
-                yield from answered([Result({MATCHES: found})]) if chunks else found.to_batches()
+                yield from answer([Result({MATCHES: found})])
 
     return matcher
