@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -450,7 +451,7 @@ class JoinOperator(KeyGroupOperator):
 
         names = self.key_schema.names
         pages = np.concatenate([page_of[name][mine] for name, mine in zip(self.row_schemas, rows, strict=True)])
-        loaded.rewrite(lambda: pa.concat_tables([part.select(names) for part in kept]), pages, encoded)
+        loaded.rewrite(lambda: pa.concat_tables([part.select(names) for part in kept]), pages, partial(map, encoded))
 
 
 def _as_stored(events: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -253,9 +253,9 @@ class CepOperator(KeyGroupOperator):
             left = step.page
             assert left is not None
 
-            def encoded(rows: Ints) -> tuple[bytes, int, int]:
-                page = left if len(rows) == left.keys.num_rows else left.of(rows)
-                return page.to_bytes(), step.next_deadline(rows), END_OF_TIME
+            def encoded(parts: Sequence[Ints]) -> Iterator[tuple[bytes, int, int]]:
+                for rows, page in zip(parts, left.divided(parts), strict=True):
+                    yield page.to_bytes(), step.next_deadline(rows), END_OF_TIME
 
             pages.rewrite(lambda: left.keys, page_of[step.kept], encoded)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,6 +13,8 @@ import pyarrow as pa
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import offsets_of
 from asterism.operators.state_store import BODY, Record, batch_from_bytes, batch_to_bytes, layout_of, record_of
+
+_COPIES = 16
 
 
 class KeyRows(NamedTuple):
@@ -93,6 +96,18 @@ class Page:
             nodes,
             *rows,
         )
+
+    def divided(self, parts: Sequence[Ints]) -> Iterator[Page]:
+        """For each of *parts*, a page of its keys."""
+        if len(parts) <= _COPIES:
+            yield from (self if len(part) == self.keys.num_rows else self.of(part) for part in parts)
+            return
+        # A copy takes some time for each key of the page that it is from, so many copies are made from smaller pages.
+        step = -(-len(parts) // _COPIES)
+        for first in range(0, len(parts), step):
+            some = parts[first : first + step]
+            ends = offsets_of([len(part) for part in some])
+            yield from self.of(np.concatenate(some)).divided([np.arange(*pair) for pair in itertools.pairwise(ends)])
 
     def of(self, keys: Ints) -> Page:
         """A page of some of the *keys*."""

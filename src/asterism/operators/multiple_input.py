@@ -321,7 +321,7 @@ class MultipleInputOperator(KeyGroupOperator):
             alive[rows.column("key").to_numpy()] = True
         remaining = np.flatnonzero(alive & (not group.over))
         encoded = partial(self._page, all_keys, first, remaining, left, horizon)
-        loaded.rewrite(lambda: all_keys.take(pa.array(first[remaining])), page_of[remaining], encoded)
+        loaded.rewrite(lambda: all_keys.take(pa.array(first[remaining])), page_of[remaining], partial(map, encoded))
         broadcast.write(over=group.over)
         runtime.finish()
 

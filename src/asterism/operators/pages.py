@@ -8,7 +8,7 @@ pages, a call costs as much as the pages that it needs. The number of pages foll
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,9 @@ from asterism.operators.state_store import StateStore
 PAGE = "__page"
 """Column of prepared events of keyed inputs: the page of their key, if their number is fixed and there is more than one."""
 PAGE_BYTES = 2**15
-"""The maximum mean size of pages when state is divided. A page costs some 0.3 ms, as much as 30 KB of it."""
+"""State with pages of a larger mean size is divided. A page costs some 0.3 ms, as much as 30 KB of it."""
+FINE_PAGE_BYTES = 2**13
+"""State that is divided has pages of at most this mean size: a call of few keys then reads as many pages, and writes less."""
 _STEP = 4
 _SAMPLE = 16
 _MAX_PAGES = 4**6
@@ -94,7 +96,7 @@ class Pages:
         if count == 1 and (header.undivided or header.size <= PAGE_BYTES):
             return 1
         # So many events have enough keys to decide, if there are enough.
-        sample = _SAMPLE * max(_grown(count, header.size), count)
+        sample = _SAMPLE * _grown(count, header.size, PAGE_BYTES)
         keys = sum(group_codes(table.slice(0, sample))[1] for table in tables)
         found = wanted_pages(count, header.size, keys)
         return min(found, count) if header.undivided else found
@@ -103,14 +105,17 @@ class Pages:
         return page_id(number, count, fixed=self._fixed)
 
     def rewrite(
-        self, keys: Callable[[], pa.Table], page: Ints, encode: Callable[[Ints], tuple[bytes, int, int]]
+        self,
+        keys: Callable[[], pa.Table],
+        page: Ints,
+        encode: Callable[[Sequence[Ints]], Iterable[tuple[bytes, int, int]]],
     ) -> None:
         """Replace the contents of the pages that were read. Nothing is written if *encode* fails.
 
         :param keys: makes the keys that remain
         :param page: for each of them the index in :attr:`stored` of its page
-        :param encode: makes a page of some rows of these keys, and the next event time and processing time at which it has
-            something to do
+        :param encode: for each of several sets of rows of these keys, makes a page, and the next event time and processing time
+            at which it has something to do
         """
         header, store = self._header, self._store
         before = len(header.next_event_times)
@@ -121,7 +126,8 @@ class Pages:
         order = np.argsort(page, kind="stable") if len(numbers) > 1 else np.arange(len(page))
         ends = np.searchsorted(page[order], np.arange(len(numbers) + 1))
         parts = [order[begin:end] for begin, end in itertools.pairwise(ends)]
-        new = [(None, NO_PAGE, END_OF_TIME) if not len(rows) else encode(rows) for rows in parts]
+        encoded = iter(list(encode([rows for rows in parts if len(rows)])))
+        new = [next(encoded) if len(rows) else (None, NO_PAGE, END_OF_TIME) for rows in parts]
         if self._count != before:
             for number in np.flatnonzero(header.exists).tolist():
                 store.write_page(self._id(number, before), None)
@@ -151,16 +157,18 @@ def wanted_pages(pages: int, size: int, keys: int) -> int:
     """The number of pages for *size* bytes of state that are in so many *pages*, in a call with events of so many *keys*.
 
     >>> wanted_pages(1, 4_000_000, 30), wanted_pages(1, 4_000_000, 3000), wanted_pages(256, 4_000_000, 3000)
-    (256, 1, 64)
+    (1024, 1, 64)
     """
-    if pages > 1 and (keys > _STEP * pages or size < pages * PAGE_BYTES // _STEP**2):
+    # A call that needs most pages is cheaper with larger ones.
+    most_keys = pages if size < pages * PAGE_BYTES // _STEP else _STEP * pages
+    if pages > 1 and (keys > most_keys or size < pages * FINE_PAGE_BYTES // _STEP**2):
         return pages // _STEP
-    found = _grown(pages, size)
-    return found if keys < found // _STEP else pages
+    found = _grown(pages, size, PAGE_BYTES)
+    return _grown(found, size, FINE_PAGE_BYTES) if keys < found // _STEP else pages
 
 
-def _grown(pages: int, size: int) -> int:
-    while pages < _MAX_PAGES and size > pages * PAGE_BYTES:
+def _grown(pages: int, size: int, page_bytes: int) -> int:
+    while pages < _MAX_PAGES and size > pages * page_bytes:
         pages *= _STEP
     return pages
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -248,7 +249,7 @@ class RowPatternOperator(KeyGroupOperator):
             part = left if len(some) == left.keys.num_rows else left.of(some)
             return part.to_bytes(self._page_schemas), int(deadlines[some].min()), END_OF_TIME
 
-        pages.rewrite(lambda: left.keys, page_of_key[kept], encoded)
+        pages.rewrite(lambda: left.keys, page_of_key[kept], partial(map, encoded))
 
     def _ordered(self, rows: pa.Table, keys: pa.Table, key_of: Ints, codes: Ints, count: int) -> OrderedRows:
         """

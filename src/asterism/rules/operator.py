@@ -493,11 +493,12 @@ class DynamicCepOperator(KeyGroupOperator):
         if not keys.num_rows and (states or suppressed is not None):
             keys = pa.table({KEY: [NO_KEY]})  # the page exists
 
-        def encoded(rows: Ints) -> tuple[bytes, int, int]:
+        def encoded(parts: Sequence[Ints]) -> Iterator[tuple[bytes, int, int]]:
             if not left.page.keys.num_rows:
-                return page_to(in_force, left.page), first, END_OF_TIME
-            page = left.page if len(rows) == left.page.keys.num_rows else left.page.of(rows)
-            return page_to(in_force, page), min(first, int(left.deadlines[rows].min())), END_OF_TIME
+                yield page_to(in_force, left.page), first, END_OF_TIME
+                return
+            for rows, page in zip(parts, left.page.divided(parts), strict=True):
+                yield page_to(in_force, page), min(first, int(left.deadlines[rows].min())), END_OF_TIME
 
         pages.rewrite(lambda: keys, pages.of_keys(keys), encoded)
 

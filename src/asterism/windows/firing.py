@@ -501,4 +501,4 @@ class WindowCall:
             return pa.table(added)
 
         keys = table.select(plan.key_schema.names)
-        self.pages.rewrite(lambda: keys.take(pa.array(remaining)), page_of[remaining], encoded)
+        self.pages.rewrite(lambda: keys.take(pa.array(remaining)), page_of[remaining], partial(map, encoded))

@@ -1,0 +1,46 @@
+"""Pages of partial matches that are divided into many."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from asterism import Pattern
+from asterism.matching.page import Page
+from asterism.operators.state_definition import DEFINITION_PAGE
+from asterism.testing import PatternHarness
+
+SCHEMA = pa.schema([("user", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("kind", pa.string())])
+PATTERN = (
+    Pattern.begin("a").where("kind = 'a'").followed_by("b").where("kind = 'b'").one_or_more().followed_by("c").where("kind = 'c'")
+).within(timedelta(hours=1))
+
+
+def a_page(users: int, seed: int) -> tuple[PatternHarness, Page]:
+    """Partial matches that share events and nodes, of keys whose events are mixed."""
+    cep = PatternHarness(PATTERN, SCHEMA, keys=["user"], time="ts")
+    rng = random.Random(seed)
+    rows = [(rng.randrange(users), rng.randrange(100) * 1_000_000, rng.choice("aab")) for _ in range(6 * users)]
+    columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)]
+    cep.feed(pa.table(columns, schema=SCHEMA))
+    cep.move(watermark=200_000_000)
+    (store,) = cep.stores
+    (stored,) = [value for number, value in store.pages.items() if number != DEFINITION_PAGE]
+    return cep, Page.from_bytes(stored, cep.cep.key_schema, cep.cep.pattern.event_schema)
+
+
+@pytest.mark.parametrize("parts", [1, 3, 16, 17, 300])
+def test_a_divided_page_has_the_pages_of_its_keys(parts: int) -> None:
+    _, page = a_page(400, 5)
+    rng = np.random.default_rng(parts)
+    part_of = rng.integers(0, parts, page.keys.num_rows)
+    wanted = [rows for rows in (np.flatnonzero(part_of == part) for part in range(parts)) if len(rows)]
+    divided = list(page.divided(wanted))
+    assert [one.to_bytes() for one in divided] == [
+        page.to_bytes() if len(rows) == page.keys.num_rows else page.of(rows).to_bytes() for rows in wanted
+    ]
+    assert sum(one.keys.num_rows for one in divided) == page.keys.num_rows
