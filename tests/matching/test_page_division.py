@@ -16,7 +16,13 @@ from asterism.testing import PatternHarness
 
 SCHEMA = pa.schema([("user", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("kind", pa.string())])
 PATTERN = (
-    Pattern.begin("a").where("kind = 'a'").followed_by("b").where("kind = 'b'").one_or_more().followed_by("c").where("kind = 'c'")
+    Pattern.begin("a")
+    .where("kind = 'a'")
+    .followed_by("b")
+    .where("kind = 'b'")
+    .one_or_more()
+    .followed_by("c")
+    .where("kind = 'c'")
 ).within(timedelta(hours=1))
 
 

@@ -87,7 +87,7 @@ def test_a_call_reads_and_writes_the_pages_of_its_keys() -> None:
     (whole,) = pages(driver).values()
     driver.batch([e(2, "b", "user3")], watermark=2)
     before = pages(driver)
-    assert len(before) == 256
+    assert len(before) == 1_024
     driver.batch([e(3, "b", "user77")], watermark=3)
     after = pages(driver)
     (changed,) = (number for number in after if after[number] != before[number])
