@@ -1,7 +1,6 @@
-"""Orders that nobody paid or shipped in time: one operator with three inputs.
+"""Orders that nobody paid or shipped within three days: one operator with three inputs, and a timer for each order.
 
-Orders, payments and shipments arrive separately, up to an hour out of order. Three days after an order, a timer reports what is
-missing. Order 6 has days left: it stays in the checkpoint for the next run.
+Events arrive up to an hour out of order. Order 6 has days left: it stays in the checkpoint for the next run.
 """
 
 from datetime import timedelta

@@ -1,7 +1,4 @@
-"""Rules in a PostgreSQL database: one gets another version, one is added and disabled again, while a query runs.
-
-The environment variable RULES_URL selects the database. Its table ``example_rules`` is created again by each run.
-"""
+"""Rules in the PostgreSQL database of RULES_URL: one gets another version, one is added and disabled, while a query runs."""
 
 import os
 import time
@@ -16,23 +13,18 @@ from asterism import CEP, KeyedStream, Pattern, SqlPatternProcessorDiscovererFac
 from asterism.discovery import create_pattern_processor_table
 from asterism.sinks import FileSink
 
-CLICKS = (
-    "12:00 ann lamp view, 12:01 bob sofa view, 12:02 ann lamp cart, 12:03 cid sofa view",
-    "12:04 bob sofa cart, 12:05 dora lamp view, 12:06 eve lamp cart, 12:07 cid vase view",
-    "12:08 dora lamp buy, 12:09 fay vase cart, 12:10 gus sofa view",
-)
 ADD = "INSERT INTO example_rules (id, version, key, pattern) VALUES (%s, %s, %s, %s)"
 
 
 def after_view(action: str) -> str:
-    """A view, and within an hour this action. The highest enabled version of a rule is used."""
+    """A view, and within an hour this action."""
     view = Pattern.begin("view").where("action = 'view'")
     return view.followed_by(action).where(f"action = '{action}'").within(timedelta(hours=1)).to_json()
 
 
 def watch(spark: SparkSession, folder: Path, url: str) -> DataFrame:
-    def click(number: int) -> None:
-        rows = [f"2025-03-03T{click}".split() for click in CLICKS[number].split(", ")]
+    def click(clicks: str) -> None:
+        rows = [f"2025-03-03T{click}".split() for click in clicks.split(", ")]
         spark.createDataFrame(rows).coalesce(1).write.mode("append").csv(f"{folder}/clicks")
         query.processAllAvailable()
 
@@ -47,16 +39,15 @@ def watch(spark: SparkSession, folder: Path, url: str) -> DataFrame:
         matches = CEP.pattern_processors(stream, discoverer, store=f"{folder}/rules", key_groups=2)
         sink = FileSink(f"{folder}/matches")
         query = matches.run({"matches": sink}, checkpoint=f"{folder}/cp", trigger={"processingTime": "1 second"})
-        assert query is not None
-        click(0)
+        click("12:00 ann lamp view, 12:01 bob sofa view, 12:02 ann lamp cart, 12:03 cid sofa view")
         database.execute(ADD, ("interested", 2, "customer", after_view("buy")))
         database.execute(ADD, ("wanted", 1, "product", after_view("cart")))
         matches.wait_for({"interested": 2, "wanted": 1})
-        click(1)
+        click("12:04 bob sofa cart, 12:05 dora lamp view, 12:06 eve lamp cart, 12:07 cid vase view")
         database.execute("UPDATE example_rules SET enabled = false WHERE id = 'wanted'")
         while "wanted" in matches.status().processors:
             time.sleep(0.1)
-        click(2)
+        click("12:08 dora lamp buy, 12:09 fay vase cart, 12:10 gus sofa view")
         query.stop()
     return spark.read.parquet(sink.path).drop("batch").orderBy("end_time")
 

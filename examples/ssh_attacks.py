@@ -1,7 +1,7 @@
 """The attacks in a real SSH log, which Spark reads as a stream: in twelve parts, as if they were just arriving.
 
-Guessed passwords are three or more failed logins in a row and then a successful one, within ten minutes. Sessions left open are
-logins whose connection has not ended eight hours later: no line of the log says so.
+Passwords that were guessed in ten minutes, and sessions left open for eight hours, of which no line of the log says anything.
+A query ends with the log, but time does not go on (``drain=False``): a session that was opened just before is not left open.
 """
 
 import os
@@ -32,18 +32,15 @@ LEFT_OPEN = (
 
 
 def cut_log(folder: Path, parts: int = 12) -> None:
-    """Write the log as files of about the same size. Spark reads the oldest one first."""
     folder.mkdir()
     header, *lines = LOG.read_text(encoding="utf-8").splitlines(keepends=True)
     for part in range(parts):
         rows = lines[part * len(lines) // parts : (part + 1) * len(lines) // parts]
         (folder / f"{part}.csv").write_text(header + "".join(rows), encoding="utf-8")
-        os.utime(folder / f"{part}.csv", (part, part))
+        os.utime(folder / f"{part}.csv", (part, part))  # Spark reads the oldest file first
 
 
 def find(events: DataFrame, pattern: Pattern, folder: Path) -> DataFrame:
-    """Run a query to the end of the log, but not beyond: a session that was opened just before it is not left open."""
-
     def write(matches: DataFrame, batch_id: int) -> None:
         sink(matches, batch_id)
         print(f"micro-batch {batch_id}: {spark.read.parquet(sink.path).count()} found so far")

@@ -1,7 +1,4 @@
-"""Alarms whose threshold is changed while the query runs, for all ovens at once and without a restart.
-
-The thresholds have no event time, so they take effect when they arrive. They survive a restart because they are state.
-"""
+"""Alarms whose threshold is changed while the query runs, for all ovens at once and without a restart."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +16,7 @@ READINGS = [(oven, f"2025-03-03 12:0{minute}", OVENS[oven][minute]) for minute i
 class Alarms(asterism.StreamOperator):
     readings = asterism.Input(READING)
     control = asterism.BroadcastInput("celsius DOUBLE")
-    threshold = asterism.BroadcastValueState("DOUBLE")
+    threshold = asterism.BroadcastValueState("DOUBLE")  # has no event time: takes effect when it arrives
     since = asterism.ValueState("TIMESTAMP")
     alarms = asterism.Output(f"{READING}, since TIMESTAMP, what STRING")
 
@@ -39,16 +36,13 @@ class Alarms(asterism.StreamOperator):
 
 
 def watch(spark: SparkSession, folder: Path) -> DataFrame:
-    def stream(name: str, schema: str) -> DataFrame:
+    for name in ("readings", "control"):
         (folder / name).mkdir()
-        return spark.readStream.schema(schema).csv(f"{folder}/{name}")
-
-    readings = asterism.KeyedStream(stream("readings", READING), "oven", time="time")
-    control = asterism.BroadcastStream(stream("control", "celsius DOUBLE"))
+    readings = asterism.KeyedStream(spark.readStream.schema(READING).csv(f"{folder}/readings"), "oven", time="time")
+    control = asterism.BroadcastStream(spark.readStream.schema("celsius DOUBLE").csv(f"{folder}/control"))
     alarms = asterism.connect(Alarms(), readings=readings, control=control, key_groups=2)
     sink = FileSink(f"{folder}/alarms")
     query = alarms.run({"alarms": sink}, checkpoint=f"{folder}/checkpoint", trigger={"processingTime": "1 second"})
-    assert query is not None
     for name, rows in (("readings", READINGS[:8]), ("control", [(230.0,)]), ("readings", READINGS[8:])):
         spark.createDataFrame(rows).coalesce(1).write.mode("append").csv(f"{folder}/{name}")
         query.processAllAvailable()
