@@ -271,6 +271,7 @@ class KeyGroupOperator(ABC):
             None if next_event_time == END_OF_TIME else next_event_time,
             None if next_processing_time == END_OF_TIME else next_processing_time,
             dict(group.metrics),
+            group.watermark if self.event_time and BEFORE_TIME < group.watermark < END_OF_TIME else None,
         )
 
     def _evolve(self, store: StateStore, header: GroupHeader) -> None:

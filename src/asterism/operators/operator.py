@@ -74,6 +74,8 @@ class Result:
     next_processing_time: int | None = None
     """processing time"""
     metrics: Mapping[str, int] = field(default_factory=dict)
+    watermark: int | None = None
+    """the watermark of the operator after the call; None: there is none yet, or the input has ended"""
 
     @classmethod
     def whole(cls, results: Iterable[Result]) -> Result:

@@ -40,6 +40,8 @@ MAX_RESULTS = 2**31 - 2**24
 """Maximum size in bytes of the results of a call, which become one Arrow array in PySpark."""
 NO_TIME, EVENT_TIME, PROCESSING_TIME = "None", "EventTime", "ProcessingTime"
 """Spark's time modes, which define the kind of the timers."""
+WATERMARK = "/watermark"
+"""The watermark of a key group in the metrics of its results: not the name of a counter, which is an identifier."""
 
 
 class OperatorHost(StatefulProcessor):
@@ -165,8 +167,11 @@ class OperatorHost(StatefulProcessor):
                             "use more key_groups or smaller micro-batches (maxFilesPerTrigger, maxOffsetsPerTrigger)",
                         )
                     yield Row(output=name, chunk=chunk, metrics=metrics)
-                if result.metrics:
-                    yield Row(output=None, chunk=None, metrics=dict(result.metrics))
+                metrics = dict(result.metrics)
+                if result.watermark is not None:
+                    metrics[WATERMARK] = result.watermark
+                if metrics:
+                    yield Row(output=None, chunk=None, metrics=metrics)
         except Exception as error:
             if isinstance(error, AsterismError):
                 place = f"key group {group_of(key[0])}"

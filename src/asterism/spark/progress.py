@@ -10,10 +10,9 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from asterism.columns.time import EPOCH
 from asterism.rules.discovery_status import INITIALIZING
-from asterism.rules.rule_counts import FAMILY, WATERMARK
-from asterism.spark.rule_progress import groups_in
+from asterism.rules.rule_counts import FAMILY
 from asterism.spark.rules import PatternProcessorStream
-from asterism.spark.stateful import operator_observations
+from asterism.spark.stateful import operator_observations, operator_watermarks
 
 
 def query_name(progress: StreamingQueryProgress) -> str:
@@ -33,15 +32,15 @@ def newest_of(progress: StreamingQueryProgress) -> datetime | None:
 
 
 def watermark_of(progress: StreamingQueryProgress) -> datetime | None:
-    """Spark's watermark or, of a query over rules without one, the event time that its key groups have reached."""
+    """Spark's watermark or, without one, that of the operator which is furthest behind: the last one of the query."""
     if "watermark" in progress.eventTime:
         spark = datetime.fromisoformat(progress.eventTime["watermark"])
         if spark > EPOCH:  # until there is one, Spark reports the epoch
             return spark
-    found = [group[WATERMARK] for group in groups_in(progress) if WATERMARK in group]
+    found = operator_watermarks(progress)
     try:
-        return EPOCH + timedelta(microseconds=max(found)) if found else None
-    except OverflowError:  # the end of the input
+        return EPOCH + timedelta(microseconds=min(found)) if found else None
+    except OverflowError:  # a time that Python does not have
         return None
 
 

@@ -27,7 +27,7 @@ from asterism.spark import CHUNKS, RESULTS, signals
 from asterism.spark.batch import BATCH_GROUP, Answer, answered, rows_of, run_groups
 from asterism.spark.control_source import ControlSource, check_zone_of
 from asterism.spark.exchange import Batches, pack, unpack
-from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, OperatorHost
+from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, WATERMARK, OperatorHost
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.row_schemas import spark_schema
 from asterism.spark.settings import configure_state_store, warn_of_tasks
@@ -40,6 +40,8 @@ DEFAULT_KEY_GROUPS = 32
 OBSERVATION = "asterism"
 """Name of the observation with an operator's counts in a query's progress, and the prefix of the names of further operators.
 """
+_WATERMARK_OF = "_watermark"
+"""Follows the name of an operator's observation in that of its watermark, which is not a count."""
 WATERMARKS = "spark.asterism.watermarks"
 """Configuration of the session: whether the plans of outputs that are DataFrames may contain a Spark watermark. Default:
 true.
@@ -91,6 +93,16 @@ def operator_observations(progress: StreamingQueryProgress) -> dict[str, dict[st
         for name, row in progress.observedMetrics.items()
         if re.fullmatch(rf"{OBSERVATION}(_\d+)?", name)
     }
+
+
+def operator_watermarks(progress: StreamingQueryProgress) -> list[int]:
+    """The watermarks of the operators of a query after the micro-batch, in microseconds. Those without one are missing."""
+    rows = [
+        _columns(row)["micros"]
+        for name, row in progress.observedMetrics.items()
+        if re.fullmatch(rf"{OBSERVATION}(_\d+)?{_WATERMARK_OF}", name)
+    ]
+    return [micros for micros in rows if micros is not None]
 
 
 def _columns(row: Row) -> dict[str, Any]:
@@ -307,6 +319,8 @@ def stateful(
             initialState=None if first is None else first.groupBy("key_group"),
         )
     )
+    watermark = F.max(F.col("metrics")[WATERMARK])  # the same in all key groups that were called
+    results = results.observe(use.observation + _WATERMARK_OF, watermark.alias("micros"))
     if not operator.metrics:
         return results
     return results.observe(use.observation, *[_count(name) for name in operator.metrics])
