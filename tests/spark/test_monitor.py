@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from asterism import monitor
-from asterism.rules.rule_counts import MATCHES, PARTIAL_MATCHES, WATERMARK, error_metric, metric
+from asterism.rules.rule_counts import MATCHES, PARTIAL_MATCHES, error_metric, metric
 from asterism.rules.set_store import FolderStore
 from asterism.spark.monitor import MAX_RULES, plain_error
 from asterism.spark.rule_progress import count
@@ -52,18 +52,23 @@ RULES = of_rules(
     {
         metric(MATCHES, ("a <b>", 2, 1)): 5,
         metric(PARTIAL_MATCHES, ("a <b>", 2, 1)): 4,
-        WATERMARK: 1_769_860_795_000_000,
     },
     {
         error_metric(("c", 1, 1), "no price", 0): 1,
         metric(MATCHES, ("a <b>", 2, 1)): 1,
-        WATERMARK: 1_769_860_790_000_000,
     },
 )
 
 
+WATERMARKS = {
+    "asterism_watermark": {"micros": 1_769_860_795_000_000},
+    "asterism_2_watermark": {"micros": 1_769_860_799_000_000},
+}
+
+
 def test_states_of_rules() -> None:
-    batches = [progress(0, observed=RULES), progress(1, observed=RULES, discovery="interrupted: the file is missing")]
+    seen = RULES | WATERMARKS
+    batches = [progress(0, observed=seen), progress(1, observed=seen, discovery="interrupted: the file is missing")]
     shown = str(monitor(WrittenQuery(batches))).splitlines()
     assert "watermark    2026-01-31 11:59:55 UTC, 6 s behind the clock" in shown
     assert "asterism     matches 7 (14), late_elements 0 (0)" in shown
@@ -128,7 +133,7 @@ Traceback (most recent call last):
   File "/usr/lib/operator.py", line 377, in event_times
 asterism.errors.InvalidEventError: the event time "ts" of 5 events is null
   An event without a time cannot be ordered.
-  Hint: filter such events out, or read them from the late output
+  Hint: drop the events in which ts IS NULL, or write the late output in the same run
 
 === Streaming Query ===
 Identifier: carts"""
@@ -143,7 +148,7 @@ query        carts
 status       ended
 error        InvalidEventError: the event time "ts" of 5 events is null
              An event without a time cannot be ordered.
-             Hint: filter such events out, or read them from the late output
+             Hint: drop the events in which ts IS NULL, or write the late output in the same run
 micro-batch  none has been completed"""
     )
     assert plain_error("\njava.io.IOException: no space\n\tat java.base") == "java.io.IOException: no space"

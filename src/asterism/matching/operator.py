@@ -375,7 +375,7 @@ def event_times(
         lenient=wants_late,
         what="events",
         detail="An event without a time cannot be ordered.",
-        hint="filter such events out, or read them from the late output",
+        hint=f"drop the events in which {time.name} IS NULL, or write the late output in the same run",
     )
 
 

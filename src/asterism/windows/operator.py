@@ -511,7 +511,7 @@ class WindowOperator(KeyGroupOperator):
             lenient=self.wants_late,
             what="elements",
             detail="An element without a time belongs to no window.",
-            hint="filter such elements out, or read them from the late output",
+            hint=f"drop the elements in which {self.time.name} IS NULL, or write the late output in the same run",
         )
 
     # ------------------------------------------------------------------ with state
