@@ -141,6 +141,19 @@ def family_use() -> dict[bool, tuple[float, float]]:
     return found
 
 
+def family_memory() -> dict[str, float]:
+    """The resident megabytes of this process and each of its descendants, by id and what they run: a module, or the JVM."""
+    found = {}
+    for pid, pages in family_pages().items():
+        try:
+            words = (Path("/proc") / str(pid) / "cmdline").read_text().split("\0")
+        except OSError:  # it has just ended
+            continue
+        module = words[words.index("-m") + 1] if "-m" in words else Path(words[0]).name
+        found[f"{pid} {module}"] = pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return found
+
+
 class PeakMemory:
     """Samples the family's memory while it is entered; elsewhere than on Linux it sees none."""
 

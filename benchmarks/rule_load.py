@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
@@ -102,6 +103,7 @@ def measure(rules: int, seconds: float, rate: float, cores: int) -> dict[str, An
     clients = [RuleClient(port, range(n, rules, CLIENTS)) for n in range(CLIENTS)]
     matched = MatchedEvents()
     memory: list[dict[bool, tuple[float, float]]] = []
+    of_processes: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory(prefix="asterism-rules-") as folder, ThreadPoolExecutor(CLIENTS) as threads:
         factory = HttpPatternProcessorDiscovererFactory(port, token=TOKEN, state=f"{folder}/set.json")
         found = CEP.pattern_processors(events_since_now(spark), factory, store=f"{folder}/store")
@@ -121,6 +123,7 @@ def measure(rules: int, seconds: float, rate: float, cores: int) -> dict[str, An
             for _ in range(SAMPLES):
                 time.sleep(seconds / SAMPLES)
                 memory.append(harness.family_use())
+                of_processes.append(harness.family_memory())
             for one in work:
                 one.result()
             took = time.monotonic() - begin
@@ -159,6 +162,7 @@ def measure(rules: int, seconds: float, rate: float, cores: int) -> dict[str, An
         "python_mb": python_mb,
         "jvm_mb": jvm_mb,
         "live_heap_mb": heap,
+        "mb_by_process": _by_process(of_processes),
         "growth": _growth(python_mb),
         "jvm_growth": _growth(jvm_mb),
     }
@@ -182,7 +186,20 @@ def _await_endpoint(port: int) -> None:
 
 def _growth(mb: list[int]) -> float:
     """From the second quarter of the samples to the last one."""
-    return round(statistics.median(mb[-5:]) / statistics.median(mb[5:10]), 3)
+    before, after = _quarters(mb)
+    return round(after / before, 3)
+
+
+def _quarters(mb: Sequence[float]) -> tuple[float, float]:
+    """The medians of the second quarter of the samples and of the last one."""
+    quarter = SAMPLES // 4
+    return statistics.median(mb[quarter : 2 * quarter]), statistics.median(mb[-quarter:])
+
+
+def _by_process(samples: Sequence[Mapping[str, float]]) -> dict[str, list[int]]:
+    """:func:`_quarters` of each process that ran all the time."""
+    names = [name for name in samples[0] if all(name in sample for sample in samples)]
+    return {name: [round(mb) for mb in _quarters([sample[name] for sample in samples])] for name in names}
 
 
 def _live_heap_mb(spark: SparkSession) -> int:
