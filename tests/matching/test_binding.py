@@ -63,4 +63,6 @@ def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binding, "MAX_KNOWN", 3)
     for number in range(10):
         bound(f"x > {number}")
+        bound("x = 0")
     assert len(binding._KNOWN) == 3
+    assert "x = 0" in {text for _, _, text in binding._KNOWN}, "it was always in use"

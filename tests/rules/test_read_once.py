@@ -36,7 +36,7 @@ from asterism.rules.processor import PatternProcessor
 from asterism.rules.set_store import FolderStore, SingleSetStore
 from asterism.rules.state_pages import prepared_set
 from asterism.spark.rule_source import Payload, ProcessorReader
-from tests.rules.driver import SCHEMA, Event, at, chain, processor, table_of
+from tests.rules.driver import SCHEMA, Driver, Event, at, chain, processor, table_of
 from tests.rules.test_coordinator import coordinator, version
 
 GROUPS = 4
@@ -71,7 +71,14 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
 def forget() -> None:
     """What a process keeps."""
-    caches: list[Any] = [sets._PROCESSORS, sets._SETS, sets._ENTRIES, state_pages._DECODED, state_pages._ENCODED]
+    caches: list[Any] = [
+        sets._PROCESSORS,
+        sets._SETS,
+        sets._ENTRIES,
+        sets._CHANGES,
+        state_pages._DECODED,
+        state_pages._ENCODED,
+    ]
     for cache in [*caches, binding._BOUND, binding._BOUND_TOGETHER]:
         cache.clear()
     state_pages.set_from.cache_clear()
@@ -180,6 +187,27 @@ def test_the_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()
     assert (len(sets._SETS), len(binding._BOUND_TOGETHER), len(binding._BOUND)) == (3, 4, 4)
     assert len(sets._PROCESSORS) == 4, "those of the sets and of what is bound"
+    forget()
+
+
+def test_what_was_not_used_for_the_longest_time_is_removed() -> None:
+    cache = {1: "a", 2: "b"}
+    assert sets.recent(cache, 1) == "a"
+    assert sets.keep(cache, 2, 3, "c") == "c"
+    assert cache == {1: "a", 3: "c"}
+    assert sets.recent(cache, 2) is None
+
+
+def test_versions_that_were_replaced_do_not_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget()
+    driver = Driver()
+    monkeypatch.setattr(driver.sets, "retained", lambda: driver.sets.all[-2:])
+    for number in range(1, 5 * sets.MAX_SETS):
+        driver.batch(EVENTS_OF_A_BATCH, sets=[version(number)])
+    driver.sets.all.clear()
+    gc.collect()
+    assert len(binding._BOUND) <= 2 * (sets.MAX_SETS + 1), "bound before and after the exchange"
+    assert len(sets._PROCESSORS) <= 2 * (sets.MAX_SETS + 1)
     forget()
 
 

@@ -62,7 +62,7 @@ BITS = "__bits"
 LIMIT_HINT = 'bound them with within(...), raise max_partial_matches, or set on_limit="drop"; see docs/limits.md'
 
 
-MAX_KNOWN = 5_000
+MAX_KNOWN = 1_000
 _KNOWN: dict[tuple[Scope, str, str], tuple[Sql, Indexable | None]] = {}
 """Conditions on current events that were translated before, because rules often have the same ones: for a scope, its time zone
 and a text its value, and this as ranges.
@@ -152,8 +152,10 @@ class BoundPattern:
             raise unregistered(condition)
         assert isinstance(condition, SqlCondition)
         key = self.scope, self.vectorized.zone, condition.text
-        if key in _KNOWN:
-            value, indexable = _KNOWN[key]
+        known = _KNOWN.pop(key, None)
+        if known is not None:
+            _KNOWN[key] = known  # those that were not used for the longest time are removed
+            value, indexable = known
             return self._bit(self.vectorized.add_value(value, condition.text, indexable)), -1
         replaced = False
         try:

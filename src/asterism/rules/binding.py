@@ -35,9 +35,9 @@ from asterism.row_patterns.clause import RowsPerMatch
 from asterism.row_patterns.reading import read
 from asterism.rules.clauses import ClauseOfRule
 from asterism.rules.lookup_tables import LookupColumn, LookupVersion, table_of, with_lookups
-from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor
+from asterism.rules.processor import PatternProcessor
 from asterism.rules.registered_conditions import RegisteredCall, RegisteredCondition, names_in, with_registered
-from asterism.rules.sets import keep, rarely_collected
+from asterism.rules.sets import keep, rarely_collected, recent
 from asterism.text.printable import quoted_name
 
 TIMED_OUT = OutputKind.TIMED_OUT.value
@@ -66,7 +66,7 @@ def _column_as_sql(name: str) -> str:
     return name if plain else quoted_name(name)
 
 
-@lru_cache(maxsize=MAX_PROCESSORS)
+@lru_cache(maxsize=1_000)
 def number_of(*texts: str) -> int:
     """A 64-bit hash of strings that is the same in every process.
 
@@ -239,7 +239,7 @@ class ProcessorCompiler:
         """
         given = list(processors)
         key = self.definition, tuple(map(id, given))
-        found = _BOUND_TOGETHER.get(key)
+        found = recent(_BOUND_TOGETHER, key)
         if found is None:
             with rarely_collected():
                 found = keep(_BOUND_TOGETHER, MAX_TOGETHER, key, [self.bind(processor) for processor in given])

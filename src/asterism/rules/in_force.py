@@ -13,10 +13,9 @@ import numpy as np
 
 from asterism.columns.arrays import Ints
 from asterism.rules.binding import BoundPatternProcessor, ProcessorCompiler
-from asterism.rules.sets import Entries, can_end, keep, rarely_collected
+from asterism.rules.sets import MAX_SETS, Entries, can_end, keep, rarely_collected, recent
 from asterism.rules.shares import Shares
 
-MAX_CACHED = 16
 RuleName = tuple[str, int, int]
 """Id, version, and the set that added it."""
 
@@ -47,7 +46,7 @@ class InForce:
     def of(cls, entries: Entries, compiler: ProcessorCompiler) -> InForce:
         """These entries, bound. The most recent ones are cached for the lifetime of the process."""
         key = compiler.definition, id(entries)
-        return _IN_FORCE.get(key) or keep(_IN_FORCE, MAX_CACHED, key, cls(entries, compiler))
+        return recent(_IN_FORCE, key) or keep(_IN_FORCE, MAX_SETS, key, cls(entries, compiler))
 
     def names_of(self, numbers: Ints) -> bytes:
         """The names of some entries of :attr:`with_pattern`, as a page begins with them."""

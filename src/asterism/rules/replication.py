@@ -33,7 +33,7 @@ from asterism.patterns.conditions import PythonCondition
 from asterism.rules.binding import NO_KEY, BoundPatternProcessor, BoundProcessor, ProcessorCompiler, number_of
 from asterism.rules.condition_index import NO_REST, ConditionIndex
 from asterism.rules.lookup_tables import LookupVersion, nulls_of
-from asterism.rules.sets import keep
+from asterism.rules.sets import keep, recent
 from asterism.text.printable import event_text
 
 SELECTOR, SINCE, FIRST, MET, FAILED = "__selector", "__since", "__first", "__met", "__failed"
@@ -87,9 +87,9 @@ def copies_of(
     met, failed, written = _evaluated(events, processors, compiler, versions, read)
     all_met, all_failed = _listed(met, events.num_rows), _listed(failed, events.num_rows)
     seen = np.zeros(events.num_rows, np.bool_)
-    for selector in sorted({one.selector for one in processors}):
-        mine = [one for one in processors if one.selector == selector]
-        conditions = RuleConditions.of(mine)
+    of_selectors = RuleConditions.by_selector(processors)
+    for number in sorted(of_selectors, key=lambda number: of_selectors[number].processors[0].selector):
+        conditions = of_selectors[number]
         numbers = [each for number in conditions.evaluated.tolist() for each in written.get(number, (number,))]
         own_met = _listed({n: met[n] for n in numbers}, events.num_rows)
         # Of a condition that reads lookups, the events that satisfy it with any of the versions.
@@ -106,8 +106,7 @@ def copies_of(
                 wanted |= mask
         rows = np.flatnonzero(wanted)
         kept = events.take(pa.array(rows))
-        keys, keyless = _keys(kept, selector, compiler)
-        number = mine[0].number
+        keys, keyless = _keys(kept, conditions.processors[0].selector, compiler)
         own_failed, every_failed = _listed(failures, events.num_rows), all_failed
         if keyless.any():
             without = np.zeros(events.num_rows, np.bool_)
@@ -200,10 +199,7 @@ class CopyFilter:
             for name in sorted(kept)
         }
         """For each lookup that is read after the exchange, the selectors of the processors that read it."""
-        numbers = dict.fromkeys(one.number for one in processors)
-        self._of = {
-            number: RuleConditions.of([one for one in processors if one.number == number]) for number in numbers
-        }
+        self._of = RuleConditions.by_selector(processors)
         # A shadow must not affect the output of late events.
         self._if_late = RuleConditions.of([one for one in processors if not one.processor.shadow])
 
@@ -211,7 +207,7 @@ class CopyFilter:
     def of(cls, processors: Sequence[BoundProcessor], versions: LookupVersions) -> CopyFilter:
         """The requirements of these processors. The most recent ones are cached for the lifetime of the process."""
         key: tuple[int | LookupVersion, ...] = (*map(id, processors), *versions.values())
-        return _FILTERS.get(key) or keep(_FILTERS, MAX_FILTERS, key, cls(processors, versions))
+        return recent(_FILTERS, key) or keep(_FILTERS, MAX_FILTERS, key, cls(processors, versions))
 
     def of_arrivals(self, copies: pa.Table, version: int, time: int) -> pa.Table:
         """The copies that a processor requires, with the set *version* as SINCE. Of late events, which are at or before
@@ -296,7 +292,20 @@ class RuleConditions:
     def of(cls, processors: Sequence[BoundProcessor]) -> RuleConditions:
         """The conditions of these processors. The most recent ones are cached for the lifetime of the process."""
         key = tuple(map(id, processors))
-        return _CONDITIONS.get(key) or keep(_CONDITIONS, MAX_CONDITIONS, key, cls(processors))
+        return recent(_CONDITIONS, key) or keep(_CONDITIONS, MAX_FILTERS, key, cls(processors))
+
+    @classmethod
+    def by_selector(cls, processors: Sequence[BoundProcessor]) -> Mapping[int, RuleConditions]:
+        """:meth:`of` the processors of each selector, by its number."""
+        key = tuple(map(id, processors))
+        found = recent(_BY_SELECTOR, key)
+        if found is None:
+            of: dict[int, list[BoundProcessor]] = {}
+            for one in processors:
+                of.setdefault(one.number, []).append(one)
+            made = {number: cls(mine) for number, mine in of.items()}
+            found = keep(_BY_SELECTOR, MAX_FILTERS, key, made)
+        return found
 
     def satisfied(self, events: pa.Table, masks: Mapping[int, Mask]) -> Mask:
         """The events that satisfy a condition.
@@ -554,6 +563,7 @@ def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: Proc
     return EvaluationFailedError(f"{what} could not be computed", "It fails on many events.")
 
 
-MAX_FILTERS, MAX_CONDITIONS = 8, 64
+MAX_FILTERS = 8
 _CONDITIONS: dict[tuple[int, ...], RuleConditions] = {}
+_BY_SELECTOR: dict[tuple[int, ...], Mapping[int, RuleConditions]] = {}
 _FILTERS: dict[tuple[int | LookupVersion, ...], CopyFilter] = {}

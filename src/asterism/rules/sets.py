@@ -22,9 +22,12 @@ from asterism.rules.kill_list import is_named
 from asterism.rules.lookup_tables import LookupVersion
 from asterism.rules.processor import PatternProcessor, found_at, from_text
 
-MAX_SETS = 64
-MAX_ENTRIES, MAX_CHANGES = 64, 8
-"""How many entries of key groups a process keeps, and of each how many of those that follow it."""
+MAX_SETS = 16
+"""How many sets a process keeps, of all queries together. A query needs two of them at a time. With rules that change all the
+time, each of the others keeps the versions in memory that it had and that nothing uses any more.
+"""
+MAX_ENTRIES = 2 * MAX_SETS
+"""How many entries of key groups a process keeps, and how many changes of them."""
 OBJECTS = 100_000
 """After how many new objects Python looks for reference cycles while rules are read or bound."""
 _K = TypeVar("_K")
@@ -57,7 +60,7 @@ class ProcessorSet:
         and its size is limited.
         """
         key = digest_of(value)
-        return _SETS.get(key) or keep(_SETS, MAX_SETS, key, cls._read(value))
+        return recent(_SETS, key) or keep(_SETS, MAX_SETS, key, cls._read(value))
 
     @classmethod
     def _read(cls, value: bytes) -> ProcessorSet:
@@ -97,9 +100,18 @@ def _known(text: str, processor: PatternProcessor) -> PatternProcessor:
         return _PROCESSORS.setdefault(text, processor)
 
 
+def recent(cache: dict[_K, _V], key: _K) -> _V | None:
+    """The value of a cache, which is now the one that was used last; None if there is none."""
+    with _LOCK:
+        found = cache.pop(key, None)
+        if found is not None:
+            cache[key] = found
+        return found
+
+
 def keep(cache: dict[_K, _V], most: int, key: _K, value: _V) -> _V:
-    """Add *value* to a cache of at most so many entries, without the oldest ones if it is full. Returns the cached value, which
-    another thread may have added.
+    """Add *value* to a cache of at most so many entries. If it is full, those that were not used for the longest time
+    (:func:`recent`) are removed. Returns the cached value, which another thread may have added.
     """
     with _LOCK:
         while len(cache) >= most:
@@ -127,6 +139,10 @@ _PROCESSORS: WeakValueDictionary[str, PatternProcessor] = WeakValueDictionary()
 """Those that are in use. A rule that changes often would otherwise fill the memory with its versions."""
 _SETS: dict[bytes, ProcessorSet] = {}
 _ENTRIES: dict[tuple[int, ...], Entries] = {}
+_CHANGES: dict[tuple[int, int, int | None], tuple[Entries, ProcessorSet, Entries]] = {}
+"""What follows from entries and a set. Entries do not refer to those that follow them: the first ones, which are none, would
+keep all others in memory.
+"""
 
 
 class ProcessorSource(Protocol):
@@ -222,7 +238,7 @@ class Entries(tuple[Entry, ...]):
         """The object for these entries. The most recent ones are cached for the lifetime of the process."""
         made = cls(entries)
         key = tuple(map(id, made))
-        return _ENTRIES.get(key) or keep(_ENTRIES, MAX_ENTRIES, key, made)
+        return recent(_ENTRIES, key) or keep(_ENTRIES, MAX_ENTRIES, key, made)
 
     @cached_property
     def enabled(self) -> Entries:
@@ -258,10 +274,6 @@ class Entries(tuple[Entry, ...]):
     def _end(self) -> bool:
         return any(map(can_end, self))
 
-    @cached_property
-    def _changes(self) -> dict[tuple[int, int | None], tuple[ProcessorSet, Entries]]:
-        return {}
-
     def has_expired(self, time: int) -> bool:
         """Whether one of them has ended at the event time *time* because it has expired."""
         return self._end and any(has_expired(entry, time) for entry in self)
@@ -280,12 +292,12 @@ class Entries(tuple[Entry, ...]):
 
     def after(self, new: ProcessorSet, horizon: int) -> Entries:
         """:func:`updated`, without those that the set has killed."""
-        key = id(new), horizon if self.depend_on_time(new) else None
-        found = self._changes.get(key)
+        key = id(self), id(new), horizon if self.depend_on_time(new) else None
+        found = recent(_CHANGES, key)
         if found is None:
             made = Entries.of(without(updated(self, new, horizon), new.killed))
-            found = keep(self._changes, MAX_CHANGES, key, (new, made))
-        return found[1]
+            found = keep(_CHANGES, MAX_ENTRIES, key, (self, new, made))
+        return found[2]
 
 
 def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[Entry]:

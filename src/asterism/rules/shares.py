@@ -28,7 +28,7 @@ from asterism.matching.page import Page
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding import BoundPatternProcessor
 from asterism.rules.replication import SELECTOR, SINCE, RuleConditions
-from asterism.rules.sets import Span, keep
+from asterism.rules.sets import Span, keep, recent
 
 ENTRY = "__entry"
 MAX_SETS = 8
@@ -60,7 +60,7 @@ class Shares:
     def of(cls, bound: Sequence[BoundPatternProcessor]) -> Shares:
         """The shares of these processors. The most recent ones are cached for the lifetime of the process."""
         key = tuple(map(id, bound))
-        return _SETS.get(key) or keep(_SETS, MAX_SETS, key, cls(bound))
+        return recent(_SETS, key) or keep(_SETS, MAX_SETS, key, cls(bound))
 
     def advance(
         self,
@@ -211,7 +211,7 @@ class _OfSelector:
         from asterism.matching.kernels import BITS, RELEVANT, START_STATE, WINDOW
 
         processors = [number for number, one in enumerate(bound) if one.number == selector]
-        conditions = RuleConditions.of([bound[number] for number in processors])
+        conditions = RuleConditions.by_selector(bound)[selector]
         places = {number: place for place, number in enumerate(conditions.numbers.tolist())}
         uses: list[tuple[int, int, int, int]] = []
         patterns = []

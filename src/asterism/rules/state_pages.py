@@ -26,6 +26,7 @@ from asterism.rules.sets import (
     keep,
     lookups_from_json,
     lookups_to_json,
+    recent,
 )
 from asterism.rules.shares import ENTRY, KEYS
 
@@ -69,12 +70,12 @@ def entries_of_page(value: bytes | None) -> SetState:
     """The number of the newest set, the entries, and the lookups of that set."""
     if value is None:
         return 0, Entries.of(()), ()
-    return _DECODED.get(value) or keep(_DECODED, MAX_SETS, value, _decoded(value))
+    return recent(_DECODED, value) or keep(_DECODED, MAX_SETS, value, _decoded(value))
 
 
 def entries_to(version: int, entries: Entries, lookups: tuple[LookupVersion, ...]) -> bytes:
     key = version, id(entries), lookups
-    known = _ENCODED.get(key)
+    known = recent(_ENCODED, key)
     if known is not None:
         return known[1]
     found: dict[str, Any] = {"version": version, "entries": [entry.to_dict() for entry in entries]}
