@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from asterism.console.application import HEADERS, ConsoleApplication
 from asterism.console.backtests import Backtests
 from asterism.console.counts import WatchedStatus
 from asterism.console.rule_views import ConsoleRules
-from asterism.console.worker import WorkerProcess
+from asterism.console.worker import Tell, WorkerProcess
 from asterism.discovery import (
     FilePatternProcessorDiscovererFactory,
     HttpPatternProcessorDiscovererFactory,
@@ -228,6 +229,30 @@ def test_a_field_of_a_request_can_be_anything(place: str, rules: Path, tmp_path:
                 body = {name: usual.get(name, tag_of(client, "pair")) for name in fields} | {field: value}
                 status, answer = client.ask("POST", path, body)
                 assert status < 500, (path, field, value, answer)
+
+
+class NoBacktest(WorkerProcess):
+    """Answers at once."""
+
+    def __init__(self) -> None:
+        super().__init__("", {})
+
+    def ask(self, request: Mapping[str, Any], *, timeout: float, tell: Tell = lambda told: None) -> Any:
+        return {}
+
+
+def test_a_field_of_a_backtest_can_be_anything(rules: Path) -> None:
+    with closing(Backtests(NoBacktest())) as backtests:
+        client = Asker(application(str(rules), backtests=backtests))
+        for path, field in (("", "text"), ("", "id"), ("/state", "job"), ("/cancel", "job")):
+            usual: dict[str, Any] = {} if path else {"id": "pair", "text": json.dumps(rule(version=2))}
+            for value in ANYTHING:
+                status, answer = client.ask("POST", f"/api/backtest{path}", usual | {field: value})
+                assert status < 500 or answer["error"]["message"] == "too many backtests wait", (path, value, answer)
+        for body in ([], "x", None, b"{", b"[" * 100_000, {"text": json.dumps(rule("x" * 100_000))}):
+            assert client.ask("POST", "/api/backtest", body)[0] in (411, 415, 422)
+        number = client.good("POST", "/api/backtest", {"id": "pair", "text": json.dumps(rule(version=2))})["job"]
+        until(lambda: client.good("POST", "/api/backtest/state", {"job": number})["state"] == "done")
 
 
 # ---------------------------------------------------------------------- reading and checking
