@@ -195,6 +195,8 @@ def test_what_was_not_used_for_the_longest_time_is_removed() -> None:
     assert sets.recent(cache, 1) == "a"
     assert sets.keep(cache, 2, 3, "c") == "c"
     assert cache == {1: "a", 3: "c"}
+    assert sets.keep(cache, 2, 3, "d") == "c", "nothing is removed for a key that is there"
+    assert cache.keys() == {1, 3}
     assert sets.recent(cache, 2) is None
 
 

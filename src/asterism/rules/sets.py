@@ -114,7 +114,7 @@ def keep(cache: dict[_K, _V], most: int, key: _K, value: _V) -> _V:
     (:func:`recent`) are removed. Returns the cached value, which another thread may have added.
     """
     with _LOCK:
-        while len(cache) >= most:
+        while key not in cache and len(cache) >= most:
             del cache[next(iter(cache))]
         return cache.setdefault(key, value)
 
