@@ -149,6 +149,8 @@ def family_memory() -> dict[str, float]:
             words = (Path("/proc") / str(pid) / "cmdline").read_text().split("\0")
         except OSError:  # it has just ended
             continue
+        if not words[0]:  # it has ended, and nobody has waited for it
+            continue
         module = words[words.index("-m") + 1] if "-m" in words else Path(words[0]).name
         found[f"{pid} {module}"] = pages * os.sysconf("SC_PAGE_SIZE") / 2**20
     return found
