@@ -106,6 +106,19 @@ assert not double.signatures
     assert not list((tmp_path / "cache").rglob("*.nbc"))
 
 
+def test_code_that_is_not_in_the_cache_is_looked_for_once(tmp_path: Path) -> None:
+    """numba takes milliseconds for it, as long as a short call takes in Python."""
+    text = """
+looks = []
+load = doubled.compiled._cache.load_overload
+doubled.compiled._cache.load_overload = lambda *arguments: looks.append(arguments) or load(*arguments)
+for _ in range(3):
+    assert doubled(np.arange(4)) == 12
+assert len(looks) == 1
+"""
+    program(tmp_path, FUNCTIONS + text)
+
+
 def test_a_call_that_takes_too_long_is_repeated_compiled(tmp_path: Path) -> None:
     """It changes nothing before."""
     text = """

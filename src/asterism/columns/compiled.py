@@ -94,6 +94,7 @@ class _EntryPoint:
         self.compiled: Callable[..., Any] = function if isinstance(function, Dispatcher) else compiled(function)
         self.py_func: Callable[..., Any] = getattr(function, "py_func", function)
         self._is_compiled = not isinstance(self.compiled, Dispatcher)  # if NUMBA_DISABLE_JIT is set
+        self._is_cached = True  # until it is known better: numba takes milliseconds to find nothing
         update_wrapper(self, self.py_func)
 
     def __call__(self, *arguments: Any) -> Any:
@@ -115,15 +116,15 @@ class _EntryPoint:
 
         :raises _NotCompiledError: it must be compiled
         """
-        try:
-            with event.install_listener("numba:compile", _Refusal()):
+        if self._is_cached:
+            with suppress(_NotCompiledError), event.install_listener("numba:compile", _Refusal()):
                 result = self.compiled(*arguments)
-        except _NotCompiledError:
-            if _elements(arguments) > MAX_ELEMENTS:
-                raise
-            return _in_python(self.py_func, arguments)
-        self._is_compiled = True
-        return result
+                self._is_compiled = True
+                return result
+            self._is_cached = False
+        if _elements(arguments) > MAX_ELEMENTS:
+            raise _NotCompiledError
+        return _in_python(self.py_func, arguments)
 
 
 class _NotCompiledError(Exception):
