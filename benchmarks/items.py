@@ -278,6 +278,8 @@ def _cold_start(records: Records, found: Found, size: str) -> None:
         found.value(case, "first result", of(case, "first"), "s")
         found.ratio(case, "first over Spark's own", of(case, "first"), of("spark", "first"), target=1.5, less=True)
         found.ratio(case, "others over Spark's own", of(case, "others"), of("spark", "others"), less=True)
+        found.ratio(case, "first over Spark's state in Python", of(case, "first"), of("state", "first"), less=True)
+        found.ratio(case, "others over Spark's state in Python", of(case, "others"), of("state", "others"), less=True)
         first_again, others_again = of(case, "first, again"), of(case, "others, again")
         found.ratio(case, "first over others, warm session", first_again, others_again, target=1.5, less=True)
         found.ratio(

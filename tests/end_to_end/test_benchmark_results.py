@@ -204,6 +204,11 @@ def test_an_item_without_records_has_no_results(item: Item, size: str) -> None:
             "stream", "first over Spark's own", "1.20 ≤ 1.5",
         ),
         (
+            "cold_start",
+            {"cold": [{"case": "stream", "first": 6.0}, {"case": "state", "first": 5.0}]},
+            "stream", "first over Spark's state in Python", "1.20",
+        ),
+        (
             "rules",
             {"rules": [{"rules": 100, "rest_events_per_s": 90}, {"rules": 1_000, "rest_events_per_s": 20}]},
             "1,000 rules", "cost over 100 rules", "4.50 > 3",
