@@ -19,6 +19,7 @@ from pyarrow import parquet
 
 from asterism import Lookup, Pattern
 from asterism.cli.main import main
+from asterism.columns import hashing
 from asterism.columns.time import TimeColumn
 from asterism.discovery import FileLookupSource, LookupSource, SqlLookupSource, status_of
 from asterism.discovery.lookup_sources import source_of
@@ -213,10 +214,10 @@ def test_keys_of_several_columns_and_types_are_found(monkeypatch: pytest.MonkeyP
     keys = lookup.keys_of(events, lookup.key_expressions(SCHEMA.remove(0).remove(0).remove(2)))
     assert LookupTable(lookup, checked_rows(lookup, table)).of_keys(keys).to_pylist() == expected
     # The same with a hash that is seldom unique.
-    hash_keys = lookup_tables.hash_keys
-    monkeypatch.setattr(lookup_tables, "hash_keys", lambda keys: hash_keys(keys) % np.uint64(100))
+    hash_keys = hashing.hash_keys
+    monkeypatch.setattr(hashing, "hash_keys", lambda keys: hash_keys(keys) % np.uint64(100))
     assert LookupTable(lookup, checked_rows(lookup, table)).of_keys(keys).to_pylist() == expected
-    monkeypatch.setattr(lookup_tables, "hash_keys", lambda keys: hash_keys(keys) % np.uint64(2))
+    monkeypatch.setattr(hashing, "hash_keys", lambda keys: hash_keys(keys) % np.uint64(2))
     with pytest.raises(PatternProcessorError, match=r"keys have the same hash \(limit 64\)"):
         LookupTable(lookup, checked_rows(lookup, table))
 

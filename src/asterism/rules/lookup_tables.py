@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from asterism.columns.arrays import Ints, one_chunk
-from asterism.columns.hashing import hash_keys
 from asterism.errors import PatternProcessorError, StateError, StreamDefinitionError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
@@ -262,6 +261,8 @@ class LookupTable:
     """
 
     def __init__(self, lookup: LookupColumn, rows: pa.Table) -> None:
+        from asterism.columns.hashing import hash_keys
+
         self._lookup = lookup
         self._columns = [one_chunk(column) for column in rows.columns]
         keys = [rows.column(name).cast(key_type(lookup.schema.field(name).type)) for name in lookup.key]
@@ -286,6 +287,8 @@ class LookupTable:
 
     def _rows_of(self, keys: pa.Table) -> Ints:
         """The row of each key, or -1."""
+        from asterism.columns.hashing import hash_keys
+
         found = np.full(keys.num_rows, -1, np.int64)
         if not len(self._hashes):
             return found

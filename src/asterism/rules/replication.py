@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.groups import KEY_HASH, mask_of, offsets_of
-from asterism.columns.hashing import hash_strings
 from asterism.columns.keys import KEY, key_strings
 from asterism.columns.time import NO_TIME, TIME
 from asterism.errors import EvaluationFailedError, InvalidEventError
@@ -77,6 +76,8 @@ def copies_of(
     :param versions: of the lookups, in each set that may be in force
     :param read: see :func:`~asterism.rules.lookup_tables.table_of`
     """
+    from asterism.columns.hashing import hash_strings
+
     schema = copies_schema(compiler.schema)
     timeless = times.to_numpy() == NO_TIME
     parts = [schema.empty_table().append_column(KEY_HASH, pa.array([], pa.int64()))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +27,6 @@ from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.lookups import Lookup
 from asterism.rules.operator import MAX_PARTIAL_MATCHES as MAX_OF_A_PROCESSOR
 from asterism.rules.registered_conditions import RegisteredCondition, checked_conditions
-from asterism.spark.backtest import Backtest, backtest
 from asterism.spark.batch import run_sorted
 from asterism.spark.execution import RunOptions, Sink, run
 from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME
@@ -47,6 +46,9 @@ from asterism.spark.stateful import (
 )
 from asterism.spark.timelines import timeline
 from asterism.text.printable import quoted_name
+
+if TYPE_CHECKING:
+    from asterism.spark.backtest import Backtest
 
 _STREAM = 'KeyedStream(df, key="user", time="ts")'
 
@@ -188,6 +190,8 @@ class CEP:
 
         docs/rules.md has a runnable example.
         """
+        from asterism.spark.backtest import backtest  # imports SQLAlchemy, which few queries need
+
         check_key_groups(key_groups)
         expect(StreamDefinitionError, stream, KeyedStream, "the stream must be a KeyedStream", _STREAM)
         return backtest(

@@ -19,7 +19,6 @@ from pyspark.sql.utils import is_remote
 from asterism.arguments import expect_outputs
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import TIME
-from asterism.discovery.lookup_sources import source_of
 from asterism.errors import CheckpointRequiredError, StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE
 from asterism.operators.operator import EVENTS, Arrival
@@ -307,6 +306,8 @@ def lookups_of(given: Any, stream: KeyedStream) -> tuple[DefinedLookup, ...]:
     """
 
     def source(lookup: Lookup) -> LookupSource:
+        from asterism.discovery.lookup_sources import source_of  # imports SQLAlchemy, which few queries need
+
         if isinstance(lookup.source, DataFrame):
             lookup = replace(lookup, source=lookup.source.limit(MAX_ROWS + 1).toArrow())
         return source_of(lookup)

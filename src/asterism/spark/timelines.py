@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
@@ -36,6 +35,8 @@ def timeline(matches: Any, key: str | Sequence[str] = (), *, start: str = START_
     """
     for name, column in (("start", start), ("end", end)):
         expect_string(StreamDefinitionError, column, f"{name} must be the name of a column", f'{name}="window_{name}"')
+    import pandas as pd  # takes half a second
+
     names = [key] if isinstance(key, str) else key
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise StreamDefinitionError(f"the key must be columns, not {shown(key)}", hint='timeline(matches, key="user")')
