@@ -123,7 +123,7 @@ def test_a_checkpoint_is_copied_and_restored(carts: Carts) -> None:
     everything = carts.found()
     assert everything == ["ann", "bob", "dora", "eve"]
 
-    carts.rules(bought=BOUGHT)  # otherwise the query stores another set at its start, before it compares their numbers
+    carts.rules(bought=BOUGHT)
     older = carts.checkpoint / "pattern_processors"
     shutil.rmtree(older)
     shutil.copytree(copy / "pattern_processors", older)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -135,6 +136,33 @@ def test_a_folder_of_sets_that_is_lost_is_noticed(spark: SparkSession, tmp_path:
     query.options["store"] = str(tmp_path / "store")
     query.once()
     assert query.found == [("ab", 1, ("ann",), "a1 b2")]
+
+
+def test_an_older_folder_of_sets_is_noticed_when_the_rules_have_changed(spark: SparkSession, tmp_path: Path) -> None:
+    """Its next set then has the number of one that was used. The key groups, which have that, would never get it."""
+    store, backup = tmp_path / "store", tmp_path / "backup"
+    query = Watch(spark, tmp_path, store=str(store))
+    query.rules(AB)
+    query.events(e(1, "a"))
+    query.once()
+    until(lambda: FolderStore(str(store)).read_status().state == OFF)
+    shutil.copytree(store, backup)
+    query.rules(AB, BY_ITEM)
+    query.events(e(2, "a"))
+    query.once()
+    until(lambda: FolderStore(str(store)).read_status().state == OFF)
+    shutil.move(store, tmp_path / "used")
+    shutil.copytree(backup, store)
+    query.rules(BY_ITEM)
+    query.events(e(3, "b"), e(9, "z"))
+    with pytest.raises(
+        StreamingQueryException, match="set 2 of pattern processors is not the one that the checkpoint has used"
+    ):
+        query.once()
+    shutil.rmtree(store)
+    shutil.move(tmp_path / "used", store)
+    query.once()
+    assert [(id, matched) for id, _, _, matched in query.found] == [("by item", "a2 b3")]
 
 
 def test_after_the_end_of_input_rules_are_told_again(spark: SparkSession, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 NAME = "asterism_processors"
 MAX_ERROR = 300  # characters of an error in an offset
+_RESTORE = "restore the folder that belongs to the checkpoint, or use a new checkpoint location"
 SECONDS_TO_END = 10
 PROCESSORS = "processors"
 Row = tuple[int, str, int, None, bytes]
@@ -81,16 +82,16 @@ class RuleSource(ControlSource):
 
 
 class _Announces(SourceReader):
-    """Publishes rule sets. Offsets also have ``set``, the number of the newest set; ``ends``, the number of ends of input
-    before it was published; and ``discovery``, the status of the discovery at that time. The status is therefore in the
-    query's progress, and a change of it starts a micro-batch, even an empty one.
+    """Publishes rule sets. Offsets also have ``set``, the number of the newest set; ``digest``, which identifies its content;
+    ``ends``, the number of ends of input before it was published; and ``discovery``, the status of the discovery at that time.
+    The status is therefore in the query's progress, and a change of it starts a micro-batch, even an empty one.
     """
 
     def __init__(self, options: Mapping[str, str], payload: bytes) -> None:
         super().__init__(options)
         self.payload = payload
         self._coordinator: Coordinator | None = None
-        self._stopped = False
+        self._stopped = self._is_continued = False
 
     def __getstate__(self) -> dict[str, Any]:
         # The pickled reader is sent to executors, which only read partitions.
@@ -120,16 +121,27 @@ class _Announces(SourceReader):
             raise StateError(
                 f"the checkpoint has {start['set']} sets of pattern processors, but their folder only {self.coordinator.version}",
                 f"It is {store}.",
-                "restore the folder that belongs to the checkpoint, or use a new checkpoint location",
+                _RESTORE,
             )
+        # Offsets of earlier releases have no digest.
+        if "digest" in start and not self._is_continued and start["digest"] != self.coordinator.digest(start["set"]):
+            store = self.coordinator.store.location
+            raise StateError(
+                f"set {start['set']} of pattern processors is not the one that the checkpoint has used",
+                f"The folder of the sets was replaced by an older one, or by that of another query: {store}.",
+                _RESTORE,
+            )
+        self._is_continued = True
         return start
 
     def announced(self, offset: dict[str, Any]) -> dict[str, Any]:
         self.coordinator.keep_watching()
         status = self.coordinator.status
         announced = status.state if status.error is None else f"{status.state}: {one_line(status.error, MAX_ERROR)}"
-        number = max(offset["set"], self.coordinator.version)
-        return offset | {"set": number, "ends": offset["messages"], "discovery": announced}
+        newest = self.coordinator.version
+        if newest and newest >= offset["set"]:
+            offset = offset | {"set": newest, "digest": self.coordinator.digest(newest)}
+        return offset | {"ends": offset["messages"], "discovery": announced}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         found = list(super().partitions(start, end))
@@ -180,7 +192,8 @@ class ProcessorReader(_Announces, SupportsTriggerAvailableNow):
     pinned: dict[str, Any] | None = None
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self.pinned = self.announced({"set": 0, "messages": 0})
+        announced = self.announced({"set": 0, "messages": 0})
+        self.pinned = {name: announced[name] for name in ("set", "digest", "discovery") if name in announced}
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         start = self.check(start)
@@ -190,8 +203,8 @@ class ProcessorReader(_Announces, SupportsTriggerAvailableNow):
             return self.ended(self.announced(start))
         if self.pinned is None:
             return self.announced(start)
-        announced = {"set": max(start["set"], self.pinned["set"]), "ends": start["messages"]}
-        return self.drained(start | announced | {"discovery": self.pinned["discovery"]})
+        number = max(start["set"], self.pinned["set"])
+        return self.drained(start | self.pinned | {"set": number, "ends": start["messages"]})
 
 
 class ProcessorDrainReader(_Announces):
