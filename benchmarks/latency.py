@@ -3,7 +3,9 @@
 * ``idle``: the duration of a micro-batch without events, of a pattern with 32 key groups (``asterism``) and of Spark's own
   ``groupBy(window, key).count()`` with Spark's default state store (``spark``), both over the state of 2,000 events;
 * ``match``: 1,000 events/s, a trigger of 0.5 s: from an event that completes a match to the match in the sink;
-* ``rule``: in the same stream, from the commit of a rule to a SQLite database to its first match in the sink.
+* ``rule``: in the same stream, from the commit of a rule to a SQLite database to the begin of the micro-batch from which it is in
+  force, and to its first match in the sink. Each is committed when the match of the one before it has arrived, just before a
+  micro-batch begins without it.
 
 One JSON line per round on standard output. The warm-up is left out: the first micro-batches of a query, the first rule.
 """
@@ -18,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -202,13 +204,13 @@ def match(spark: SparkSession, seconds: float, trigger: float) -> dict[str, Any]
 def rule(spark: SparkSession, updates: int, trigger: float, interval: float) -> dict[str, Any]:
     """One rule after the other is committed; the database is polled every *interval* seconds."""
     committed: dict[str, float] = {}
-    seen: dict[str, float] = {}
+    seen: dict[str, tuple[float, int]] = {}
 
     def sink(rows: DataFrame, batch_id: int) -> None:
         found = rows.select("processor_id").distinct().collect()
         now = time.time()
         for row in found:
-            seen.setdefault(row.processor_id, now)
+            seen.setdefault(row.processor_id, (now, batch_id))
 
     with tempfile.TemporaryDirectory(prefix="asterism-rules-") as folder:
         url = f"sqlite:///{folder}/rules.db"
@@ -224,8 +226,20 @@ def rule(spark: SparkSession, updates: int, trigger: float, interval: float) -> 
                 rules_at(url).add([Addition(processor.to_dict(), processor)])
                 committed[name] = time.time()
                 _await(partial(seen.__contains__, name), query)
-    waits = [seen[name] - committed[name] for name in list(committed)[1:]]  # the first waits for the query's start
-    return {"latency": RULE, "trigger_s": trigger, "poll_s": interval, **_quantiles(waits)}
+            last = seen[name][1]
+            _await(lambda: any(progress.batchId >= last for progress in query.recentProgress), query)
+            begins = {p.batchId: datetime.fromisoformat(p.timestamp).timestamp() for p in query.recentProgress}
+    names = list(committed)[1:]  # the first waits for the query's start
+    waits = [seen[name][0] - committed[name] for name in names]
+    in_force = _quantiles([begins[seen[name][1]] - committed[name] for name in names])
+    return {
+        "latency": RULE,
+        "trigger_s": trigger,
+        "poll_s": interval,
+        **_quantiles(waits),
+        "in_force_median_s": in_force["median_s"],
+        "in_force_p90_s": in_force["p90_s"],
+    }
 
 
 def _quantiles(waits: list[float]) -> Mapping[str, float]:

@@ -289,7 +289,9 @@ def parse(
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         problem = str(first.get("description") or "the expression cannot be parsed").partition(" but got <Token")[0]
-        position = None if first.get("line") != 1 else int(first.get("col", 0)) - 1
+        # The parser tells where the token ends.
+        place = first.get("line"), first.get("col")
+        position = next((token.start for token in tokens if (token.line, token.col) == place), None)
         if problem.startswith("Required keyword"):
             problem, position = "the expression is incomplete", None
         elif problem.startswith("Invalid expression"):
