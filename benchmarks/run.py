@@ -282,7 +282,8 @@ def main(arguments: list[str] | None = None) -> int:
     if args.check:
         with tempfile.TemporaryDirectory(prefix="asterism-benchmark-") as scratch:
             measured = Measurements(Path(scratch), args.size, say, quiet=args.quiet, check=True)
-            items = args.items or [item for item in ITEMS.values() if item.checked]
+            known = {result.item for result in results.load(results.STORED) if result.size == args.size}
+            items = args.items or [item for item in ITEMS.values() if item.checked and item.name in known]
             good = check(measured, items, args.tolerance, console)
     else:
         folder = args.out or harness.HERE / "data" / "results" / args.size

@@ -68,7 +68,6 @@ def small_pages() -> Iterator[None]:
     """State is divided into pages however small it is, if their number is not fixed, and so are waiting events."""
     with (
         mock.patch.object(pages, "PAGE_BYTES", 64),
-        mock.patch.object(pages, "FINE_PAGE_BYTES", 64),
         mock.patch.object(pages, "_CALM", 2),
         mock.patch.object(waiting_events, "CHUNK_BYTES", 400),
     ):

@@ -58,7 +58,7 @@ def test_small_calls_over_a_large_state_touch_little_of_it() -> None:
     whole = len(store.pages[0])
     assert whole > 10 * PAGE_BYTES
     send(cep, "b", [3], 2)  # from now on, there are many pages
-    assert len(store.pages) == 256 + 1
+    assert len(store.pages) == 1_024 + 1
     for second, user in enumerate([5, 77, 4_000, 19_999], 3):
         store.read, store.written = [], {}
         send(cep, "b", [user], second)
@@ -68,7 +68,7 @@ def test_small_calls_over_a_large_state_touch_little_of_it() -> None:
     size = sum(len(value) for number, value in store.pages.items() if number != DEFINITION_PAGE)
     assert GroupHeader.from_bytes(store.header or b"", cep.cep.fingerprint).size == size
     send(cep, "b", list(range(0, 20_000, 2)), 10)  # a call with most keys has fewer pages
-    assert len(store.pages) == 64 + 1
+    assert len(store.pages) == 256 + 1
     send(cep, "b", list(range(1, 20_000, 2)), 11)
     assert cep.end().is_empty
     assert len(cep.rows("matches")) == 20_000
@@ -135,11 +135,9 @@ def test_pages_are_filled_evenly() -> None:
 @pytest.mark.parametrize(
     ("pages", "size", "keys", "wanted"),
     [
-        (1, PAGE_BYTES, 1, 1), (1, 10 * PAGE_BYTES, 3, 64), (1, 10 * PAGE_BYTES, 4, 1), (16, 10 * PAGE_BYTES, 60, 16),
-        (16, 10 * PAGE_BYTES, 70, 4), (1, 20 * PAGE_BYTES, 10, 256), (1, 20 * PAGE_BYTES, 16, 1),
-        (256, 20 * PAGE_BYTES, 200, 256), (256, 20 * PAGE_BYTES, 300, 64), (64, 20 * PAGE_BYTES, 200, 64),
-        (64, PAGE_BYTES, 1, 64), (256, PAGE_BYTES, 1, 64), (16, 0, 1, 4), (4, 0, 1, 1), (1, 2**40, 1, 4096),
-        (4096, 2**40, 1, 4096),
+        (1, PAGE_BYTES, 1, 1), (1, 20 * PAGE_BYTES, 10, 64), (1, 20 * PAGE_BYTES, 16, 1), (64, 20 * PAGE_BYTES, 32, 64),
+        (64, 20 * PAGE_BYTES, 33, 16), (64, 128 * PAGE_BYTES, 1, 64), (64, 129 * PAGE_BYTES, 1, 256),
+        (64, PAGE_BYTES, 1, 16), (16, 0, 1, 4), (4, 0, 1, 1), (1, 2**40, 1, 4096), (4096, 2**40, 1, 4096),
     ],
 )  # fmt: skip
 def test_wanted_pages(pages: int, size: int, keys: int, wanted: int) -> None:

@@ -289,9 +289,10 @@ def parse(
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         problem = str(first.get("description") or "the expression cannot be parsed").partition(" but got <Token")[0]
-        # The parser tells where the token ends.
+        # The parser tells where the token ends. What it expects is missing there.
         place = first.get("line"), first.get("col")
-        position = next((token.start for token in tokens if (token.line, token.col) == place), None)
+        token = next((token for token in tokens if (token.line, token.col) == place), None)
+        position = None if token is None else token.end if problem.startswith("Expecting") else token.start
         if problem.startswith("Required keyword"):
             problem, position = "the expression is incomplete", None
         elif problem.startswith("Invalid expression"):

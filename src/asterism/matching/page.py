@@ -14,7 +14,7 @@ from asterism.columns.arrays import Ints
 from asterism.columns.groups import offsets_of
 from asterism.operators.state_store import BODY, Record, batch_from_bytes, batch_to_bytes, layout_of, record_of
 
-_COPIES = 16
+_COPIES = 64
 
 
 class KeyRows(NamedTuple):

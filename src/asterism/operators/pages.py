@@ -21,10 +21,8 @@ from asterism.operators.state_store import StateStore
 
 PAGE = "__page"
 """Column of prepared events of keyed inputs: the page of their key, if their number is fixed and there is more than one."""
-PAGE_BYTES = 2**15
-"""State with pages of a larger mean size is divided. A page costs some 0.3 ms, as much as 30 KB of it."""
-FINE_PAGE_BYTES = 2**13
-"""State that is divided has pages of at most this mean size: a call of few keys then reads as many pages, and writes less."""
+PAGE_BYTES = 2**12
+"""The maximum mean size of pages when state is divided. A call of few keys needs a page for each of them, of any size."""
 _STEP = 4
 _SAMPLE = 16
 _MAX_PAGES = 4**6
@@ -96,7 +94,7 @@ class Pages:
         if count == 1 and (header.undivided or header.size <= PAGE_BYTES):
             return 1
         # So many events have enough keys to decide, if there are enough.
-        sample = _SAMPLE * _grown(count, header.size, PAGE_BYTES)
+        sample = _SAMPLE * _grown(count, header.size)
         keys = sum(group_codes(table.slice(0, sample))[1] for table in tables)
         found = wanted_pages(count, header.size, keys)
         return min(found, count) if header.undivided else found
@@ -159,16 +157,16 @@ def wanted_pages(pages: int, size: int, keys: int) -> int:
     >>> wanted_pages(1, 4_000_000, 30), wanted_pages(1, 4_000_000, 3000), wanted_pages(256, 4_000_000, 3000)
     (1024, 1, 64)
     """
-    # A call that needs most pages is cheaper with larger ones.
-    most_keys = pages if size < pages * PAGE_BYTES // _STEP else _STEP * pages
-    if pages > 1 and (keys > most_keys or size < pages * FINE_PAGE_BYTES // _STEP**2):
+    # A call that needs many of the pages is cheaper with fewer ones.
+    if pages > 1 and (2 * keys > pages or size < pages * PAGE_BYTES // _STEP**2):
         return pages // _STEP
-    found = _grown(pages, size, PAGE_BYTES)
-    return _grown(found, size, FINE_PAGE_BYTES) if keys < found // _STEP else pages
+    # More pages have a larger size, so that it must have grown before they are divided again.
+    found = _grown(pages, size) if pages == 1 or size > 2 * pages * PAGE_BYTES else pages
+    return found if keys < found // _STEP else pages
 
 
-def _grown(pages: int, size: int, page_bytes: int) -> int:
-    while pages < _MAX_PAGES and size > pages * page_bytes:
+def _grown(pages: int, size: int) -> int:
+    while pages < _MAX_PAGES and size > pages * PAGE_BYTES:
         pages *= _STEP
     return pages
 
