@@ -21,7 +21,7 @@ from asterism.operators.operator import Arrival, Now, Result
 from asterism.operators.state_store import StateStore, batch_from_bytes, batch_to_bytes
 from asterism.spark import CHUNKS
 from asterism.spark.exchange import pack
-from asterism.spark.host import NO_TIME, OperatorHost
+from asterism.spark.host import NO_TIME, WATERMARK, OperatorHost
 from asterism.spark.partitioning import group_of, label
 from asterism.spark.stateful import Use, stateful
 from asterism.testing import End, Send, StreamOperatorHarness, Watermark
@@ -180,6 +180,8 @@ class Stream:
         for row in rows:
             if row.output is None:
                 for name, count in row.metrics.items():
+                    if name == WATERMARK:
+                        continue
                     number, metric = name.split(SEPARATOR)
                     counts[int(number)][metric] += count
             else:
