@@ -143,6 +143,13 @@ def test_alerts_in_the_documentation_use_these_metrics() -> None:
         assert set(names) <= known, rule["alert"]
 
 
+FUNNEL_MATCHES = "operator_counts_total count=matches operator=asterism query=funnel"
+
+
+def matches_of(query: Any) -> int:
+    return sum(progress.observedMetrics["asterism"].matches for progress in query.recentProgress)
+
+
 @pytest.mark.spark
 def test_a_query_is_shown_and_scraped(spark: SparkSession, tmp_path: Path) -> None:
     write_files(events(200), tmp_path / "in", [100])
@@ -158,6 +165,9 @@ def test_a_query_is_shown_and_scraped(spark: SparkSession, tmp_path: Path) -> No
         assert query is not None
         try:
             query.processAllAvailable()
+            # Spark reports its micro-batches later.
+            until(lambda: samples(exporter.text()).get("query_input_rows_total query=funnel") == 200, query)
+            until(lambda: samples(exporter.text())[FUNNEL_MATCHES] == matches_of(query), query)
             until(lambda: "asterism_query_watermark_timestamp_seconds{" in exporter.text(), query)
             with urllib.request.urlopen(f"http://127.0.0.1:{exporter.port}/metrics") as answer:
                 found = samples(answer.read().decode())
@@ -165,8 +175,8 @@ def test_a_query_is_shown_and_scraped(spark: SparkSession, tmp_path: Path) -> No
         finally:
             query.stop()
         assert found["query_input_rows_total query=funnel"] == 200
-        matches = sum(progress.observedMetrics["asterism"].matches for progress in query.recentProgress)
-        assert found["operator_counts_total count=matches operator=asterism query=funnel"] == matches > 0
+        matches = matches_of(query)
+        assert found[FUNNEL_MATCHES] == matches > 0
         assert f"({matches:,}), timed_out" in shown
         assert "behind the clock" in shown
         until(lambda: "funnel" not in exporter.text())
