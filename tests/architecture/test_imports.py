@@ -22,7 +22,7 @@ import asterism
 
 SOURCE = Path(asterism.__file__).parent
 ORDER = [
-    "errors", "arguments", "text", "columns", "expressions", "operators", "windows", "joins", "patterns", "matching",
+    "errors", "arguments", "caches", "text", "columns", "expressions", "operators", "windows", "joins", "patterns", "matching",
     "row_patterns", "rules", "discovery", "sinks", "trace", "spark", "testing", "console", "conformance", "cli", "__main__",
 ]  # fmt: skip
 """The packages (and modules beside them) from bottom to top: each imports only from those before it, at any moment."""

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from asterism import caches
 from asterism.columns.groups import KEY_HASH
 from asterism.errors import StateError
 from asterism.operators.operator import EVENTS, Arrival, Now
@@ -192,12 +193,12 @@ def test_the_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_was_not_used_for_the_longest_time_is_removed() -> None:
     cache = {1: "a", 2: "b"}
-    assert sets.recent(cache, 1) == "a"
-    assert sets.keep(cache, 2, 3, "c") == "c"
+    assert caches.recent(cache, 1) == "a"
+    assert caches.keep(cache, 2, 3, "c") == "c"
     assert cache == {1: "a", 3: "c"}
-    assert sets.keep(cache, 2, 3, "d") == "c", "nothing is removed for a key that is there"
+    assert caches.keep(cache, 2, 3, "d") == "c", "nothing is removed for a key that is there"
     assert cache.keys() == {1, 3}
-    assert sets.recent(cache, 2) is None
+    assert caches.recent(cache, 2) is None
 
 
 def test_versions_that_were_replaced_do_not_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

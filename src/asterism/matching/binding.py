@@ -15,6 +15,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from asterism.arguments import described, function_name
+from asterism.caches import keep, recent
 from asterism.columns.arrays import Mask
 from asterism.columns.groups import mask_of
 from asterism.columns.time import micros
@@ -152,9 +153,8 @@ class BoundPattern:
             raise unregistered(condition)
         assert isinstance(condition, SqlCondition)
         key = self.scope, self.vectorized.zone, condition.text
-        known = _KNOWN.pop(key, None)
+        known = recent(_KNOWN, key)
         if known is not None:
-            _KNOWN[key] = known  # those that were not used for the longest time are removed
             value, indexable = known
             return self._bit(self.vectorized.add_value(value, condition.text, indexable)), -1
         replaced = False
@@ -194,9 +194,8 @@ class BoundPattern:
                 self._check_boolean(pure[0], self.vectorized.types[source], text)
             bit = self._bit(source)
             if not condition.iterative:
-                while len(_KNOWN) >= MAX_KNOWN:
-                    _KNOWN.pop(next(iter(_KNOWN)), None)
-                _KNOWN[self.scope, self.vectorized.zone, text] = joined, self.vectorized.indexable[source]
+                key = self.scope, self.vectorized.zone, text
+                keep(_KNOWN, MAX_KNOWN, key, (joined, self.vectorized.indexable[source]))
         if condition.iterative:
             program = add_condition(self.programs, _joined(condition.iterative), text)
         return bit, program

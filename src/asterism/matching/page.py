@@ -15,6 +15,7 @@ from asterism.columns.groups import offsets_of
 from asterism.operators.state_store import BODY, Record, batch_from_bytes, batch_to_bytes, layout_of, record_of
 
 _COPIES = 64
+"""The maximum number of pages that are copied from one."""
 
 
 class KeyRows(NamedTuple):

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 from sqlglot import exp
 
+from asterism.caches import keep, recent
 from asterism.columns.keys import KEY
 from asterism.columns.time import TimeColumn
 from asterism.errors import AsterismError, ExpressionError, PatternProcessorError
@@ -37,7 +38,7 @@ from asterism.rules.clauses import ClauseOfRule
 from asterism.rules.lookup_tables import LookupColumn, LookupVersion, table_of, with_lookups
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.registered_conditions import RegisteredCall, RegisteredCondition, names_in, with_registered
-from asterism.rules.sets import keep, rarely_collected, recent
+from asterism.rules.sets import rarely_collected
 from asterism.text.printable import quoted_name
 
 TIMED_OUT = OutputKind.TIMED_OUT.value

@@ -105,7 +105,7 @@ class Coordinator(PatternProcessorManager):
         """When the current poll began, by the monotonic clock; None also after it was reported as too long."""
         retained = store.retained()
         self._set = retained[-1] if retained else ProcessorSet(0, ())
-        self._digest: tuple[int, str] | None = None
+        self._digest: tuple[int, bytes] | None = None
         self._former_lookups = stored_lookups(self._set.lookups, store)
         self._lookups = LookupWatch(lookups, self._set.lookups, self._former_lookups)
         self._looked_up_in = 0
@@ -158,14 +158,14 @@ class Coordinator(PatternProcessorManager):
         with self._lock:
             return self._set.version
 
-    def digest(self, number: int) -> str:
-        """Identifies the content of a set.
+    def digest(self, number: int) -> bytes:
+        """The digest by which :meth:`FolderStore.stored` identifies a set. It is read again for another set only.
 
         :raises AsterismError: the set cannot be read from the store
         """
         with self._lock:
             if self._digest is None or self._digest[0] != number:
-                self._digest = number, self.store.digest(number).hex()[:32]
+                self._digest = number, self.store.digest(number)
             return self._digest[1]
 
     def current_pattern_processors(self) -> Sequence[PatternProcessor]:

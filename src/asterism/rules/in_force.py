@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from asterism.caches import keep, recent
 from asterism.columns.arrays import Ints
 from asterism.rules.binding import BoundPatternProcessor, ProcessorCompiler
-from asterism.rules.sets import MAX_SETS, Entries, can_end, keep, rarely_collected, recent
+from asterism.rules.sets import MAX_SETS, Entries, can_end, rarely_collected
 from asterism.rules.shares import Shares
 
 RuleName = tuple[str, int, int]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from asterism.caches import keep, recent
 from asterism.columns.arrays import Ints
 from asterism.errors import AsterismError, CheckpointMismatchError
 from asterism.expressions.types import name_of
@@ -23,7 +24,7 @@ from asterism.rules.binding import BoundClauseProcessor, ProcessorCompiler
 from asterism.rules.in_force import RuleName
 from asterism.rules.lookup_tables import LookupColumn
 from asterism.rules.processor import PatternProcessor
-from asterism.rules.sets import Entries, keep
+from asterism.rules.sets import Entries
 
 MAX_SHOWN = 10
 """Rules that a message names."""
@@ -191,8 +192,7 @@ class LookupConversion:
     def of(cls, former: Sequence[LookupColumn], entries: Entries, compiler: ProcessorCompiler) -> LookupConversion:
         """This conversion. The most recent ones are cached for the lifetime of the process."""
         key = compiler.definition, repr(former), id(entries)
-        found = _CONVERSIONS.get(key)
-        return found or keep(_CONVERSIONS, MAX_CONVERSIONS, key, cls(former, entries, compiler))
+        return recent(_CONVERSIONS, key) or keep(_CONVERSIONS, MAX_CONVERSIONS, key, cls(former, entries, compiler))
 
 
 _CONVERSIONS: dict[tuple[str, str, int], LookupConversion] = {}

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asterism.caches import keep, recent
 from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.groups import KEY_HASH, mask_of, offsets_of
 from asterism.columns.keys import KEY, key_strings
@@ -32,7 +33,6 @@ from asterism.patterns.conditions import PythonCondition
 from asterism.rules.binding import NO_KEY, BoundPatternProcessor, BoundProcessor, ProcessorCompiler, number_of
 from asterism.rules.condition_index import NO_REST, ConditionIndex
 from asterism.rules.lookup_tables import LookupVersion, nulls_of
-from asterism.rules.sets import keep, recent
 from asterism.text.printable import event_text
 
 SELECTOR, SINCE, FIRST, MET, FAILED = "__selector", "__since", "__first", "__met", "__failed"

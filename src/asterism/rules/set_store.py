@@ -173,7 +173,7 @@ class FolderStore:
             raise PatternProcessorError(
                 f"the set {number} of pattern processors is missing",
                 self.location,
-                "restore the folder that belongs to the checkpoint",
+                _RESTORE,
             )
         return value
 

@@ -14,9 +14,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
+from asterism.caches import keep, recent
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.rules.kill_list import is_named
 from asterism.rules.lookup_tables import LookupVersion
@@ -30,8 +31,6 @@ MAX_ENTRIES = 2 * MAX_SETS
 """How many entries of key groups a process keeps, and how many changes of them."""
 OBJECTS = 100_000
 """After how many new objects Python looks for reference cycles while rules are read or bound."""
-_K = TypeVar("_K")
-_V = TypeVar("_V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,25 +97,6 @@ def stored(processor: PatternProcessor) -> PatternProcessor:
 def _known(text: str, processor: PatternProcessor) -> PatternProcessor:
     with _LOCK:
         return _PROCESSORS.setdefault(text, processor)
-
-
-def recent(cache: dict[_K, _V], key: _K) -> _V | None:
-    """The value of a cache, which is now the one that was used last; None if there is none."""
-    with _LOCK:
-        found = cache.pop(key, None)
-        if found is not None:
-            cache[key] = found
-        return found
-
-
-def keep(cache: dict[_K, _V], most: int, key: _K, value: _V) -> _V:
-    """Add *value* to a cache of at most so many entries. If it is full, those that were not used for the longest time
-    (:func:`recent`) are removed. Returns the cached value, which another thread may have added.
-    """
-    with _LOCK:
-        while key not in cache and len(cache) >= most:
-            del cache[next(iter(cache))]
-        return cache.setdefault(key, value)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asterism.caches import keep, recent
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import offsets_of, positions_among_equals
 from asterism.columns.keys import KEY, key_values
@@ -28,7 +29,7 @@ from asterism.matching.page import Page
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding import BoundPatternProcessor
 from asterism.rules.replication import SELECTOR, SINCE, RuleConditions
-from asterism.rules.sets import Span, keep, recent
+from asterism.rules.sets import Span
 
 ENTRY = "__entry"
 MAX_SETS = 8

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from asterism.caches import keep, recent
 from asterism.columns.time import BEFORE_TIME, TIME
 from asterism.matching.page import Page
 from asterism.operators.pages import Pages
@@ -23,10 +24,8 @@ from asterism.rules.sets import (
     Entries,
     Entry,
     ProcessorSet,
-    keep,
     lookups_from_json,
     lookups_to_json,
-    recent,
 )
 from asterism.rules.shares import ENTRY, KEYS
 

@@ -116,16 +116,15 @@ class _Announces(SourceReader):
 
     def check(self, start: dict[str, Any]) -> dict[str, Any]:
         start = super().check(start)
+        store = self.coordinator.store.location
         if start["set"] > self.coordinator.version:
-            store = self.coordinator.store.location
             raise StateError(
                 f"the checkpoint has {start['set']} sets of pattern processors, but their folder only {self.coordinator.version}",
                 f"It is {store}.",
                 _RESTORE,
             )
         # Offsets of earlier releases have no digest.
-        if "digest" in start and not self._is_continued and start["digest"] != self.coordinator.digest(start["set"]):
-            store = self.coordinator.store.location
+        if "digest" in start and not self._is_continued and start["digest"] != self._digest(start["set"]):
             raise StateError(
                 f"set {start['set']} of pattern processors is not the one that the checkpoint has used",
                 f"The folder of the sets was replaced by an older one, or by that of another query: {store}.",
@@ -140,8 +139,11 @@ class _Announces(SourceReader):
         announced = status.state if status.error is None else f"{status.state}: {one_line(status.error, MAX_ERROR)}"
         newest = self.coordinator.version
         if newest and newest >= offset["set"]:
-            offset = offset | {"set": newest, "digest": self.coordinator.digest(newest)}
+            offset = offset | {"set": newest, "digest": self._digest(newest)}
         return offset | {"ends": offset["messages"], "discovery": announced}
+
+    def _digest(self, number: int) -> str:
+        return self.coordinator.digest(number).hex()[:32]
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         found = list(super().partitions(start, end))
@@ -149,8 +151,8 @@ class _Announces(SourceReader):
         # The end of input also deletes the set from the state of the key groups, so that a later run must publish it again.
         if end["set"] > start["set"] or end.get("ends", 0) > start.get("ends", 0):
             # Only the newest set: sets that were replaced between two micro-batches never take effect.
-            store = self.coordinator.store
-            found.append(InputPartition((store, end["set"], store.digest(end["set"]))))
+            number = end["set"]
+            found.append(InputPartition((self.coordinator.store, number, self.coordinator.digest(number))))
         return found
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
@@ -192,8 +194,7 @@ class ProcessorReader(_Announces, SupportsTriggerAvailableNow):
     pinned: dict[str, Any] | None = None
 
     def prepareForTriggerAvailableNow(self) -> None:
-        announced = self.announced({"set": 0, "messages": 0})
-        self.pinned = {name: announced[name] for name in ("set", "digest", "discovery") if name in announced}
+        self.pinned = self.announced({"set": 0, "messages": 0})
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         start = self.check(start)
@@ -204,7 +205,8 @@ class ProcessorReader(_Announces, SupportsTriggerAvailableNow):
         if self.pinned is None:
             return self.announced(start)
         number = max(start["set"], self.pinned["set"])
-        return self.drained(start | self.pinned | {"set": number, "ends": start["messages"]})
+        messages = start["messages"]
+        return self.drained(start | self.pinned | {"set": number, "messages": messages, "ends": messages})
 
 
 class ProcessorDrainReader(_Announces):
