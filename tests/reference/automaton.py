@@ -407,3 +407,45 @@ class _Builder:
 
 def _unless(until: Condition | None, condition: Condition) -> Condition:
     return condition if until is None else conjunction(negation(until), condition)
+
+
+# --- events that are ignored ---
+
+
+def stays(state: State, edges: Sequence[Edge]) -> bool:
+    """Whether a partial match in *state* that follows *edges*, all of them IGNORE edges, can do after that exactly what it
+    could do before.
+    """
+    targets = [edge.target for edge in edges]
+    if not targets or any(edge.action is not Action.IGNORE for edge in edges):
+        return False
+    if targets == [state]:
+        return True
+    alike = [(each.kind, each.max_gap) for each in (state, *targets)]
+    if alike != [(Kind.NORMAL, state.max_gap)] * len(alike):
+        return False
+    before, after = _ways(state), [_ways(target) for target in targets]
+    consuming = [way for ways, _ in after for way in ways]
+    return consuming == before[0] and all(stops == before[1] for _, stops in after)
+
+
+_Way = tuple[Condition, str, Action, State, int | None]
+
+
+def _ways(state: State) -> tuple[list[_Way], set[Condition]]:
+    """The TAKE and IGNORE edges that can be followed from a state, in order, and the conditions of its ends by absence."""
+    ways: list[_Way] = []
+    stops: set[Condition] = set()
+    todo: list[tuple[State, Condition]] = [(state, always)]
+    while todo:
+        source, condition = todo.pop()
+        if source.kind is Kind.STOP:
+            stops.add(condition)
+            continue
+        for edge in source.edges:
+            whole = conjunction(condition, edge.condition)
+            if edge.action is Action.PROCEED:
+                todo.append((edge.target, whole))
+            else:
+                ways.append((whole, source.pattern, edge.action, edge.target, edge.max_gap))
+    return ways, stops

@@ -35,14 +35,33 @@ def always(_event: Event, _accepted: Accepted) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class _Negation:
+    condition: Condition
+
+    def __call__(self, event: Event, accepted: Accepted) -> bool:
+        return not self.condition(event, accepted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Conjunction:
+    first: Condition
+    second: Condition
+
+    def __call__(self, event: Event, accepted: Accepted) -> bool:
+        return self.first(event, accepted) and self.second(event, accepted)
+
+
 def negation(condition: Condition) -> Condition:
-    """Hold where *condition* does not."""
-    return lambda event, accepted: not condition(event, accepted)
+    """Hold where *condition* does not. Two negations of the same condition are equal."""
+    return _Negation(condition)
 
 
 def conjunction(first: Condition, second: Condition) -> Condition:
-    """Hold where both do."""
-    return lambda event, accepted: first(event, accepted) and second(event, accepted)
+    """Hold where both do. Two conjunctions of the same conditions are equal."""
+    if first is always:
+        return second
+    return first if second is always else _Conjunction(first, second)
 
 
 def disjunction(first: Condition, second: Condition) -> Condition:

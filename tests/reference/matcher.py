@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .automaton import Action, Automaton, Edge, Kind, State, build
+from .automaton import Action, Automaton, Edge, Kind, State, build, stays
 from .event import Accepted, Event
 from .heap import PriorityQueue
 from .pattern import read_pattern
 
 END_OF_INPUT = 2**63 - 1
-CORRECTIONS = ("deadlines", "stamps", "gaps", "held", "forbidden")
+CORRECTIONS = ("deadlines", "stamps", "gaps", "held", "forbidden", "ignored")
 """The corrections of Flink that make the default semantics, in the order of docs/differences_from_flink.md."""
 
 Match = dict[str, list[int]]
@@ -204,7 +204,10 @@ class Matcher:
         """What becomes of one partial match. It may become several, or none."""
         at_start = run.state is self._automaton.start
         results = []
-        for source, edge in self._applicable(run, event):
+        applicable = self._applicable(run, event)
+        if "ignored" in self._corrections and not at_start and stays(run.state, [edge for _, edge in applicable]):
+            return [run]
+        for source, edge in applicable:
             if edge.action is Action.TAKE:
                 accepted = (*run.accepted, (source.pattern, event))
                 taken = Run(edge.target, accepted, (*run.positions, position), taken=self._taken)

@@ -305,7 +305,7 @@ class BoundPattern:
     @cached_property
     def relevant_only(self) -> bool:
         """Whether events that satisfy no condition can be removed because they are not visible to the pattern. They are
-        visible if a stage uses strict contiguity, or if Flink's results depend on the times of such events.
+        visible if a stage uses strict contiguity. In Flink's semantics they always are, because Flink's results depend on them.
         """
         return (
             self.semantics is not Semantics.FLINK

@@ -94,7 +94,8 @@ class Tables(NamedTuple):
     states: Any
     """kind; gap (microseconds, 0: none); relevant: a mask of the conditions of which an event must satisfy one to matter to the
     state (negative: every event matters); first edge; end of the edges; 1 if all edges reachable over PROCEED edges are
-    SIMPLE
+    SIMPLE; the number of IGNORE edges after which a partial match is the same as before
+    (:func:`asterism.patterns.automaton.ignored_edges`)
     """
     edges: Any
     """action; target; first row of its guard (a row of guards, or HOLDS); stage of its source state; gap (0: none); for
@@ -166,7 +167,7 @@ class Buffers(NamedTuple):
     work: Any  # rows: VALUES, NULLS, VISIT, FOLLOW, BUDGET
 
 
-KIND, GAP, RELEVANT, FIRST_EDGE, END_EDGE, PLAIN = range(6)  # columns of states
+KIND, GAP, RELEVANT, FIRST_EDGE, END_EDGE, PLAIN, IGNORED = range(7)  # columns of states
 ACTION, TARGET, GUARD, STAGE, EDGE_GAP, CARE, WANT, SIMPLE = range(8)  # columns of edges
 FIRST_STATE, START_STATE, WINDOW, SKIP, SKIP_STAGE, THROW_ON_MISS, MAX_RUNS, MAX_WORK, MAX_HELD = range(9)
 FIRST_PREFERRED, END_PREFERRED = 9, 10
@@ -653,6 +654,15 @@ def follow_guards(
 
 
 @uncounted
+def only_ignores(edges: Any, n_edges: int, work: Any) -> bool:
+    """Whether all edges in work[FOLLOW] are IGNORE edges, and there is one."""
+    for which in range(n_edges):
+        if edges[work[FOLLOW, which], ACTION] != IGNORE:
+            return False
+    return n_edges > 0
+
+
+@uncounted
 def step(
     states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, times: Any, bits: Any, values: Any,
     start: int, flink: bool, event: int, heaps: Any, count: Any, nodes: Any, work: Any,
@@ -684,6 +694,10 @@ def step(
             count[SHORT] = NO_NODES
             return NO_ROOM
         made = n_new + n_done + n_nodes
+        if not fresh and not stopped and n_edges == states[state, IGNORED] and only_ignores(edges, n_edges, work):
+            push(heaps, new, n_new, first, node, state)
+            n_new += 1
+            n_edges = 0
         for which in range(n_edges):
             edge = work[FOLLOW, which]
             target = edges[edge, TARGET]

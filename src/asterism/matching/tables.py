@@ -24,6 +24,7 @@ from asterism.patterns.automaton import (
     NfaStateKind,
     Not,
     Test,
+    ignored_edges,
 )
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import SkipKind
@@ -54,8 +55,9 @@ def tables_of(plan: MatchPlan, evaluation: Evaluation, programs: Programs) -> Ta
             where = edge.action, edge.target.number, guard_at[edge.guard], stages.get(state.stage, -1), micros(edge.gap)
             edges.append((*where, *(care_want or (0, 0)), int(care_want is not None)))
         summary = summaries[state]
-        relevant, plain = summary.relevant_conditions(state), int(summary.plain)
-        states.append((state.kind, micros(state.gap), relevant, first_edge, len(edges), plain))
+        relevant, plain = summary.relevant_conditions(state, plan.semantics), int(summary.plain)
+        ignored = 0 if plan.semantics is Semantics.FLINK else ignored_edges(state)
+        states.append((state.kind, micros(state.gap), relevant, first_edge, len(edges), plain, ignored))
     spans = [
         (0, 0) if number < 0 else (programs.starts[number], programs.ends[number]) for number in evaluation.program
     ]
@@ -73,7 +75,7 @@ def tables_of(plan: MatchPlan, evaluation: Evaluation, programs: Programs) -> Ta
         len(nfa.preferred),
     )
     return kernels.Tables(
-        states=_rows(states, 6),
+        states=_rows(states, 7),
         edges=_rows(edges, 8),
         guards=_rows(guards, 3),
         conditions=_rows([(bit, *span) for bit, span in zip(evaluation.bit, spans, strict=True)], 3),
@@ -192,12 +194,11 @@ class Evaluation:
                     summary.plain &= beyond.plain
                     summary.bits |= beyond.bits
                     summary.quiet &= beyond.quiet or not low
-                    followed = beyond.followed
-                else:
-                    followed = (edge,)
                 if low:
-                    summary.followed = (*summary.followed, *followed)[:2]
-                    summary.passes &= beyond.passes if edge.action is Action.PROCEED else edge.action is Action.IGNORE
+                    proceeds = edge.action is Action.PROCEED
+                    summary.n_followed += beyond.n_followed if proceeds else 1
+                    summary.followed = beyond.followed or summary.followed if proceeds else edge
+                    summary.passes &= beyond.passes if proceeds else edge.action is Action.IGNORE
         return summaries
 
     def _if_nothing_is_met(self, guard: Guard) -> tuple[bool, bool]:
@@ -216,13 +217,15 @@ class Evaluation:
         return True, True
 
     def can_skip_events(self, states: Sequence[NfaState]) -> bool:
-        """Whether events that satisfy no condition can be removed. They cannot if a stage uses strict contiguity."""
+        """Whether events that satisfy no condition can be removed in the default semantics. They cannot if a stage uses strict
+        contiguity.
+        """
         waiting = [
             item
             for item in self.summaries(states).items()
             if item[0].kind not in (NfaStateKind.STOP, NfaStateKind.FINAL)
         ]
-        return all(summary.relevant_conditions(state) >= 0 for state, summary in waiting)
+        return all(summary.relevant_conditions(state, Semantics.DEFAULT) >= 0 for state, summary in waiting)
 
 
 def longest_match(nfa: Nfa) -> int | None:
@@ -312,19 +315,25 @@ class StateSummary:
     """the bits of the conditions in guards"""
     quiet: bool = True
     """whether the effect of an event that satisfies none of these conditions is certain and does not end the partial match"""
-    followed: tuple[Edge, ...] = ()
-    """the edges that such an event follows, if that is certain: the first two of them"""
+    n_followed: int = 0
+    """the number of edges that such an event follows, if that is certain"""
+    followed: Edge | None = None
+    """one of them"""
     passes: bool = True
     """whether all of them are IGNORE edges"""
 
-    def relevant_conditions(self, state: NfaState) -> int:
+    def relevant_conditions(self, state: NfaState, semantics: Semantics) -> int:
         """The events that can matter to a partial match in *state*: a mask of conditions of which an event must satisfy one,
         or -1.
 
         An event that satisfies none of the conditions in the guards can be skipped if the state would only ignore it.
         """
-        stays = len(self.followed) == 1 and self.followed[0].target is state
-        return self.bits if self.quiet and self.passes and (stays or state.kind is NfaStateKind.START) else -1
+        if not self.quiet or not self.passes:
+            return -1
+        stays = self.n_followed == 1 and self.followed is not None and self.followed.target is state
+        if semantics is not Semantics.FLINK:
+            stays |= 0 < self.n_followed == ignored_edges(state)
+        return self.bits if stays or state.kind is NfaStateKind.START else -1
 
 
 def _targets_first(states: Sequence[NfaState]) -> list[NfaState]:

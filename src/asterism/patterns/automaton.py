@@ -226,6 +226,50 @@ class Nfa:
         return "\n".join(lines)
 
 
+MAX_WAYS = 1000
+"""Limit of the edges that :func:`ignored_edges` compares."""
+
+
+def ignored_edges(state: NfaState) -> int:
+    """The number of IGNORE edges that a partial match in *state* follows at an event that it can only ignore, if it can do
+    after the event exactly what it could do before; otherwise 0.
+
+    In the default semantics such an event changes nothing. In Flink, a partial match in a loop becomes two: one that waits for
+    the next repetition, and one that waits for the next stage.
+    """
+    ways, stops = _ways(state)
+    targets = [edge.target for _, edge in ways if edge.action is Action.IGNORE]
+    if not targets or targets == [state]:
+        return len(targets)
+    if any(target.kind is not NfaStateKind.NORMAL or target.gap != state.gap for target in (state, *targets)):
+        return 0
+    after = [_ways(target) for target in targets]
+    alike = [each for found, _ in after for each in found] == ways and all(found == stops for _, found in after)
+    return len(targets) if alike else 0
+
+
+def _ways(state: NfaState) -> tuple[list[tuple[str, Edge]], set[Guard]]:
+    """The TAKE and IGNORE edges that can be followed from a state, with the stages of their sources, and the guards of STOP.
+
+    PROCEED edges are followed, the last one first. A guard is the conjunction of all guards on the way.
+    """
+    ways: list[tuple[str, Edge]] = []
+    stops: set[Guard] = set()
+    todo: list[tuple[NfaState, Guard]] = [(state, ALWAYS)]
+    while todo and len(ways) + len(todo) <= MAX_WAYS:
+        source, guard = todo.pop()
+        if source.kind is NfaStateKind.STOP:
+            stops.add(guard)
+            continue
+        for edge in source.edges:
+            whole = both(guard, edge.guard)
+            if edge.action is Action.PROCEED:
+                todo.append((edge.target, whole))
+            else:
+                ways.append((source.stage, Edge(edge.action, edge.target, whole, edge.gap)))
+    return ([], set()) if todo else (ways, stops)
+
+
 def _linked(states: list[Any], edges: list[Any], start: int, *rest: Any) -> Nfa:
     """Rebuild a pickled automaton."""
     made = [NfaState(number, *fields) for number, fields in enumerate(states)]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, micros
 from asterism.errors import SkipStrategyError
-from asterism.patterns.automaton import Action, Nfa, NfaState, NfaStateKind
+from asterism.patterns.automaton import Action, Nfa, NfaState, NfaStateKind, ignored_edges
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import AfterMatchSkipStrategy, SkipKind
 from asterism.trace.conditions import TraceConditions
@@ -106,6 +106,7 @@ class Interpreter:
         self.reads_match = any(map(conditions.reads_match, {edge.guard for edge in edges}))
         self.is_alike = not self.reads_match and all(edge.gap is None for edge in edges)
         """Whether an event has the same effect on all partial matches in a state."""
+        self.ignored = {state: 0 if self.flink else ignored_edges(state) for state in nfa.states}
         self.count = 0
         """the number of partial matches so far"""
         self.processed = 0
@@ -186,6 +187,10 @@ class Interpreter:
             partial = run.partial
             evaluation = self._evaluate(run.state, partial, row)
             evaluations.setdefault(partial, []).append(evaluation)
+            actions = [edge.action for _, edge in evaluation.followed]
+            if partial and not evaluation.stops and actions and actions == self.ignored[run.state] * [Action.IGNORE]:
+                runs.push(run)  # it can do what it could do before
+                continue
             for state, edge in evaluation.followed:
                 target, is_final = edge.target, edge.target.kind is NfaStateKind.FINAL
                 if edge.action is Action.IGNORE:
