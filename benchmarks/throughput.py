@@ -26,9 +26,9 @@ from benchmarks.harness import PeakMemory, Run
 from benchmarks.window_queries import QUERIES
 from benchmarks.workloads import WORKLOADS, Workload
 
-FLOOR, WINDOW, BATCH, STREAM = "floor", "window", "batch", "stream"
+FLOOR, BATCH_FLOOR, WINDOW, BATCH, STREAM = "floor", "batch_floor", "window", "batch", "stream"
 SQL_BATCH, SQL_STREAM = "sql_batch", "sql_stream"
-MODES = (FLOOR, WINDOW, BATCH, STREAM, SQL_BATCH, SQL_STREAM)
+MODES = (FLOOR, BATCH_FLOOR, WINDOW, BATCH, STREAM, SQL_BATCH, SQL_STREAM)
 
 
 class Benchmark:
@@ -49,6 +49,8 @@ class Benchmark:
         if FLOOR in modes:
             yield self._measured(partial(self._floor, number))
         for workload in workloads:
+            if BATCH_FLOOR in modes:
+                yield self._measured(partial(self._batch_floor, number, workload))
             if WINDOW in modes:
                 yield self._measured(partial(self._window, number, workload))
             if BATCH in modes:
@@ -70,6 +72,11 @@ class Benchmark:
         begin = time.perf_counter()
         floors.floor(self.spark.read.parquet(self.parquet), self.cores)
         return Run("-", FLOOR, number, self.events, time.perf_counter() - begin)
+
+    def _batch_floor(self, number: int, workload: Workload) -> Run:
+        begin = time.perf_counter()
+        floors.batch_floor(self.spark.read.parquet(self.parquet), workload)
+        return Run(workload.name, BATCH_FLOOR, number, self.events, time.perf_counter() - begin)
 
     def _window(self, number: int, workload: Workload) -> Run:
         begin = time.perf_counter()

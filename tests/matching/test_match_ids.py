@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 
 from asterism import Pattern
-from asterism.columns.time import END_OF_TIME
+from asterism.columns.groups import BUCKET
+from asterism.columns.time import END_OF_TIME, TIME
 from asterism.conformance.corpus import events_of, pieces
 from asterism.conformance.engines import operator_for
 from asterism.matching import matcher
-from asterism.matching.operator import CepOperator, SortedState
+from asterism.matching.operator import CepOperator, TableState
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state_store import MemoryStore
@@ -115,18 +116,16 @@ def test_ids_do_not_depend_on_outputs_or_filters(
         events = events.filter(pa.array([name in "ab" for name in events.column("name").to_pylist()]))
     if not table:
         events = events.sort_by([("ts", "ascending"), ("n", "ascending")])
-    state, store, ids = made.initial_sorted_state(), MemoryStore(), []
-    for at in range(0, events.num_rows, size):
-        part, last = made.prepare(EVENTS, events.slice(at, size)), at + size >= events.num_rows
-        if table:
-            more, state = taken_ids(made.process_sorted(state, part, last=last, now=Now()))
-            ids += more
-        else:
+    if table:
+        ids = ids_of_table(made, events, size)
+    else:
+        store, ids = MemoryStore(), []
+        for at in range(0, events.num_rows, size):
+            part = made.prepare(EVENTS, events.slice(at, size))
             time = part.column("__time")[-1].as_py() - 1
             found = dict(made.process(store, [Arrival(EVENTS, part, time)], Now()).outputs)
             ids += found["matches"].column("match_id").to_pylist() if "matches" in found else []
-            if last:
-                ids += made.process(store, [], ENDED).outputs["matches"].column("match_id").to_pylist()
+        ids += made.process(store, [], ENDED).outputs["matches"].column("match_id").to_pylist()
     assert sorted(ids) == sorted(row["match_id"] for row in whole.rows())
     assert len(set(ids)) == len(ids) > 40
 
@@ -154,7 +153,25 @@ def test_measures_may_ask_for_it() -> None:
     assert (row["match_id"], row["big"]) == (whole["match_id"], whole["match_id"].upper())
 
 
-def taken_ids(results: Generator[Mapping[str, pa.Table], None, SortedState]) -> tuple[list[str], SortedState]:
+def ids_of_table(operator: CepOperator, events: pa.Table, size: int) -> list[str]:
+    """The ids of the matches over a table that is processed in parts of at least *size* rows. All keys share two buckets."""
+    prepared = operator.prepare(EVENTS, events)
+    first = {key: number for number, key in enumerate(dict.fromkeys(map(str, prepared.column(0).to_pylist())))}
+    buckets = [first[str(key)] // 2 for key in prepared.column(0).to_pylist()]
+    prepared = prepared.append_column(BUCKET, pa.array(buckets, pa.int64()))
+    prepared = prepared.sort_by([(BUCKET, "ascending"), (TIME, "ascending")])
+    places = list(zip(prepared.column(BUCKET).to_pylist(), prepared.column(TIME).to_pylist(), strict=True))
+    state, ids, begin = operator.initial_table_state(), [], 0
+    for end in range(1, len(places) + 1):
+        if end == len(places) or (end - begin >= size and places[end] != places[end - 1]):
+            found, state = taken_ids(operator.process_table(state, prepared.slice(begin, end - begin), Now()))
+            ids += found
+            begin = end
+    found, _ = taken_ids(operator.process_table(state, prepared.slice(0, 0), Now()))
+    return ids + found
+
+
+def taken_ids(results: Generator[Mapping[str, pa.Table], None, TableState]) -> tuple[list[str], TableState]:
     """The ids of all slices, and what is carried on."""
     ids: list[str] = []
     while True:
@@ -168,7 +185,7 @@ def taken_ids(results: Generator[Mapping[str, pa.Table], None, SortedState]) -> 
 @pytest.mark.parametrize("slices", [matcher.SLICE, 2])
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
 def test_ids_over_a_table_are_those_of_a_stream(size: int, slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever the runs of its sorted rows end, and their slices."""
+    """Wherever the parts of the table end, and their slices."""
     monkeypatch.setattr(matcher, "SLICE", slices)
     rows = [
         {"key": key, "ts": ts, "name": name, "n": 0, "price": None}
@@ -179,11 +196,7 @@ def test_ids_over_a_table_are_those_of_a_stream(size: int, slices: int, monkeypa
     table = pa.Table.from_pylist(rows, SCHEMA)
     outputs = {"matches": OutputSpec(OutputKind.MATCHES)}
     made = CepOperator(chain("a", "b", by="followed_by_any"), SCHEMA, keys=["key"], time="ts", outputs=outputs)
-    state, ids = made.initial_sorted_state(), []
-    for at in range(0, len(rows), size):
-        part = made.prepare(EVENTS, table.slice(at, size))
-        found, state = taken_ids(made.process_sorted(state, part, last=at + size >= len(rows), now=Now()))
-        ids += found
+    ids = ids_of_table(made, table, size)
     stream = Run(chain("a", "b", by="followed_by_any"), outputs)
     stream.feed(table).end()
     assert sorted(ids) == sorted(row["match_id"] for row in stream.rows())
@@ -195,10 +208,7 @@ def test_keys_of_any_type() -> None:
     table = pa.table([[b"\xff", b"\xfe", None], [None, None, None], [0, 0, 0], [1, 1, 1]], schema=schema)
     outputs = {"matches": OutputSpec(OutputKind.MATCHES)}
     made = CepOperator(Pattern.begin("a"), schema, keys=["b", "d", "t"], time="ts", outputs=outputs)
-    found, _ = taken_ids(
-        made.process_sorted(made.initial_sorted_state(), made.prepare(EVENTS, table), last=True, now=Now())
-    )
-    assert len(set(found)) == 3
+    assert len(set(ids_of_table(made, table, 1))) == 3
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 20])

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +179,21 @@ def test_schemas_keep_types(spark: SparkSession) -> None:
         df = events(spark, kind)
         found = CEP.pattern(KeyedStream(df, "k", "t", time_unit=unit), PATTERNS["strict"]).matches
         assert {found.schema[name].dataType for name in ("start_time", "match_time")} == {df.schema["t"].dataType}
+
+
+def test_a_table_is_read_in_order_of_time_whatever_the_times(spark: SparkSession) -> None:
+    """Also of events that are few microseconds apart, and of times that Spark's order of tables does not distinguish."""
+    near = [1_700_000_000_000_000 + micros for micros in (16, 3, 15, 0, 17, 2, 1)]
+    ancient, distant = (
+        [-50_000_000_000_000_000, -50_000_000_000_000_002],
+        [200_000_000_000_000_000, 199_999_999_999_999_999],
+    )
+    times = [*near, *distant, *ancient, -1, 0]
+    rows = [(f"k{key}", micros) for key in range(40) for micros in times]
+    events = spark.createDataFrame(rows, "k STRING, n BIGINT").withColumn("t", F.timestamp_micros("n")).repartition(4)
+    pattern = Pattern.begin("a").followed_by("b")
+    found = CEP.pattern(KeyedStream(events, key="k", time="t"), pattern).select("a.n AS a", "b.n AS b").collect()
+    ordered = sorted(times)
+    assert sorted((row.k, row.a, row.b) for row in found) == sorted(
+        (f"k{key}", a, b) for key in range(40) for a, b in pairwise(ordered)
+    )

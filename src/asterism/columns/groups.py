@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 from asterism.columns.arrays import Ints, Mask, one_chunk
 
 KEY_HASH = "__key_hash"
+BUCKET = "__bucket"
+"""The bucket of the key of a row of a table. A bucket is a range of key hashes."""
 """Column with the 64-bit hash of the key, added by the host."""
 
 

@@ -153,15 +153,13 @@ class KeyedEvents:
         events: pa.Table,
         horizon: int,
         *,
-        last_key_open: bool = False,
-        first_position: int = 0,
+        is_open: Mask | None = None,
     ) -> KeyedEvents:
         """All *events* for a single pattern, with the same *horizon* for all keys.
 
         :param keys: the key columns of *events*, row by row
         :param events: in arrival order, with TIME and the ``bit_fields`` and ``event_schema`` of the pattern
-        :param last_key_open: the key that appears last does not advance beyond its events
-        :param first_position: how many earlier visible events had the key and time of the first of *events*
+        :param is_open: for each key of *page*, then for each of *events*, whether its key does not advance beyond its events
         """
         from asterism.matching.kernels import NO_ADVANCE
 
@@ -169,15 +167,13 @@ class KeyedEvents:
         all_keys = pa.concat_tables([page.keys, keys])
         codes, n_keys = group_codes(all_keys)
         first_row = first_rows(codes, n_keys)
+        horizons = np.full(n_keys, horizon, np.int64)
+        if is_open is not None:
+            horizons[codes[is_open]] = NO_ADVANCE
         codes = codes[n_stored:]
         times = events.column(TIME).to_numpy()
         order = _order_of(codes, times)
         positions = positions_among_equals(codes[order], times[order], pattern.sees(events)[order])
-        if first_position:
-            positions[(codes[order] == codes[0]) & (times[order] == times[0])] += first_position
-        horizons = np.full(n_keys, horizon, np.int64)
-        if last_key_open:
-            horizons[-1] = NO_ADVANCE
         words = [events.column(field.name).to_numpy()[order] for field in pattern.bit_fields]
         return cls(
             keys=all_keys.take(pa.array(first_row)),
@@ -195,12 +191,16 @@ class KeyedEvents:
 
 def _order_of(codes: Ints, times: Ints) -> Ints:
     """The rows in the order of *codes*, then *times*, then as they are."""
-    next_key, same_key = codes[1:] > codes[:-1], codes[1:] == codes[:-1]
-    if (next_key | (same_key & (times[1:] >= times[:-1]))).all():  # those of a table that Spark has sorted
-        return np.arange(len(codes))
+    narrow = codes.astype(np.uint16) if codes.max(initial=0) < 2**16 else codes  # numpy sorts 16-bit integers by radix
+    order = np.argsort(narrow, kind="stable")
+    if _in_order(codes[order], times[order]):  # the events of each key came in order of time
+        return order
     order = np.argsort(times, kind="stable")
-    narrow = codes.astype(np.uint16) if codes.max() < 2**16 else codes  # numpy sorts 16-bit integers by radix
     return order[np.argsort(narrow[order], kind="stable")]
+
+
+def _in_order(codes: Ints, times: Ints) -> bool:
+    return bool(((codes[1:] != codes[:-1]) | (times[1:] >= times[:-1])).all())
 
 
 class Matcher:

@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import expect, expect_strings, shown
-from asterism.columns.arrays import Ints, Mask
-from asterism.columns.groups import group_codes, order_of
+from asterism.columns.arrays import Ints
+from asterism.columns.groups import BUCKET, group_codes, order_of
 from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, Described, TimeColumn
 from asterism.errors import StreamDefinitionError
 from asterism.expressions.names import Scope
@@ -287,16 +287,21 @@ class CepOperator(KeyGroupOperator):
             if len(found):
                 group.emit(name, output.build(step, found))
 
-    # ------------------------------------------------------------------ sorted, without state
+    # ------------------------------------------------------------------ tables, without a state store
 
-    def process_sorted(
-        self, state: SortedState, events: pa.Table, *, last: bool, now: Now
-    ) -> Generator[dict[str, pa.Table], None, SortedState]:
-        """Process a batch. The prepared *events* are sorted by key and time and complete for each key, except that the last
-        key may continue in the next call unless this is the *last*. *state* is the return value of the previous call,
-        initially :meth:`initial_sorted_state`. Yields rows of the outputs.
+    def process_table(
+        self, state: TableState, events: pa.Table, now: Now
+    ) -> Generator[dict[str, pa.Table], None, TableState]:
+        """Process a part of a table. Yields rows of the outputs.
+
+        The keys are divided into buckets, and the parts come bucket by bucket, in order of time. Events of the same bucket and
+        time are in the same part. The last bucket of a part may continue in the next part; a part without rows ends the table.
+
+        :param state: the return value of the previous call, initially :meth:`initial_table_state`
+        :param events: prepared events, with the column BUCKET
         """
         group = Group.without_state(now)
+        bucket = events.column(BUCKET)[-1].as_py() if events.num_rows else None
         if self.processing_time:
             events = stamped(events, now.processing_time)
         else:
@@ -304,61 +309,39 @@ class CepOperator(KeyGroupOperator):
             if timeless.any():
                 self.late(group, EVENTS, events.filter(pa.array(timeless)))
                 events = events.filter(pa.array(~timeless))
-        if not events.num_rows and not state.page.keys.num_rows:
+        n_stored = state.page.keys.num_rows
+        if not events.num_rows and (not n_stored or bucket == state.bucket):
             yield group.taken()
             return state
+        events = self._ordered(events)
         keys = self._keys_of(events)
-        alike = state.alike_with(keys, events)
+        is_open = np.concatenate(
+            [
+                np.full(n_stored, bucket is not None and bucket == state.bucket),
+                events.column(BUCKET).to_numpy() == bucket,
+            ]
+        )
         with enough_memory(lambda: _heaviest(state.page, keys)):
-            shown = KeyedEvents.of_one(
-                self.pattern, state.page, keys, events, END_OF_TIME, last_key_open=not last, first_position=alike
-            )
+            shown = KeyedEvents.of_one(self.pattern, state.page, keys, events, END_OF_TIME, is_open=is_open)
             for step in self.matcher.advance_one(state.page, shown, processing_time=now.processing_time):
                 self.collect(step, group)
                 yield group.taken()
         assert step.page is not None
-        return SortedState.after(step.page, keys, events, self.pattern.sees(events), alike)
+        return TableState(step.page, bucket)
 
-    def initial_sorted_state(self) -> SortedState:
-        return SortedState(self.empty_page(), self.key_schema.empty_table(), 0, 0)
+    def initial_table_state(self) -> TableState:
+        return TableState(self.empty_page(), None)
 
     def empty_page(self) -> Page:
         return Page.empty(self.key_schema, self.pattern.event_schema)
 
 
 @dataclass(frozen=True, slots=True)
-class SortedState:
-    """The state between calls of :meth:`CepOperator.process_sorted`.
-
-    :param page: the partial matches of the key that may continue
-    :param key: the key of the last event
-    :param count: how many visible events had its key and time (see :attr:`BoundPattern.relevant_only`)
-    """
+class TableState:
+    """The state between calls of :meth:`CepOperator.process_table`: the partial matches of the *bucket* that may continue."""
 
     page: Page
-    key: pa.Table
-    time: int
-    count: int
-
-    def alike_with(self, keys: pa.Table, events: pa.Table) -> int:
-        """How many earlier visible events had the key and time of the first of *events*."""
-        if not self.count or not events.num_rows or events.column(TIME)[0].as_py() != self.time:
-            return 0
-        codes, _ = group_codes(pa.concat_tables([self.key, keys.slice(0, 1)]))
-        return self.count if codes[0] == codes[1] else 0
-
-    @classmethod
-    def after(cls, page: Page, keys: pa.Table, events: pa.Table, seen: Mask, alike: int) -> SortedState:
-        """*seen* masks the events that are visible to the pattern; *alike* is the result of :meth:`alike_with`."""
-        times = events.column(TIME).to_numpy()
-        if not len(times):
-            return cls(page, keys, 0, 0)
-        others = np.flatnonzero(times != times[-1])
-        begin = int(others[-1]) + 1 if len(others) else 0
-        codes, _ = group_codes(keys.slice(begin))
-        mine = codes == codes[-1]
-        count = int((mine & seen[begin:]).sum()) + (alike if int(mine.sum()) == len(times) else 0)
-        return cls(page, keys.slice(len(times) - 1), int(times[-1]), count)
+    bucket: int | None
 
 
 def event_times(

@@ -8,8 +8,11 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
-from asterism.columns.groups import KEY_HASH
+from asterism.columns.arrays import Ints
+from asterism.columns.groups import BUCKET, KEY_HASH
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.matching.operator import CepOperator
 from asterism.operators.operator import EVENTS, Arrival, Now, Operator, Result
@@ -19,6 +22,7 @@ from asterism.spark.worker import settle_memory
 
 BATCH_GROUP, BATCH_NUMBER, BATCH_TIME, BATCH_INPUT = "__group", "__number", "__time", "__input"
 BATCH_ORDER = "__order"
+ORDER, TIME_BITS, STEP_BITS = "__bucket_and_time", 50, 4
 ENDED = Now(END_OF_TIME, END_OF_TIME)
 Answer = Callable[[Iterable[Result]], Batches]
 """Makes rows of results: :func:`answered`, or :func:`rows_of`."""
@@ -36,38 +40,52 @@ def copied(operator: Operator, name: str) -> Callable[[Batches], Batches]:
     return copier
 
 
-def run_sorted(operator: CepOperator, processing_time: int, answer: Answer) -> Callable[[Batches], Batches]:
-    """A function for ``mapInArrow``: from events, sorted by key and time, to what *answer* makes of the results."""
+def order_of_table(micros: Column | None) -> Column:
+    """The column ORDER of rows with KEY_HASH: the bucket of the key, then the time in steps of 16 microseconds, from 1685
+    to 2255.
+
+    Spark sorts a single BIGINT by radix, which takes a third of the time that it takes to sort by keys and time.
+
+    :param micros: the event time in microseconds; None: the rows have no order
+    """
+    bucket = F.col(KEY_HASH).bitwiseAND(F.lit(-1 << TIME_BITS))
+    if micros is None:
+        return bucket.alias(ORDER)
+    half = 1 << (TIME_BITS - 1)
+    steps = F.greatest(F.lit(-half), F.least(F.lit(half - 1), F.shiftright(micros, STEP_BITS)))
+    return (bucket + F.coalesce(steps, F.lit(-half)) + F.lit(half)).alias(ORDER)
+
+
+def run_table(operator: CepOperator, processing_time: int, answer: Answer) -> Callable[[Batches], Batches]:
+    """A function for ``mapInArrow``: from events, sorted by ORDER, to what *answer* makes of the results."""
 
     def runner(batches: Batches) -> Batches:
         settle_memory()
-        state = operator.initial_sorted_state()
+        state = operator.initial_table_state()
         now = Now(processing_time=processing_time)
 
-        def step(events: pa.Table, last: bool) -> Iterator[Mapping[str, pa.Table]]:
+        def step(events: pa.Table, buckets: Ints) -> Iterator[Mapping[str, pa.Table]]:
             nonlocal state
-            state = yield from operator.process_sorted(state, events, last=last, now=now)
+            state = yield from operator.process_table(state, events.append_column(BUCKET, pa.array(buckets)), now)
 
-        for events in gathered(batches):
-            for outputs in step(operator.prepare(EVENTS, events), False):
+        for events in whole(batches, ORDER):
+            buckets = events.column(ORDER).to_numpy() >> TIME_BITS
+            for outputs in step(operator.prepare(EVENTS, events), buckets):
                 yield from answer([Result(outputs)])
-        for outputs in step(operator.inputs[EVENTS].prepared.empty_table(), True):
+        for outputs in step(operator.inputs[EVENTS].prepared.empty_table(), np.empty(0, np.int64)):
             yield from answer([Result(outputs)])
 
     return runner
 
 
-def whole_keys(batches: Batches) -> Iterator[pa.Table]:
-    """The rows of *batches*, which are sorted by KEY_HASH, in tables that have all rows of their keys."""
+def whole(batches: Batches, column: str) -> Iterator[pa.Table]:
+    """The rows of *batches*, which are sorted by an integer *column*, in tables that have all rows of each value."""
     waiting: list[pa.Table] = []
     for rows in gathered(batches):
-        hashes = rows.column(KEY_HASH).to_numpy()
-        if waiting and waiting[-1].column(KEY_HASH)[-1].as_py() != hashes[0]:
-            yield pa.concat_tables(waiting)
-            waiting = []
-        others = np.flatnonzero(hashes != hashes[-1])
+        values = rows.column(column).to_numpy()
+        others = np.flatnonzero(values != values[-1])
         begin = int(others[-1]) + 1 if len(others) else 0
-        if begin:
+        if begin or (waiting and waiting[-1].column(column)[-1].as_py() != values[0]):
             yield pa.concat_tables([*waiting, rows.slice(0, begin)])
             waiting = []
         waiting.append(rows.slice(begin))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -27,7 +26,7 @@ from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.lookups import Lookup
 from asterism.rules.operator import MAX_PARTIAL_MATCHES as MAX_OF_A_PROCESSOR
 from asterism.rules.registered_conditions import RegisteredCondition, checked_conditions
-from asterism.spark.batch import run_sorted
+from asterism.spark.batch import ORDER, order_of_table, run_table
 from asterism.spark.execution import RunOptions, Sink, run
 from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import KeyedStream
@@ -45,6 +44,7 @@ from asterism.spark.stateful import (
     stateful,
 )
 from asterism.spark.timelines import timeline
+from asterism.spark.times import event_micros
 from asterism.text.printable import quoted_name
 
 if TYPE_CHECKING:
@@ -393,14 +393,13 @@ class PatternStream:
     def _batch(self, operator: CepOperator, use: Use) -> DataFrame:
         stream = self.stream
         relevant, _ = filtered(stream, self._relevance(operator), use)
-        df = self._inputs(relevant, operator)
-        order = [F.col(quoted_name(key)) for key in stream.keys]
+        df, time = self._inputs(relevant, operator), stream.time
+        micros = None
+        if time is not None:
+            micros = event_micros(quoted_name(time), df.schema[time].dataType, stream.time_unit)
+        df = df.withColumn(ORDER, order_of_table(micros))
         # Repartition by the hash: if a table is bucketed by the keys, Spark removes a repartition by them, and then the
         # bucketing.
-        df = df.repartition(KEY_HASH) if order else df.coalesce(1)
-        order += [F.col(quoted_name(stream.time))] if stream.time is not None else []
-        for column in stream.order_by:
-            name = F.col(quoted_name(column.removeprefix("-")))
-            order.append(name.desc() if column.startswith("-") else name.asc())
-        df = df.sortWithinPartitions(*order) if order else df
-        return batch_results(df, partial(run_sorted, operator), operator, use)
+        df = df.repartition(KEY_HASH) if stream.keys else df.coalesce(1)
+        df = df.drop(KEY_HASH).sortWithinPartitions(ORDER)
+        return batch_results(df, partial(run_table, operator), operator, use)

@@ -34,7 +34,7 @@ from asterism.row_patterns.operator import (
     event_time_of,
 )
 from asterism.spark import RESULTS
-from asterism.spark.batch import Answer, answered, rows_of, whole_keys
+from asterism.spark.batch import Answer, answered, rows_of, whole
 from asterism.spark.exchange import Batches
 from asterism.spark.execution import RunOptions, Sink, run
 from asterism.spark.host import EVENT_TIME, NO_TIME
@@ -264,7 +264,7 @@ def _matcher(clause: CheckedClause, answer: Answer) -> Any:
     def matcher(batches: Batches) -> Iterator[pa.RecordBatch]:
         settle_memory()
         matched = TableMatcher(clause)
-        for rows in whole_keys(batches):
+        for rows in whole(batches, KEY_HASH):
             now = rows.column(_PROCESSING_TIME)[0].as_py() if _PROCESSING_TIME in rows.column_names else 0
             for found in matched.match(complete(rows, schema), now):
                 yield from answer([Result({MATCHES: found})])
