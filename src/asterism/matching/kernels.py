@@ -1039,7 +1039,7 @@ def advance_key(
             # By default time advances from deadline to deadline, independently of the watermarks; in Flink it jumps.
             moment = time if flink else count[EARLIEST]
             error = expire(states, window, times, heaps, count, nodes, key, moment, lost, flink)
-            if error == OK:
+            if error == OK and count[N_DONE] + count[N_WAITING] > 0:
                 error = settle(automaton, tables.preferred, flink, heaps, count, nodes, key, moment, out, work)
             if error != OK:
                 count[TIME] = moment
