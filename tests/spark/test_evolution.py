@@ -19,6 +19,7 @@ from asterism import (
     KeyedStream,
     MapState,
     Output,
+    Pattern,
     StreamOperator,
     ValueState,
     connect,
@@ -30,7 +31,7 @@ from asterism.spark.evolution import LAST_OPERATOR
 from asterism.spark.operators import OperatorStream
 from asterism.windows.assigners import TumblingWindows
 from tests.contracts.ledger import FEES, MOVES, Ledger, data, ledger, ledger_sinks, write
-from tests.spark.streams import ABSENCE, FUNNEL, Collect, events, ids, stream_of, write_files
+from tests.spark.streams import ABSENCE, FUNNEL, STRICT, Collect, batch_matches, events, ids, stream_of, write_files
 from tests.spark.test_windows import MINUTE
 
 pytestmark = pytest.mark.spark
@@ -118,6 +119,23 @@ def test_windows_with_other_counts_and_measures_and_a_pattern_after_a_drain(
     stream = CEP.pattern(late, ABSENCE, key_groups=2)
     stream.run({"matches": found, "late": Collect()}, checkpoint=checkpoint)
     assert ids(found.rows)
+
+
+@pytest.mark.parametrize("pattern", [FUNNEL, STRICT], ids=["relevant events", "all events"])
+@pytest.mark.parametrize("first", [False, True], ids=["without late events first", "with late events first"])
+def test_an_output_for_late_events_is_added_and_removed(
+    spark: SparkSession, tmp_path: Path, pattern: Pattern, first: bool
+) -> None:
+    """Without it, Spark filters the events, and has a watermark for them. Spark does not allow that to change."""
+    table, found, late = events(600), Collect(), Collect()
+    checkpoint = str(tmp_path / "checkpoint")
+    for number, with_late in enumerate([first, not first, first]):
+        write_files(table.slice(200 * number, 200), tmp_path / "in", [], first=number)
+        sinks = {"matches": found} | ({"late": late} if with_late else {})
+        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), pattern, key_groups=2)
+        stream.run(sinks, checkpoint=checkpoint, drain=number == 2)
+    assert ids(found.rows) == batch_matches(spark, table, pattern)
+    assert not late.rows
 
 
 class RoundedSums(StreamOperator):

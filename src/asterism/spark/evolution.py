@@ -17,6 +17,7 @@ from asterism.operators.group_header import other_query
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.rules.file_systems import is_path
 from asterism.rules.operator import DynamicCepOperator
+from asterism.spark.host import NO_TIME
 from asterism.spark.partitioning import check_key_groups_of
 
 LAST_OPERATOR = 0
@@ -73,6 +74,16 @@ def control_offsets(spark: SparkSession, checkpoint: str) -> list[dict[str, Any]
         with suppress(ValueError):
             found.append(json.loads(line))
     return [offset for offset in found if isinstance(offset, dict) and "definition" in offset and "keyGroups" in offset]
+
+
+def time_mode_of(spark: SparkSession, checkpoint: str) -> str | None:
+    """The time mode of the only operator of a checkpoint, which Spark does not allow to change; None: it is not known."""
+    try:
+        operators = spark.read.format("state-metadata").load(checkpoint).select("operatorProperties").collect()
+    except PySparkException:  # no micro-batch has been planned
+        return None
+    modes = [json.loads(row.operatorProperties or "{}").get("timeMode") for row in operators]
+    return None if len(modes) != 1 else NO_TIME if modes[0] == "NoTime" else modes[0]
 
 
 def _offset_logs(spark: SparkSession, checkpoint: str) -> dict[int, str]:

@@ -168,6 +168,7 @@ class _Queries:
             observation=unique_observation() if self.follow else OBSERVATION,
             run=place,
             last_offset=offsets[0] if len(offsets) == 1 else None,
+            checkpoint=checkpoint if len(offsets) == 1 else None,
         )
         try:
             return self._start(use, trigger)

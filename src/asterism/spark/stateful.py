@@ -26,6 +26,7 @@ from asterism.operators.operator import Arrival, Operator
 from asterism.spark import CHUNKS, RESULTS, signals
 from asterism.spark.batch import BATCH_GROUP, Answer, answered, rows_of, run_groups
 from asterism.spark.control_source import ControlSource, check_zone_of
+from asterism.spark.evolution import time_mode_of
 from asterism.spark.exchange import Batches, pack, unpack
 from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, WATERMARK, OperatorHost
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
@@ -61,6 +62,7 @@ class Use:
     :param observation: the name of the observation with its counts
     :param run: the folder of the run that ends the input after the last data, see :class:`asterism.spark.signals.Drain`
     :param last_offset: the last offset of the control source in the checkpoint, if the run knows it
+    :param checkpoint: the checkpoint that the run continues, if it has a single operator
     """
 
     drain: bool
@@ -69,6 +71,7 @@ class Use:
     observation: str = OBSERVATION
     run: str | None = None
     last_offset: Mapping[str, Any] | None = None
+    checkpoint: str | None = None
 
     @classmethod
     def as_dataframe(cls, drain: bool, output: str) -> Use:
@@ -221,16 +224,16 @@ def filtered(stream: KeyedStream, condition: str | None, use: Use) -> tuple[Data
     :param condition: Spark SQL that is TRUE or FALSE for each row; None: all rows
     """
     df, column = stream.df, stream.time
-    if condition is None:
-        return df, False
     if column is None:
-        return df.where(condition), False
-    watched = df.isStreaming and not has_watermark(df)
+        return df if condition is None else df.where(condition), False
     # The reference to the event time also prevents Spark from pushing the filter below the watermark, which needs every row.
-    condition = f"({condition}) OR {quoted_name(column)} IS NULL"
+    condition = None if condition is None else f"({condition}) OR {quoted_name(column)} IS NULL"
+    watched = df.isStreaming and not has_watermark(df)
     if watched:
+        # Spark does not allow the time mode of a checkpoint to change, as a new output for late events or a new pattern would.
+        before = None if use.checkpoint is None else time_mode_of(df.sparkSession, use.checkpoint)
         # If Spark cannot have a watermark for these rows, the operator must see the times of all of them: no filter.
-        if not may_be_watched(df, use):
+        if before == NO_TIME or not may_be_watched(df, use) or (condition is None and before is None):
             return df, False
         # The operator sees only the times of the remaining rows. Spark's watermark covers all rows, one micro-batch later.
         kind = df.schema[column].dataType
@@ -239,7 +242,7 @@ def filtered(stream: KeyedStream, condition: str | None, use: Use) -> tuple[Data
             df, column = df.withColumn(_EVENT_TIME, time), _EVENT_TIME
         delay = stream.max_out_of_orderness // timedelta(milliseconds=1) + 1
         df = df.withWatermark(quoted_name(column), f"{delay} milliseconds")
-    return df.where(condition), watched
+    return df if condition is None else df.where(condition), watched
 
 
 def _watermark_of(streams: Iterable[KeyedStream | BroadcastStream], use: Use) -> str | None:
