@@ -121,14 +121,15 @@ def match(
         job = MatchJob(wanted, files_to_read(source), output, stream, **options)
         with temporary_folder() as folder, local_spark() as spark:
             with status_line("matching (the first time on a machine, this compiles the kernel)"):
-                rows = job.run(spark, folder).persist()
-                total = rows.count()
+                found = job.run(spark, folder).persist()
+                total = found.count()
+            rows = job.ordered(found)
             one, many = COUNTED[output]
             what = f"{total:,} {one if total == 1 else many}"
             # Match ids are not shown on a terminal; they can be selected, or written to a file.
             shown_rows = rows if job.measures and not job.rule else rows.drop("match_id", *job.unused_columns)
             show_or_write(rows, shown_rows, what, out, folder, limit, hidden=job.keys, total=total)
-            rows.unpersist()
+            found.unpersist()
 
 
 def _as_wanted(rule: PatternProcessor, output: str, options: dict[str, Any]) -> PatternProcessor:
@@ -182,6 +183,13 @@ class MatchJob:
         unused = {"measures": not has_measures, "events": not has_events, "labels": not rule.labels}
         unused["suppressed"] = rule.suppress is None and self.output == "matches"
         return ["processor_id", "processor_version", "result", *(name for name in unused if unused[name])]
+
+    def ordered(self, rows: DataFrame) -> DataFrame:
+        """The rows of an output, by key and time."""
+        from asterism.matching.outputs import MATCH_TIME, TIMEOUT_TIME
+
+        order = [name for name in (*self.keys, MATCH_TIME, TIMEOUT_TIME, self.time) if name in rows.columns]
+        return rows.orderBy(*map(quoted_name, order)) if order else rows
 
     def run(self, spark: SparkSession, work: Path) -> DataFrame:
         """The rows of the result; of a stream, all rows until its end."""
