@@ -44,7 +44,7 @@ def order_of_table(micros: Column | None) -> Column:
     """The column ORDER of rows with KEY_HASH: the bucket of the key, then the time in steps of 16 microseconds, from 1685
     to 2255.
 
-    Spark sorts a single BIGINT by radix, which takes a third of the time that it takes to sort by keys and time.
+    Spark sorts a single BIGINT by radix, and several columns by comparisons.
 
     :param micros: the event time in microseconds; None: the rows have no order
     """
