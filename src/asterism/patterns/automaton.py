@@ -226,8 +226,8 @@ class Nfa:
         return "\n".join(lines)
 
 
-MAX_WAYS = 1000
-"""Limit of the edges that :func:`ignored_edges` compares."""
+MAX_WAYS = 100
+"""Limit of the edges that :func:`ignored_edges` compares for a state. With more, a partial match becomes several, as in Flink."""
 
 
 def ignored_edges(state: NfaState) -> int:
