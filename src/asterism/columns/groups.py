@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from asterism.columns.arrays import Ints, Mask, one_chunk
 
 KEY_HASH = "__key_hash"
+"""Column with the 64-bit hash of the key, added by the host."""
 BUCKET = "__bucket"
 """The bucket of the key of a row of a table. A bucket is a range of key hashes."""
-"""Column with the 64-bit hash of the key, added by the host."""
 
 
 def offsets_of(counts: Any) -> Ints:

@@ -317,7 +317,7 @@ class CepOperator(KeyGroupOperator):
         keys = self._keys_of(events)
         is_open = np.concatenate(
             [
-                np.full(n_stored, bucket is not None and bucket == state.bucket),
+                np.full(n_stored, bucket == state.bucket),
                 events.column(BUCKET).to_numpy() == bucket,
             ]
         )

@@ -56,7 +56,7 @@ def tables_of(plan: MatchPlan, evaluation: Evaluation, programs: Programs) -> Ta
             edges.append((*where, *(care_want or (0, 0)), int(care_want is not None)))
         summary = summaries[state]
         relevant, plain = summary.relevant_conditions(state, plan.semantics), int(summary.plain)
-        ignored = 0 if plan.semantics is Semantics.FLINK else ignored_edges(state)
+        ignored = 0 if plan.semantics is Semantics.FLINK else summary.ignored
         states.append((state.kind, micros(state.gap), relevant, first_edge, len(edges), plain, ignored))
     spans = [
         (0, 0) if number < 0 else (programs.starts[number], programs.ends[number]) for number in evaluation.program
@@ -179,7 +179,8 @@ class Evaluation:
     def _summarized(self, states: Sequence[NfaState]) -> dict[NfaState, StateSummary]:
         summaries: dict[NfaState, StateSummary] = {}
         for state in _targets_first(states):
-            summary = summaries[state] = StateSummary(quiet=state.kind is not NfaStateKind.STOP)
+            summary = StateSummary(quiet=state.kind is not NfaStateKind.STOP, ignored=ignored_edges(state))
+            summaries[state] = summary
             for edge in state.edges:
                 summary.plain &= self.bits_only(edge.guard) is not None
                 rows: list[tuple[int, int, int]] = []
@@ -321,6 +322,8 @@ class StateSummary:
     """one of them"""
     passes: bool = True
     """whether all of them are IGNORE edges"""
+    ignored: int = 0
+    """see :func:`~asterism.patterns.automaton.ignored_edges`"""
 
     def relevant_conditions(self, state: NfaState, semantics: Semantics) -> int:
         """The events that can matter to a partial match in *state*: a mask of conditions of which an event must satisfy one,
@@ -332,7 +335,7 @@ class StateSummary:
             return -1
         stays = self.n_followed == 1 and self.followed is not None and self.followed.target is state
         if semantics is not Semantics.FLINK:
-            stays |= 0 < self.n_followed == ignored_edges(state)
+            stays |= 0 < self.n_followed == self.ignored
         return self.bits if stays or state.kind is NfaStateKind.START else -1
 
 

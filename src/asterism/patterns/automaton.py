@@ -226,7 +226,7 @@ class Nfa:
         return "\n".join(lines)
 
 
-MAX_WAYS = 100
+MAX_COMPARED = 100
 """Limit of the edges that :func:`ignored_edges` compares for a state. With more, a partial match becomes several, as in Flink."""
 
 
@@ -256,7 +256,7 @@ def _ways(state: NfaState) -> tuple[list[tuple[str, Edge]], set[Guard]]:
     ways: list[tuple[str, Edge]] = []
     stops: set[Guard] = set()
     todo: list[tuple[NfaState, Guard]] = [(state, ALWAYS)]
-    while todo and len(ways) + len(todo) <= MAX_WAYS:
+    while todo and len(ways) + len(todo) <= MAX_COMPARED:
         source, guard = todo.pop()
         if source.kind is NfaStateKind.STOP:
             stops.add(guard)

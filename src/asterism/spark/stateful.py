@@ -233,7 +233,7 @@ def filtered(stream: KeyedStream, condition: str | None, use: Use) -> tuple[Data
         # Spark does not allow the time mode of a checkpoint to change, as a new output for late events or a new pattern would.
         before = None if use.checkpoint is None else time_mode_of(df.sparkSession, use.checkpoint)
         # If Spark cannot have a watermark for these rows, the operator must see the times of all of them: no filter.
-        if before == NO_TIME or not may_be_watched(df, use) or (condition is None and before is None):
+        if before == NO_TIME or not may_be_watched(df, use) or (condition is None and before != EVENT_TIME):
             return df, False
         # The operator sees only the times of the remaining rows. Spark's watermark covers all rows, one micro-batch later.
         kind = df.schema[column].dataType
