@@ -88,9 +88,9 @@ def time_mode_of(spark: SparkSession, checkpoint: str) -> str | None:
 
 def _offset_logs(spark: SparkSession, checkpoint: str) -> dict[int, str]:
     """The newest offset log, by its number; more than one, if Spark reads them."""
-    if is_path(checkpoint) and not is_remote():
-        numbers = [int(path.name) for path in Path(checkpoint, "offsets").glob("*") if path.name.isdigit()]
-        return {n: Path(checkpoint, "offsets", str(n)).read_text("utf-8") for n in numbers if n == max(numbers)}
+    if is_path(checkpoint) and not is_remote() and (folder := Path(checkpoint, "offsets")).is_dir():
+        numbers = [int(path.name) for path in folder.glob("*") if path.name.isdigit()]
+        return {n: (folder / str(n)).read_text("utf-8") for n in numbers if n == max(numbers)}
     try:
         rows = (
             spark.read.text(f"{checkpoint}/offsets/[0-9]*", wholetext=True)

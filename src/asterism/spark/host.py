@@ -13,8 +13,9 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from pyspark import cloudpickle
+from pyspark import TaskContext, cloudpickle
 from pyspark.sql import Row
+from pyspark.sql import types as T
 
 from asterism.spark import CHUNKS, CONTROL, END_OF_INPUT
 from asterism.spark.partitioning import group_of
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from asterism.operators.operator import Arrival, Operator, Result
 
 _NO_TIMER = -1
+# Spark parses a schema that is a string in the JVM, several times for each task.
+_HEADER = T.StructType().add("timer", T.LongType()).add("value", T.BinaryType()).add("page", T.BinaryType())
+_PAGE_NUMBER, _PAGE = T.StructType().add("page", T.IntegerType()), T.StructType().add("value", T.BinaryType())
 _CHUNK = [column.split()[0] for column in CHUNKS.split(", ")]
 _Record = tuple[int, bytes | None, bytes | None]
 
@@ -78,9 +82,12 @@ class OperatorHost(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         settle_memory()
         self.handle = handle
-        self.header = handle.getValueState("header", "timer long, value binary, page binary")
-        self.pages = handle.getMapState("pages", "page int", "value binary")
-        self.first = handle.getListState("first", CHUNKS)
+        self.header = handle.getValueState("header", _HEADER)
+        self.pages = handle.getMapState("pages", _PAGE_NUMBER, _PAGE)
+        # A checkpoint has this state in any case, since Spark does not allow it to be added later. Tasks open it only if it is
+        # used, which saves some milliseconds.
+        if self.bounded or TaskContext.get() is None:
+            self.first = handle.getListState("first", CHUNKS)
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
         # This method cannot return results, so the chunks are kept in state until the first call.

@@ -1,0 +1,58 @@
+"""The settings of a session that a query gets, and that are put back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from asterism import CEP
+from asterism.spark.settings import checkpoint_files
+from tests.spark.streams import FUNNEL, Collect, batch_matches, events, ids, stream_of, write_files
+
+pytestmark = pytest.mark.spark
+
+CLASS = "spark.sql.streaming.checkpointFileManagerClass"
+BY_FILE_SYSTEM = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+
+@pytest.fixture
+def default_session(spark: SparkSession) -> SparkSession:
+    """A session without the class, which the one of the tests sets."""
+    session = spark.newSession()
+    session.conf.unset(CLASS)
+    return session
+
+
+@pytest.mark.parametrize("checkpoint", ["/data/checkpoint", "checkpoint", "file:/data/checkpoint", "file:///data"])
+def test_files_of_a_local_checkpoint_are_written_without_processes(
+    default_session: SparkSession, checkpoint: str
+) -> None:
+    assert checkpoint_files(default_session, checkpoint) == {CLASS: BY_FILE_SYSTEM}
+
+
+@pytest.mark.parametrize("checkpoint", ["hdfs://namenode/checkpoint", "s3a://bucket/checkpoint", "dbfs:/checkpoint"])
+def test_other_file_systems_keep_the_class_of_spark(default_session: SparkSession, checkpoint: str) -> None:
+    assert checkpoint_files(default_session, checkpoint) == {}
+
+
+def test_a_path_is_in_the_default_file_system(default_session: SparkSession, tmp_path: Path) -> None:
+    default_session.conf.set("fs.defaultFS", "viewfs://everything/")
+    default_session.conf.set("fs.viewfs.mounttable.everything.link./data", f"file:{tmp_path}")
+    assert checkpoint_files(default_session, "/data/checkpoint") == {}
+    assert checkpoint_files(default_session, f"file:{tmp_path}/checkpoint") == {CLASS: BY_FILE_SYSTEM}
+
+
+def test_the_class_of_the_session_is_kept(default_session: SparkSession) -> None:
+    default_session.conf.set(CLASS, "com.example.Manager")
+    assert checkpoint_files(default_session, "/data/checkpoint") == {}
+
+
+def test_a_run_puts_the_settings_back(default_session: SparkSession, tmp_path: Path) -> None:
+    table, found = events(50), Collect()
+    write_files(table, tmp_path / "in", [])
+    stream = CEP.pattern(stream_of(default_session, tmp_path / "in"), FUNNEL)
+    stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=True)
+    assert default_session.conf.get(CLASS, None) is None
+    assert ids(found.rows) == batch_matches(default_session, table, FUNNEL)
