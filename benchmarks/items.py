@@ -225,7 +225,7 @@ CORES = ("W1", "W2")
 
 def _cores_steps(size: str) -> list[Step]:
     return [
-        _measure(f"{name}, {cores}", size, name, STREAM, "--cores", str(cores), runs=2, cpus=cores)
+        _measure(f"{name}, {cores}", size, name, f"{FLOOR},{STREAM}", "--cores", str(cores), runs=2, cpus=cores)
         for name, cores in product(CORES, (1, 2))
     ]
 
@@ -235,6 +235,8 @@ def _cores(records: Records, found: Found, size: str) -> None:
         one, two = (records.median(f"{name}, {cores}", "rest_events_per_s", mode=STREAM) for cores in (1, 2))
         found.value(name, "thousand events/s on one core", one, "k", per=1000)
         found.ratio(name, "on two cores", two, one, target=1.8)
+        one, two = (records.median(f"{name}, {cores}", "events_per_s", mode=FLOOR) for cores in (1, 2))
+        found.ratio(name, "floor on two cores", two, one)
 
 
 # ------------------------------------------------------------------ state, cold start

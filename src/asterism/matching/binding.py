@@ -279,15 +279,15 @@ class BoundPattern:
 
     # ------------------------------------------------------------------ conditions on current events
 
-    def prepare(self, events: pa.Table) -> list[pa.ChunkedArray]:
-        """The columns ``bit_fields`` and ``event_schema`` for a batch of events with the columns of the schema."""
-        values = self.vectorized.evaluate(events)
-        words = np.zeros((self.words, events.num_rows), np.int64)
-        for bit, source in enumerate(self._bits):
-            mask = python_mask(source, events) if isinstance(source, PythonCondition) else mask_of(values[source])
-            words[bit // BITS_PER_WORD] |= mask.astype(np.int64) << (bit % BITS_PER_WORD)
+    def prepare(self, events: pa.Table, bits: Sequence[pa.ChunkedArray] | None = None) -> list[pa.ChunkedArray]:
+        """The columns ``bit_fields`` and ``event_schema`` for a batch of events with the columns of the schema.
+
+        :param bits: ``bit_fields``, if Spark has computed them (:attr:`bits_sql`)
+        """
+        values = self.vectorized.evaluate(events) if bits is None else []
         columns = [
-            pa.chunked_array([pa.array(word).cast(f.type)]) for word, f in zip(words, self.bit_fields, strict=True)
+            word.cast(field.type)
+            for word, field in zip(self._words(events, values) if bits is None else bits, self.bit_fields, strict=True)
         ]
         computed = {self.slot_column(slot): slot for slot in self.programs.slots}
         later = {"e:" + previous.column for previous in self.plan.previous}  # known once the events are in order
@@ -299,6 +299,13 @@ class BoundPattern:
             else:
                 columns.append(values[computed[field.name]].cast(field.type))
         return columns
+
+    def _words(self, events: pa.Table, values: Sequence[pa.ChunkedArray]) -> list[pa.ChunkedArray]:
+        words = np.zeros((self.words, events.num_rows), np.int64)
+        for bit, source in enumerate(self._bits):
+            mask = python_mask(source, events) if isinstance(source, PythonCondition) else mask_of(values[source])
+            words[bit // BITS_PER_WORD] |= mask.astype(np.int64) << (bit % BITS_PER_WORD)
+        return [pa.chunked_array([word]) for word in words]
 
     # ------------------------------------------------------------------ which events matter
 
@@ -339,15 +346,45 @@ class BoundPattern:
         """A Spark SQL condition that holds for every event that can matter; None if all events must be kept."""
         if not self.relevant_only or any(isinstance(source, PythonCondition) for source in self._bits):
             return None
-        texts = []
+        # Conditions without a bit are left out: no guard depends on one alone, so an event that satisfies none of the others has
+        # no effect.
+        return " OR ".join(dict.fromkeys(f"({text})" for text in self._texts_of_bits()))
+
+    @cached_property
+    def bits_sql(self) -> list[str] | None:
+        """Spark SQL expressions for the columns ``bit_fields``, with which :meth:`prepare` needs only
+        :attr:`columns_beside_bits`; None if a condition is more than ranges of columns, which cannot fail, or if
+        :meth:`prepare` computes other values, too.
+        """
+        if not self._bits or any(field.name in self.scope.schema.names for field in self.bit_fields):
+            return None
+        if any(not self.slot_column(slot).startswith("e:") for slot in self.programs.slots):
+            return None
+        for source in self._bits:
+            found = None if isinstance(source, PythonCondition) else self.vectorized.indexable[source]
+            if found is None or found.rest is not None:
+                return None
+        words: list[list[str]] = [[] for _ in range(self.words)]
+        for bit, text in enumerate(self._texts_of_bits()):
+            words[bit // BITS_PER_WORD].append(f"IF({text}, {1 << bit % BITS_PER_WORD}L, 0L)")
+        return [" + ".join(word) for word in words]
+
+    @property
+    def columns_beside_bits(self) -> list[str]:
+        """The event columns that :meth:`prepare` reads if the events have ``bit_fields``."""
+        later = {"e:" + previous.column for previous in self.plan.previous}
+        return [name[2:] for name in self.event_schema.names if name not in later]
+
+    def _texts_of_bits(self) -> list[str]:
+        """Spark SQL for each condition bit, of which none is a function."""
+        texts: dict[int, str] = {}
         for condition, bit in zip(self.nfa.conditions, self.evaluation.bit, strict=True):
-            if bit < 0:
-                continue  # no guard depends on it alone, so an event that satisfies none of the others has no effect
-            assert isinstance(condition, SqlCondition)
-            tree = self.scope.resolve(parse(condition.text), condition.text)
-            pure = [part for part in conjuncts(tree) if not has_aggregate(part)]
-            texts.append("(" + _joined(pure).sql(dialect="spark", comments=False) + ")")
-        return " OR ".join(dict.fromkeys(texts))
+            if bit >= 0 and bit not in texts:
+                assert isinstance(condition, SqlCondition)
+                tree = self.scope.resolve(parse(condition.text), condition.text)
+                pure = [part for part in conjuncts(tree) if not has_aggregate(part)]
+                texts[bit] = _joined(pure).sql(dialect="spark", comments=False)
+        return [text for _, text in sorted(texts.items())]
 
     # ------------------------------------------------------------------ failures
 

@@ -211,22 +211,37 @@ class CepOperator(KeyGroupOperator):
 
     def _read_columns(self) -> pa.Schema:
         """The event columns that :meth:`prepare` reads."""
-        names = {*self.pattern.input_columns, *self.keys, *(name for name, _ in self.order_by)}
-        if not self.processing_time:
-            names.add(self.time.name)
+        names = {*self.pattern.input_columns, *self._other_columns()}
         return pa.schema([field for field in self.schema if field.name in names])
+
+    @property
+    def columns_beside_bits(self) -> list[str]:
+        """The event columns that :meth:`prepare` reads if the events have the ``bit_fields`` of the pattern."""
+        names = {*self.pattern.columns_beside_bits, *self._other_columns()}
+        return [name for name in self.schema.names if name in names]
+
+    def _other_columns(self) -> list[str]:
+        """The key, time and order columns."""
+        time = [] if self.processing_time else [self.time.name]
+        return [*self.keys, *time, *(name for name, _ in self.order_by)]
 
     # ------------------------------------------------------------------ before the exchange
 
     def prepare(self, name: str, events: pa.Table) -> pa.Table:
-        """Evaluate the conditions on the current events, and keep only the columns needed for matching and results."""
+        """Evaluate the conditions on the current events, and keep only the columns needed for matching and results.
+
+        :param events: they may have the ``bit_fields`` of the pattern, if Spark has evaluated its conditions (``bits_sql``)
+        """
         count = events.num_rows
+        bits = None
+        if self.pattern.bits_sql is not None and self.pattern.bit_fields[0].name in events.column_names:
+            bits = [events.column(field.name) for field in self.pattern.bit_fields]
         full = complete(events, self.schema)
         columns: list[Any] = [full.column(key) for key in self.keys] or [pa.array(np.zeros(count, np.int8))]
         columns.append(event_times(full, self.time, self.processing_time, self.wants_late))
         if self.pages > 1:
             columns.append(fixed_pages_of(events, self.pages))
-        columns += self.pattern.prepare(full)
+        columns += self.pattern.prepare(full, bits)
         columns += [full.column(column) for column, _ in self.order_by]
         return pa.table(columns, schema=self.inputs[name].prepared)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -374,7 +375,12 @@ class PatternStream:
         return None if operator.wants_late else operator.pattern.relevance_sql()
 
     def _inputs(self, df: DataFrame, operator: CepOperator) -> DataFrame:
-        return hashed(df, self.stream.keys, operator.inputs[EVENTS].schema.names)
+        """What the operator prepares. Spark evaluates the conditions, if it can, and then need not transfer their columns."""
+        names, pattern = operator.inputs[EVENTS].schema.names, operator.pattern
+        if pattern.bits_sql is not None:
+            bits = {field.name: F.expr(text) for field, text in zip(pattern.bit_fields, pattern.bits_sql, strict=True)}
+            df, names = df.withColumns(bits), [*operator.columns_beside_bits, *bits]
+        return hashed(df, self.stream.keys, names)
 
     def _streaming(self, operator: CepOperator, use: Use) -> DataFrame:
         stream = self.stream
