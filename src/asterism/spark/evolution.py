@@ -15,10 +15,10 @@ from pyspark.sql.utils import is_remote
 from asterism.errors import StateError
 from asterism.operators.group_header import other_query
 from asterism.operators.key_group import KeyGroupOperator
-from asterism.rules.file_systems import is_path
 from asterism.rules.operator import DynamicCepOperator
 from asterism.spark.host import NO_TIME
 from asterism.spark.partitioning import check_key_groups_of
+from asterism.spark.settings import is_local
 
 LAST_OPERATOR = 0
 """The number that Spark gives to the last operator of a query, from which it numbers those before it."""
@@ -78,6 +78,9 @@ def control_offsets(spark: SparkSession, checkpoint: str) -> list[dict[str, Any]
 
 def time_mode_of(spark: SparkSession, checkpoint: str) -> str | None:
     """The time mode of the only operator of a checkpoint, which Spark does not allow to change; None: it is not known."""
+    folder = _folder(spark, checkpoint)
+    if folder is not None and not (folder / "state").is_dir():
+        return None  # the answer of Spark would take a tenth of a second
     try:
         operators = spark.read.format("state-metadata").load(checkpoint).select("operatorProperties").collect()
     except PySparkException:  # no micro-batch has been planned
@@ -88,9 +91,10 @@ def time_mode_of(spark: SparkSession, checkpoint: str) -> str | None:
 
 def _offset_logs(spark: SparkSession, checkpoint: str) -> dict[int, str]:
     """The newest offset log, by its number; more than one, if Spark reads them."""
-    if is_path(checkpoint) and not is_remote() and (folder := Path(checkpoint, "offsets")).is_dir():
-        numbers = [int(path.name) for path in folder.glob("*") if path.name.isdigit()]
-        return {n: (folder / str(n)).read_text("utf-8") for n in numbers if n == max(numbers)}
+    folder = _folder(spark, checkpoint)
+    if folder is not None:
+        numbers = [int(path.name) for path in (folder / "offsets").glob("*") if path.name.isdigit()]
+        return {n: (folder / "offsets" / str(n)).read_text("utf-8") for n in numbers if n == max(numbers)}
     try:
         rows = (
             spark.read.text(f"{checkpoint}/offsets/[0-9]*", wholetext=True)
@@ -100,3 +104,8 @@ def _offset_logs(spark: SparkSession, checkpoint: str) -> dict[int, str]:
     except PySparkException:  # there is no checkpoint yet
         return {}
     return {int(row.file_name): row.value for row in rows if row.file_name.isdigit()}
+
+
+def _folder(spark: SparkSession, checkpoint: str) -> Path | None:
+    """The folder of a checkpoint in a local file system, which this process can read; None: only Spark can."""
+    return None if is_remote() or not is_local(spark, checkpoint) else Path(checkpoint.removeprefix("file:"))

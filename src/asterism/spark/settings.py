@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
@@ -28,7 +29,8 @@ _STATE_STORE = {
 }
 _CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 _BY_FILE_SYSTEM = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-_NOWHERE = "asterism-no-such-file"
+_LOCAL, _NOWHERE = "file:", "asterism-no-such-file"
+_DEFAULT_IS_LOCAL: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
 _ARROW_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _ARROW_DEFAULTS = {_ARROW_RECORDS: "10000", _ARROW_BYTES: "67108864b"}
@@ -79,19 +81,26 @@ def checkpoint_files(spark: SparkSession, checkpoint: str) -> dict[str, str]:
     Hadoop's native library is installed. That takes a tenth of a second. The other class renames files in the same way. On
     other file systems, and if the session sets a class, nothing is set.
     """
-    if spark.conf.get(_CHECKPOINT_FILES, None) is not None or not _is_local(spark, checkpoint):
+    if spark.conf.get(_CHECKPOINT_FILES, None) is not None or not is_local(spark, checkpoint):
         return {}
     return {_CHECKPOINT_FILES: _BY_FILE_SYSTEM}
 
 
-def _is_local(spark: SparkSession, location: str) -> bool:
-    """Whether a path or URI is in a local file system."""
-    if is_path(location):  # a path in the default file system, which Spark adds to a path in its messages
+def is_local(spark: SparkSession, location: str) -> bool:
+    """Whether a path or URI is in a local file system: of the driver and of the executors, each its own or a mounted one."""
+    return _default_is_local(spark) if is_path(location) else location.startswith(_LOCAL)
+
+
+def _default_is_local(spark: SparkSession) -> bool:
+    """Whether a path without a scheme is in a local file system."""
+    if spark not in _DEFAULT_IS_LOCAL:
+        found = ""
         try:
             spark.read.text(f"/{_NOWHERE}").schema  # noqa: B018 - on Spark Connect, the schema is the first call
-        except AnalysisException as error:
-            location = str((error.getMessageParameters() or {}).get("path"))
-    return location.startswith("file:")
+        except AnalysisException as error:  # the message has the path with the scheme
+            found = (error.getMessageParameters() or {}).get("path", "")
+        _DEFAULT_IS_LOCAL[spark] = found.startswith(_LOCAL)
+    return _DEFAULT_IS_LOCAL[spark]
 
 
 def stateful_tasks(spark: SparkSession, key_groups: int) -> int:
