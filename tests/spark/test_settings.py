@@ -56,3 +56,16 @@ def test_a_run_puts_the_settings_back(default_session: SparkSession, tmp_path: P
     stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=True)
     assert default_session.conf.get(CLASS, None) is None
     assert ids(found.rows) == batch_matches(default_session, table, FUNNEL)
+
+
+def test_a_query_runs_in_a_session_that_is_created_after_one_of_another_session(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark may know the control source there already."""
+    table = events(50)
+    write_files(table, tmp_path / "in", [])
+    for number, session in enumerate([spark.newSession(), spark.newSession(), spark]):
+        found = Collect()
+        stream = CEP.pattern(stream_of(session, tmp_path / "in"), FUNNEL)
+        stream.run({"matches": found}, checkpoint=str(tmp_path / f"cp{number}"), drain=True)
+        assert ids(found.rows) == batch_matches(session, table, FUNNEL)

@@ -13,6 +13,7 @@ from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -296,7 +297,7 @@ def stateful(
     configure_state_store(spark)
     if not use.final:
         warn_of_tasks(spark, key_groups)
-    spark.dataSource.register(source)
+    _register(spark, source)
     reader = (
         spark.readStream.format(source.name())
         .option("keyGroups", key_groups)
@@ -327,6 +328,16 @@ def stateful(
     if not operator.metrics:
         return results
     return results.observe(use.observation, *[_count(name) for name in operator.metrics])
+
+
+def _register(spark: SparkSession, source: type[DataSource]) -> None:
+    try:
+        spark.dataSource.register(source)
+    except AnalysisException as error:
+        # A session that is created after a query of another one knows the source already: Spark looks for installed sources in a
+        # Python process, and finds the classes that this process has loaded.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def _count(name: str) -> Column:
