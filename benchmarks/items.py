@@ -91,6 +91,8 @@ class Item:
 
 # ------------------------------------------------------------------ W1 to W5
 
+LARGER = {"XS": "S", "S": "M", "M": "L"}
+
 
 def _measure(name: str, size: str, workload: str, modes: str, *more: str, runs: int = 3, cpus: int = 0) -> Step:
     arguments = ("--size", size, "--workloads", workload, "--modes", modes, "--runs", str(runs), *more)
@@ -118,26 +120,50 @@ def _throughput_steps(size: str) -> list[Step]:
     steps = []
     for name in WORKLOADS:
         steps.append(_measure(name, size, name, f"{FLOOR},{STREAM}"))
-        variants = (flink.VARIANTS[variant] for variant in (flink.STREAM, flink.FILTERED))
-        steps += [_flink(size, name, variant.name) for variant in variants if name in variant.workloads]
+        steps += [_flink(size, name, variant.name) for variant in _streams_of_flink(name)]
     steps.append(_measure("W1 tuned", size, "W1", STREAM, "--settings", "tuned"))
     return steps
 
 
 def _throughput(records: Records, found: Found, size: str) -> None:
     for name in WORKLOADS:
-        rest = records.median(name, "rest_events_per_s", mode=STREAM)
-        whole = records.median(name, "events_per_s", mode=STREAM)
-        by_flink = records.median(f"{name} {flink.STREAM}", "events_per_s")
-        filtered = records.median(f"{name} {flink.FILTERED}", "events_per_s")
-        found.value(name, "thousand events/s, after the first", rest, "k", per=1000)
-        found.value(name, "Flink", by_flink, "k", per=1000)
-        found.ratio(name, "times Flink, after the first", rest, by_flink, target=4 if name == "W2" else 5)
-        found.ratio(name, "times Flink with a filter", rest, filtered, target=2)
-        found.ratio(name, "times Flink, whole run", whole, by_flink, target=2.5)
+        rest = _times_flink(records, found, name)
         found.ratio(name, "times the floor", rest, records.median(name, "events_per_s", mode=FLOOR))
     default, tuned = (records.median(step, "seconds", mode=STREAM) for step in ("W1", "W1 tuned"))
     found.ratio("W1", "default settings over tuned", default, tuned, target=1.2, less=True)
+
+
+def _times_flink(records: Records, found: Found, name: str) -> float | None:
+    """The results of a workload that are compared with Flink's. Returns its events per second after the first micro-batch."""
+    rest = records.median(name, "rest_events_per_s", mode=STREAM)
+    whole = records.median(name, "events_per_s", mode=STREAM)
+    by_flink = records.median(f"{name} {flink.STREAM}", "events_per_s")
+    filtered = records.median(f"{name} {flink.FILTERED}", "events_per_s")
+    found.value(name, "thousand events/s, after the first", rest, "k", per=1000)
+    found.value(name, "Flink", by_flink, "k", per=1000)
+    found.ratio(name, "times Flink, after the first", rest, by_flink, target=4 if name == "W2" else 5)
+    found.ratio(name, "times Flink with a filter", rest, filtered, target=2)
+    found.ratio(name, "times Flink, whole run", whole, by_flink, target=2.5)
+    return rest
+
+
+def _large_batches_steps(size: str) -> list[Step]:
+    larger = LARGER.get(size, size)
+    steps = []
+    for name in WORKLOADS:
+        steps.append(_measure(name, larger, name, STREAM, runs=2))
+        steps += [_flink(larger, name, variant.name, runs=1) for variant in _streams_of_flink(name)]
+    return steps
+
+
+def _large_batches(records: Records, found: Found, size: str) -> None:
+    for name in WORKLOADS:
+        _times_flink(records, found, name)
+
+
+def _streams_of_flink(workload: str) -> list[flink.Variant]:
+    variants = (flink.VARIANTS[variant] for variant in (flink.STREAM, flink.FILTERED))
+    return [variant for variant in variants if workload in variant.workloads]
 
 
 def _batch_steps(size: str) -> list[Step]:
@@ -195,7 +221,6 @@ def _row_patterns(records: Records, found: Found, size: str) -> None:
 
 
 REPLAYED = ("W1", "W2")
-LARGER = {"XS": "S", "S": "M", "M": "L"}
 HEAP_GB = 2
 
 
@@ -430,6 +455,12 @@ ITEMS = {
     item.name: item
     for item in (
         Item("throughput", "W1 to W5 as streams.", _throughput_steps, _throughput, checked=True),
+        Item(
+            "large_batches",
+            "W1 to W5 as streams of the next size, in as many micro-batches.",
+            _large_batches_steps,
+            _large_batches,
+        ),
         Item("batch", "W1 to W5 as batch queries.", _batch_steps, _batch, checked=True),
         Item(
             "row_patterns",
