@@ -52,7 +52,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", 2)
         # On a local file system, Spark's default starts some 30 processes for each micro-batch, most of them to look for links.
-        # Queries that are killed keep the default.
+        # `run` selects this class itself, but writeStream does not.
         .config(
             "spark.sql.streaming.checkpointFileManagerClass", f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager"
         )

@@ -19,6 +19,7 @@ from asterism.matching.binding import BoundPattern
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import EVENTS
+from asterism.spark.settings import settings
 from tests.expressions.sql_expressions import table
 from tests.rules.test_condition_index import condition
 from tests.spark.streams import STRICT, events, stream_of, write_files
@@ -63,9 +64,7 @@ def test_spark_and_the_operator_agree(spark: SparkSession, tmp_path: Path, zone:
     rng = random.Random(zone)
     data = table(rng, zone, 300)
     pq.write_table(data, tmp_path / "data.parquet")
-    before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
+    with settings(spark, {"spark.sql.session.timeZone": zone}):
         df = spark.read.parquet(str(tmp_path / "data.parquet"))
         chosen: list[str] = []
         while len(chosen) < 150:
@@ -89,8 +88,6 @@ def test_spark_and_the_operator_agree(spark: SparkSession, tmp_path: Path, zone:
         for name, words in zip(names, found.toArrow().columns, strict=True):
             assert words.to_pylist() == expected.column(name).to_pylist()
         assert sum(word.bit_count() for name in names for word in expected.column(name).to_pylist()) > 1000
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", str(before))
 
 
 @pytest.mark.spark

@@ -290,7 +290,7 @@ class BoundPattern:
             for word, field in zip(self._words(events, values) if bits is None else bits, self.bit_fields, strict=True)
         ]
         computed = {self.slot_column(slot): slot for slot in self.programs.slots}
-        later = {"e:" + previous.column for previous in self.plan.previous}  # known once the events are in order
+        later = self._of_earlier_events
         for field in self.event_schema:
             if field.name in later:
                 columns.append(pa.chunked_array([pa.nulls(events.num_rows, field.type)]))
@@ -348,7 +348,7 @@ class BoundPattern:
             return None
         # Conditions without a bit are left out: no guard depends on one alone, so an event that satisfies none of the others has
         # no effect.
-        return " OR ".join(dict.fromkeys(f"({text})" for text in self._texts_of_bits()))
+        return " OR ".join(dict.fromkeys(f"({text})" for text in self._texts_of_bits))
 
     @cached_property
     def bits_sql(self) -> list[str] | None:
@@ -365,16 +365,21 @@ class BoundPattern:
             if found is None or found.rest is not None:
                 return None
         words: list[list[str]] = [[] for _ in range(self.words)]
-        for bit, text in enumerate(self._texts_of_bits()):
+        for bit, text in enumerate(self._texts_of_bits):
             words[bit // BITS_PER_WORD].append(f"IF({text}, {1 << bit % BITS_PER_WORD}L, 0L)")
         return [" + ".join(word) for word in words]
 
     @property
     def columns_beside_bits(self) -> list[str]:
         """The event columns that :meth:`prepare` reads if the events have ``bit_fields``."""
-        later = {"e:" + previous.column for previous in self.plan.previous}
-        return [name[2:] for name in self.event_schema.names if name not in later]
+        return [name[2:] for name in self.event_schema.names if name not in self._of_earlier_events]
 
+    @property
+    def _of_earlier_events(self) -> set[str]:
+        """The columns of ``event_schema`` that are known only when the events are in order."""
+        return {"e:" + previous.column for previous in self.plan.previous}
+
+    @cached_property
     def _texts_of_bits(self) -> list[str]:
         """Spark SQL for each condition bit, of which none is a function."""
         texts: dict[int, str] = {}

@@ -234,7 +234,7 @@ class CepOperator(KeyGroupOperator):
         """
         count = events.num_rows
         bits = None
-        if self.pattern.bits_sql is not None and self.pattern.bit_fields[0].name in events.column_names:
+        if self.pattern.bit_fields[0].name in events.column_names and self.pattern.bits_sql is not None:
             bits = [events.column(field.name) for field in self.pattern.bit_fields]
         full = complete(events, self.schema)
         columns: list[Any] = [full.column(key) for key in self.keys] or [pa.array(np.zeros(count, np.int8))]
