@@ -158,6 +158,14 @@ def test_rules_are_listed_and_shown(page: Page) -> None:
     page.wait("h1", "graph")
 
 
+def test_keys_in_quick_succession(page: Page) -> None:
+    page.open()
+    press = "document.body.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}))"
+    page.script(f"for (const key of arguments) {press}", "j", "j", "2")
+    page.wait("h1", "pair")
+    page.find("textarea.code")
+
+
 def test_a_rule_is_written_validated_and_saved(page: Page) -> None:
     page.open("#/new")
     page.find("textarea.code")
@@ -502,6 +510,7 @@ def test_tokens_and_rights(chrome: Chrome, tmp_path: Path) -> None:
         page.wait("#who", "dashboard")
         assert "read only" in page.text("#who")
         assert not any(one.is_displayed() for one in page.all("a.primary"))
+        page.find("#list .rules a")
         page.press("j", "2")
         page.find("textarea.code[readonly]")
         assert not page.all(".title button")

@@ -214,6 +214,8 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   const tab = ["overview", "source", "try", "backtest", "versions"][Number(event.key) - 1];
+  // After "j" and "2" in quick succession, the event of the first change of address has not arrived yet.
+  if (app.loadedAt !== null && (tab || event.key === "j" || event.key === "k")) route();
   if (event.key === "?") showShortcuts();
   else if (event.key === "t") theme(true);
   else if (event.key === "/") list.search();
