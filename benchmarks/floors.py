@@ -28,5 +28,5 @@ def floor(events: DataFrame, partitions: int) -> None:
 def batch_floor(events: DataFrame, workload: Workload) -> None:
     """What every batch query in Python includes: scan, filter, shuffle by key, sort, transfer to Python. No rows return."""
     relevant = events if workload.kinds is None else events.where(events.kind.isin(*workload.kinds))
-    ordered = relevant.select("event_time", KEY, "kind", TIME).repartition(KEY).sortWithinPartitions(KEY)
+    ordered = relevant.select(TIME, KEY, "kind").repartition(KEY).sortWithinPartitions(KEY)
     ordered.mapInArrow(_nothing, ordered.schema).toArrow()

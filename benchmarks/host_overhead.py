@@ -54,7 +54,7 @@ from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 from benchmarks import harness
 from benchmarks.gen_data import SIZES
 from benchmarks.streaming import in_order_of_arrival
-from benchmarks.workloads import DISORDER, KEY, TIME
+from benchmarks.workloads import DISORDER, KEY, TIMESTAMP
 
 EVENT = "user_id BIGINT, ts TIMESTAMP, amount DOUBLE"
 
@@ -222,7 +222,7 @@ def run(spark: SparkSession, name: str, files: Path, batches: int, key_groups: i
     rows = dict.fromkeys(operator.declared(Output), 0)
 
     def keyed(condition: str) -> KeyedStream:
-        return KeyedStream(events.where(condition), key=KEY, time=TIME, max_out_of_orderness=DISORDER)
+        return KeyedStream(events.where(condition), key=KEY, time=TIMESTAMP, max_out_of_orderness=DISORDER)
 
     def count(output: str, df: DataFrame) -> None:
         rows[output] += df.count()

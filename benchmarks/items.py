@@ -94,8 +94,15 @@ class Item:
 LARGER = {"XS": "S", "S": "M", "M": "L"}
 
 
-def _measure(name: str, size: str, workload: str, modes: str, *more: str, runs: int = 3, cpus: int = 0) -> Step:
-    arguments = ("--size", size, "--workloads", workload, "--modes", modes, "--runs", str(runs), *more)
+WARM_UPS = 3
+"""So many rounds of Asterism take as long as the one that warms up Flink."""
+
+
+def _measure(
+    name: str, size: str, workload: str, modes: str, *more: str, runs: int = 3, warm_ups: int = 1, cpus: int = 0
+) -> Step:
+    numbers = ("--runs", str(runs), "--warm-ups", str(warm_ups))
+    arguments = ("--size", size, "--workloads", workload, "--modes", modes, *numbers, *more)
     return Step(name, "benchmarks.throughput", arguments, cpus=cpus)
 
 
@@ -119,9 +126,9 @@ def _flink(size: str, workload: str, variant: str, *, runs: int = 2, limit: floa
 def _throughput_steps(size: str) -> list[Step]:
     steps = []
     for name in WORKLOADS:
-        steps.append(_measure(name, size, name, f"{FLOOR},{STREAM}"))
+        steps.append(_measure(name, size, name, f"{FLOOR},{STREAM}", warm_ups=WARM_UPS))
         steps += [_flink(size, name, variant.name) for variant in _streams_of_flink(name)]
-    steps.append(_measure("W1 tuned", size, "W1", STREAM, "--settings", "tuned"))
+    steps.append(_measure("W1 tuned", size, "W1", STREAM, "--settings", "tuned", warm_ups=WARM_UPS))
     return steps
 
 
@@ -168,7 +175,13 @@ def _streams_of_flink(workload: str) -> list[flink.Variant]:
 
 def _batch_steps(size: str) -> list[Step]:
     steps = [
-        _measure(name, size, name, f"{WINDOW},{BATCH}" if name == "W5" else f"{BATCH_FLOOR},{WINDOW},{BATCH}")
+        _measure(
+            name,
+            size,
+            name,
+            f"{WINDOW},{BATCH}" if name == "W5" else f"{BATCH_FLOOR},{WINDOW},{BATCH}",
+            warm_ups=WARM_UPS,
+        )
         for name in WORKLOADS
     ]
     return [*steps, _flink(size, "W5", flink.BATCH)]

@@ -45,12 +45,12 @@ from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 from benchmarks import harness, streaming
 from benchmarks.gen_data import SIZES
 from benchmarks.windows import ROCKS_DB
-from benchmarks.workloads import DISORDER, KEY, TIME
+from benchmarks.workloads import DISORDER, KEY, TIMESTAMP
 
 LENGTH = timedelta(minutes=10)
 _MINUTES = LENGTH // timedelta(minutes=1)
 LEFT, RIGHT = "left", "right"
-COLUMNS = (KEY, "event_time", TIME)
+COLUMNS = (KEY, "event_time", TIMESTAMP)
 PREFIX = "r_"
 """Before the names of the columns of the right side in results."""
 ASTERISM, SPARK = "asterism", "spark"
@@ -89,13 +89,13 @@ JOINS = {
     "interval": Join(
         ("view", "cart"),
         _interval,
-        (TIME, f"{PREFIX}t BETWEEN t AND t + INTERVAL {_MINUTES} MINUTES"),
+        (TIMESTAMP, f"{PREFIX}t BETWEEN t AND t + INTERVAL {_MINUTES} MINUTES"),
         f"{_OF_BOTH} JOIN r ON l.{KEY} = r.{KEY} AND r.event_time BETWEEN l.event_time AND l.event_time + {_MS}",
     ),
     "window": Join(
         ("view", "cart"),
         _window,
-        (f"window({TIME}, '{_MINUTES} minutes')", f"t = {PREFIX}t"),
+        (f"window({TIMESTAMP}, '{_MINUTES} minutes')", f"t = {PREFIX}t"),
         f"{_OF_BOTH} JOIN r ON l.{KEY} = r.{KEY} AND l.event_time // {_MS} = r.event_time // {_MS}",
     ),
     "as of": Join(
@@ -177,7 +177,7 @@ class Benchmark:
         }
 
     def _asterism(self, left: DataFrame, right: DataFrame, sinks: Mapping[str, Sink], checkpoint: str) -> None:
-        keyed = partial(KeyedStream, key=KEY, time=TIME, max_out_of_orderness=DISORDER)
+        keyed = partial(KeyedStream, key=KEY, time=TIMESTAMP, max_out_of_orderness=DISORDER)
         joined = self.join.asterism(keyed(left), keyed(right), self.key_groups)
         joined.run({"results": sinks["matches"]}, checkpoint=checkpoint)
 
@@ -186,7 +186,7 @@ class Benchmark:
         time, condition = self.join.spark
         seconds = f"{DISORDER // timedelta(seconds=1)} seconds"
         left, right = (
-            side.withWatermark(TIME, seconds).select(KEY, "event_time", F.expr(time).alias("t"))
+            side.withWatermark(TIMESTAMP, seconds).select(KEY, "event_time", F.expr(time).alias("t"))
             for side in (left, right)
         )
         right = right.withColumnsRenamed({name: PREFIX + name for name in right.columns})

@@ -55,7 +55,7 @@ from asterism.spark.exchange import pack, results
 from asterism.spark.partitioning import label
 from benchmarks import harness, rules
 from benchmarks.gen_data import SIZES
-from benchmarks.workloads import DISORDER, KEY, TIME, WORKLOADS, Workload
+from benchmarks.workloads import DISORDER, KEY, TIME, TIMESTAMP, WORKLOADS, Workload
 
 KEY_GROUPS = 32
 OUTPUT = OutputKind.MATCHES.value
@@ -153,7 +153,9 @@ class OneSet:
 
 def schema_of(files: list[Path]) -> pa.Schema:
     schema = pq.read_schema(files[0])
-    return schema.set(schema.names.index(TIME), pa.field(TIME, pa.timestamp("us", "UTC")))  # as Spark hands it over
+    return schema.set(
+        schema.names.index(TIMESTAMP), pa.field(TIMESTAMP, pa.timestamp("us", "UTC"))
+    )  # as Spark hands it over
 
 
 def drive(

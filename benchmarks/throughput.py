@@ -2,8 +2,8 @@
 
 One JSON line per run on standard output. Everything runs in one process, alternating, so that times can be compared: each round
 is the floor, then for each workload the window query, the batch and the stream, and for W1 to W3 the batch and the stream of the
-same as MATCH_RECOGNIZE (``sql_batch``, ``sql_stream``); the first round warms up. A result that is not the expected one makes the
-exit status 1.
+same as MATCH_RECOGNIZE (``sql_batch``, ``sql_stream``). The first rounds, all with the number 0, warm up. A result that is not
+the expected one makes the exit status 1.
 """
 
 from __future__ import annotations
@@ -152,6 +152,7 @@ def main(arguments: list[str] | None = None) -> int:
     cli.add_argument("--workloads", type=_list(tuple(WORKLOADS)), default=list(WORKLOADS), help="default: all")
     cli.add_argument("--modes", type=_list(MODES), default=list(MODES), help="default: all")
     cli.add_argument("--runs", type=int, default=3, help="rounds after the warm-up")
+    cli.add_argument("--warm-ups", type=int, default=1, help="rounds that warm up")
     cli.add_argument("--cores", type=int, default=2)
     cli.add_argument("--batches", type=int, default=3, help="micro-batches that bring events")
     cli.add_argument("--key-groups", type=int, default=DEFAULT_KEY_GROUPS, help="of the streams")
@@ -164,7 +165,7 @@ def main(arguments: list[str] | None = None) -> int:
     runs: list[Run] = []
     with tempfile.TemporaryDirectory(prefix="asterism-benchmark-") as scratch, streaming.listening(spark) as progress:
         benchmark = Benchmark(spark, args.size, data, Path(scratch), args.cores, args.batches, args.key_groups)
-        for number in range(args.runs + 1):
+        for number in [*[0] * args.warm_ups, *range(1, args.runs + 1)]:
             for run in benchmark.round(number, args.modes, [WORKLOADS[name] for name in args.workloads], progress):
                 runs.append(run)
                 print(run.to_json(), flush=True)

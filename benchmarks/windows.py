@@ -40,7 +40,7 @@ from asterism.spark.execution import Sink
 from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 from benchmarks import harness, streaming
 from benchmarks.gen_data import SIZES, Parameters
-from benchmarks.workloads import DISORDER, TIME
+from benchmarks.workloads import DISORDER, TIMESTAMP
 
 WINDOWS = {
     "tumbling": (timedelta(minutes=10), timedelta(minutes=10)),
@@ -93,7 +93,7 @@ def asterism(
     size: timedelta, slide: timedelta, lateness: timedelta, key_groups: int, pages: int | None, events: DataFrame,
     sinks: Mapping[str, Sink], checkpoint: str,
 ) -> None:  # fmt: skip
-    stream = KeyedStream(events, key=KEY, time=TIME, max_out_of_orderness=DISORDER)
+    stream = KeyedStream(events, key=KEY, time=TIMESTAMP, max_out_of_orderness=DISORDER)
     windows = TumblingWindows.of(size) if size == slide else SlidingWindows.of(size, slide)
     found = window(stream, windows, allowed_lateness=lateness, key_groups=key_groups, pages=pages)
     found.run(
@@ -113,8 +113,8 @@ def spark_windows(
     checkpoint: str,
 ) -> None:
     found = (
-        events.withWatermark(TIME, _seconds(DISORDER + lateness))
-        .groupBy(KEY, F.window(TIME, _seconds(size), _seconds(slide)))
+        events.withWatermark(TIMESTAMP, _seconds(DISORDER + lateness))
+        .groupBy(KEY, F.window(TIMESTAMP, _seconds(size), _seconds(slide)))
         .agg(F.sum("cents").alias("total"), F.count("*").alias("n"))
         .select(KEY, F.col("window.start").alias("window_start"), "total", "n")
     )
@@ -131,7 +131,7 @@ def by_hand(
 ) -> None:
     fold = partial(_fold, size // MICROSECOND, slide // MICROSECOND, lateness // MICROSECOND)
     found = (
-        events.withWatermark(TIME, _seconds(DISORDER))
+        events.withWatermark(TIMESTAMP, _seconds(DISORDER))
         .groupBy(KEY)
         .applyInPandasWithState(_named(fold), ROWS, STATE, "append", GroupStateTimeout.EventTimeTimeout)
     )
@@ -145,7 +145,7 @@ def _fold(
     kept = np.frombuffer(state.get[0] if state.exists else b"", np.int64).reshape(4, -1)
     starts, totals, counts, fired = kept[0], kept[1], kept[2], kept[3] != 0
     for frame in frames:
-        times = frame[TIME].to_numpy("datetime64[us]").astype(np.int64)
+        times = frame[TIMESTAMP].to_numpy("datetime64[us]").astype(np.int64)
         newest = times // slide * slide
         new = (newest[:, None] - np.arange(size // slide) * slide).ravel()
         cents = np.repeat(frame["cents"].to_numpy(), size // slide)
@@ -226,7 +226,7 @@ class Benchmark:
         def over(events: DataFrame, sinks: Mapping[str, Sink], checkpoint: str) -> None:
             user = F.col("user_id") if keys is None else F.pmod("user_id", F.lit(keys))
             cents = F.round(F.col("amount") * 100).cast("bigint")  # sums of whole numbers are the same in any order
-            find(events.select(user.alias(KEY), TIME, cents.alias("cents")), sinks, checkpoint)
+            find(events.select(user.alias(KEY), TIMESTAMP, cents.alias("cents")), sinks, checkpoint)
             files = Path(checkpoint, "state").rglob("*")
             self.written = sum(file.stat().st_size for file in files if file.is_file())
 

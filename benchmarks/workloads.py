@@ -15,7 +15,8 @@ from asterism.spark.patterns import PatternStream
 from asterism.spark.row_patterns import RowPatternStream
 from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 
-KEY, TIME = "user_id", "ts"
+KEY, TIME, TIMESTAMP = "user_id", "event_time", "ts"
+"""The key of the events, their time in milliseconds, and the same as a TIMESTAMP."""
 DISORDER = timedelta(seconds=5)
 COLUMNS = ("event_time", "user_id", "item_id", "kind", "amount")
 
@@ -83,7 +84,7 @@ def one_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 def _clause(measures: str, pattern: str, minutes: int, define: str) -> str:
     return (
-        f"PARTITION BY {KEY} ORDER BY {TIME} MEASURES {measures} AFTER MATCH SKIP TO NEXT ROW"
+        f"PARTITION BY {KEY} ORDER BY {TIMESTAMP} MEASURES {measures} AFTER MATCH SKIP TO NEXT ROW"
         f" PATTERN ({pattern}) WITHIN INTERVAL '{minutes}' MINUTE DEFINE {define}"
     )
 

@@ -12,7 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from asterism.columns.arrays import Ints
-from asterism.columns.groups import BUCKET, KEY_HASH
+from asterism.columns.groups import BUCKET
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.matching.operator import CepOperator
 from asterism.operators.operator import EVENTS, Arrival, Now, Operator, Result
@@ -40,15 +40,16 @@ def copied(operator: Operator, name: str) -> Callable[[Batches], Batches]:
     return copier
 
 
-def order_of_table(micros: Column | None) -> Column:
-    """The column ORDER of rows with KEY_HASH: the bucket of the key, then the time in steps of 16 microseconds, from 1685
+def order_of_table(key_hash: Column, micros: Column | None) -> Column:
+    """The column ORDER: the bucket of the key, then the time in steps of 16 microseconds, from 1685
     to 2255.
 
     Spark sorts a single BIGINT by radix, and several columns by comparisons.
 
+    :param key_hash: the hash of the key
     :param micros: the event time in microseconds; None: the rows have no order
     """
-    bucket = F.col(KEY_HASH).bitwiseAND(F.lit(-1 << TIME_BITS))
+    bucket = key_hash.bitwiseAND(F.lit(-1 << TIME_BITS))
     if micros is None:
         return bucket.alias(ORDER)
     half = 1 << (TIME_BITS - 1)

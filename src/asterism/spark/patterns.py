@@ -13,7 +13,6 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect, expect_outputs, expect_strings, shown
-from asterism.columns.groups import KEY_HASH
 from asterism.errors import StreamDefinitionError
 from asterism.matching.operator import MAX_PARTIAL_MATCHES, CepOperator, OnLimit
 from asterism.matching.outputs import OutputKind, OutputSpec
@@ -39,6 +38,7 @@ from asterism.spark.stateful import (
     batch_results,
     check_key_groups,
     filtered,
+    hash_of,
     hashed,
     output_of,
     packed,
@@ -374,20 +374,23 @@ class PatternStream:
         """
         return None if operator.wants_late else operator.pattern.relevance_sql()
 
-    def _inputs(self, df: DataFrame, operator: CepOperator) -> DataFrame:
-        """What the operator prepares. Spark evaluates the conditions, if it can, and then need not transfer their columns."""
+    def _inputs(self, df: DataFrame, operator: CepOperator) -> tuple[DataFrame, list[str]]:
+        """The columns that the operator prepares. Spark evaluates the conditions, if it can, and then need not transfer their
+        columns.
+        """
         names, pattern = operator.inputs[EVENTS].schema.names, operator.pattern
-        if pattern.bits_sql is not None:
-            bits = {field.name: F.expr(text) for field, text in zip(pattern.bit_fields, pattern.bits_sql, strict=True)}
-            df, names = df.withColumns(bits), [*operator.columns_beside_bits, *bits]
-        return hashed(df, self.stream.keys, names)
+        if pattern.bits_sql is None:
+            return df, names
+        bits = {field.name: F.expr(text) for field, text in zip(pattern.bit_fields, pattern.bits_sql, strict=True)}
+        return df.withColumns(bits), [*operator.columns_beside_bits, *bits]
 
     def _streaming(self, operator: CepOperator, use: Use) -> DataFrame:
         stream = self.stream
         relevant, watched = filtered(stream, self._relevance(operator), use)
+        relevant, names = self._inputs(relevant, operator)
         time_mode = PROCESSING_TIME if stream.time is None else EVENT_TIME if watched else NO_TIME
         chunks = packed(
-            stream, operator, EVENTS, self._inputs(relevant, operator),
+            stream, operator, EVENTS, hashed(relevant, stream.keys, names),
             key_groups=self.key_groups, use=use, watched=watched,
         )  # fmt: skip
         return stateful(
@@ -399,13 +402,14 @@ class PatternStream:
     def _batch(self, operator: CepOperator, use: Use) -> DataFrame:
         stream = self.stream
         relevant, _ = filtered(stream, self._relevance(operator), use)
-        df, time = self._inputs(relevant, operator), stream.time
-        micros = None
+        df, names = self._inputs(relevant, operator)
+        df = df.select([quoted_name(name) for name in names])
+        time, micros = stream.time, None
         if time is not None:
             micros = event_micros(quoted_name(time), df.schema[time].dataType, stream.time_unit)
-        df = df.withColumn(ORDER, order_of_table(micros))
         # Repartition by the hash: if a table is bucketed by the keys, Spark removes a repartition by them, and then the
-        # bucketing.
-        df = df.repartition(KEY_HASH) if stream.keys else df.coalesce(1)
-        df = df.drop(KEY_HASH).sortWithinPartitions(ORDER)
+        # bucketing. The hash is computed again after the exchange, which takes less time than to exchange it.
+        key_hash = hash_of(stream.keys)
+        df = df.repartition(key_hash) if stream.keys else df.coalesce(1)
+        df = df.withColumn(ORDER, order_of_table(key_hash, micros)).sortWithinPartitions(ORDER)
         return batch_results(df, partial(run_table, operator), operator, use)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -45,6 +45,7 @@ from asterism.spark.stateful import (
     Use,
     check_key_groups,
     filtered,
+    hash_of,
     hashed,
     mapped,
     output_of,
@@ -52,6 +53,7 @@ from asterism.spark.stateful import (
     stateful,
 )
 from asterism.spark.worker import settle_memory
+from asterism.text.printable import quoted_name
 
 _OUTPUTS = (MATCHES, LATE_ROWS)
 _PROCESSING_TIME = "__processing_time"
@@ -216,7 +218,7 @@ class RowPatternStream:
         # With the output for late rows, no row is dropped before it is known whether it is late.
         matter = None if operator.wants_late else operator.current_row.matter_sql
         df, watched = filtered(stream, matter, use)
-        rows = self._hashed(df, operator.inputs[EVENTS].schema.names)
+        rows = hashed(df, self._keys, operator.inputs[EVENTS].schema.names)
         chunks = packed(stream, operator, EVENTS, rows, key_groups=self.key_groups, use=use, watched=watched)
         zone = zone_if_used(partial(self._operator, outputs), self.schema)
         return stateful(
@@ -224,9 +226,9 @@ class RowPatternStream:
             time_mode=EVENT_TIME if watched else NO_TIME,
         )  # fmt: skip
 
-    def _hashed(self, df: DataFrame, columns: Collection[str]) -> DataFrame:
-        keys = [F.expr(key.expression.text) for key in self._checked.clause.partition_by]
-        return hashed(df, keys, list(columns))
+    @property
+    def _keys(self) -> list[Column]:
+        return [F.expr(key.expression.text) for key in self._checked.clause.partition_by]
 
     def _by_key(self) -> DataFrame:
         """The rows of a table, those of a partition of the clause one after the other."""
@@ -238,11 +240,12 @@ class RowPatternStream:
                 condition |= F.expr(checked.clause.order_by[0].expression.text).isNull()
             df = df.where(condition)
         needed = columns_read(checked)
-        df = self._hashed(df, [name for name in self.schema.names if name in needed])
+        df = df.select([quoted_name(name) for name in self.schema.names if name in needed])
+        # The hash is computed again after the exchange, which takes less time than to exchange it.
+        key_hash = hash_of(self._keys)
+        df = (df.repartition(key_hash) if checked.partition_by else df.coalesce(1)).withColumn(KEY_HASH, key_hash)
         if checked.partition_by:
-            df = df.repartition(KEY_HASH).sortWithinPartitions(KEY_HASH)
-        else:
-            df = df.coalesce(1)
+            df = df.sortWithinPartitions(KEY_HASH)
         if checked.uses_processing_time:
             df = df.withColumn(_PROCESSING_TIME, F.unix_micros(F.current_timestamp()))
         return df

@@ -138,9 +138,13 @@ def mapped(df: DataFrame, function: Callable[[Batches], Batches], schema: T.Stru
 
 def hashed(df: DataFrame, keys: Sequence[str | Column], columns: Sequence[str]) -> DataFrame:
     """The *columns*, and the hash of the *keys* (names or expressions) as KEY_HASH."""
-    hashed_by = [F.col(quoted_name(key)) if isinstance(key, str) else key for key in keys]
-    key_hash = F.xxhash64(*hashed_by) if keys else F.lit(0).cast("long")
-    return df.select(*[F.col(quoted_name(name)) for name in columns], key_hash.alias(KEY_HASH))
+    return df.select(*[F.col(quoted_name(name)) for name in columns], hash_of(keys).alias(KEY_HASH))
+
+
+def hash_of(keys: Sequence[str | Column]) -> Column:
+    """The hash of the *keys*, names or expressions."""
+    columns = [F.col(quoted_name(key)) if isinstance(key, str) else key for key in keys]
+    return F.xxhash64(*columns) if columns else F.lit(0).cast("long")
 
 
 def key_group_of(keys: Sequence[str], key_groups: int) -> Column:
