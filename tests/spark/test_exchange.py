@@ -124,3 +124,25 @@ def test_a_query_sends_rows_without_a_look_at_their_size_unless_the_session_says
             spark.conf.unset(key)
     assert found == {used}
     assert [spark.conf.get(key) for key in (RECORDS, BYTES)] == before
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.string(),
+        pa.list_(pa.int64()),
+        pa.map_(pa.string(), pa.string()),
+        pa.struct([("a", pa.list_(pa.struct([("b", pa.string())])))]),
+    ],
+    ids=str,
+)
+def test_nulls_take_no_room_in_chunks(kind: pa.DataType) -> None:
+    count = 200_000
+    table = pa.table({"n": pa.array(np.arange(count)), "nothing": pa.nulls(count, kind)})
+    sizes, found = [], []
+    for _, chunk, _ in exchange.results({"matches": table}):
+        sizes.append(len(chunk))
+        found.append(batch_from_bytes(chunk, table.schema))
+    assert pa.concat_tables(found).equals(table)
+    assert len(sizes) > 5
+    assert max(sizes) < 1.1 * exchange.CHUNK_BYTES

@@ -17,16 +17,6 @@ def one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def nulls(count: int, kind: pa.DataType) -> pa.Array:
-    """A column of so many nulls, without the data that ``pa.nulls`` has for nested types: one buffer for all their parts. Each
-    slice of it would be written with the whole buffer.
-
-    >>> nulls(2, pa.list_(pa.string())).to_pylist()
-    [None, None]
-    """
-    return pa.array([None], kind).take(pa.array(np.zeros(count, np.int64)))
-
-
 def with_fields(column: pa.Array, kind: pa.StructType) -> pa.Array:
     """A struct column with the fields of another type, which are found by name: those that are new or have another type are NULL.
 
@@ -40,7 +30,7 @@ def with_fields(column: pa.Array, kind: pa.StructType) -> pa.Array:
     columns = [
         found[field.name]
         if field.name in found and found[field.name].type.equals(field.type)
-        else nulls(len(column), field.type)
+        else pa.nulls(len(column), field.type)
         for field in kind
     ]
     return pa.StructArray.from_arrays(columns, fields=list(kind), mask=column.is_null())

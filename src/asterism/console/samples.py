@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.arrays import nulls
 from asterism.columns.event_files import as_in_spark, files_of, read_events, read_table, timestamps
 from asterism.columns.keys import key_strings, key_values
 from asterism.columns.schemas import schema_of
@@ -253,7 +252,7 @@ def events_in(text: str, schema: pa.Schema | None, time: str | None) -> pa.Table
         # A condition may read a column that no event of the sample has.
         for one in schema:
             if one.name not in table.column_names:
-                table = table.append_column(one.name, nulls(table.num_rows, one.type))
+                table = table.append_column(one.name, pa.nulls(table.num_rows, one.type))
     return as_in_spark(table, time)
 
 

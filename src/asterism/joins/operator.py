@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import expect_string, expect_strings, shown
-from asterism.columns.arrays import Ints, Mask, nulls
+from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import group_codes, mask_of, order_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME, Described, TimeColumn
 from asterism.errors import (
@@ -378,7 +378,7 @@ class JoinOperator(KeyGroupOperator):
             return
         chosen = matched & ~had if self.how == LEFT_SEMI else search.decided & ~matched
         probes = np.flatnonzero(chosen)
-        nothing = [nulls(len(probes), field.type) for field in self.right_fields] if self.brings else []
+        nothing = [pa.nulls(len(probes), field.type) for field in self.right_fields] if self.brings else []
         self._emit(group, left, search, probes, nothing)
 
     def _emit_lonely_targets(self, group: Group, right: pa.Table, search: JoinSearch, matched: Mask) -> None:
@@ -392,7 +392,7 @@ class JoinOperator(KeyGroupOperator):
             columns = [self.times[LEFT].from_micros(bound[targets]) for bound in search.target_windows]
         for field in self.wires[LEFT].schema:
             is_key = field.name in self.wires[LEFT].keys
-            columns.append(rows.column("k:" + field.name) if is_key else nulls(len(targets), field.type))
+            columns.append(rows.column("k:" + field.name) if is_key else pa.nulls(len(targets), field.type))
         columns += rows.select(["e:" + name for name in self.right_names]).columns
         group.emit(JOINED, pa.table(columns, schema=self.output_schemas[JOINED]))
 

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from asterism.arguments import described, function_name
 from asterism.caches import keep, recent
-from asterism.columns.arrays import Mask, nulls
+from asterism.columns.arrays import Mask
 from asterism.columns.groups import mask_of
 from asterism.columns.time import micros
 from asterism.errors import (
@@ -293,7 +293,7 @@ class BoundPattern:
         later = self._of_earlier_events
         for field in self.event_schema:
             if field.name in later:
-                columns.append(pa.chunked_array([nulls(events.num_rows, field.type)]))
+                columns.append(pa.chunked_array([pa.nulls(events.num_rows, field.type)]))
             elif field.name.startswith("e:"):
                 columns.append(events.column(field.name[2:]))
             else:

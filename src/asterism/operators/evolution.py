@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from asterism.columns.arrays import nulls, one_chunk, with_fields
+from asterism.columns.arrays import one_chunk, with_fields
 from asterism.errors import CheckpointMismatchError
 from asterism.operators.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state_store import batch_from_bytes, batch_to_bytes, tables_from_bytes, tables_to_bytes
@@ -133,7 +133,7 @@ def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def _aligned(rows: pa.Table, field: pa.Field) -> Any:
     if field.name not in rows.column_names:
-        return nulls(rows.num_rows, field.type)
+        return pa.nulls(rows.num_rows, field.type)
     column = rows.column(field.name)
     return with_fields(one_chunk(column), field.type) if pa.types.is_struct(field.type) else column
 

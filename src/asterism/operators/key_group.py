@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import expect_number
-from asterism.columns.arrays import Mask, nulls
+from asterism.columns.arrays import Mask
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME
 from asterism.errors import StreamDefinitionError
 from asterism.operators.evolution import aligned_batch, check_evolution
@@ -408,7 +408,7 @@ def complete(events: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = [
         events.column(field.name).cast(field.type)
         if field.name in events.column_names
-        else nulls(events.num_rows, field.type)
+        else pa.nulls(events.num_rows, field.type)
         for field in schema
     ]
     return pa.table(columns, schema=schema)

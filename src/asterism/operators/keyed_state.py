@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
-from asterism.columns.arrays import Ints, nulls, python_values
+from asterism.columns.arrays import Ints, python_values
 from asterism.columns.schemas import type_of
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import OperatorError, StreamDefinitionError
@@ -223,7 +223,7 @@ class StateTable(StateEntries):
             (at >= len(self.keys)) | (self.keys[inside] != keys) if len(self.keys) else np.ones(len(keys), np.bool_)
         )
         if not len(self.keys):
-            return nulls(len(keys), self.spec.type)
+            return pa.nulls(len(keys), self.spec.type)
         if at_row is not None:
             missing |= rows.column(EXPIRES).to_numpy()[inside] <= at_row
         return rows.column(VALUE).combine_chunks().take(pa.array(inside, mask=missing))

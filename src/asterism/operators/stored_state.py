@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pyarrow as pa
 
-from asterism.columns.arrays import Ints, nulls, with_fields
+from asterism.columns.arrays import Ints, with_fields
 from asterism.columns.keys import KEY as KEY_TEXT
 from asterism.columns.keys import key_values
 from asterism.columns.time import MOMENT, TIME, moments
@@ -126,7 +126,7 @@ def kept_column(rows: pa.Table, field: pa.Field) -> pa.Array:
     """A column of events; NULL if they were kept without it."""
     name = "e:" + field.name
     if name not in rows.column_names:
-        return nulls(rows.num_rows, field.type)
+        return pa.nulls(rows.num_rows, field.type)
     column = rows.column(name).combine_chunks()
     return with_fields(column, field.type) if pa.types.is_struct(field.type) else column
 
@@ -147,7 +147,7 @@ def waiting_events(definition: StateDefinition, name: str, value: bytes, schema:
     elif of_key:
         keys = keys_as_structs(rows.select(of_key), definition.keys.names)
     else:  # a broadcast input
-        keys = nulls(rows.num_rows, key_type(definition))
+        keys = pa.nulls(rows.num_rows, key_type(definition))
     return events_of(keys, rows, TIME, schema)
 
 
@@ -160,7 +160,7 @@ def unselected_events(rows: pa.Table, keys: pa.Array, schema: pa.Schema) -> pa.T
 def events_of(keys: pa.Array, rows: pa.Table, time: str, schema: pa.Schema) -> pa.Table:
     """Stored events, with their *keys*. *time*: the column of their times; *schema*: of :func:`waiting_schema`"""
     event = schema.field("event").type
-    columns: pa.Array = nulls(rows.num_rows, event)
+    columns: pa.Array = pa.nulls(rows.num_rows, event)
     if pa.types.is_struct(event):
         parts = [kept_column(rows, field) for field in event]
         columns = pa.StructArray.from_arrays(parts, fields=list(event))

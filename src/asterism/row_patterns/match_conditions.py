@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from asterism.columns.arrays import Ints, Mask, nulls, one_chunk
+from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.groups import mask_of
 from asterism.errors import ExpressionError, InvalidEventError
 from asterism.expressions.aggregates.accumulators import sort_keys, words_of
@@ -234,7 +234,7 @@ def evaluated_where_possible(one: Vectorized, rows: pa.Table) -> tuple[pa.Array,
         except InvalidEventError:
             if count <= 1 or trials > _TRIALS:
                 failed[begin : begin + count] = True
-                parts[begin] = nulls(count, one.types[0])
+                parts[begin] = pa.nulls(count, one.types[0])
             else:
                 half = count // 2
                 todo += [(begin + half, count - half), (begin, half)]

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from asterism.columns.arrays import Ints, Mask, nulls, one_chunk
+from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.ids import ids_of_numbers, seed_of
 from asterism.columns.keys import KEY
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MILLISECONDS, TIME, TimeColumn
@@ -263,7 +263,7 @@ class ClauseOfRule:
     def events_of(self, found: pa.Table, type_: pa.DataType) -> pa.Array:
         """With ALL ROWS PER MATCH the event of each row with its variable, otherwise NULL."""
         if self.one_row:
-            return nulls(found.num_rows, type_)
+            return pa.nulls(found.num_rows, type_)
         fields = list(type_.value_type.field("event").type)  # without lookups
         columns = [one_chunk(found.column(field.name)) for field in fields]
         events = pa.StructArray.from_arrays(columns, fields=fields)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.arrays import Ints, Mask, nulls, one_chunk
+from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.ids import seed_of
 from asterism.columns.keys import KEY, key_values
 from asterism.columns.time import TimeColumn
@@ -87,7 +87,7 @@ class RuleResults:
             *clause.times_of(found),
             clause.ids_of(found),
             clause.events_of(found, schema.field("events").type),
-            *(own.get(name, nulls(count, schema.field(name).type)) for name in ("measures", "result")),
+            *(own.get(name, pa.nulls(count, schema.field(name).type)) for name in ("measures", "result")),
             _labels_of([bound.processor]).take(pa.array(np.zeros(count, np.int64))),
             pa.array(suppressed),
         ]
@@ -212,7 +212,7 @@ class RuleResults:
         numbers, number = np.unique(entries.to_numpy(), return_inverse=True)
         labels = _labels_of([bound[each].processor for each in numbers.tolist()])
         own = {**own, "labels": labels.take(pa.array(number))}
-        columns += [own.get(field.name, nulls(len(found), field.type)) for field in list(schema)[len(columns) :]]
+        columns += [own.get(field.name, pa.nulls(len(found), field.type)) for field in list(schema)[len(columns) :]]
         return pa.table(columns, schema=schema)
 
     def _events(self, bound: Sequence[BoundPatternProcessor], step: Step, found: Found) -> pa.Array:

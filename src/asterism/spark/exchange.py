@@ -129,8 +129,21 @@ def rows_per_chunk(rows: pa.Table | pa.RecordBatch) -> int:
 def divided(table: pa.Table) -> Iterator[pa.Table]:
     """The rows of a table in parts of about CHUNK_BYTES."""
     count = rows_per_chunk(table)
+    if count < table.num_rows:
+        table = _without_shared_buffers(table)
     for begin in range(0, table.num_rows, count):
         yield table.slice(begin, count)
+
+
+def _without_shared_buffers(table: pa.Table) -> pa.Table:
+    """The same rows. ``pa.nulls`` has one buffer for all parts of a nested column, as large as the offsets of all rows, and Arrow
+    writes all of it with each slice.
+    """
+    for number, field in enumerate(table.schema):
+        column = table.column(number)
+        if field.type.num_fields and column.get_total_buffer_size() > 2 * column.nbytes:
+            table = table.set_column(number, field, column.take(pa.array(np.arange(len(column)))))
+    return table
 
 
 def partition_id() -> int:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.arrays import Ints, Mask, nulls
+from asterism.columns.arrays import Ints, Mask
 from asterism.expressions.types import BIGINT, BOOLEAN, DOUBLE, FLOATS, INTEGERS, NULL, is_decimal, is_temporal
 
 # ---------------------------------------------------------------------------------------------------- columns
@@ -51,7 +51,7 @@ def words_of(column: pa.Array) -> Ints:
 def taken(column: pa.Array, at: Ints) -> pa.Array:
     """The elements at the indexes *at*, NULL for the index -1."""
     if not len(column):
-        return nulls(len(at), column.type)
+        return pa.nulls(len(at), column.type)
     return column.take(pa.array(np.maximum(at, 0), mask=at < 0))
 
 
