@@ -141,9 +141,14 @@ def _without_shared_buffers(table: pa.Table) -> pa.Table:
     """
     for number, field in enumerate(table.schema):
         column = table.column(number)
-        if field.type.num_fields and column.get_total_buffer_size() > 2 * column.nbytes:
+        if field.type.num_fields and any(map(_shares_buffers, column.chunks)):
             table = table.set_column(number, field, column.take(pa.array(np.arange(len(column)))))
     return table
+
+
+def _shares_buffers(array: pa.Array) -> bool:
+    addresses = [buffer.address for buffer in array.buffers() if buffer is not None and buffer.size]
+    return len(set(addresses)) < len(addresses)
 
 
 def partition_id() -> int:
