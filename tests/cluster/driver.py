@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter
 from benchmarks import dynamic, rules, windows
-from benchmarks.workloads import TIME, WORKLOADS
+from benchmarks.workloads import TIMESTAMP, WORKLOADS
 from tests.cluster.processes import SETTINGS
 from tests.end_to_end.victim import CALL, arm, holding
 
@@ -59,7 +59,7 @@ def run(spark: SparkSession, name: str, files: Path, folder: Path, killed_in: in
             dynamic.find(path, events, sinks, checkpoint)
         else:
             cents = F.round(F.col("amount") * 100).cast("bigint").alias("cents")
-            events = events.select(F.col("user_id").alias(windows.KEY), TIME, cents)
+            events = events.select(F.col("user_id").alias(windows.KEY), TIMESTAMP, cents)
             find = partial(windows.asterism, *windows.WINDOWS[name], timedelta(0), KEY_GROUPS, None)
             find(events, sinks, checkpoint)
 
