@@ -374,7 +374,7 @@ class BoundPattern:
         """The event columns that :meth:`prepare` reads if the events have ``bit_fields``."""
         return [name[2:] for name in self.event_schema.names if name not in self._of_earlier_events]
 
-    @property
+    @cached_property
     def _of_earlier_events(self) -> set[str]:
         """The columns of ``event_schema`` that are known only when the events are in order."""
         return {"e:" + previous.column for previous in self.plan.previous}

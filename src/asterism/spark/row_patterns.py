@@ -53,7 +53,6 @@ from asterism.spark.stateful import (
     stateful,
 )
 from asterism.spark.worker import settle_memory
-from asterism.text.printable import quoted_name
 
 _OUTPUTS = (MATCHES, LATE_ROWS)
 _PROCESSING_TIME = "__processing_time"
@@ -240,12 +239,12 @@ class RowPatternStream:
                 condition |= F.expr(checked.clause.order_by[0].expression.text).isNull()
             df = df.where(condition)
         needed = columns_read(checked)
-        df = df.select([quoted_name(name) for name in self.schema.names if name in needed])
-        # The hash is computed again after the exchange, which takes less time than to exchange it.
-        key_hash = hash_of(self._keys)
-        df = (df.repartition(key_hash) if checked.partition_by else df.coalesce(1)).withColumn(KEY_HASH, key_hash)
-        if checked.partition_by:
-            df = df.sortWithinPartitions(KEY_HASH)
+        names, keys = [name for name in self.schema.names if name in needed], self._keys
+        if keys:
+            # The hash is computed again after the exchange, which takes less time than to exchange it.
+            df = hashed(df.repartition(hash_of(keys)), keys, names).sortWithinPartitions(KEY_HASH)
+        else:
+            df = hashed(df.coalesce(1), keys, names)
         if checked.uses_processing_time:
             df = df.withColumn(_PROCESSING_TIME, F.unix_micros(F.current_timestamp()))
         return df

@@ -149,8 +149,7 @@ def hash_of(keys: Sequence[str | Column]) -> Column:
 
 def key_group_of(keys: Sequence[str], key_groups: int) -> Column:
     """The key group of a row, in batch."""
-    columns = [F.col(quoted_name(key)) for key in keys]
-    return F.pmod(F.xxhash64(*columns), F.lit(key_groups)).cast("int") if columns else F.lit(0)
+    return F.pmod(hash_of(keys), F.lit(key_groups)).cast("int")
 
 
 def bounded(
