@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from asterism import CEP
+from asterism import CEP, read_state
 from asterism.spark.settings import checkpoint_files
-from tests.spark.streams import FUNNEL, Collect, batch_matches, events, ids, stream_of, write_files
+from tests.spark.streams import FUNNEL, Collect, batch_matches, events, ids, stream_of, write_file, write_files
 
 pytestmark = pytest.mark.spark
 
 CLASS = "spark.sql.streaming.checkpointFileManagerClass"
+COMPRESSION = "spark.sql.streaming.stateStore.compression.codec"
 BY_FILE_SYSTEM = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
@@ -55,6 +57,7 @@ def test_a_run_puts_the_settings_back(default_session: SparkSession, tmp_path: P
     stream = CEP.pattern(stream_of(default_session, tmp_path / "in"), FUNNEL)
     stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=True)
     assert default_session.conf.get(CLASS, None) is None
+    assert default_session.conf.get(COMPRESSION, None) is None
     assert ids(found.rows) == batch_matches(default_session, table, FUNNEL)
 
 
@@ -69,3 +72,28 @@ def test_a_query_runs_in_a_session_that_is_created_after_one_of_another_session(
         stream = CEP.pattern(stream_of(session, tmp_path / "in"), FUNNEL)
         stream.run({"matches": found}, checkpoint=str(tmp_path / f"cp{number}"), drain=True)
         assert ids(found.rows) == batch_matches(session, table, FUNNEL)
+
+
+def compression_of(checkpoint: Path, batch: int) -> str:
+    """The compression of state that the offset log has."""
+    metadata: str = json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[1])["conf"][COMPRESSION]
+    return metadata
+
+
+@pytest.mark.parametrize(("setting", "expected"), [(None, "zstd"), ("lz4", "lz4")])
+def test_a_checkpoint_keeps_the_compression_of_its_state(
+    default_session: SparkSession, tmp_path: Path, setting: str | None, expected: str
+) -> None:
+    """That of the session in its first run, or Zstandard."""
+    table, found = events(60), Collect()
+    if setting is not None:
+        default_session.conf.set(COMPRESSION, setting)
+    for number, (begin, end) in enumerate([(0, 30), (30, 60)]):
+        write_file(table.slice(begin, end - begin), tmp_path / "in", number)
+        stream = CEP.pattern(stream_of(default_session, tmp_path / "in"), FUNNEL, key_groups=4)
+        stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=number == 1)
+        assert compression_of(tmp_path / "cp", max(found.batches)) == expected
+        default_session.conf.unset(COMPRESSION)
+        if number == 0:
+            assert read_state(default_session, str(tmp_path / "cp")).waiting_events().count()
+    assert ids(found.rows) == batch_matches(default_session, table, FUNNEL)

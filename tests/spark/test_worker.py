@@ -1,14 +1,24 @@
-"""What Python workers exclude from garbage collection."""
+"""What Python workers exclude from garbage collection, and when they acknowledge what they receive."""
 
 from __future__ import annotations
 
 import gc
+import socket
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 
-from asterism.spark import worker
+from asterism.matching.operator import CepOperator
+from asterism.spark import control_source, host, worker
+from asterism.spark.control_source import ControlReader
+from asterism.spark.host import OperatorHost
+from tests.spark.streams import SCHEMA, STRICT
+
+FILES = Path("/proc/self/fd")
 
 
 class Thing:
@@ -64,3 +74,38 @@ def test_excluded_garbage_is_collected_from_time_to_time(monkeypatch: pytest.Mon
     worker.settle_memory()
     gc.collect()
     assert seen() is None
+
+
+def test_what_was_received_is_acknowledged() -> None:
+    """Every TCP connection of the process; other files stay as they are."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as sender:
+        receiver, _ = server.accept()
+        one, other = socket.socketpair()
+        with receiver, one, other:
+            receiver.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+            files = len(list(FILES.iterdir()))
+            worker.receive_at_once()
+            assert receiver.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK)
+            assert len(list(FILES.iterdir())) == files
+            for source, target in ((sender, receiver), (one, other)):
+                source.sendall(b"a")
+                assert target.recv(1) == b"a"
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        lambda: OperatorHost(CepOperator(STRICT, SCHEMA, time="ts", outputs={})),
+        lambda: ControlReader({"keyGroups": "2", "definition": "00"}),
+    ],
+    ids=["host", "reader"],
+)
+def test_a_worker_acknowledges_what_it_unpickles(waits: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it waits for the input."""
+    calls: list[int] = []
+    for module in (host, control_source):
+        monkeypatch.setattr(module, "receive_at_once", lambda: calls.append(1))
+    one = waits()
+    again = cloudpickle.loads(cloudpickle.dumps(one))
+    assert calls == [1]
+    assert again.__dict__.keys() == one.__dict__.keys()

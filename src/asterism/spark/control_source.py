@@ -23,6 +23,7 @@ from asterism.spark.versions import (
     SupportsTriggerAvailableNow,
     reader_for_spark,
 )
+from asterism.spark.worker import receive_at_once
 
 NAME = "asterism_control"
 _NO_LIMIT = 2**31 - 1
@@ -86,6 +87,10 @@ class SourceReader(DataSourceStreamReader):
         """The last micro-batch that the source has started."""
         if self.folder is not None:
             signals.announce(self.folder)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        receive_at_once()  # a worker has unpickled this, and now waits for the partition to read
 
     def getDefaultReadLimit(self) -> ReadLimit:
         # With this default, Spark uses the limit ReadAllAvailable only when it plans a single micro-batch for all available

@@ -22,7 +22,15 @@ from asterism.operators.key_group import KeyGroupOperator
 from asterism.spark import signals, versions
 from asterism.spark.evolution import check_checkpoint_of, control_offsets
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
-from asterism.spark.settings import EMPTY_BATCHES, PARTITIONS, arrow_batches, checkpoint_files, settings, stateful_tasks
+from asterism.spark.settings import (
+    EMPTY_BATCHES,
+    PARTITIONS,
+    arrow_batches,
+    checkpoint_files,
+    settings,
+    state_compression,
+    stateful_tasks,
+)
 from asterism.spark.stateful import OBSERVATION, Use, unique_observation, unpacked
 from asterism.spark.upstream import ends_by_itself as ends_upstream
 from asterism.spark.upstream import has_upstream
@@ -190,6 +198,7 @@ class _Queries:
             PARTITIONS: str(stateful_tasks(self.spark, self.key_groups)),
             **arrow_batches(self.spark),
             **checkpoint_files(self.spark, str(self.options.checkpoint)),
+            **state_compression(self.spark),
             **versions.settings_of_start(in_parts=in_parts),
         }
         with settings(self.spark, values):

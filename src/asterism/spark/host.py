@@ -20,7 +20,7 @@ from pyspark.sql import types as T
 from asterism.spark import CHUNKS, CONTROL, END_OF_INPUT
 from asterism.spark.partitioning import group_of
 from asterism.spark.versions import StatefulProcessor
-from asterism.spark.worker import settle_memory
+from asterism.spark.worker import receive_at_once, settle_memory
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import (
@@ -72,6 +72,10 @@ class OperatorHost(StatefulProcessor):
         self.upstream = dict(upstream or {})
         """The inputs that come from other operators of the query, and have Spark's watermark, each with its maximum
         out-of-orderness in microseconds."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        receive_at_once()  # a worker has unpickled this, and now waits for the input of its task
 
     @cached_property
     def operator(self) -> Operator:
