@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from asterism import CEP, TumblingWindows, interval_join, window
 from asterism.discovery import FilePatternProcessorDiscovererFactory
 from asterism.rules.processor import PatternProcessor
+from asterism.spark.execution import Sink
 from tests.spark.streams import FUNNEL, events, random_cuts, stream_of, write_files
 
 pytestmark = pytest.mark.spark
@@ -21,26 +21,28 @@ MINUTE = timedelta(minutes=1)
 FILES = 8
 
 
-def runs(spark: SparkSession, folder: Path, rules: Path) -> Mapping[str, tuple[Any, str]]:
-    """By name what is run, and its output."""
-    stream, factory = stream_of(spark, folder), FilePatternProcessorDiscovererFactory(rules)
-    return {
-        "pattern": (CEP.pattern(stream, FUNNEL, key_groups=4), "matches"),
-        "rules": (CEP.pattern_processors(stream, factory, key_groups=4), "matches"),
-        "window": (window(stream, TumblingWindows.of(MINUTE), key_groups=4), "results"),
-        "join": (
-            interval_join(stream, stream_of(spark, folder), (-MINUTE, MINUTE), prefix="right_", key_groups=4),
-            "results",
-        ),
-    }
+def run(name: str, spark: SparkSession, folder: Path, sink: Sink) -> None:
+    stream, options = stream_of(spark, folder / "events"), {"checkpoint": str(folder / "checkpoint"), "drain": False}
+    if name == "pattern":
+        CEP.pattern(stream, FUNNEL, key_groups=4).run({"matches": sink}, **options)
+    elif name == "rules":
+        rules = folder / "rules.json"
+        rules.write_text(json.dumps([PatternProcessor("funnel", 1, FUNNEL).to_dict()]), encoding="utf-8")
+        factory = FilePatternProcessorDiscovererFactory(rules)
+        CEP.pattern_processors(stream, factory, key_groups=4).run({"matches": sink}, **options)
+    elif name == "window":
+        windows = window(stream, TumblingWindows.of(MINUTE), key_groups=4)
+        windows.run({"results": sink}, aggregate=["count(*) AS events"], **options)
+    else:
+        other = stream_of(spark, folder / "events")
+        joined = interval_join(stream, other, (-MINUTE, MINUTE), prefix="right_", key_groups=4)
+        joined.run({"results": sink}, **options)
 
 
 @pytest.mark.parametrize("name", ["pattern", "rules", "window", "join"])
 def test_later_micro_batches_generate_no_code(name: str, spark: SparkSession, tmp_path: Path) -> None:
-    table, rules = events(400), tmp_path / "rules.json"
+    table = events(400)
     write_files(table, tmp_path / "events", random_cuts(table.num_rows, FILES, 3))
-    rules.write_text(json.dumps([PatternProcessor("funnel", 1, FUNNEL).to_dict()]), encoding="utf-8")
-    made, output = runs(spark, tmp_path / "events", rules)[name]
     jvm: Any = spark._jvm
     compilations = jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
     counts = []
@@ -49,7 +51,6 @@ def test_later_micro_batches_generate_no_code(name: str, spark: SparkSession, tm
         df.collect()
         counts.append(compilations.getCount())
 
-    options = {"aggregate": ["count(*) AS events"]} if name == "window" else {}
-    made.run({output: sink}, checkpoint=str(tmp_path / "checkpoint"), drain=False, **options)
+    run(name, spark, tmp_path, sink)
     assert len(counts) >= FILES
     assert counts[2] == counts[FILES - 1]

@@ -109,3 +109,15 @@ def test_a_worker_acknowledges_what_it_unpickles(waits: Callable[[], Any], monke
     again = cloudpickle.loads(cloudpickle.dumps(one))
     assert calls == [1]
     assert again.__dict__.keys() == one.__dict__.keys()
+
+
+def test_a_task_acknowledges_before_it_waits_for_its_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(worker, "receive_at_once", lambda: calls.append("acknowledged"))
+
+    def batches() -> Iterator[str]:
+        calls.append("waits")
+        yield "batch"
+
+    assert list(worker.task(iter)(batches())) == ["batch"]
+    assert calls == ["acknowledged", "waits"]

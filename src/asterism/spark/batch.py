@@ -18,7 +18,6 @@ from asterism.matching.operator import CepOperator
 from asterism.operators.operator import EVENTS, Arrival, Now, Operator, Result
 from asterism.operators.state_store import MemoryStore
 from asterism.spark.exchange import METRICS, Batches, divided, gathered, results
-from asterism.spark.worker import begin_task
 
 BATCH_GROUP, BATCH_NUMBER, BATCH_TIME, BATCH_INPUT = "__group", "__number", "__time", "__input"
 BATCH_ORDER = "__order"
@@ -33,7 +32,6 @@ def copied(operator: Operator, name: str) -> Callable[[Batches], Batches]:
     """A function for ``mapInArrow``: from events of input *name* to the events that the operator prepares, with KEY_HASH."""
 
     def copier(batches: Batches) -> Batches:
-        begin_task()
         for events in gathered(batches):
             yield from operator.prepare(name, events).combine_chunks().to_batches()
 
@@ -60,7 +58,6 @@ def run_table(operator: CepOperator, processing_time: int, answer: Answer) -> Ca
     """A function for ``mapInArrow``: from events, sorted by ORDER, to what *answer* makes of the results."""
 
     def runner(batches: Batches) -> Batches:
-        begin_task()
         state = operator.initial_table_state()
         now = Now(processing_time=processing_time)
 
@@ -108,7 +105,6 @@ def run_groups(
     """
 
     def runner(batches: Batches) -> Batches:
-        begin_task()
         operator.open()
         store, group = MemoryStore(), None
         now = Now(processing_time=processing_time)
@@ -140,7 +136,6 @@ def run_keys(
     """
 
     def runner(batches: Batches) -> Batches:
-        begin_task()
         operator.open()
         store: MemoryStore | None = None
         now = Now(processing_time=processing_time)

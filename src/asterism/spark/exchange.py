@@ -18,7 +18,6 @@ from asterism.columns.time import NO_TIME
 from asterism.operators.operator import Operator
 from asterism.operators.state_store import batch_from_bytes, batch_to_bytes
 from asterism.spark.partitioning import label
-from asterism.spark.worker import begin_task
 
 GATHER = 200_000
 """Minimum number of rows that are packed together. Spark's batches have some thousand rows, and a chunk costs some 20
@@ -66,7 +65,6 @@ def pack(operator: Operator, key_groups: int, name: str, delay: int | None = 0) 
     detects_idle = any(other.idle_after is not None for other in operator.inputs.values())
 
     def packer(batches: Batches) -> Batches:
-        begin_task()
         seq = partition_id() << 40
         latest = NO_TIME
         for events in gathered(batches):
@@ -168,7 +166,6 @@ def unpack(schema: pa.Schema) -> Callable[[Batches], Batches]:
     """A function for ``mapInArrow``: from RESULTS of one output to its rows."""
 
     def unpacker(batches: Batches) -> Batches:
-        begin_task()
         for batch in batches:
             for chunk in batch.column("chunk"):
                 yield from batch_from_bytes(chunk.as_buffer(), schema).to_batches()

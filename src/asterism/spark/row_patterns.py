@@ -52,7 +52,6 @@ from asterism.spark.stateful import (
     packed,
     stateful,
 )
-from asterism.spark.worker import begin_task
 
 _OUTPUTS = (MATCHES, LATE_ROWS)
 _PROCESSING_TIME = "__processing_time"
@@ -264,7 +263,6 @@ def _matcher(clause: CheckedClause, answer: Answer) -> Any:
     schema = clause.rows.input
 
     def matcher(batches: Batches) -> Iterator[pa.RecordBatch]:
-        begin_task()
         matched = TableMatcher(clause)
         for rows in whole(batches, KEY_HASH):
             now = rows.column(_PROCESSING_TIME)[0].as_py() if _PROCESSING_TIME in rows.column_names else 0

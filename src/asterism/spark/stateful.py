@@ -36,6 +36,7 @@ from asterism.spark.settings import configure_state_store, warn_of_tasks
 from asterism.spark.times import event_micros
 from asterism.spark.upstream import OTHER, OURS, behind, goes_on, has_watermark, is_watermarked, marked
 from asterism.spark.versions import PASSES_START, DataSource, check_version
+from asterism.spark.worker import task
 from asterism.text.printable import quoted_name
 
 DEFAULT_KEY_GROUPS = 32
@@ -128,12 +129,12 @@ def mapped(df: DataFrame, function: Callable[[Batches], Batches], schema: T.Stru
     """``mapInArrow``, also for column names with a dot, which PySpark would interpret there as a field of a struct."""
     names = df.columns
     if not any("." in name or "`" in name for name in names):
-        return df.mapInArrow(function, schema)
+        return df.mapInArrow(task(function), schema)
 
     def renamed(batches: Batches) -> Batches:
         return function(batch.rename_columns(names) for batch in batches)
 
-    return df.toDF(*(f"column_{number}" for number in range(len(names)))).mapInArrow(renamed, schema)
+    return df.toDF(*(f"column_{number}" for number in range(len(names)))).mapInArrow(task(renamed), schema)
 
 
 def hashed(df: DataFrame, keys: Sequence[str | Column], columns: Sequence[str]) -> DataFrame:
@@ -357,7 +358,7 @@ def _count(name: str) -> Column:
 
 def unpacked(results: DataFrame, output: str, schema: pa.Schema) -> DataFrame:
     struct = spark_schema(schema)
-    return results.where(F.col("output") == output).select("chunk").mapInArrow(unpack(schema), struct)
+    return results.where(F.col("output") == output).select("chunk").mapInArrow(task(unpack(schema)), struct)
 
 
 def output_of(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import socket
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 FEW = 20_000
 """How many objects are collected after every task without a noticeable cost: 5 ms."""
@@ -16,10 +18,15 @@ _OPEN_FILES = Path("/proc/self/fd")
 _last_full = time.monotonic()
 
 
-def begin_task() -> None:
-    """Call this first in a task, before it waits for its input."""
-    receive_at_once()
-    settle_memory()
+def task(function: Callable[[Iterator[Any]], Iterator[Any]]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """The *function* for ``mapInArrow`` with the setup of a task."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        receive_at_once()
+        settle_memory()
+        yield from function(batches)
+
+    return run
 
 
 def settle_memory() -> None:
