@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ _last_full = time.monotonic()
 
 
 def task(function: Callable[[Iterator[Any]], Iterator[Any]]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The *function* for ``mapInArrow`` with the setup of a task."""
+    """The *function* for ``mapInArrow`` with the setup of a task. Spark shows its name in the plan."""
 
+    @wraps(function)
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         receive_at_once()
         settle_memory()
