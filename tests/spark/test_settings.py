@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -59,6 +61,35 @@ def test_a_run_puts_the_settings_back(default_session: SparkSession, tmp_path: P
     assert default_session.conf.get(CLASS, None) is None
     assert default_session.conf.get(COMPRESSION, None) is None
     assert ids(found.rows) == batch_matches(default_session, table, FUNNEL)
+
+
+def processes_of(spark: SparkSession, action: Callable[[], object], path: Path) -> list[str]:
+    """The commands of the processes that the JVM starts during *action*, as its flight recorder counts them."""
+    jvm: Any = spark._jvm
+    gateway: Any = spark.sparkContext._gateway
+    file = jvm.java.nio.file.Path.of(str(path), gateway.new_array(jvm.java.lang.String, 0))
+    recording = jvm.jdk.jfr.Recording()
+    recording.enable("jdk.ProcessStart")
+    recording.start()
+    try:
+        action()
+    finally:
+        recording.stop()
+    recording.dump(file)
+    return [event.getString("command") for event in jvm.jdk.jfr.consumer.RecordingFile.readAllEvents(file)]
+
+
+def test_no_process_looks_for_links(default_session: SparkSession, tmp_path: Path) -> None:
+    """The log of a source of files is a part of the checkpoint, too; the source is created after the query has started."""
+    write_files(events(50), tmp_path / "in", [])
+    stream = CEP.pattern(stream_of(default_session, tmp_path / "in"), FUNNEL, key_groups=4)
+    started = processes_of(
+        default_session,
+        lambda: stream.run({"matches": Collect()}, checkpoint=str(tmp_path / "cp"), drain=True),
+        tmp_path / "recording.jfr",
+    )
+    assert any("chmod" in command and "/cp/sources/" in command for command in started)
+    assert not [command for command in started if "readlink" in command]
 
 
 def test_a_query_runs_in_a_session_that_is_created_after_one_of_another_session(

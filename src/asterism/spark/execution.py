@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -37,7 +38,7 @@ from asterism.spark.upstream import has_upstream
 
 Sink = Callable[[DataFrame, int], None]
 _SECONDS = 0.005
-"""Between two checks for a question of the control source."""
+"""Between two checks of a query, and of a question of its control source."""
 
 
 def check_checkpoint(checkpoint: str | None) -> None:
@@ -203,10 +204,16 @@ class _Queries:
         }
         with settings(self.spark, values):
             query = writer.start()
-            versions.wait_for_begin(query)
+            _wait_for_begin(query)
         if self.started is not None:
             self.started(query, use.observation)
         return query
+
+
+def _wait_for_begin(query: StreamingQuery) -> None:
+    """Wait until a query has created its sources, which read settings of the session, and signals on Spark 4.1."""
+    while query.isActive and query.status["message"].startswith("Initializing"):
+        time.sleep(_SECONDS)
 
 
 _AVAILABLE_NOW = {"availableNow": True}

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
-from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.errors import StreamDefinitionError
 from asterism.spark import signals
@@ -28,7 +27,7 @@ from asterism.spark import signals
 __all__ = [
     "PASSES_START", "DataSource", "DataSourceStreamReader", "InputPartition", "ReadAllAvailable", "ReadLimit", "ReadMaxRows",
     "StatefulProcessor", "SupportsTriggerAvailableNow", "check_version", "offset_of", "reader_for_spark", "settings_of_start",
-    "to_arrow", "wait_for_begin", "wait_for_ends",
+    "to_arrow", "wait_for_ends",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ else:
 LEAST_SPARK = "4.1"
 _REPLACEMENT = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 _SECONDS = 0.01
-"""Between two looks whether a query has begun."""
+"""Between two checks whether queries have ended."""
 
 
 def to_arrow(schema: T.StructType, *, large: bool) -> pa.Schema:
@@ -156,12 +155,6 @@ def settings_of_start(*, in_parts: bool) -> dict[str, str]:
     :param in_parts: whether it has the trigger *available now*, and may read the data in several micro-batches
     """
     return {} if PASSES_START or not in_parts else {_REPLACEMENT: "true"}
-
-
-def wait_for_begin(query: StreamingQuery) -> None:
-    """Wait until a query has read its settings, and its sources the signals."""
-    while not PASSES_START and query.isActive and query.status["message"].startswith("Initializing"):
-        time.sleep(_SECONDS)
 
 
 def wait_for_ends() -> None:
