@@ -189,8 +189,8 @@ class PeakMemory:
 
 @dataclass(slots=True)
 class Run:
-    """One run of one thing. Of its micro-batches, ``first_batch_s`` is the first, ``rest_*`` are the others that bring events,
-    and ``end_s`` those that bring none: the end of the stream.
+    """One run of one thing. Of its micro-batches, ``first_batch_s`` is the first, ``rest_events_per_s`` the rate of the
+    others that bring events, and ``end_s`` those that bring none: the end of the stream.
     """
 
     workload: str
@@ -201,8 +201,6 @@ class Run:
     seconds: float
     events_per_s: int = 0
     first_batch_s: float | None = None
-    rest_s: float | None = None
-    rest_events: int | None = None
     rest_events_per_s: int | None = None
     end_s: float | None = None
     batches: int | None = None
@@ -213,8 +211,6 @@ class Run:
 
     def __post_init__(self) -> None:
         self.events_per_s = round(self.events / self.seconds)
-        if self.rest_s and self.rest_events:
-            self.rest_events_per_s = round(self.rest_events / self.rest_s)
 
     @property
     def warm_up(self) -> bool:

@@ -104,20 +104,7 @@ class Benchmark:
             key_groups=self.key_groups,
             as_clause=mode == SQL_STREAM,
         )
-        first, *others = result.batches
-        rest = [batch for batch in others if batch.events]
-        run = Run(
-            workload.name,
-            mode,
-            number,
-            self.events,
-            result.seconds,
-            first_batch_s=first.seconds,
-            rest_s=sum(batch.seconds for batch in rest),
-            rest_events=self.events - first.events,
-            end_s=sum(batch.seconds for batch in others if not batch.events),
-            batches=len(result.batches),
-        )
+        run = Run(workload.name, mode, number, self.events, **result.figures())
         return self._checked(run, workload, result.matches)
 
     def _checked(self, run: Run, workload: Workload, matches: pa.Table) -> Run:

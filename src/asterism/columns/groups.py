@@ -53,7 +53,8 @@ def positions_among_equals(codes: Ints, times: Ints, seen: Mask) -> Ints:
 
 
 def order_of(rows: pa.Table, order_by: Sequence[tuple[str, bool]]) -> Ints:
-    """The positions of the rows in the order of columns. The sort is stable, and nulls are ordered as in Spark.
+    """The positions of the rows in the order of columns. The sort is stable. As in Spark, null is the smallest value, and NaN the
+    largest.
 
     :param order_by: columns, each with whether its order is descending
 
@@ -62,9 +63,13 @@ def order_of(rows: pa.Table, order_by: Sequence[tuple[str, bool]]) -> Ints:
     """
     order = np.arange(rows.num_rows)
     for name, descending in reversed(order_by):
-        how = ("descending", "at_end") if descending else ("ascending", "at_start")
-        values = pa.table({name: rows.column(name).take(pa.array(order))})
-        order = order[pc.sort_indices(values, sort_keys=[(name, *how)]).to_numpy()]
+        values = rows.column(name).take(pa.array(order))
+        found = pc.sort_indices(values, sort_keys=[("", "descending" if descending else "ascending")]).to_numpy()
+        # In both directions, pyarrow sorts NaN and then null to the end.
+        nans = (pc.sum(pc.is_nan(values)).as_py() or 0) if pa.types.is_floating(values.type) else 0
+        nulls = len(values) - values.null_count
+        others, largest, smallest = np.split(found, [nulls - nans, nulls])
+        order = order[np.concatenate([largest, others, smallest] if descending else [smallest, others, largest])]
     return order
 
 

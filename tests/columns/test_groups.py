@@ -1,0 +1,49 @@
+"""The order of rows by columns."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asterism.columns.groups import order_of
+
+VALUES = {
+    "long": (pa.int64(), st.integers(-2, 2)),
+    "double": (pa.float64(), st.sampled_from([-math.inf, -1.0, -0.0, 0.0, 1.0, math.inf, math.nan])),
+    "string": (pa.string(), st.sampled_from(["", "a", "b", "é"])),
+    "time": (pa.timestamp("us", "UTC"), st.integers(0, 3)),
+}
+
+
+def rank(value: Any) -> tuple[int, Any]:
+    """NULL is the smallest value, and NaN the largest."""
+    if value is None:
+        return (0, 0)
+    return (2, 0) if isinstance(value, float) and math.isnan(value) else (1, value)
+
+
+@given(st.data())
+def test_rows_are_in_the_order_of_spark(data: st.DataObject) -> None:
+    names = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=3, unique=True))
+    count = data.draw(st.integers(0, 8))
+    columns = {
+        name: data.draw(st.lists(st.none() | VALUES[name][1], min_size=count, max_size=count)) for name in names
+    }
+    rows = pa.table({name: pa.array(columns[name], VALUES[name][0]) for name in names})
+    order_by = [(name, data.draw(st.booleans())) for name in names]
+    expected = list(range(count))
+    for name, descending in reversed(order_by):  # a stable sort by each column, the last one first
+        expected.sort(key=lambda row, name=name: rank(columns[name][row]), reverse=descending)  # type: ignore[misc]
+    assert order_of(rows, order_by).tolist() == expected
+
+
+@pytest.mark.parametrize(("descending", "expected"), [(False, [1, 3, 0, 2]), (True, [2, 0, 3, 1])])
+def test_null_is_the_smallest_value_and_nan_the_largest(descending: bool, expected: list[int]) -> None:
+    rows = pa.table({"x": [2.0, None, math.nan, 1.0]})
+    assert np.array_equal(order_of(rows, [("x", descending)]), expected)
