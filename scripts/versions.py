@@ -31,12 +31,13 @@ WITHOUT_SPARK = [
     "joins",
     "matching",
     "row_patterns",
+    "rules/test_rule_templates.py",
     "windows",
 ]
 TESTS = [*WITHOUT_SPARK, "cluster/test_connect.py", *[f"spark/{name}.py" for name in SPARK]]
 SHORT = [
     "cli/test_cli.py", "cli/test_rule_files.py", "columns", "conformance/test_corpus.py",
-    "expressions/test_expressions.py", "expressions/test_functions.py",
+    "expressions/test_expressions.py", "expressions/test_functions.py", "rules/test_rule_templates.py",
     "spark/test_streaming.py::test_a_run_without_drain_waits_and_the_next_run_goes_on",
     "spark/test_streaming.py::test_a_run_that_failed_anywhere_can_be_repeated",
     "spark/test_rules.py::test_after_the_end_of_input_rules_are_told_again",

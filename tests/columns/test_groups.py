@@ -32,9 +32,7 @@ def rank(value: Any) -> tuple[int, Any]:
 def test_rows_are_in_the_order_of_spark(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=3, unique=True))
     count = data.draw(st.integers(0, 8))
-    columns = {
-        name: data.draw(st.lists(st.none() | VALUES[name][1], min_size=count, max_size=count)) for name in names
-    }
+    columns = {name: data.draw(st.lists(st.none() | VALUES[name][1], min_size=count, max_size=count)) for name in names}
     rows = pa.table({name: pa.array(columns[name], VALUES[name][0]) for name in names})
     order_by = [(name, data.draw(st.booleans())) for name in names]
     expected = list(range(count))
