@@ -187,7 +187,8 @@ class Watch:
                 read.setdefault(entry["batchId"], {})[entry["path"]] = None
         last = -1
         for log in sorted((self.checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name)):
-            offsets = [json.loads(line) for line in log.read_text().splitlines()[2:]]
+            lines = log.read_text().splitlines()[2:]
+            offsets = [json.loads(line) for line in lines if line != "-"]  # a source without data has no offset yet
             number = next(offset["set"] for offset in offsets if "set" in offset)
             until = next((offset["logOffset"] for offset in offsets if "logOffset" in offset), last)
             paths = [path for n in range(last + 1, until + 1) for path in read.get(n, ())]

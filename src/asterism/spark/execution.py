@@ -198,12 +198,15 @@ class _Queries:
         values = {
             PARTITIONS: str(stateful_tasks(self.spark, self.key_groups)),
             **arrow_batches(self.spark),
-            **checkpoint_files(self.spark, str(self.options.checkpoint)),
             **state_compression(self.spark),
+        }
+        of_sources = {
+            **checkpoint_files(self.spark, str(self.options.checkpoint)),
             **versions.settings_of_start(in_parts=in_parts),
         }
-        with settings(self.spark, values):
-            query = writer.start()
+        with settings(self.spark, of_sources):
+            with settings(self.spark, values):
+                query = writer.start()
             _wait_for_begin(query)
         if self.started is not None:
             self.started(query, use.observation)
@@ -211,7 +214,7 @@ class _Queries:
 
 
 def _wait_for_begin(query: StreamingQuery) -> None:
-    """Wait until a query has created its sources, which read settings of the session, and signals on Spark 4.1."""
+    """Wait until a query has created its sources: they read settings of the session, and signals on Spark 4.1."""
     while query.isActive and query.status["message"].startswith("Initializing"):
         time.sleep(_SECONDS)
 
