@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism.columns.groups import order_of
+from tests.reference.matcher import rank
 
 VALUES = {
     "long": (pa.int64(), st.integers(-2, 2)),
@@ -19,13 +19,6 @@ VALUES = {
     "string": (pa.string(), st.sampled_from(["", "a", "b", "é"])),
     "time": (pa.timestamp("us", "UTC"), st.integers(0, 3)),
 }
-
-
-def rank(value: Any) -> tuple[int, Any]:
-    """NULL is the smallest value, and NaN the largest."""
-    if value is None:
-        return (0, 0)
-    return (2, 0) if isinstance(value, float) and math.isnan(value) else (1, value)
 
 
 @given(st.data())

@@ -5,6 +5,7 @@ Every partial match is an object of its own with the full list of its events: no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -167,7 +168,7 @@ class Matcher:
         ordered = list(events)
         for column in reversed(self._order_by):
             name = column.removeprefix("-")
-            ordered.sort(key=lambda event: _nulls_first(getattr(event, name)), reverse=column.startswith("-"))
+            ordered.sort(key=lambda event: rank(getattr(event, name)), reverse=column.startswith("-"))
         return ordered
 
     # --- one event ---
@@ -347,5 +348,8 @@ def _head(runs: PriorityQueue[Run]) -> Position:
     return _AFTER_EVERYTHING if head is None else head.first
 
 
-def _nulls_first(value: Any) -> tuple[bool, Any]:
-    return (value is not None, value)
+def rank(value: Any) -> tuple[int, Any]:
+    """Sorts as Spark does: NULL is the smallest value, and NaN the largest."""
+    if value is None:
+        return (0, 0)
+    return (2, 0) if isinstance(value, float) and math.isnan(value) else (1, value)
