@@ -7,7 +7,7 @@ Each case runs in a new process, some with an empty cache of compiled code, as o
   partitions *tuned* to the cores; *run*: the whole of ``run``, from the construction of the query to the end of the drain, with
   all micro-batches; *again*: the same in the same session, with a new checkpoint;
 * ``spark``: Spark's own ``groupBy(window, key).count()`` over the same files, with the same partitions as the tuned session;
-* ``state``: Spark's own state in Python, with the same partitions: ``transformWithState`` counts the rows of 32 keys. No operator
+* ``state``: Spark's own state in Python, with the same partitions: ``transformWithState`` counts the rows of 8 keys. No operator
   in Python can be faster.
 
 The package is compiled to bytecode before, as pip does when it installs a package; otherwise each process would compile it.
@@ -147,7 +147,7 @@ def run_state(spark: Any, folder: Path, checkpoint: Path) -> dict[str, Any]:
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
     events = read(spark, folder).withWatermark("ts", "0 seconds")
     counts = (
-        events.withColumn("key", F.pmod(F.xxhash64("user"), F.lit(32)))
+        events.withColumn("key", F.pmod(F.xxhash64("user"), F.lit(8)))
         .groupBy("key")
         .transformWithState(
             statefulProcessor=Count(),

@@ -50,7 +50,6 @@ from asterism import (
 )
 from asterism.spark import execution as plan
 from asterism.spark.host import OperatorHost
-from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 from benchmarks import harness
 from benchmarks.gen_data import SIZES
 from benchmarks.streaming import in_order_of_arrival
@@ -252,7 +251,7 @@ def main(arguments: list[str] | None = None) -> int:
     cli.add_argument("--runs", type=int, default=2, help="rounds after the warm-up")
     cli.add_argument("--cores", type=int, default=2)
     cli.add_argument("--batches", type=int, default=4, help="micro-batches that bring events")
-    cli.add_argument("--key-groups", type=int, default=DEFAULT_KEY_GROUPS)
+    cli.add_argument("--key-groups", type=int, default=32)
     cli.add_argument("--memory", default="4g", help="heap of the JVM")
     args = cli.parse_args(arguments)
 

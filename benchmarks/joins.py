@@ -41,7 +41,6 @@ from pyspark.sql import functions as F
 
 from asterism import JoinedStream, KeyedStream, TumblingWindows, as_of_join, interval_join, window_join
 from asterism.spark.execution import Sink
-from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 from benchmarks import harness, streaming
 from benchmarks.gen_data import SIZES
 from benchmarks.windows import ROCKS_DB
@@ -71,15 +70,15 @@ class Join:
     sql: str
 
 
-def _interval(left: KeyedStream, right: KeyedStream, key_groups: int) -> JoinedStream:
+def _interval(left: KeyedStream, right: KeyedStream, key_groups: int | None) -> JoinedStream:
     return interval_join(left, right, (timedelta(0), LENGTH), prefix=PREFIX, key_groups=key_groups)
 
 
-def _window(left: KeyedStream, right: KeyedStream, key_groups: int) -> JoinedStream:
+def _window(left: KeyedStream, right: KeyedStream, key_groups: int | None) -> JoinedStream:
     return window_join(left, right, TumblingWindows.of(LENGTH), prefix=PREFIX, key_groups=key_groups)
 
 
-def _as_of(left: KeyedStream, right: KeyedStream, key_groups: int) -> JoinedStream:
+def _as_of(left: KeyedStream, right: KeyedStream, key_groups: int | None) -> JoinedStream:
     return as_of_join(left, right, prefix=PREFIX, key_groups=key_groups)
 
 
@@ -205,7 +204,7 @@ def main(arguments: list[str] | None = None) -> int:
     cli.add_argument("--runs", type=int, default=3, help="rounds after the warm-up")
     cli.add_argument("--cores", type=int, default=2)
     cli.add_argument("--batches", type=int, default=3, help="micro-batches that bring events")
-    cli.add_argument("--key-groups", type=int, default=DEFAULT_KEY_GROUPS, help="of asterism")
+    cli.add_argument("--key-groups", type=int, help="of asterism")
     cli.add_argument("--memory", default="6g", help="heap of the JVM")
     args = cli.parse_args(arguments)
 

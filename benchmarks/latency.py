@@ -74,7 +74,9 @@ def idle(
 def _pattern(events: DataFrame, checkpoint: str) -> StreamingQuery:
     stream = KeyedStream(events, key="user", time="ts", max_out_of_orderness=timedelta(0))
     pattern = Pattern.begin("a").where("user >= 0").followed_by("b").where("user < 0").within(timedelta(hours=1))
-    query = CEP.pattern(stream, pattern).run({"matches": _read}, checkpoint=checkpoint, trigger=trigger_of(0))
+    query = CEP.pattern(stream, pattern, key_groups=32).run(
+        {"matches": _read}, checkpoint=checkpoint, trigger=trigger_of(0)
+    )
     assert query is not None
     return query
 

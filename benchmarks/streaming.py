@@ -24,7 +24,6 @@ from pyspark.sql.streaming.listener import (
 )
 
 from asterism.spark.execution import Sink
-from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 from benchmarks.workloads import Workload
 
 OLDEST = 1_700_000_000
@@ -138,7 +137,7 @@ def run(
     batches: int,
     progress: Progress,
     *,
-    key_groups: int = DEFAULT_KEY_GROUPS,
+    key_groups: int | None = None,
     as_clause: bool = False,
     **options: Any,
 ) -> StreamRun:

@@ -19,7 +19,6 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 from benchmarks import floors, harness, streaming
 from benchmarks.gen_data import SIZES, Parameters
 from benchmarks.harness import PeakMemory, Run
@@ -35,7 +34,14 @@ class Benchmark:
     """Runs modes over one data set."""
 
     def __init__(
-        self, spark: SparkSession, size: str, data: Path, scratch: Path, cores: int, batches: int, key_groups: int
+        self,
+        spark: SparkSession,
+        size: str,
+        data: Path,
+        scratch: Path,
+        cores: int,
+        batches: int,
+        key_groups: int | None,
     ) -> None:
         self.spark, self.size, self.cores, self.batches, self.key_groups = spark, size, cores, batches, key_groups
         self.events = Parameters.of_size(size).events
@@ -142,7 +148,7 @@ def main(arguments: list[str] | None = None) -> int:
     cli.add_argument("--warm-ups", type=int, default=1, help="rounds that warm up")
     cli.add_argument("--cores", type=int, default=2)
     cli.add_argument("--batches", type=int, default=3, help="micro-batches that bring events")
-    cli.add_argument("--key-groups", type=int, default=DEFAULT_KEY_GROUPS, help="of the streams")
+    cli.add_argument("--key-groups", type=int, help="of the streams")
     cli.add_argument("--memory", default="6g", help="heap of the JVM")
     cli.add_argument("--settings", choices=harness.SETTINGS, default=harness.DEFAULT, help="of the Spark session")
     args = cli.parse_args(arguments)

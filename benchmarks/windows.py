@@ -37,7 +37,6 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from asterism import KeyedStream, SlidingWindows, TumblingWindows, window
 from asterism.spark.execution import Sink
-from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 from benchmarks import harness, streaming
 from benchmarks.gen_data import SIZES, Parameters
 from benchmarks.workloads import DISORDER, TIMESTAMP
@@ -90,7 +89,7 @@ class States(streaming.Progress):
 
 
 def asterism(
-    size: timedelta, slide: timedelta, lateness: timedelta, key_groups: int, pages: int | None, events: DataFrame,
+    size: timedelta, slide: timedelta, lateness: timedelta, key_groups: int | None, pages: int | None, events: DataFrame,
     sinks: Mapping[str, Sink], checkpoint: str,
 ) -> None:  # fmt: skip
     stream = KeyedStream(events, key=KEY, time=TIMESTAMP, max_out_of_orderness=DISORDER)
@@ -281,7 +280,7 @@ def main(arguments: list[str] | None = None) -> int:
     cli.add_argument("--runs", type=int, default=3, help="rounds after the warm-up")
     cli.add_argument("--cores", type=int, default=2)
     cli.add_argument("--batches", type=int, default=3, help="micro-batches that bring events")
-    cli.add_argument("--key-groups", type=int, default=DEFAULT_KEY_GROUPS, help="of asterism")
+    cli.add_argument("--key-groups", type=int, help="of asterism")
     cli.add_argument("--pages", type=int, help="of state per key group, of asterism; default: by size")
     cli.add_argument("--memory", default="6g", help="heap of the JVM")
     args = cli.parse_args(arguments)

@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame
 from asterism import CEP, KeyedStream, Pattern, match_recognize
 from asterism.spark.patterns import PatternStream
 from asterism.spark.row_patterns import RowPatternStream
-from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 
 KEY, TIME, TIMESTAMP = "user_id", "event_time", "ts"
 """The key of the events, their time in milliseconds, and the same as a TIMESTAMP."""
@@ -63,7 +62,7 @@ class Workload:
             place = place + count
         return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], ends]).astype(np.int32)), pa.array(times))
 
-    def find(self, events: DataFrame, *, key_groups: int = DEFAULT_KEY_GROUPS) -> PatternStream:
+    def find(self, events: DataFrame, *, key_groups: int | None = None) -> PatternStream:
         if self.measures is None:
             events = events.drop("item_id")  # a match has all columns of its events
         stream = KeyedStream(events, key=KEY, time=TIME, max_out_of_orderness=DISORDER)
@@ -73,7 +72,7 @@ class Workload:
         found = self.find(events)
         return found.matches if self.measures is None else found.select(*self.measures)
 
-    def match_clause(self, events: DataFrame, *, key_groups: int = DEFAULT_KEY_GROUPS) -> RowPatternStream:
+    def match_clause(self, events: DataFrame, *, key_groups: int | None = None) -> RowPatternStream:
         assert self.clause is not None
         return match_recognize(events, self.clause, max_out_of_orderness=DISORDER, key_groups=key_groups)
 

@@ -158,10 +158,9 @@ class Stream:
             self.spark,
             self.together,  # type: ignore[arg-type]
             [source.mapInArrow(self.together.pack, CHUNKS)],
-            key_groups=self.together.key_groups * len(self.contracts),
             time_mode=NO_TIME,
             streams={},
-            use=Use(drain),
+            use=Use(drain, key_groups=self.together.key_groups * len(self.contracts)),
         )
 
         def collect(df: DataFrame, batch_id: int) -> None:

@@ -88,13 +88,12 @@ def sql(
 def _result(
     spark: SparkSession, statement: str, frames: dict[str, Any], options: dict[str, Any], work: Path
 ) -> DataFrame:
-    from asterism.spark.settings import PARTITIONS, settings, stateful_tasks
-    from asterism.spark.stateful import DEFAULT_KEY_GROUPS
+    from asterism.spark.settings import PARTITIONS, new_key_groups, settings, stateful_tasks
     from asterism.spark.statements import sql as result_of
 
-    tasks = str(stateful_tasks(spark, DEFAULT_KEY_GROUPS))
-    with settings(spark, {PARTITIONS: tasks}):
-        rows = result_of(statement, spark, drain=True, **options, **frames)
+    key_groups = new_key_groups(spark)
+    with settings(spark, {PARTITIONS: str(stateful_tasks(spark, key_groups))}):
+        rows = result_of(statement, spark, key_groups=key_groups, drain=True, **options, **frames)
         if not rows.isStreaming:
             return rows
         sink = PartsSink(work / "rows")

@@ -47,6 +47,7 @@ from asterism.rules.sets import ProcessorSet
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import arrow_schema
 from asterism.spark.rules import bounded_results, check_functions
+from asterism.spark.settings import DEFAULT_KEY_GROUPS
 from asterism.spark.stateful import Use, unpacked
 from asterism.spark.times import event_micros
 from asterism.text.printable import quoted_name
@@ -153,7 +154,7 @@ def backtest(
     conditions: Mapping[str, RegisteredCondition],
     lookups: Sequence[DefinedLookup],
     semantics: Semantics,
-    key_groups: int,
+    key_groups: int | None,
     max_partial_matches: int | None,
     examples: int,
 ) -> Backtest:
@@ -184,8 +185,9 @@ def backtest(
     old = None if against is None else _UsableRules.of(factories[1], operator.compiler, shadows=False)
     runs = _Runs.of(new, old)
     store.put(ProcessorSet(1, tuple(runs.processors), lookups=fixed_versions(lookups, store)))
+    use = Use(drain=True, key_groups=key_groups or DEFAULT_KEY_GROUPS)
     # The results are read several times, and more partitions than key groups would be empty.
-    results = bounded_results(stream, operator, store, key_groups, Use(drain=True), partitions=key_groups)
+    results = bounded_results(stream, operator, store, use, partitions=use.key_groups)
     table = spark.createDataFrame(list(runs.rows), _RUNS)
     matches = _differences(unpacked(results, MATCHES, operator.output_schemas[MATCHES]), table)
     history = _history(stream)

@@ -63,8 +63,8 @@ def _check_state(spark: SparkSession, checkpoint: str, operator: KeyGroupOperato
 
 
 def control_offsets(spark: SparkSession, checkpoint: str) -> list[dict[str, Any]]:
-    """The offsets of the control sources in the newest offset log of a checkpoint, one for each operator. There are none if there
-    is no checkpoint, or if it cannot be read.
+    """The offsets of the control sources in the newest offset log of a checkpoint, one for each operator, that of the last one
+    at the end. There are none if there is no checkpoint, or if it cannot be read.
     """
     logs = _offset_logs(spark, checkpoint)
     if not logs:

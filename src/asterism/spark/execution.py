@@ -24,10 +24,12 @@ from asterism.spark import signals, versions
 from asterism.spark.evolution import check_checkpoint_of, control_offsets
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.settings import (
+    DEFAULT_KEY_GROUPS,
     EMPTY_BATCHES,
     PARTITIONS,
     arrow_batches,
     checkpoint_files,
+    new_key_groups,
     settings,
     state_compression,
     stateful_tasks,
@@ -98,7 +100,7 @@ def run(
     streams: Iterable[KeyedStream | BroadcastStream],
     ends_by_itself: bool,
     spark: SparkSession,
-    key_groups: int,
+    key_groups: int | None,
     operator: KeyGroupOperator,
     started: Callable[[StreamingQuery, str], object] | None = None,
 ) -> StreamingQuery | None:
@@ -106,6 +108,7 @@ def run(
 
     :param streams: the streams that the inputs are connected to
     :param operator: the operator, which is compared with the state of the checkpoint
+    :param key_groups: the number of key groups; None: that of the checkpoint, or one that suits a new checkpoint
     :param ends_by_itself: whether the trigger *available now* ends the query
     :param started: called with each query that was started, and the name of its observation
     """
@@ -121,7 +124,7 @@ def run(
 
     inputs = [stream.df for stream in streams]
     if not any(df.isStreaming for df in inputs):
-        write(results(Use(drain=False)), 0)
+        write(results(Use(drain=False, key_groups=key_groups or DEFAULT_KEY_GROUPS)), 0)
         return None
     check_checkpoint(options.checkpoint)
     queries = _Queries(results, write, options, inputs, spark, key_groups, operator, started)
@@ -154,7 +157,7 @@ class _Queries:
     options: RunOptions
     inputs: Sequence[DataFrame]
     spark: SparkSession
-    key_groups: int
+    key_groups: int | None
     operator: KeyGroupOperator
     started: Callable[[StreamingQuery, str], object] | None
 
@@ -171,9 +174,11 @@ class _Queries:
         """
         checkpoint = str(self.options.checkpoint)
         offsets = control_offsets(self.spark, checkpoint)
-        check_checkpoint_of(self.spark, checkpoint, offsets, self.operator, self.key_groups)
+        key_groups = self._key_groups(offsets)
+        check_checkpoint_of(self.spark, checkpoint, offsets, self.operator, key_groups)
         use = Use(
             ending,
+            key_groups=key_groups,
             observation=unique_observation() if self.follow else OBSERVATION,
             run=place,
             last_offset=offsets[0] if len(offsets) == 1 else None,
@@ -187,6 +192,12 @@ class _Queries:
         # There is an upstream operator, whose mark was lost.
         return self._start(replace(use, observation=unique_observation()), trigger)
 
+    def _key_groups(self, offsets: Sequence[Mapping[str, Any]]) -> int:
+        """:param offsets: those of :func:`control_offsets`"""
+        if self.key_groups is not None:
+            return self.key_groups
+        return offsets[-1]["keyGroups"] if offsets else new_key_groups(self.spark)
+
     def _start(self, use: Use, trigger: Mapping[str, Any]) -> StreamingQuery:
         writer = self.results(use).writeStream.foreachBatch(self.write)
         writer = writer.option("checkpointLocation", self.options.checkpoint).trigger(**trigger)
@@ -196,7 +207,7 @@ class _Queries:
             versions.wait_for_ends()
         in_parts = "availableNow" in trigger and not use.drain and not any(map(ends_upstream, self.inputs))
         values = {
-            PARTITIONS: str(stateful_tasks(self.spark, self.key_groups)),
+            PARTITIONS: str(stateful_tasks(self.spark, use.key_groups)),
             **arrow_batches(self.spark),
             **state_compression(self.spark),
         }

@@ -23,7 +23,6 @@ from asterism.spark.execution import RunOptions, Sink, run
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.several_inputs import Stream, keys_of, over_streams, over_tables, together, wire_of
 from asterism.spark.stateful import (
-    DEFAULT_KEY_GROUPS,
     Use,
     batch_results,
     check_key_groups,
@@ -36,7 +35,7 @@ def connect(
     operator: StreamOperator,
     inputs: Mapping[str, Stream] | None = None,
     *,
-    key_groups: int = DEFAULT_KEY_GROUPS,
+    key_groups: int | None = None,
     pages: int | None = None,
     drain: bool = False,
     co_partitioned: bool = False,
@@ -49,7 +48,8 @@ def connect(
     first, one after the other, broadcast inputs before keyed ones.
 
     :param inputs: a KeyedStream or BroadcastStream for each input; or as keywords: ``connect(op, orders=..., payments=...)``
-    :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint.
+    :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint. Default:
+        ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32; a DataFrame has 32.
     :param pages: a fixed number of pages of state per key group, which cannot change either. Default: the number follows the
         size of the state. Needed only for a checkpoint that was created with a number.
     :param drain: whether this run ends the stream (streaming): one micro-batch reads all available data, then every input
@@ -85,7 +85,7 @@ class OperatorStream:
         self,
         operator: StreamOperator,
         streams: Mapping[str, Stream],
-        key_groups: int,
+        key_groups: int | None,
         pages: int | None,
         drain: bool,
         co_partitioned: bool,
@@ -129,7 +129,7 @@ class OperatorStream:
         :raises StreamDefinitionError: there is no output of that name
         """
         expect_outputs([name], self.operator.output_schemas)
-        use = Use.as_dataframe(self.drain, name)
+        use = Use.as_dataframe(self.drain, name, self.key_groups)
         return output_of(
             self._results(use), name, self.operator.output_schemas[name], streams=self.streams.values(), use=use
         )
@@ -165,10 +165,10 @@ class OperatorStream:
 
     def _results(self, use: Use) -> DataFrame:
         if self.streaming:
-            return over_streams(self.spark, self.operator, self.streams, use=use, key_groups=self.key_groups)
+            return over_streams(self.spark, self.operator, self.streams, use=use)
         if self.co_partitioned:
             return self._co_partitioned(use)
-        return over_tables(self.operator, self.streams, use=use, key_groups=self.key_groups)
+        return over_tables(self.operator, self.streams, use=use)
 
     def _co_partitioned(self, use: Use) -> DataFrame:
         """All elements, by key and in order. Unlike a repartition, a window does not move rows of bucketed tables."""

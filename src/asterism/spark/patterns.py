@@ -33,7 +33,6 @@ from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import arrow_schema, function_schema, zone_if_used
 from asterism.spark.rules import PatternProcessorStream, lookups_of
 from asterism.spark.stateful import (
-    DEFAULT_KEY_GROUPS,
     Use,
     batch_results,
     check_key_groups,
@@ -75,7 +74,7 @@ class CEP:
         pattern: Pattern,
         *,
         semantics: Semantics = Semantics.DEFAULT,
-        key_groups: int = DEFAULT_KEY_GROUPS,
+        key_groups: int | None = None,
         pages: int | None = None,
         drain: bool = False,
         max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
@@ -84,7 +83,8 @@ class CEP:
         """Match *pattern* in *stream*.
 
         :param semantics: the semantics of this library, or exactly those of Flink
-        :param key_groups: the number of key groups (streaming). It cannot change during the lifetime of a checkpoint.
+        :param key_groups: the number of key groups (streaming). It cannot change during the lifetime of a checkpoint. Default:
+            ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32; a DataFrame has 32.
         :param pages: a fixed number of pages of state per key group (streaming), which cannot change either. Default: the number
             follows the size of the state. Needed only for a checkpoint that was created with a number.
         :param drain: whether this run ends the stream (streaming). With the trigger *available now*, a single micro-batch
@@ -121,7 +121,7 @@ class CEP:
         lookups: Mapping[str, Lookup] | None = None,
         on_error: str = "fail",
         semantics: Semantics = Semantics.DEFAULT,
-        key_groups: int = DEFAULT_KEY_GROUPS,
+        key_groups: int | None = None,
         drain: bool = False,
         max_partial_matches: int | None = MAX_OF_A_PROCESSOR,
         on_limit: str = "disable",
@@ -170,7 +170,7 @@ class CEP:
         conditions: Mapping[str, Callable[[pa.Table], Any] | RegisteredCondition] | None = None,
         lookups: Mapping[str, Lookup] | None = None,
         semantics: Semantics = Semantics.DEFAULT,
-        key_groups: int = DEFAULT_KEY_GROUPS,
+        key_groups: int | None = None,
         max_partial_matches: int | None = MAX_OF_A_PROCESSOR,
         examples: int = 3,
     ) -> Backtest:
@@ -212,7 +212,7 @@ class PatternStream:
         stream: KeyedStream,
         pattern: Pattern,
         semantics: Semantics,
-        key_groups: int,
+        key_groups: int | None,
         pages: int | None,
         drain: bool,
         *,
@@ -344,7 +344,7 @@ class PatternStream:
     def _single(self, spec: OutputSpec) -> DataFrame:
         name = spec.kind.value
         operator = self._operator({name: spec})
-        use = Use.as_dataframe(self.drain, name)
+        use = Use.as_dataframe(self.drain, name, self.key_groups)
         return output_of(
             self._results(operator, use), name, operator.output_schemas[name], streams=[self.stream], use=use
         )
@@ -391,12 +391,12 @@ class PatternStream:
         time_mode = PROCESSING_TIME if stream.time is None else EVENT_TIME if watched else NO_TIME
         chunks = packed(
             stream, operator, EVENTS, hashed(relevant, stream.keys, names),
-            key_groups=self.key_groups, use=use, watched=watched,
+            use=use, watched=watched,
         )  # fmt: skip
         return stateful(
             self.spark, operator, [chunks], streams={EVENTS: stream}, use=use,
             zone=zone_if_used(partial(self._operator, operator.outputs), self.schema),
-            key_groups=self.key_groups, time_mode=time_mode,
+            time_mode=time_mode,
         )  # fmt: skip
 
     def _batch(self, operator: CepOperator, use: Use) -> DataFrame:

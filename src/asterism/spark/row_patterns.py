@@ -41,7 +41,6 @@ from asterism.spark.host import EVENT_TIME, NO_TIME
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import arrow_schema, spark_schema, zone_if_used
 from asterism.spark.stateful import (
-    DEFAULT_KEY_GROUPS,
     Use,
     check_key_groups,
     filtered,
@@ -64,7 +63,7 @@ def match_recognize(
     *,
     max_out_of_orderness: timedelta = timedelta(0),
     idle_after: timedelta | None = None,
-    key_groups: int = DEFAULT_KEY_GROUPS,
+    key_groups: int | None = None,
     pages: int | None = None,
     drain: bool = False,
     max_rows: int = MAX_ROWS,
@@ -78,7 +77,8 @@ def match_recognize(
         stream, ORDER BY begins with the event time: a column of type TIMESTAMP; TIMESTAMP_NTZ, interpreted as UTC; DATE,
         interpreted as midnight UTC; or BIGINT, in milliseconds since 1970-01-01 UTC.
     :param max_out_of_orderness, idle_after: as for :class:`asterism.KeyedStream` (streaming)
-    :param key_groups: the number of key groups (streaming). It cannot change during the lifetime of a checkpoint.
+    :param key_groups: the number of key groups (streaming). It cannot change during the lifetime of a checkpoint. Default:
+        ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32; a DataFrame has 32.
     :param pages: a fixed number of pages of state per key group (streaming). Default: the number follows the size of the state.
     :param drain: whether this run ends the stream (streaming), as for :meth:`asterism.CEP.pattern`
     :param max_rows: the maximum number of rows of a partition that a search keeps while it waits for more (streaming)
@@ -121,7 +121,7 @@ class RowPatternStream:
         *,
         max_out_of_orderness: timedelta,
         idle_after: timedelta | None,
-        key_groups: int,
+        key_groups: int | None,
         drain: bool,
         options: Mapping[str, Any],
     ) -> None:
@@ -193,7 +193,7 @@ class RowPatternStream:
             if output == LATE_ROWS:
                 return self.stream.df.limit(0)
             return mapped(self._by_key(), _matcher(self._checked, rows_of(MATCHES)), spark_schema(self._checked.output))
-        use = Use.as_dataframe(self.drain, output)
+        use = Use.as_dataframe(self.drain, output, self.key_groups)
         return output_of(
             self._results([output], use), output, self._output_schemas[output], streams=[self.stream], use=use,
             takes=_longest_wait(self._checked) if output == MATCHES else 0,
@@ -217,10 +217,10 @@ class RowPatternStream:
         matter = None if operator.wants_late else operator.current_row.matter_sql
         df, watched = filtered(stream, matter, use)
         rows = hashed(df, self._keys, operator.inputs[EVENTS].schema.names)
-        chunks = packed(stream, operator, EVENTS, rows, key_groups=self.key_groups, use=use, watched=watched)
+        chunks = packed(stream, operator, EVENTS, rows, use=use, watched=watched)
         zone = zone_if_used(partial(self._operator, outputs), self.schema)
         return stateful(
-            self.spark, operator, [chunks], streams={EVENTS: stream}, use=use, zone=zone, key_groups=self.key_groups,
+            self.spark, operator, [chunks], streams={EVENTS: stream}, use=use, zone=zone,
             time_mode=EVENT_TIME if watched else NO_TIME,
         )  # fmt: skip
 

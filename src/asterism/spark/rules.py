@@ -66,7 +66,7 @@ class PatternProcessorStream:
     semantics: Semantics
     functions: Mapping[str, Callable[[pa.Table], pa.Table]]
     conditions: Mapping[str, RegisteredCondition]
-    key_groups: int
+    key_groups: int | None
     disable_on_error: bool
     drain: bool
     max_partial_matches: int | None
@@ -112,7 +112,7 @@ class PatternProcessorStream:
     def _unpacked(self, store: FolderStore, name: str, without: frozenset[str]) -> DataFrame:
         operator = self._operator(store, [name], without)
         expect_outputs([name], operator.output_schemas)
-        use = Use.as_dataframe(self.drain, name)
+        use = Use.as_dataframe(self.drain, name, self.key_groups)
         if self.stream.df.isStreaming:
             count(self.spark, None, use.observation, store)
         return output_of(
@@ -269,16 +269,15 @@ class PatternProcessorStream:
     def _results(self, operator: DynamicCepOperator, without: frozenset[str], use: Use) -> DataFrame:
         store = operator.source
         if isinstance(store, SingleSetStore):
-            return bounded_results(self.stream, operator, store, self.key_groups, use)
+            return bounded_results(self.stream, operator, store, use)
         assert isinstance(store, FolderStore)
         events = hashed(self.stream.df, [], operator.inputs[EVENTS].schema.names)
         return stateful(
             self.spark,
             operator,
-            [packed(self.stream, operator, EVENTS, events, key_groups=self.key_groups, use=use)],
+            [packed(self.stream, operator, EVENTS, events, use=use)],
             streams={EVENTS: self.stream},
             use=use,
-            key_groups=self.key_groups,
             time_mode=PROCESSING_TIME if operator.processing_time else NO_TIME,
             zone=operator.schema.metadata[TIME_ZONE].decode(),  # later rules may depend on it
             source=Payload(self.factory, operator.compiler, store, without, self.lookups).source(),
@@ -322,7 +321,6 @@ def bounded_results(
     stream: KeyedStream,
     operator: DynamicCepOperator,
     store: SingleSetStore,
-    key_groups: int,
     use: Use,
     partitions: int | None = None,
 ) -> DataFrame:
@@ -334,7 +332,7 @@ def bounded_results(
     schema = operator.inputs[EVENTS].prepared
     copied_schema = spark_schema(schema.append(pa.field(KEY_HASH, pa.int64())))
     copies = mapped(events, copied(operator, EVENTS), copied_schema)
-    group = F.pmod(F.col(KEY_HASH), F.lit(key_groups)).alias(BATCH_GROUP)
+    group = F.pmod(F.col(KEY_HASH), F.lit(use.key_groups)).alias(BATCH_GROUP)
     rows = copies.select(group, *map(quoted_name, schema.names))
     first = [Arrival(PROCESSORS, prepared_set(found.to_bytes())) for found in store.retained()]
 

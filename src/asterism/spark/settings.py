@@ -18,6 +18,9 @@ from asterism.rules.file_systems import is_path
 PARTITIONS = "spark.sql.shuffle.partitions"
 """For a stateful operator, the number of tasks. A checkpoint keeps the number of its first run."""
 EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
+DEFAULT_KEY_GROUPS = 32
+"""The number of key groups of a query that a user starts, and the largest one that is chosen for a run."""
+_GROUPS_PER_TASK = 4
 _DEFAULT_PARTITIONS = 200
 _STATE_STORE = {
     # transformWithState requires RocksDB.
@@ -32,6 +35,7 @@ _BY_FILE_SYSTEM = "org.apache.spark.sql.execution.streaming.checkpointing.FileSy
 _STATE_COMPRESSION = "spark.sql.streaming.stateStore.compression.codec"
 _LOCAL, _NOWHERE = "file:", "asterism-no-such-file"
 _DEFAULT_IS_LOCAL: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
+_CORES: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
 _ARROW_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _ARROW_DEFAULTS = {_ARROW_RECORDS: "10000", _ARROW_BYTES: "67108864b"}
@@ -126,6 +130,15 @@ def stateful_tasks(spark: SparkSession, key_groups: int) -> int:
     return min(wanted, key_groups)
 
 
+def new_key_groups(spark: SparkSession) -> int:
+    """The number of key groups for a new checkpoint.
+
+    Each key group costs 1 to 2 ms per micro-batch, and more of them than tasks divide the work no further, because Spark keeps
+    the number of tasks of a checkpoint. But the events and the results of a key group in a micro-batch must fit into memory.
+    """
+    return min(_GROUPS_PER_TASK * stateful_tasks(spark, DEFAULT_KEY_GROUPS), DEFAULT_KEY_GROUPS)
+
+
 def warn_of_tasks(spark: SparkSession, key_groups: int) -> None:
     """Log a warning if a query that the user starts would have more stateful tasks than key groups."""
     wanted = _shuffle_partitions(spark)
@@ -148,5 +161,6 @@ def _shuffle_partitions(spark: SparkSession) -> int:
 def _cores(spark: SparkSession) -> int:
     if not is_remote():
         return spark.sparkContext.defaultParallelism
-    # Spark Connect has no such property; a range has as many partitions.
-    return spark.range(100_000).select(F.spark_partition_id()).distinct().count()
+    if spark not in _CORES:  # Spark Connect has no such property; a range has as many partitions
+        _CORES[spark] = spark.range(100_000).select(F.spark_partition_id()).distinct().count()
+    return _CORES[spark]

@@ -41,7 +41,7 @@ def wire_of(spark: SparkSession, stream: Stream) -> Wire:
 
 
 def over_streams(
-    spark: SparkSession, operator: Operator, streams: Streams, *, use: Use, key_groups: int, zone: str | None = None
+    spark: SparkSession, operator: Operator, streams: Streams, *, use: Use, zone: str | None = None
 ) -> DataFrame:
     """RESULTS of *operator* over *streams* by input, of which at least one is not bounded. Bounded ones are read to their end
     before the first element of the others.
@@ -51,13 +51,13 @@ def over_streams(
 
     def chunks_of(name: str, stream: Stream) -> DataFrame:
         rows = hashed(stream.df, keys_of(stream), operator.inputs[name].schema.names)
-        return packed(stream, operator, name, rows, key_groups=key_groups, use=use)
+        return packed(stream, operator, name, rows, use=use)
 
     chunks = {name: chunks_of(name, stream) for name, stream in streams.items()}
     bounded = [name for name, stream in streams.items() if not stream.df.isStreaming]
     first = None
     if bounded:
-        ends = [(label(g), name, _LAST, END_OF_TIME, None) for name in bounded for g in range(key_groups)]
+        ends = [(label(g), name, _LAST, END_OF_TIME, None) for name in bounded for g in range(use.key_groups)]
         first = reduce(DataFrame.unionByName, [chunks[name] for name in bounded], spark.createDataFrame(ends, CHUNKS))
     return stateful(
         spark,
@@ -66,13 +66,12 @@ def over_streams(
         streams=streams,
         use=use,
         zone=zone,
-        key_groups=key_groups,
         time_mode=PROCESSING_TIME if operator.processing_time else NO_TIME,
         first=first,
     )
 
 
-def over_tables(operator: Operator, streams: Streams, *, use: Use, key_groups: int) -> DataFrame:
+def over_tables(operator: Operator, streams: Streams, *, use: Use) -> DataFrame:
     """:func:`~asterism.spark.stateful.batch_results` of all elements of bounded *streams*, by key group and in processing order.
     Spark sorts them, and spills if necessary.
     """
@@ -80,8 +79,8 @@ def over_tables(operator: Operator, streams: Streams, *, use: Use, key_groups: i
 
     def group(name: str) -> Column:
         if operator.inputs[name].broadcast:
-            return F.explode(F.sequence(F.lit(0), F.lit(key_groups - 1)))
-        return key_group_of(keys_of(streams[name]), key_groups)
+            return F.explode(F.sequence(F.lit(0), F.lit(use.key_groups - 1)))
+        return key_group_of(keys_of(streams[name]), use.key_groups)
 
     def place(name: str) -> list[Column]:
         # Broadcast elements must have the same order in all key groups. The order of keyed elements with equal times is

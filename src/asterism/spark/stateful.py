@@ -32,14 +32,13 @@ from asterism.spark.exchange import Batches, pack, unpack
 from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, WATERMARK, OperatorHost
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.row_schemas import spark_schema
-from asterism.spark.settings import configure_state_store, warn_of_tasks
+from asterism.spark.settings import DEFAULT_KEY_GROUPS, configure_state_store, warn_of_tasks
 from asterism.spark.times import event_micros
 from asterism.spark.upstream import OTHER, OURS, behind, goes_on, has_watermark, is_watermarked, marked
 from asterism.spark.versions import PASSES_START, DataSource, check_version
 from asterism.spark.worker import task
 from asterism.text.printable import quoted_name
 
-DEFAULT_KEY_GROUPS = 32
 OBSERVATION = "asterism"
 """Name of the observation with an operator's counts in a query's progress, and the prefix of the names of further operators.
 """
@@ -65,6 +64,7 @@ class Use:
     :param run: the folder of the run that ends the input after the last data, see :class:`asterism.spark.signals.Drain`
     :param last_offset: the last offset of the control source in the checkpoint, if the run knows it
     :param checkpoint: the checkpoint that the run continues, if it has a single operator
+    :param key_groups: the number of key groups
     """
 
     drain: bool
@@ -74,10 +74,12 @@ class Use:
     run: str | None = None
     last_offset: Mapping[str, Any] | None = None
     checkpoint: str | None = None
+    key_groups: int = DEFAULT_KEY_GROUPS
 
     @classmethod
-    def as_dataframe(cls, drain: bool, output: str) -> Use:
-        return cls(drain, final=False, output=output, observation=unique_observation())
+    def as_dataframe(cls, drain: bool, output: str, key_groups: int | None) -> Use:
+        groups = key_groups or DEFAULT_KEY_GROUPS
+        return cls(drain, final=False, output=output, observation=unique_observation(), key_groups=groups)
 
 
 def unique_observation() -> str:
@@ -118,7 +120,9 @@ def _columns(row: Row) -> dict[str, Any]:
     return columns
 
 
-def check_key_groups(key_groups: int) -> None:
+def check_key_groups(key_groups: int | None) -> None:
+    if key_groups is None:
+        return
     if isinstance(key_groups, bool) or not isinstance(key_groups, int):
         raise StreamDefinitionError(f"key_groups must be an integer, not {key_groups!r}", hint="key_groups=4")
     if not 1 <= key_groups <= MAX_KEY_GROUPS:
@@ -193,7 +197,6 @@ def packed(
     name: str,
     rows: DataFrame,
     *,
-    key_groups: int,
     use: Use,
     watched: bool = False,
 ) -> DataFrame:
@@ -202,8 +205,8 @@ def packed(
     :param watched: whether Spark already has a watermark for these rows
     """
     if has_watermark(stream.df):  # the output of an operator has the watermark of that operator
-        return mapped(rows, pack(operator, key_groups, name, None), CHUNKS)
-    chunks = mapped(rows, pack(operator, key_groups, name, _delay(stream)), CHUNKS)
+        return mapped(rows, pack(operator, use.key_groups, name, None), CHUNKS)
+    chunks = mapped(rows, pack(operator, use.key_groups, name, _delay(stream)), CHUNKS)
     if use.final or watched or stream.time is None or not may_be_watched(stream.df, use):
         return chunks
     # For downstream operators. There are few chunks; those without a watermark do not affect Spark's watermark either.
@@ -276,7 +279,6 @@ def stateful(
     *,
     streams: Mapping[str, KeyedStream | BroadcastStream],
     use: Use,
-    key_groups: int,
     time_mode: str,
     zone: str | None = None,
     first: DataFrame | None = None,
@@ -303,11 +305,11 @@ def stateful(
     check_version(spark, chunks[0])
     configure_state_store(spark)
     if not use.final:
-        warn_of_tasks(spark, key_groups)
+        warn_of_tasks(spark, use.key_groups)
     _register(spark, source)
     reader = (
         spark.readStream.format(source.name())
-        .option("keyGroups", key_groups)
+        .option("keyGroups", use.key_groups)
         .option("definition", operator.fingerprint.hex())
         .option("drain", str(use.drain).lower())
         .option("timers", str(time_mode == PROCESSING_TIME).lower())

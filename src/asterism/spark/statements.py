@@ -27,7 +27,6 @@ from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.patterns import CEP
 from asterism.spark.row_patterns import match_recognize
-from asterism.spark.stateful import DEFAULT_KEY_GROUPS
 from asterism.text.printable import quoted_name
 
 MAX_NESTING = 100  # parentheses around a clause
@@ -41,7 +40,7 @@ def sql(
     spark: SparkSession,
     *,
     max_out_of_orderness: timedelta = timedelta(0),
-    key_groups: int = DEFAULT_KEY_GROUPS,
+    key_groups: int | None = None,
     drain: bool = False,
     max_rows: int = MAX_ROWS,
     on_limit: OnLimit = "error",
@@ -107,7 +106,7 @@ def _by_rules(
     given: Mapping[str, Any],
     *,
     max_out_of_orderness: timedelta,
-    key_groups: int,
+    key_groups: int | None,
     drain: bool,
 ) -> DataFrame:
     """The matches of a MATCH_RECOGNIZE_DYNAMIC clause."""

@@ -22,7 +22,7 @@ from asterism.spark.execution import RunOptions, Sink, run
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import zone_if_used
 from asterism.spark.several_inputs import over_streams, over_tables, wire_of
-from asterism.spark.stateful import DEFAULT_KEY_GROUPS, Use, check_key_groups, output_of
+from asterism.spark.stateful import Use, check_key_groups, output_of
 from asterism.windows.assigners import Windows
 
 _OUTPUTS = (JOINED, LATE_LEFT, LATE_RIGHT)
@@ -38,7 +38,7 @@ def interval_join(
     how: str = INNER,
     on: str | None = None,
     prefix: str = "",
-    key_groups: int = DEFAULT_KEY_GROUPS,
+    key_groups: int | None = None,
     drain: bool = False,
 ) -> JoinedStream:
     """Join each row of *left* with the rows of *right* that have the same key and a time in an interval around its own.
@@ -55,7 +55,8 @@ def interval_join(
         *right* that joins nothing has its key, and NULL for the other columns of *left*.
     :param on: a further condition, in Spark SQL, over the columns of both rows with the names that they have in the result
     :param prefix: a prefix for the names of the columns of *right*
-    :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint.
+    :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint. Default:
+        ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32; a DataFrame has 32.
     :param drain: whether this run ends the stream (streaming), as for :func:`asterism.window`
     :raises StreamDefinitionError: a stream has no event time, the keys differ, or two columns have the same name
     :raises ExpressionError: the condition does not match the columns
@@ -74,7 +75,7 @@ def as_of_join(
     how: str = INNER,
     on: str | None = None,
     prefix: str = "",
-    key_groups: int = DEFAULT_KEY_GROUPS,
+    key_groups: int | None = None,
     drain: bool = False,
 ) -> JoinedStream:
     """Join each row of *left* with the version of its key in *right* that was valid at its time: the last row at or before it.
@@ -101,7 +102,7 @@ def window_join(
     how: str = INNER,
     on: str | None = None,
     prefix: str = "",
-    key_groups: int = DEFAULT_KEY_GROUPS,
+    key_groups: int | None = None,
     drain: bool = False,
 ) -> JoinedStream:
     """Join the rows of *left* and *right* that have the same key and belong to the same window.
@@ -132,7 +133,7 @@ class JoinedStream:
         how: str,
         on: str | None,
         prefix: str,
-        key_groups: int,
+        key_groups: int | None,
         drain: bool,
     ) -> None:
         for name, stream in ((LEFT, left), (RIGHT, right)):
@@ -234,7 +235,7 @@ class JoinedStream:
 
     def _single(self, late: Collection[str], output: str) -> DataFrame:
         operator = self._operator(late)
-        use = Use.as_dataframe(self.drain, output)
+        use = Use.as_dataframe(self.drain, output, self.key_groups)
         return output_of(
             self._results(operator, late, use),
             output,
@@ -246,6 +247,6 @@ class JoinedStream:
 
     def _results(self, operator: JoinOperator, late: Collection[str], use: Use) -> DataFrame:
         if not self.streaming:
-            return over_tables(operator, self.streams, use=use, key_groups=self.key_groups)
+            return over_tables(operator, self.streams, use=use)
         zone = zone_if_used(partial(self._operator, late), self._wires[LEFT].schema)
-        return over_streams(self.spark, operator, self.streams, use=use, key_groups=self.key_groups, zone=zone)
+        return over_streams(self.spark, operator, self.streams, use=use, zone=zone)

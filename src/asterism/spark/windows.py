@@ -21,7 +21,6 @@ from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import arrow_schema, function_schema, zone_if_used
 from asterism.spark.stateful import (
-    DEFAULT_KEY_GROUPS,
     Use,
     bounded,
     check_key_groups,
@@ -57,7 +56,7 @@ def window(
     allowed_lateness: timedelta = timedelta(0),
     evictor: Evictor | None = None,
     in_order: bool | None = None,
-    key_groups: int = DEFAULT_KEY_GROUPS,
+    key_groups: int | None = None,
     pages: int | None = None,
     drain: bool = False,
     closing: str = "drop",
@@ -80,7 +79,8 @@ def window(
         the order of their times, so that results do not depend on micro-batches. Otherwise they are processed when they
         arrive: ``CountTrigger`` fires at once, not when the watermark has advanced. Default: True if the trigger depends only
         on elements and event time. In batch it is always True if there is an event time.
-    :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint.
+    :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint. Default:
+        ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32; a DataFrame has 32.
     :param pages: a fixed number of pages of state per key group (streaming), which cannot change either. Default: the number
         follows the size of the state. Needed only for a checkpoint that was created with a number.
     :param drain: whether this run ends the stream (streaming). With the trigger *available now*, a single micro-batch reads
@@ -135,7 +135,7 @@ class WindowedStream:
         allowed_lateness: timedelta,
         evictor: Evictor | None,
         in_order: bool | None,
-        key_groups: int,
+        key_groups: int | None,
         pages: int | None,
         drain: bool,
         closed: Mapping[str, Any],
@@ -318,7 +318,7 @@ class WindowedStream:
 
     def _single(self, build: _Build, output: str) -> DataFrame:
         operator = build(self.schema)
-        use = Use.as_dataframe(self.drain, output)
+        use = Use.as_dataframe(self.drain, output, self.key_groups)
         return output_of(
             self._results(build, operator, use), output, operator.output_schemas[output], streams=[self.stream], use=use
         )
@@ -330,17 +330,17 @@ class WindowedStream:
     def _streaming(self, build: _Build, operator: WindowOperator, use: Use) -> DataFrame:
         stream = self.stream
         rows = hashed(stream.df, stream.keys, operator.inputs[EVENTS].schema.names)
-        chunks = packed(stream, operator, EVENTS, rows, key_groups=self.key_groups, use=use)
+        chunks = packed(stream, operator, EVENTS, rows, use=use)
         time_mode = PROCESSING_TIME if operator.processing_time else NO_TIME
         return stateful(
             self.spark, operator, [chunks], streams={EVENTS: stream}, use=use,
-            zone=zone_if_used(build, self.schema), key_groups=self.key_groups, time_mode=time_mode,
+            zone=zone_if_used(build, self.schema), time_mode=time_mode,
         )  # fmt: skip
 
     def _batch(self, operator: WindowOperator, use: Use) -> DataFrame:
         """All elements, by key group and in time order. Memory usage is that of the open windows of one key group."""
         stream = self.stream
-        group = key_group_of(stream.keys, self.key_groups)
+        group = key_group_of(stream.keys, use.key_groups)
         rows = stream.df.select(group.alias(BATCH_GROUP), *map(quoted_name, operator.inputs[EVENTS].schema.names))
         order = [] if stream.time is None else [quoted_name(stream.time)]
 
