@@ -57,7 +57,9 @@ def run(
         path.write_text(json.dumps([processor.to_dict() for processor in rules.some(count)]), encoding="utf-8")
         with harness.PeakMemory() as memory:
             finding = partial(find, path) if count else find_fixed
-            result = streaming.measured(spark, files, batches, progress, finding, written=written)
+            result = streaming.measured(
+                spark, files, batches, progress, finding, into=streaming.PARQUET if written else streaming.NOOP
+            )
     matches, checksum = rules.answer(result.matches) if count and written else (result.matches.num_rows, None)
     expected = harness.expected(size, "W6") if count == len(rules.rules()) and written else None
     return {

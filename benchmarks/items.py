@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -17,7 +17,7 @@ from benchmarks.workloads import WORKLOADS
 
 FLINK = "benchmarks.flink"
 STREAM, BATCH, WINDOW, FLOOR, BATCH_FLOOR = "stream", "batch", "window", "floor", "batch_floor"
-SQL_BATCH, SQL_STREAM = "sql_batch", "sql_stream"
+PARQUET_STREAM, SQL_BATCH, SQL_STREAM = "parquet_stream", "sql_batch", "sql_stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +125,8 @@ def _throughput_steps(size: str) -> list[Step]:
     steps = []
     for name in WORKLOADS:
         steps.append(_measure(name, size, name, f"{FLOOR},{STREAM}", warm_ups=WARM_UPS))
+        written = _measure(f"{name} {PARQUET_STREAM}", size, name, PARQUET_STREAM, warm_ups=WARM_UPS)
+        steps.append(replace(written, checked=False))
         steps += [_flink(size, name, variant.name) for variant in _streams_of_flink(name)]
     steps.append(_measure("W1 tuned", size, "W1", STREAM, "--settings", "tuned", warm_ups=WARM_UPS))
     return steps
@@ -133,6 +135,9 @@ def _throughput_steps(size: str) -> list[Step]:
 def _throughput(records: Records, found: Found, size: str) -> None:
     for name in WORKLOADS:
         rest = _times_flink(records, found, name)
+        written = records.median(f"{name} {PARQUET_STREAM}", "rest_events_per_s")
+        by_flink = records.median(f"{name} {flink.STREAM}", "events_per_s")
+        found.ratio(name, "times Flink, written as Parquet", written, by_flink)
         found.ratio(name, "times the floor", rest, records.median(name, "events_per_s", mode=FLOOR))
     default, tuned = (records.median(step, "seconds", mode=STREAM) for step in ("W1", "W1 tuned"))
     found.ratio("W1", "default settings over tuned", default, tuned, target=1.2, less=True)

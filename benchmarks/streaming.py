@@ -1,4 +1,4 @@
-"""One streaming run of a workload: available now over Parquet files, to the end of the stream, into Parquet."""
+"""One streaming run of a workload: available now over Parquet files, to the end of the stream."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from asterism.spark.execution import Sink
 from benchmarks.workloads import Workload
 
 OLDEST = 1_700_000_000
+MEMORY, PARQUET, NOOP = "memory", "parquet", "noop"
+"""Where matches go: into Arrow tables of this process, into Parquet files, or nowhere."""
 _FILES = "FileStreamSource"
 """What Spark calls the source of the events; the other one is the operator's control source."""
 
@@ -47,7 +49,7 @@ class StreamRun:
     seconds: float
     batches: list[Batch]
     matches: pa.Table
-    """Empty if they are not written."""
+    """Empty if they go nowhere."""
 
     def figures(self) -> dict[str, Any]:
         """The times of the run for a record: of the whole, the first micro-batch, the others with events, and those without."""
@@ -139,6 +141,7 @@ def run(
     *,
     key_groups: int | None = None,
     as_clause: bool = False,
+    into: str = MEMORY,
     **options: Any,
 ) -> StreamRun:
     """One run over the Parquet *files*, in some *batches* micro-batches (Spark adds some without events).
@@ -155,7 +158,7 @@ def run(
         found = workload.find(events, key_groups=key_groups)
         found.run(sinks, checkpoint=checkpoint, select=select, drain=True, **options)
 
-    return measured(spark, files, batches, progress, find)
+    return measured(spark, files, batches, progress, find, into=into)
 
 
 def measured(
@@ -165,25 +168,24 @@ def measured(
     progress: Progress,
     find: Callable[[DataFrame, Mapping[str, Sink], str], None],
     *,
-    written: bool = True,
+    into: str = PARQUET,
 ) -> StreamRun:
-    """As :func:`run`, of whatever *find* runs: it is given the events, where matches go, and a checkpoint location.
-
-    :param written: False: the matches are computed, but not written
-    """
+    """As :func:`run`, of whatever *find* runs: it is given the events, where matches go, and a checkpoint location."""
     with tempfile.TemporaryDirectory(prefix="asterism-benchmark-") as scratch:
         out = Path(scratch, "matches")
+        collected: dict[int, pa.Table] = {}
 
         def sink(matches: DataFrame, batch_id: int) -> None:
-            writer = matches.write.mode("overwrite")
-            if written:
-                writer.parquet(str(out / f"batch={batch_id}"))
+            if into == MEMORY:
+                collected[batch_id] = matches.toArrow()
+            elif into == PARQUET:
+                matches.write.mode("overwrite").parquet(str(out / f"batch={batch_id}"))
             else:
-                writer.format("noop").save()
+                matches.write.mode("overwrite").format("noop").save()
 
         begin = time.perf_counter()
         events = stream_of(spark, files, batches)
         find(events, {"matches": sink}, str(Path(scratch, "checkpoint")))
         seconds = time.perf_counter() - begin
-        matches = spark.read.parquet(str(out)).toArrow() if written else pa.table({})
-        return StreamRun(seconds, progress.take(), matches)
+        found = [spark.read.parquet(str(out)).toArrow()] if into == PARQUET else list(collected.values())
+        return StreamRun(seconds, progress.take(), pa.concat_tables(found) if found else pa.table({}))

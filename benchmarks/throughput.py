@@ -1,9 +1,9 @@
 """W1 to W5: ``python -m benchmarks.throughput --size S``.
 
 One JSON line per run on standard output. Everything runs in one process, alternating, so that times can be compared: each round
-is the floor, then for each workload the window query, the batch and the stream, and for W1 to W3 the batch and the stream of the
-same as MATCH_RECOGNIZE (``sql_batch``, ``sql_stream``). The first rounds, all with the number 0, warm up. A result that is not
-the expected one makes the exit status 1.
+is the floor, then for each workload the window query, the batch, the stream, and the stream whose matches are written as Parquet
+(``parquet_stream``), and for W1 to W3 the batch and the stream of the same as MATCH_RECOGNIZE (``sql_batch``, ``sql_stream``).
+The first rounds, all with the number 0, warm up. A result that is not the expected one makes the exit status 1.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from benchmarks.window_queries import QUERIES
 from benchmarks.workloads import WORKLOADS, Workload
 
 FLOOR, BATCH_FLOOR, WINDOW, BATCH, STREAM = "floor", "batch_floor", "window", "batch", "stream"
-SQL_BATCH, SQL_STREAM = "sql_batch", "sql_stream"
-MODES = (FLOOR, BATCH_FLOOR, WINDOW, BATCH, STREAM, SQL_BATCH, SQL_STREAM)
+PARQUET_STREAM, SQL_BATCH, SQL_STREAM = "parquet_stream", "sql_batch", "sql_stream"
+MODES = (FLOOR, BATCH_FLOOR, WINDOW, BATCH, STREAM, PARQUET_STREAM, SQL_BATCH, SQL_STREAM)
 
 
 class Benchmark:
@@ -63,6 +63,8 @@ class Benchmark:
                 yield self._measured(partial(self._batch, number, workload))
             if STREAM in modes:
                 yield self._measured(partial(self._stream, number, workload, progress))
+            if PARQUET_STREAM in modes:
+                yield self._measured(partial(self._stream, number, workload, progress, mode=PARQUET_STREAM))
             if SQL_BATCH in modes and workload.clause is not None:
                 yield self._measured(partial(self._batch, number, workload, mode=SQL_BATCH))
             if SQL_STREAM in modes and workload.clause is not None:
@@ -109,6 +111,7 @@ class Benchmark:
             progress,
             key_groups=self.key_groups,
             as_clause=mode == SQL_STREAM,
+            into=streaming.PARQUET if mode == PARQUET_STREAM else streaming.MEMORY,
         )
         run = Run(workload.name, mode, number, self.events, **result.figures())
         return self._checked(run, workload, result.matches)
@@ -116,7 +119,7 @@ class Benchmark:
     def _checked(self, run: Run, workload: Workload, matches: pa.Table) -> Run:
         run.matches = matches.num_rows
         run.checksum = harness.checksum(
-            workload.tag, workload.times(matches, as_columns=run.mode not in (BATCH, STREAM))
+            workload.tag, workload.times(matches, as_columns=run.mode not in (BATCH, STREAM, PARQUET_STREAM))
         )
         run.ok = (run.matches, run.checksum) == harness.expected(self.size, workload.name)
         return run

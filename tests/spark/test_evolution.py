@@ -113,10 +113,11 @@ def test_windows_with_other_counts_and_measures_and_a_pattern_after_a_drain(
     assert read_state(spark, checkpoint).is_empty
     write_files(table.slice(0, 50), tmp_path / "in", [], first=2)
     with pytest.raises(StateError, match="created with 2 key groups"):
-        CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).run({"matches": Collect()}, checkpoint=checkpoint)
+        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=4)
+        stream.run({"matches": Collect()}, checkpoint=checkpoint)
     late = stream_of(spark, tmp_path / "in")
     found = Collect()
-    stream = CEP.pattern(late, ABSENCE, key_groups=2)
+    stream = CEP.pattern(late, ABSENCE)
     stream.run({"matches": found, "late": Collect()}, checkpoint=checkpoint)
     assert ids(found.rows)
 

@@ -207,7 +207,7 @@ def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, tmp_path:
         )
 
     run(FUNNEL)
-    with pytest.raises(StateError, match="created with 32 key groups, but this query has 64"):
+    with pytest.raises(StateError, match="created with 8 key groups, but this query has 64"):
         run(FUNNEL, key_groups=64)
     with pytest.raises(StateError, match="the checkpoint cannot be continued: the pattern changed"):
         run(ABSENCE)
