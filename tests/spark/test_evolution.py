@@ -112,8 +112,8 @@ def test_windows_with_other_counts_and_measures_and_a_pattern_after_a_drain(
     # There is no state any more, so the query can be any other with the same sources.
     assert read_state(spark, checkpoint).is_empty
     write_files(table.slice(0, 50), tmp_path / "in", [], first=2)
+    stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=4)
     with pytest.raises(StateError, match="created with 2 key groups"):
-        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=4)
         stream.run({"matches": Collect()}, checkpoint=checkpoint)
     late = stream_of(spark, tmp_path / "in")
     found = Collect()
