@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from asterism.arguments import expect, expect_number
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import micros
 from asterism.errors import StreamDefinitionError
@@ -121,12 +122,9 @@ def _columns(row: Row) -> dict[str, Any]:
 
 
 def check_key_groups(key_groups: int | None) -> None:
-    if key_groups is None:
-        return
-    if isinstance(key_groups, bool) or not isinstance(key_groups, int):
-        raise StreamDefinitionError(f"key_groups must be an integer, not {key_groups!r}", hint="key_groups=4")
-    if not 1 <= key_groups <= MAX_KEY_GROUPS:
-        raise StreamDefinitionError(f"key_groups must be between 1 and {MAX_KEY_GROUPS:,}, not {key_groups}")
+    expect(StreamDefinitionError, key_groups, int | None, "key_groups must be an integer", "key_groups=4")
+    if key_groups is not None:
+        expect_number(StreamDefinitionError, key_groups, "key_groups", least=1, most=MAX_KEY_GROUPS)
 
 
 def mapped(df: DataFrame, function: Callable[[Batches], Batches], schema: T.StructType | str) -> DataFrame:
