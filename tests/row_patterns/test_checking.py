@@ -207,3 +207,15 @@ def test_hostile_clause_is_checked_or_refused_in_bounded_time(text: str) -> None
     with contextlib.suppress(ExpressionError):
         checked(text)
     assert time.process_time() - begin < 10
+
+
+@pytest.mark.parametrize(
+    "word", ["DROP", "Create", "FROM", "WHEN", "LIKE", "ORDER", "DEFINE", "WITHIN", "INTERVAL", "NULL"]
+)
+def test_variable_with_the_name_of_a_keyword(word: str) -> None:
+    clause = checked(
+        f"ORDER BY ts MEASURES LAST({word}.price) + {word}.price AS p, COUNT({word}.*) AS n PATTERN (A {word}) "
+        f"DEFINE {word} AS A.price > .5 AND {word}.price < A.price"
+    )
+    assert clause.measures[0].leaves == (RowValue(Place(word.upper()), 1),)
+    assert clause.conditions[word.upper()].reach is None

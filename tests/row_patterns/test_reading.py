@@ -32,6 +32,7 @@ from asterism.row_patterns.clause import (
     Variable,
 )
 from asterism.row_patterns.reading import MAX_CLAUSE, read
+from asterism.row_patterns.statements import StatementTokens
 from tests.row_patterns.strategies import patterns
 
 A, B, C = Variable("A"), Variable("B"), Variable("C")
@@ -183,3 +184,19 @@ def test_hostile_text_is_read_or_refused_in_bounded_time(text: str) -> None:
     with contextlib.suppress(ExpressionSyntaxError):
         read(text)
     assert time.process_time() - begin < 5
+
+
+@pytest.mark.parametrize(
+    ("statement", "clauses"),
+    [
+        ("CREATE TABLE match_recognize (i INT)", 0),
+        ("CREATE TABLE IF NOT EXISTS db.match_recognize (i INT)", 0),
+        ("INSERT INTO match_recognize (i) VALUES (1)", 0),
+        ("WITH match_recognize (i) AS (SELECT 1) SELECT * FROM match_recognize", 0),
+        ("SELECT * FROM t AS match_recognize (i)", 0),
+        ("SELECT * FROM match_recognize MATCH_RECOGNIZE (PATTERN (A))", 1),
+        ("SELECT * FROM t match_recognize (PATTERN (A)) AS match_recognize (i)", 1),
+    ],
+)
+def test_tables_may_be_named_like_the_clause(statement: str, clauses: int) -> None:
+    assert len(StatementTokens.read(statement).clauses) == clauses

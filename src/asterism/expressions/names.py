@@ -249,27 +249,34 @@ def has_aggregate(node: exp.Expr) -> bool:
     return node.find(*AGGREGATES) is not None
 
 
+def integer_literal(node: exp.Expr) -> int | None:
+    """The value of a literal of decimal digits."""
+    digits = "" if not isinstance(node, exp.Literal) or node.is_string else str(node.this)
+    return int(digits) if re.fullmatch("[0-9]{1,100}", digits) else None
+
+
 def _offset(node: exp.Expr, kind: str, text: str) -> int:
     """The offset of an aggregate; ``LAST(a.x, 1)`` is the event before the last, ``PREV(x, 1)`` the previous event."""
     given = node.args.get("expression") if isinstance(node, exp.First | exp.Last) else None
     least, most = (1, MAX_PREVIOUS) if kind == "PREV" else (0, MAX_OFFSET)
     if given is None:
         return least
-    if not isinstance(given, exp.Literal) or given.is_string or not re.fullmatch(r"\d{1,9}", str(given.this)):
+    offset = integer_literal(given)
+    if offset is None:
         raise ExpressionSyntaxError.at(
             f"the second argument of {kind} must be an integer literal",
             text,
             position_of(given) or position_of(node),
             f"{kind}(column, 1)" if kind == "PREV" else f"{kind}(stage.column, 1)",
         )
-    if not least <= int(given.this) <= most:
+    if not least <= offset <= most:
         problem = (
             f"the offset of {kind} must be at most {most:,}"
             if least == 0
             else f"the offset of {kind} must be {least} to {most}"
         )
         raise ExpressionSyntaxError.at(problem, text, position_of(given))
-    return int(given.this)
+    return offset
 
 
 class Aggregate(NamedTuple):

@@ -99,7 +99,8 @@ def _comparable(operator: str, values: Sequence[Sql], zone: str) -> list[Sql]:
     for value in values:
         if is_nested(value.type):
             raise UnsupportedError(
-                f"{operator} does not support {name_of(value.type)}", "compare its elements or fields"
+                f"{operator} does not support {name_of(value.type)}",
+                "compare its elements or fields, or compare it before, as a column: SELECT *, a = b AS equal FROM events",
             )
     return unify(values, zone, operator)
 

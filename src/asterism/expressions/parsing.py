@@ -279,6 +279,7 @@ def parse(
                 ^
     """
     tokens = tokenize(text)
+    _name_keywords(tokens)
     dialect = _CallsDialect() if aggregates else _Dialect()
     parser = dialect.parser()
     if prefixes:
@@ -334,6 +335,15 @@ def parse(
         raise ExpressionSyntaxError.at("unexpected token", text, position_of(tree.args["alias"]))
     _account(tokens, tree, text)
     return tree
+
+
+def _name_keywords(tokens: Sequence[Token]) -> None:
+    """Make names of the keywords before a dot, as in ``DROP.price``: all of Spark's keywords are names there."""
+    for keyword, dot, following in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if dot.token_type is not TokenType.DOT or following.token_type in _NAMES[2:]:
+            continue
+        if keyword.token_type not in _NAMES and re.fullmatch("[A-Za-z_]+", keyword.text):
+            keyword.token_type = TokenType.VAR
 
 
 _CASTS = re.compile(r"\s*::")
@@ -462,6 +472,18 @@ def _check(node: exp.Expr, text: str, aggregates: Collection[str] = (), unlisted
     if isinstance(node, exp.Query | exp.Subquery) or (isinstance(node, exp.In) and node.args.get("query") is not None):
         hint = "compute it before, as a column: SELECT *, (SELECT ...) AS largest FROM events"
         raise UnsupportedSyntaxError.at("subqueries are not supported", text, text.upper().find("SELECT"), hint)
+    if isinstance(node, exp.Window):
+        hint = "compute it before, as a column: SELECT *, row_number() OVER (...) AS number FROM events"
+        raise UnsupportedSyntaxError.at("window functions are not supported", text, _place(node, "OVER", text), hint)
+    if isinstance(node, exp.Anonymous) and any(isinstance(part, exp.Lambda) for part in node.expressions):
+        hint = f"compute it in a query around this: SELECT *, {node.this}(...) AS name FROM ..."
+        problem = f"functions with a lambda, such as {node.this}, are not supported"
+        raise UnsupportedSyntaxError.at(problem, text, position_of(node), hint)
+    if isinstance(node, exp.Distinct) and not aggregates:
+        hint = (
+            "measures support it, and so do the conditions of MATCH_RECOGNIZE: DEFINE B AS COUNT(DISTINCT A.user) > 2"
+        )
+        raise UnsupportedSyntaxError.at("DISTINCT is not supported here", text, _place(node, "DISTINCT", text), hint)
     known = isinstance(node, exp.Anonymous) and node.name.lower() in aggregates
     if isinstance(node, exp.Anonymous) and not known and str(node.this).lower() not in FUNCTIONS:
         raise _unknown_function(node, text, [name for name in aggregates if name not in unlisted])

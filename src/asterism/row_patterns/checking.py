@@ -13,7 +13,7 @@ from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSynt
 from asterism.expressions.names import plain_column
 from asterism.expressions.parsing import parse
 from asterism.expressions.translation import interval_of
-from asterism.expressions.types import BIGINT, BOOLEAN, MONTHS, NULL, is_nested, is_temporal, name_of
+from asterism.expressions.types import BIGINT, BOOLEAN, MONTHS, NULL, is_nested, is_numeric, is_temporal, name_of
 from asterism.expressions.values import UnsupportedError
 from asterism.row_patterns.automaton import simplified, takes_no_row
 from asterism.row_patterns.clause import (
@@ -221,7 +221,8 @@ def _condition(
 ) -> VariableCondition:
     resolved = resolver.condition(source)
     if resolved.type not in (BOOLEAN, NULL):
-        raise _type_error(clause, source, f"a condition must be a BOOLEAN, not {name_of(resolved.type)}")
+        hint = f"{source.text.strip():.100} <> 0" if is_numeric(resolved.type) else None
+        raise _type_error(clause, source, f"a condition must be a BOOLEAN, not {name_of(resolved.type)}", hint)
     own = frozenset(name for name, variables in names.items() if variable in variables)
     return VariableCondition(resolved, resolved.reach(own), own)
 

@@ -15,6 +15,7 @@ What other systems write otherwise is recognised, and the message says what to w
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -68,6 +69,7 @@ _OPENED_BY: dict[str, tuple[tuple[str, ...], str]] = {
     "PATTERN": (("(",), "PATTERN"), "WITHIN": ((), "WITHIN"), "SUBSET": ((), "SUBSET"), "DEFINE": ((), "DEFINE"),
 }  # fmt: skip
 """By their first word: the words that must follow it, and the section."""
+_KEYWORDS = ("PARTITION", "ORDER", "MEASURES", "AFTER", "PATTERN", "WITHIN", "SUBSET", "DEFINE")
 _ELSEWHERE: dict[tuple[str, ...], tuple[str, str | None]] = {
     ("INITIAL",): ("INITIAL belongs to row patterns in windows (SQL:2016, R020)", "leave it out"),
     ("SEEK",): ("SEEK belongs to row patterns in windows (SQL:2016, R020)", "leave it out"),
@@ -80,6 +82,9 @@ _ELSEWHERE: dict[tuple[str, ...], tuple[str, str | None]] = {
     ("NO", "SKIP"): (
         "NO SKIP is not part of SQL: one match begins at a row, the preferred one", "AFTER MATCH SKIP TO NEXT ROW",
     ),
+    ("ONE", "ROWS"): ("ONE is followed by ROW", "ONE ROW PER MATCH"),
+    ("ALL", "ROW"): ("ALL is followed by ROWS", "ALL ROWS PER MATCH"),
+    ("DEFINES",): ("DEFINES is DuckDB's spelling", "DEFINE A AS price > 10"),
     ("SHOW", "TIMEOUT"): (
         "SHOW TIMEOUT MATCHES is Alibaba's extension of Flink SQL and is not supported here", None,
     ),
@@ -93,6 +98,16 @@ _WORD = re.compile(r"(?!\d+\Z)\w+")
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 _NO_WORDS = (TokenType.IDENTIFIER, TokenType.STRING, TokenType.RAW_STRING, TokenType.NUMBER)
+
+
+def misspelled(word: str) -> str | None:
+    """The keyword of a clause that a word may be meant to be.
+
+    >>> misspelled("MESURES"), misspelled("price")
+    ('MEASURES', None)
+    """
+    close = difflib.get_close_matches(word.upper(), _KEYWORDS, n=1, cutoff=0.8)
+    return close[0] if close and word.upper() not in _KEYWORDS else None
 
 
 def read(text: str, dialect: ClauseDialect = ClauseDialect.STANDARD) -> Clause:
@@ -176,12 +191,15 @@ class _Reader:
         for words, (theirs, ours) in _ELSEWHERE.items():
             if self._follow(*words):
                 self._fail(theirs, hint=ours)
+        self._check_spelling(self._at, self._at + 1)
         self._fail(problem, hint=hint)
 
     def _section(self, at: int) -> str | None:
         """The section that begins with this token."""
         words = _OPENED_BY.get(self._word(at))
-        return words[1] if words is not None and self._follow(*words[0], at=at + 1) else None
+        if words is None or self._follow(".", at=at + 1):  # DEFINE.price is a column of a variable
+            return None
+        return words[1] if self._follow(*words[0], at=at + 1) else None
 
     @staticmethod
     def _is_name(token: Token) -> bool:
@@ -262,6 +280,7 @@ class _Reader:
             field, reader = readers[section]
             found[field] = reader()
         if "pattern" not in found:
+            self._check_spelling(0)
             self._fail("a clause needs PATTERN", hint="PATTERN (A B+) DEFINE B AS ...")
         clause = Clause(self._text, dialect=dialect, **found)  # type: ignore[arg-type]  # by the table above
         if dialect is ClauseDialect.STANDARD:
@@ -286,6 +305,8 @@ class _Reader:
         if FACTORY not in options:
             self._fail(f"{FACTORY} is missing", begin, f"{FACTORY} = rules")
         if self._token() is not None:
+            if self._word().lower() in DYNAMIC_OPTIONS:
+                self._fail("a comma is missing between two options")
             self._fail("unexpected text after the options")
         return DynamicClause(keys, time, options)
 
@@ -316,6 +337,13 @@ class _Reader:
         hint = f"after {last} may come: {', '.join(_SECTIONS[_SECTIONS.index(last) + 1 :])}" if last else None
         self._unexpected("unexpected text" + (f" after {last}" if last else ""), hint)
 
+    def _check_spelling(self, begin: int, end: int | None = None) -> None:
+        """Fail at the first token that may be meant to be a keyword."""
+        for at in range(begin, self._end if end is None else end):
+            meant = misspelled(self._word(at)) if self._word(at) else None
+            if meant is not None:
+                self._fail(f"unexpected text {self._tokens[at].text!r:.60}", at, f"did you mean {meant}?")
+
     def _partition_key(self) -> PartitionKey:
         expression = self._expression("a column", TokenType.ALIAS)
         return PartitionKey(expression, self._name("a name")[0] if self._accept("AS") else None)
@@ -332,7 +360,10 @@ class _Reader:
         return OrderKey(ExpressionText(text, whole.start), descending, nulls_first)
 
     def _measure(self) -> Measure:
+        begin = self._at
         expression = self._expression("a measure", TokenType.ALIAS)
+        if self._word() != "AS":
+            self._check_spelling(begin + 1, self._at)
         self._expect("AS", "a measure needs a name", f"{expression.text:.100} AS name")
         name, _, start = self._name("the name of the measure")
         return Measure(expression, name, start)
@@ -374,7 +405,11 @@ class _Reader:
         return Subset(name, tuple(member for member, _ in members), start, tuple(at for _, at in members))
 
     def _definition(self) -> Definition:
+        begin = self._at
         variable, start = self._variable()
+        if variable == "AUTO" and self._word() != "AS":
+            problem = "DEFINE AUTO is DuckDB's: the condition of a variable is the column with its name"
+            self._fail(problem, begin, "DEFINE RISING AS rising, FALLING AS falling")
         self._expect("AS", "AS and a condition are expected here", "DEFINE A AS price > 10")
         return Definition(variable, self._expression("a condition"), start)
 

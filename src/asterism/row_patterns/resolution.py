@@ -24,11 +24,12 @@ from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSynt
 from asterism.expressions.aggregates import FUNCTIONS as AGGREGATES
 from asterism.expressions.aggregates import Call, Calls, call_of
 from asterism.expressions.evaluation import Vectorized, tried_before
-from asterism.expressions.names import MAX_OFFSET, Scope
-from asterism.expressions.parsing import parse
+from asterism.expressions.names import MAX_OFFSET, Scope, integer_literal
+from asterism.expressions.parsing import parse, tokenize
 from asterism.expressions.translation import position_of
 from asterism.expressions.types import BIGINT, STRING
 from asterism.row_patterns.clause import Clause, ExpressionText
+from asterism.row_patterns.reading import misspelled
 
 MAX_LEAVES = 100  # of an expression
 PLAIN_AGGREGATES = ("count", "sum", "avg", "min", "max")
@@ -517,11 +518,26 @@ def check_syntax(clause: Clause, source: ExpressionText) -> None:
 
 def parsed(source: ExpressionText) -> exp.Expr:
     """The syntax tree of an expression of a clause."""
-    tree = parse(source.text, _VOCABULARY, _MODES, unlisted=(*_MODES, *_ELSEWHERE))
+    try:
+        tree = parse(source.text, _VOCABULARY, _MODES, unlisted=(*_MODES, *_ELSEWHERE))
+    except ExpressionSyntaxError:
+        _check_spelling(source)
+        raise
     if isinstance(tree, exp.Alias):
+        _check_spelling(source)
         name = tree.args["alias"]
         _fail("unexpected text after an expression", source, position_of(name), "a comma or AS may be missing")
     return tree
+
+
+def _check_spelling(source: ExpressionText) -> None:
+    """Fail at a word of an expression that cannot be parsed, if it may be meant to be a keyword of the clause."""
+    depth = 0
+    for number, token in enumerate(tokenize(source.text)):
+        depth += (token.text == "(") - (token.text == ")")
+        meant = misspelled(token.text) if number and not depth else None
+        if meant is not None:
+            _fail(f"unexpected text {token.text!r:.60}", source, token.start, f"did you mean {meant}?")
 
 
 def _check_stray(node: exp.Expr, source: ExpressionText) -> None:
@@ -581,12 +597,20 @@ def _offset(call: Call, source: ExpressionText, default: int = 0) -> int:
     if len(call.arguments) < 2:
         return default
     given, name = call.arguments[1], call.name.upper()
-    if not isinstance(given, exp.Literal) or given.is_string or not re.fullmatch("[0-9]{1,9}", str(given.this)):
-        position = position_of(given)
-        _fail(f"the offset of {name} must be an integer literal", source, call.start if position is None else position)
-    if int(given.this) > MAX_OFFSET:
-        _fail(f"the offset of {name} must be at most {MAX_OFFSET:,}", source, position_of(given))
-    return int(given.this)
+    position = position_of(given)
+    position = call.start if position is None else position
+    if isinstance(given, exp.Null):
+        _fail(f"the offset of {name} must not be NULL", source, position)
+    if isinstance(given, exp.Neg) and isinstance(given.this, exp.Literal) and not given.this.is_string:
+        opposite = {"prev": "NEXT", "next": "PREV"}.get(call.name.lower())
+        hint = f"{opposite} goes in the other direction" if opposite else None
+        _fail(f"the offset of {name} must not be negative", source, position, hint)
+    offset = integer_literal(given)
+    if offset is None:
+        _fail(f"the offset of {name} must be an integer literal", source, position)
+    if offset > MAX_OFFSET:
+        _fail(f"the offset of {name} must be at most {MAX_OFFSET:,}", source, position)
+    return offset
 
 
 def _prefixed(call: Call, source: ExpressionText) -> Call:

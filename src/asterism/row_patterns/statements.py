@@ -16,6 +16,9 @@ MAX_STATEMENT = 1_000_000  # characters
 MAX_CLAUSES = 100
 CLAUSE, DYNAMIC_CLAUSE = "MATCH_RECOGNIZE", "MATCH_RECOGNIZE_DYNAMIC"
 
+_BEFORE_A_NAME = (".", "AS", "EXISTS", "INTO", "OVERWRITE", "TABLE", "VIEW", "WITH")
+"""Words before the name of a table or its alias, which can have a list of columns behind it."""
+
 
 @dataclass(frozen=True, slots=True)
 class FoundClause:
@@ -54,6 +57,8 @@ class StatementTokens:
                 stack.append(at)
         clauses = []
         for at, token in enumerate(tokens):
+            if at and word_of(tokens[at - 1]) in _BEFORE_A_NAME:
+                continue
             word, following = word_of(token), tokens[at + 1].token_type if at + 1 < len(tokens) else None
             if word in (CLAUSE, DYNAMIC_CLAUSE) and following is TokenType.L_PAREN:
                 if at + 1 not in closed_at:
