@@ -152,6 +152,33 @@ def coroutine() -> None:
         async def on_event_time_timer(self, timer: Any, ctx: Any) -> None: ...  # type: ignore[override]
 
 
+async def awaits(self: Any) -> None: ...
+
+
+def returning(*, element: bool = False, timer: bool = False) -> Provocation:
+    """The rows that functions return are in no output."""
+
+    class Returns(StreamOperator):
+        clicks = Input(ITEM)
+        plain = Input("k STRING, v BIGINT")
+
+        @clicks.process_element
+        def on_click(self, e: Any, ctx: Any) -> Any:
+            ctx.register_event_time_timer("due", e.t)
+            return {"k": e.k, "v": e.v} if element else None
+
+        def on_event_time_timer(self, timer_: Any, ctx: Any) -> Any:
+            return [{"k": ctx.key}] if timer else None
+
+        @plain.process_batch
+        def on_plain(self, batch: Any, ctx: Any) -> Any:
+            return batch.num_rows
+
+    return lambda: StreamOperatorHarness(Returns(), INPUTS).play(
+        [Send("plain", {"k": "ann", "v": 1})] if not (element or timer) else [*EVERYTHING[:1], Watermark("1s")]
+    )
+
+
 FUNCTIONS: dict[str, Provocation] = {
     "function_fails": doing(click=fails),
     "function_of_batch_fails": doing(batch=fails),
@@ -167,6 +194,11 @@ FUNCTIONS: dict[str, Provocation] = {
     "element_has_no_such_column": doing(click=lambda self, ctx: ctx.key.name),
     "function_is_a_generator": generator,
     "timer_function_is_a_coroutine": coroutine,
+    "function_returns_a_row": returning(element=True),
+    "function_of_batch_returns": returning(element=False),
+    "function_of_timer_returns": returning(timer=True),
+    "function_of_visit_returns": doing(rule=lambda self, ctx: ctx.apply_to_keyed_state(self.one, lambda key, one: key)),
+    "open_is_a_coroutine": lambda: type("Opens", (StreamOperator,), {"open": awaits}),
     "selection_of_unknown_input": selecting(InputSelection.of("click", "clicks")),
     "selection_of_text": selecting("clicks"),
     "selection_of_nothing": selecting(None),
@@ -329,6 +361,7 @@ DECLARATIONS: dict[str, Provocation] = {
     "columns_without_comma": lambda: Input("id BIGINT amount DOUBLE"),
     "columns_of_one_name": lambda: Output("id BIGINT, id STRING"),
     "state_named_as_method": lambda: type("Bars", (StreamOperator,), {"open": ValueState("DOUBLE")}),
+    "input_named_declared": lambda: type("Declares", (StreamOperator,), {"declared": Input(ITEM)}),
     "counter_of_late_elements": lambda: type("Counts", (StreamOperator,), {"late_elements": Counter()}),
     "state_lives_a_number": lambda: ValueState("BIGINT", ttl=60),  # type: ignore[arg-type]
     "state_lives_no_time": lambda: ValueState("BIGINT", ttl=timedelta(0)),
@@ -366,6 +399,10 @@ KIT: dict[str, Provocation] = {
     "kit_no_time": lambda: StreamOperatorHarness(Base(), INPUTS).send("clicks", {"t": "soon"}),
     "kit_option_unknown": lambda: StreamOperatorHarness(Base(), {"clicks": {"keys": "k"}}),
     "kit_output_unknown": lambda: StreamOperatorHarness(Base(), INPUTS).rows("outs"),
+    "kit_after_the_end_of_an_input": lambda: (
+        StreamOperatorHarness(Base(), INPUTS).end("clicks").send("clicks", {"k": "ann"})
+    ),
+    "kit_watermark_after_the_end": lambda: StreamOperatorHarness(Base(), INPUTS).end().advance_watermark("5s"),
     "kit_after_the_end": lambda: StreamOperatorHarness(Base(), INPUTS).end().send("rules", {"v": 1}),
 }
 

@@ -25,6 +25,14 @@ def test_rows_are_joined_step_by_step() -> None:
     assert (join.late("right"), join.end().is_empty) == ([], True)
 
 
+def test_a_join_without_rows_to_join_is_empty() -> None:
+    join = JoinHarness.interval_join(ORDERS, PRICES, (timedelta(0), timedelta(seconds=10)))
+    assert join.is_empty
+    assert not join.send("left", {"id": 1, "ts": "1s"}).is_empty
+    assert not join.advance_watermark("10s").is_empty
+    assert join.advance_watermark("11s").is_empty
+
+
 def test_versions_have_an_order() -> None:
     join = JoinHarness.as_of_join(ORDERS, {**PRICES, "order_by": ["-price"]}, tolerance=timedelta(seconds=5))
     join.send("right", [{"id": 1, "at": "1s", "price": 5}, {"id": 1, "at": "1s", "price": 7}])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from asterism.arguments import described
+from asterism.arguments import described, function_name, shown
 from asterism.columns.arrays import Ints, python_values
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, to_datetime
 from asterism.errors import OperatorError, UserFunctionError
@@ -193,7 +193,7 @@ class Runtime:
         if self.writes_broadcast and len(keys):
             self.knows_keys = how
 
-    def apply_to_keyed_state(self, state: State, function: Callable[[Any, Any], None]) -> None:
+    def apply_to_keyed_state(self, state: State, function: Callable[[Any, Any], object]) -> None:
         if not self.writes_broadcast:
             raise OperatorError("only a function of a broadcast input may visit all keys")
         if not isinstance(state, State) or state.broadcast or self.states.get(state.name) is not state:
@@ -207,7 +207,9 @@ class Runtime:
         try:
             for key in np.unique(rows.column("key").to_numpy()).tolist():
                 self.key_number = key
-                function(self.key_value(), self.states[state.name])
+                returned = function(self.key_value(), self.states[state.name])
+                if returned is not None:
+                    raise _nothing_to_return(function_name(function), returned)
         except Exception as error:
             self.failed_at = error, self.key_number
             raise
@@ -351,9 +353,15 @@ class Runtime:
         }
         return ", ".join(f"{what} {value}" for what, value in known.items() if value is not None)
 
-    def call(self, function: str, *arguments: Any) -> Any:
+    def call(self, function: str, *arguments: Any) -> None:
+        """Call a function, which returns nothing.
+
+        :raises OperatorError: it returned something, which would be lost
+        """
         try:
-            return getattr(self.operator, function)(*arguments, self.ctx)
+            returned = getattr(self.operator, function)(*arguments, self.ctx)
+            if returned is not None:
+                raise _nothing_to_return(f"{type(self.operator).__name__}.{function}", returned)
         except Exception as error:
             self._fail(error, function)
 
@@ -404,7 +412,9 @@ class Runtime:
                     self.element_time = time
                     if time > self.time:
                         self.time = time - 1
-                function(elements[at], ctx)
+                returned = function(elements[at], ctx)
+                if returned is not None:
+                    raise _nothing_to_return(f"{type(self.operator).__name__}.{names[number]}", returned)
                 at += 1
                 left[name] -= 1
         except Exception as error:
@@ -422,7 +432,10 @@ class Runtime:
         :raises OperatorError: the operator returned no selection of keyed inputs
         """
         self.key_number, self.element_time, self.input_name = key, None, None
-        selection = self.call("select_inputs")
+        try:
+            selection: Any = self.operator.select_inputs(self.ctx)
+        except Exception as error:
+            self._fail(error, "select_inputs")
         if not isinstance(selection, set | frozenset):
             raise OperatorError(
                 f"{selection!r} is not a selection of inputs",
@@ -461,6 +474,13 @@ class Runtime:
             return np.full(len(keys), self.time, np.int64)
         place = np.minimum(np.searchsorted(found, keys), len(found) - 1)
         return np.where(found[place] == keys, times[place], self.time)
+
+
+def _nothing_to_return(function: str, returned: object) -> UserFunctionError:
+    return UserFunctionError(
+        f"{function} returned {shown(returned)}, which no output has",
+        hint="emit rows with an output: self.alerts.collect(...); return nothing",
+    )
 
 
 def _fresh(declared: Any, runtime: Runtime) -> Any:

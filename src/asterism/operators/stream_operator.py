@@ -278,6 +278,13 @@ class Output(_Declared):
         return pa.Table.from_pylist(rows, self.schema)
 
 
+def _declared_in(operator: type, kind: type | tuple[type, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for base in reversed(operator.__mro__):
+        found |= {name: value for name, value in vars(base).items() if isinstance(value, kind)}
+    return found
+
+
 def _check_function(function: Callable[..., Any]) -> None:
     kind = "generator" if inspect.isgeneratorfunction(function) else "coroutine"
     if kind == "generator" or inspect.iscoroutinefunction(function):
@@ -353,14 +360,11 @@ class StreamOperator:
     @classmethod
     def declared(cls, kind: type | tuple[type, ...]) -> dict[str, Any]:
         """The class attributes of one or several types, by name, in the order of declaration, those of base classes first."""
-        found: dict[str, Any] = {}
-        for base in reversed(cls.__mro__):
-            found |= {name: value for name, value in vars(base).items() if isinstance(value, kind)}
-        return found
+        return _declared_in(cls, kind)
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        for name in cls.declared((Input, State, Output, Counter)):
+        for name in _declared_in(cls, (Input, State, Output, Counter)):
             if hasattr(StreamOperator, name):
                 raise StreamDefinitionError(
                     f'{cls.__name__} declares "{name}", which is a method of every operator', hint=f'name it "{name}_"'
@@ -370,7 +374,7 @@ class StreamOperator:
                     f'"{name}" is a counter that every operator already has', hint="use another name"
                 )
         cls._own_inputs()
-        for method in ON_TIMER.values():
+        for method in ("open", "close", "select_inputs", *ON_TIMER.values()):
             _check_function(getattr(cls, method))
         for name, declared in cls.declared(Input).items():
             functions = declared.functions

@@ -15,6 +15,7 @@ from asterism.arguments import expect, expect_number, expect_outputs, expect_str
 from asterism.columns.groups import KEY_HASH, first_rows, group_codes
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
+from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import MAX_KEY_GROUPS
 from asterism.operators.operator import EVENTS as EVENTS_INPUT
 from asterism.operators.operator import Arrival, Now, Operator, Result
@@ -35,6 +36,7 @@ class Snapshot:
     outputs: dict[str, list[pa.Table]]
     sent: list[pa.Table]
     metrics: Mapping[str, int]
+    ended: frozenset[str] = frozenset()
 
 
 class OperatorHarness:
@@ -75,6 +77,8 @@ class OperatorHarness:
         self.sent: list[pa.Table] = []
         self.metrics: Counter[str] = Counter()
         """The counts of the operator."""
+        self.ended: set[str] = set()
+        """The inputs that have ended, before the end of the stream."""
         self._open = False
 
     def feed(self, events: pa.Table, name: str = EVENTS_INPUT) -> Self:
@@ -90,8 +94,7 @@ class OperatorHarness:
         missing = [key for key in self._keys.get(name, ()) if key not in events.column_names]
         if missing:
             raise ColumnNotFoundError.from_missing_and_available(missing[0], events.column_names, "a key of the events")
-        if self.now == Now(END_OF_TIME, END_OF_TIME):
-            raise InvalidEventError("the stream has ended", hint="restore a snapshot, or create a new harness")
+        self._check_going(name)
         self.sent.append(events)
         broadcast = self.operator.inputs[name].broadcast
         detects_idle = any(spec.idle_after is not None for spec in self.operator.inputs.values())
@@ -110,9 +113,24 @@ class OperatorHarness:
         """Send the watermark of one input to every key group."""
         check_micros(watermark)
         self._check_input(name)
+        return self.arrive([Arrival(name, watermark=watermark)])
+
+    def arrive(self, arrivals: Sequence[Arrival]) -> Self:
+        """Send watermarks to every key group."""
+        for arrival in arrivals:
+            self._check_going(arrival.input)
+        self.ended |= {arrival.input for arrival in arrivals if arrival.watermark == END_OF_TIME}
         for group in range(len(self.stores)):
-            self._call(group, [Arrival(name, watermark=watermark)])
+            self._call(group, arrivals)
         return self
+
+    def _check_going(self, name: str) -> None:
+        """:raises InvalidEventError: the stream or the input *name* has ended"""
+        hint = "restore a snapshot, or create a new harness"
+        if self.now == Now(END_OF_TIME, END_OF_TIME):
+            raise InvalidEventError("the stream has ended", hint=hint)
+        if name in self.ended:
+            raise InvalidEventError(f'the input "{name}" has ended', hint=hint)
 
     def _check_input(self, name: Any) -> None:
         if not isinstance(name, str) or name not in self.operator.inputs:
@@ -173,8 +191,13 @@ class OperatorHarness:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the state is empty."""
-        return all(store.is_empty for store in self.stores)
+        """Whether no key has state: no timers, no windows, no partial matches, and no elements that wait for the watermark.
+
+        Watermarks and broadcast state, which belong to no key, do not count. An entry with a time to live counts until the
+        state of its key is next read after that. At the end of the stream all state is dropped; to find state that an operator
+        forgets to clear, ask before :meth:`end`.
+        """
+        return all(has_no_keys(store) for store in self.stores)
 
     def output(self, name: str) -> pa.Table:
         """The rows of an output so far, in order.
@@ -201,6 +224,7 @@ class OperatorHarness:
             {name: list(tables) for name, tables in self.outputs.items()},
             list(self.sent),
             dict(self.metrics),
+            frozenset(self.ended),
         )
 
     def restore(self, snapshot: Snapshot) -> Self:
@@ -213,7 +237,16 @@ class OperatorHarness:
         self.metrics = Counter(snapshot.metrics)
         self.outputs = {name: list(tables) for name, tables in snapshot.outputs.items()}
         self.sent = list(snapshot.sent)
+        self.ended = set(snapshot.ended)
         return self
+
+
+def has_no_keys(store: MemoryStore) -> bool:
+    """Whether no key of a key group has state, and no event waits."""
+    if store.header is None:
+        return store.is_empty
+    header = GroupHeader.from_bytes(store.header)
+    return not header.exists.any() and not any(map(header.is_waiting, range(len(header.buffers))))
 
 
 def key_hashes(keys: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
