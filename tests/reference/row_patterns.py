@@ -5,7 +5,7 @@
 
 The rules, where the standard leaves room:
 
-* Of a loop without an upper limit, a repetition beyond the least number that takes no row is not tried.
+* In a loop without an upper limit, a repetition beyond the least number that takes no row is the last one.
 * WITHIN bounds the difference of the first ORDER BY value between the first and the last row of a match, inclusively.
 * AFTER MATCH SKIP TO a variable without a row, also after an empty match, and to the first row of the match, is an error.
 * A row is unmatched if no match begins at it and it is in no match.
@@ -205,6 +205,8 @@ class Search:
         for way in self.ways(node.parts[0], mapping, excluded=excluded):
             if not enough or node.most is not None or len(way) > len(mapping):
                 yield from self.again(node, way, excluded, next_times)
+            else:
+                yield way
         if enough and node.greedy:
             yield mapping
 

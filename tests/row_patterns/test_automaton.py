@@ -29,14 +29,21 @@ def automaton(text: str) -> str:
         ("A{2,}", ["start: A0", "A0: A1", "A1: A1, accept"]),
         ("(A*)+", ["start: A0, accept", "A0: A0, accept"]),
         ("(A*)*", ["start: A0, accept", "A0: A0, accept"]),
-        ("(() | A)*", ["start: A0, accept", "A0: A0, accept"]),
+        ("(A | ())*", ["start: A0, accept", "A0: A0, accept"]),
+        ("(() | A)*", ["start: accept", "A0: accept"]),  # a repetition that takes no row is the last one
+        ("(A??)* B", ["start: B1, A0", "A0: B1, A0", "B1: accept"]),
+        ("(A*?){2,} B", ["start: B3, A2, A1, A0", "A0: B3, A2, A1, A0", "A1: B3, A2, A1", "A2: B3, A2", "B3: accept"]),
+        (
+            "(E? A?? | D)* B",
+            [f"{state}: E0, B3, A1, D2" for state in ("start", "E0", "A1", "D2")] + ["B3: accept"],
+        ),
         ("(() | A)?", ["start: accept", "A0: accept"]),
         ("() | A", ["start: accept", "A0: accept"]),
         ("^ A $", ["start: A0 at the start", "A0: accept at the end"]),
         ("(^ | A) B", ["start: B1 at the start, A0", "A0: B1", "B1: accept"]),
         ("A ($ | ()) B?", ["start: A0", "A0: B1 at the end, accept at the end, B1, accept", "B1: accept"]),
         ("{- A -} B", ["start: A0", "A0 (excluded): B1", "B1: accept"]),
-        ("PERMUTE(A, B)", ["start: A0, B1", "A0: B2", "B1: A3", "B2: accept", "A3: accept"]),
+        ("PERMUTE(A, B)", ["start: A0, B2", "A0: B1", "B1: accept", "B2: A3", "A3: accept"]),
     ],
 )
 def test_edges(pattern: str, lines: list[str]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import comb, factorial
 
 import numpy as np
 
@@ -30,6 +31,8 @@ from asterism.row_patterns.clause import (
 MAX_EDGES = 200_000
 ACCEPT = -1
 """The target of an edge to a complete match."""
+_MANY = 12
+"""So many parts of a permutation have more orders than a pattern may have elements."""
 AT_START, AT_END = 1, 2
 """Conditions of an edge, as bits: it leads from the start of the partition, or the row before it is the last one."""
 
@@ -152,6 +155,15 @@ class _Choice:
 
 
 @dataclass(slots=True)
+class _Loop:
+    """Repeat any number of times. A repetition that takes no row is the last one."""
+
+    repetition: int
+    then: int
+    greedy: bool
+
+
+@dataclass(slots=True)
 class _Anchor:
     guard: int
     then: int
@@ -177,10 +189,10 @@ class _Program:
     """Instructions, made from the end of the pattern to its beginning: each part is given the instruction that follows it."""
 
     names: Sequence[str]
-    instructions: list[_TakeRow | _Choice | _Anchor | _Unless | _Accept] = field(default_factory=lambda: [_Accept()])
+    instructions: list[_TakeRow | _Choice | _Loop | _Anchor | _Unless | _Accept] = field(default_factory=lambda: [_Accept()])
     accept: int = 0
 
-    def add(self, instruction: _TakeRow | _Choice | _Anchor | _Unless) -> int:
+    def add(self, instruction: _TakeRow | _Choice | _Loop | _Anchor | _Unless) -> int:
         self.instructions.append(instruction)
         return len(self.instructions) - 1
 
@@ -214,17 +226,32 @@ class _Program:
         raise TypeError(f"unknown node {node!r}")
 
     def _any_order(self, node: Permutation, then: int, excluded: bool) -> int:
-        """An instruction for each set of parts that are still to come."""
-        everything = (1 << len(node.of)) - 1
-        begin = {0: then}
-        for left in range(1, everything + 1):
-            options = [
-                self.build(part, begin[left & ~(1 << n)], excluded=excluded)
-                for n, part in reversed(list(enumerate(node.of)))
-                if left >> n & 1
-            ]
-            begin[left] = self.add(_Choice(options[::-1]))
-        return begin[everything]
+        """The alternation of all orders, in lexicographic order of the places of the parts.
+
+        Orders that begin with the same part share it if it can match in one way only. Otherwise the choice between these orders
+        would come after the choice of how the part matches, and it has to come before.
+        """
+        one_way = [matches_in_one_way(part) for part in node.of]
+        known: dict[tuple[int, bool], list[int]] = {}
+
+        def orders(left: int, separate: bool) -> list[int]:
+            """The orders of some parts, as alternatives."""
+            if left == 0:
+                return [then]
+            key = left, separate and left.bit_count() > 1
+            if key not in known:
+                options: list[int] = []
+                for n, part in reversed(list(enumerate(node.of))):
+                    if left >> n & 1:
+                        shared = one_way[n] and not separate
+                        rests = orders(left & ~(1 << n), not shared)
+                        if shared and len(rests) > 1:
+                            rests = [self.add(_Choice(rests))]
+                        options += [self.build(part, rest, excluded=excluded) for rest in reversed(rests)]
+                known[key] = options[::-1]
+            return known[key]
+
+        return self.add(_Choice(orders((1 << len(node.of)) - 1, False)))
 
     def _repeated(self, node: Quantified, then: int, excluded: bool) -> int:
         node = simplified(node)
@@ -238,12 +265,11 @@ class _Program:
             for _ in range(node.most - node.least):
                 then = self.add(_Choice(choice(self.build(node.of, then, excluded=excluded), enough)))
         else:
-            loop = _Choice(())
-            again = self.add(_TakeRow(0, False, 0))  # its number is needed before what it leads to
-            self.instructions[again] = loop
+            loop = _Loop(then, then, node.greedy)
+            again = self.add(loop)
             body = self.build(node.of, again, excluded=excluded)
-            loop.options = choice(body, then)
-            # A repetition of the loop must take a row, one of the first *least* need not.
+            loop.repetition = body
+            # A repetition that takes no row ends the loop, unless it is one of the first *least*.
             if node.least and not takes_no_row(node.of):
                 copies, then = node.least - 1, body
             else:
@@ -254,30 +280,43 @@ class _Program:
 
     def edges(self, begin: int, state_of: dict[int, int]) -> list[tuple[int, int, int]]:
         """The edges of a state after which the program goes on with instruction *begin*."""
-        found: list[tuple[int, int, int]] = []
-        seen: dict[int, list[tuple[int, int]]] = {}
-        stack = [(begin, 0, -1)]
+        edges: list[tuple[int, int, int]] = []
+        no_loops: frozenset[int] = frozenset()
+        seen: dict[tuple[int, frozenset[int]], list[tuple[int, int]]] = {}
+        # The last item: the loops of which a repetition has begun and has taken no row yet.
+        stack = [(begin, 0, -1, no_loops)]
         while stack:
-            number, guards, unless = stack.pop()
-            if any(other & ~guards == 0 and without in (-1, unless) for other, without in seen.get(number, ())):
+            number, guards, unless, begun = stack.pop()
+            instruction = self.instructions[number]
+            if isinstance(instruction, _TakeRow | _Accept):
+                begun = no_loops  # what follows does not depend on it
+            ways = seen.setdefault((number, begun), [])
+            if any(other & ~guards == 0 and without in (-1, unless) for other, without in ways):
                 continue  # a preferred way leads here, under no more conditions
-            seen.setdefault(number, []).append((guards, unless))
-            match self.instructions[number]:
+            ways.append((guards, unless))
+            match instruction:
                 case _TakeRow():
-                    found.append((state_of[number], guards, unless))
+                    edges.append((state_of[number], guards, unless))
                 case _Accept():
-                    found.append((ACCEPT, guards, -1))
+                    edges.append((ACCEPT, guards, -1))
                     if not guards:
-                        return found  # what follows is never preferred
+                        return edges  # what follows is never preferred
                 case _Anchor(guard, then):
-                    stack.append((then, guards | guard, unless))
+                    stack.append((then, guards | guard, unless, begun))
                 case _Unless(variable, then):
                     if unless not in (-1, variable):
                         raise _TwoConditionsError
-                    stack.append((then, guards, variable))
+                    stack.append((then, guards, variable, begun))
                 case _Choice(options):
-                    stack.extend((option, guards, unless) for option in reversed(options))
-        return found
+                    stack.extend((option, guards, unless, begun) for option in reversed(options))
+                case _Loop(repetition, then, greedy):
+                    leave = then, guards, unless, begun - {number}
+                    repeat = repetition, guards, unless, begun | {number}
+                    if number in begun:
+                        stack.append(leave)
+                    else:
+                        stack.extend((leave, repeat) if greedy else (repeat, leave))
+        return edges
 
 
 def simplified(node: Quantified) -> Quantified:
@@ -303,3 +342,35 @@ def takes_no_row(node: PatternNode) -> bool:
         case Quantified():
             return node.least == 0 or takes_no_row(node.of)
     return all(map(takes_no_row, node.parts))
+
+
+def matches_in_one_way(node: PatternNode) -> bool:
+    """Whether a part of a pattern can take the rows from a given row on in at most one way."""
+    match node:
+        case Alternation() | Permutation():
+            return False
+        case Quantified():
+            return node.least == node.most and matches_in_one_way(node.of)
+    return all(map(matches_in_one_way, node.parts))
+
+
+def copies_of_parts(node: Permutation) -> list[int]:
+    """How often the automaton contains each part of a permutation, or more than a pattern may have.
+
+    >>> a, loop = Variable("A"), Quantified(Variable("A"), 1, None)
+    >>> copies_of_parts(Permutation((a, a, a))), copies_of_parts(Permutation((loop, a, a)))
+    ([4, 4, 4], [5, 4, 4])
+    """
+    one_way = [matches_in_one_way(part) for part in node.of]
+    others = len(node.of) - 1
+    several = one_way.count(False)
+    if several == 0:
+        return [1 << others] * len(node.of)  # once for each set of parts before it
+    if others > _MANY:
+        return [factorial(_MANY)] * len(node.of)
+    # Once for each order of the parts behind it.
+    separate = sum(comb(others, k) * factorial(k) for k in range(others + 1))
+    # Before the first part that matches in several ways, once for each set of parts before it.
+    before = range(several, others + 1)
+    shared = (1 << max(others - several, 0)) - sum(comb(others - several, k - several) * factorial(k) for k in before)
+    return [separate + shared if one else separate for one in one_way]

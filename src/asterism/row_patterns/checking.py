@@ -15,7 +15,7 @@ from asterism.expressions.parsing import parse
 from asterism.expressions.translation import interval_of
 from asterism.expressions.types import BIGINT, BOOLEAN, MONTHS, NULL, is_nested, is_numeric, is_temporal, name_of
 from asterism.expressions.values import UnsupportedError
-from asterism.row_patterns.automaton import simplified, takes_no_row
+from asterism.row_patterns.automaton import copies_of_parts, simplified, takes_no_row
 from asterism.row_patterns.clause import (
     Clause,
     ClauseDialect,
@@ -190,11 +190,11 @@ def _names(clause: Clause) -> dict[str, frozenset[str]]:
 def _check_size(clause: Clause) -> None:
     def size(node: PatternNode) -> int:
         node = simplified(node) if isinstance(node, Quantified) else node
-        total = sum(size(part) for part in node.parts) or 1
         if isinstance(node, Permutation):
-            # A set of parts that are done can be left by each of the others: 2^n sets, each part in half of them.
-            total <<= len(node.parts) - 1
-        elif isinstance(node, Quantified):
+            total = sum(copies * size(part) for part, copies in zip(node.of, copies_of_parts(node), strict=True))
+        else:
+            total = sum(size(part) for part in node.parts) or 1
+        if isinstance(node, Quantified):
             # The repetitions of a loop take a row; those that need not are written out before it.
             total *= max(node.least + (node.most is None and takes_no_row(node.of)), node.most or 0, 1)
         if total > MAX_ELEMENTS:
