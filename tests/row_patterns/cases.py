@@ -107,10 +107,19 @@ PATTERNS = [
     PatternCase("(A*)*", "aab", "A1 A2 | ()3"),
     PatternCase("(A*)+", "aab", "A1 A2 | ()3"),
     PatternCase("(A?)*? B", "aab", "A1 A2 B3"),
-    PatternCase("(A* | B*)*", "abba", "A1 B2 B3 A4"),
+    PatternCase("(A* | B*)*", "abba", "A1 | ()2 | ()3 | A4"),  # a repetition without a row is the last one, as in Perl
     PatternCase("(A ()*)*", "aab", "A1 A2 | ()3"),
-    PatternCase("(() | A)*", "aab", "A1 A2 | ()3"),
-    PatternCase("(() | A)+", "aab", "A1 A2 | ()3"),
+    PatternCase("(() | A)*", "aab", "()1 | ()2 | ()3"),
+    PatternCase("(() | A)+", "aab", "()1 | ()2 | ()3"),
+    PatternCase("(A | ())*", "aab", "A1 A2 | ()3"),
+    PatternCase("(A??)* X", "aab", "X1 | X2 | X3"),
+    PatternCase("(A??){0,3} X", "aab", "X1 | X2 | X3"),
+    PatternCase("(A*?){3,} X", "aab", "X1 | X2 | X3"),
+    # the order of a permutation is preferred before the way in which its parts match
+    PatternCase("PERMUTE(A+, B, C)", "aabc", "A1 A2 B3 C4"),
+    PatternCase(
+        "PERMUTE(A+, B, C)", "axcb", "A1 B2 C3 | -4", rows=UNMATCHED, define="A AS c IN ('a', 'x'); B AS c IN ('x', 'b')"
+    ),
     PatternCase("(() | A)?", "a", "()1"),
     PatternCase("(() | A){2}", "aa", "()1 | ()2"),
     PatternCase("(() | A){2} B", "aab", "A1 A2 B3"),

@@ -69,12 +69,12 @@ on a stream, a match is emitted
 automaton
 start: A0 at the start
 A0: B1, C2
-B1: E4, B5, E7, B1, C2
+B1: E4, B6, E7, B1, C2
 C2: D3
-D3: E4, B5, E7, B1, C2
-E4: B6, F8
-B5: E7
-B6: F8
+D3: E4, B6, E7, B1, C2
+E4: B5, F8
+B5: F8
+B6: E7
 E7: F8
 F8: F9
 F9: F10, accept at the end

@@ -189,7 +189,9 @@ class _Program:
     """Instructions, made from the end of the pattern to its beginning: each part is given the instruction that follows it."""
 
     names: Sequence[str]
-    instructions: list[_TakeRow | _Choice | _Loop | _Anchor | _Unless | _Accept] = field(default_factory=lambda: [_Accept()])
+    instructions: list[_TakeRow | _Choice | _Loop | _Anchor | _Unless | _Accept] = field(
+        default_factory=lambda: [_Accept()]
+    )
     accept: int = 0
 
     def add(self, instruction: _TakeRow | _Choice | _Loop | _Anchor | _Unless) -> int:
