@@ -155,7 +155,7 @@ class _Choice:
 
 
 @dataclass(slots=True)
-class _Loop:
+class _UnboundedLoop:
     """Repeat any number of times. A repetition that takes no row is the last one."""
 
     repetition: int
@@ -189,12 +189,12 @@ class _Program:
     """Instructions, made from the end of the pattern to its beginning: each part is given the instruction that follows it."""
 
     names: Sequence[str]
-    instructions: list[_TakeRow | _Choice | _Loop | _Anchor | _Unless | _Accept] = field(
+    instructions: list[_TakeRow | _Choice | _UnboundedLoop | _Anchor | _Unless | _Accept] = field(
         default_factory=lambda: [_Accept()]
     )
     accept: int = 0
 
-    def add(self, instruction: _TakeRow | _Choice | _Loop | _Anchor | _Unless) -> int:
+    def add(self, instruction: _TakeRow | _Choice | _UnboundedLoop | _Anchor | _Unless) -> int:
         self.instructions.append(instruction)
         return len(self.instructions) - 1
 
@@ -267,7 +267,7 @@ class _Program:
             for _ in range(node.most - node.least):
                 then = self.add(_Choice(choice(self.build(node.of, then, excluded=excluded), enough)))
         else:
-            loop = _Loop(then, then, node.greedy)
+            loop = _UnboundedLoop(then, then, node.greedy)
             again = self.add(loop)
             body = self.build(node.of, again, excluded=excluded)
             loop.repetition = body
@@ -311,7 +311,7 @@ class _Program:
                     stack.append((then, guards, variable, begun))
                 case _Choice(options):
                     stack.extend((option, guards, unless, begun) for option in reversed(options))
-                case _Loop(repetition, then, greedy):
+                case _UnboundedLoop(repetition, then, greedy):
                     leave = then, guards, unless, begun - {number}
                     repeat = repetition, guards, unless, begun | {number}
                     if number in begun:
