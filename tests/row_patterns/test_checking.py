@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from asterism.errors import ExpressionError
 from asterism.expressions.types import TIME_ZONE, name_of
 from asterism.row_patterns.checking import CheckedClause, check
+from asterism.row_patterns.clause import InputTable
 from asterism.row_patterns.reading import read
 from asterism.row_patterns.resolution import AggregateValue, Leaf, MatchNumber, Place, RowValue
 
@@ -219,3 +221,63 @@ def test_variable_with_the_name_of_a_keyword(word: str) -> None:
     )
     assert clause.measures[0].leaves == (RowValue(Place(word.upper()), 1),)
     assert clause.conditions[word.upper()].reach is None
+
+
+TRIPS = InputTable(("catalog", "db", "Trips"))
+
+
+def over(text: str, *tables: InputTable, schema: pa.Schema = SCHEMA) -> CheckedClause:
+    return check(replace(read(text), tables=tables), schema)
+
+
+def test_names_of_tables() -> None:
+    clause = over(
+        "PARTITION BY upper(trips . name) AS k, db.Trips.price ORDER BY `catalog`.db.trips.ts "
+        "MEASURES SUM(trips.price) AS s, db.trips.point.x AS x, TRIPS.price - A.price AS d PATTERN (A B) "
+        "DEFINE B AS trips.price > PREV(trips.price)",
+        TRIPS,
+    )
+    plain = over(
+        "PARTITION BY upper(name) AS k, price ORDER BY ts MEASURES SUM(price) AS s, point.x AS x, price - A.price AS d "
+        "PATTERN (A B) DEFINE B AS price > PREV(price)"
+    )
+    assert clause.output == plain.output
+    assert [one.leaves for one in clause.measures] == [one.leaves for one in plain.measures]
+    assert clause.conditions["B"].resolved.leaves == plain.conditions["B"].resolved.leaves
+    assert clause.rows.values.texts == plain.rows.values.texts
+    # Spark evaluates the keys.
+    keys = [key.expression.text for key in (*clause.clause.partition_by, *clause.clause.order_by)]
+    assert keys == ["upper(name)", "price", "ts"]
+
+
+def test_a_variable_with_the_name_of_a_table() -> None:
+    """Variables cannot be used in PARTITION BY and ORDER BY, so the name is that of the table there."""
+    clause = over(
+        "PARTITION BY A.name ORDER BY A.ts MEASURES A.price AS p PATTERN (A B) DEFINE B AS price > A.price",
+        InputTable(("a",)),
+    )
+    assert clause.output.names == ["name", "p"]
+    assert clause.measures[0].leaves == (RowValue(Place("A"), 2),)
+    assert clause.conditions["B"].reach is None
+
+
+def test_a_table_with_the_name_of_a_struct_column() -> None:
+    clause = over("ORDER BY ts MEASURES point.price AS p, point.x AS x PATTERN (A)", InputTable(("point",)))
+    assert [name_of(field.type) for field in clause.output] == ["INT", "DOUBLE"]
+
+
+JOINED = pa.schema([("l.n", "int32"), ("c", "string"), ("r.n", "int64")])
+SIDES = (InputTable(("l",), (("n", "l.n"),)), InputTable(("r",), (("n", "r.n"),)))
+
+
+def test_columns_of_the_tables_of_a_join() -> None:
+    clause = over(
+        "PARTITION BY L.N, r.n + 1 AS k MEASURES FIRST(l.n) AS f, r.n AS r, A.c AS c PATTERN (A)", *SIDES, schema=JOINED
+    )
+    assert [(field.name, str(field.type)) for field in clause.output][1:] == [
+        ("k", "int64"),
+        ("f", "int32"),
+        ("r", "int64"),
+        ("c", "string"),
+    ]
+    assert [key.expression.text for key in clause.clause.partition_by] == ["`l.n`", "`r.n` + 1"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from asterism.row_patterns.clause import InputTable
 from tests.kit import Golden, Provocation
-from tests.row_patterns.test_checking import checked
+from tests.row_patterns.test_checking import SCHEMA, TRIPS, checked, over
 
 CONDITIONS = {
     "unknown_variable": "Bb.price > 1",
@@ -112,11 +113,24 @@ CLAUSES = {
     "within_nothing": "ORDER BY ts PATTERN (A B) WITHIN INTERVAL '0' SECOND",
     "within_column": "ORDER BY ts PATTERN (A B) WITHIN INTERVAL volume HOUR",
 }
+TABLES = {
+    "table_unknown": ("ORDER BY trisp.ts PATTERN (A)", TRIPS),
+    "table_of_no_column": ("ORDER BY trips.tss PATTERN (A)", TRIPS),
+    "table_or_variable_unknown": ("MEASURES x.price AS p PATTERN (A)", TRIPS),
+    "table_star": ("MEASURES COUNT(trips.*) AS n PATTERN (A)", TRIPS),
+    "table_of_outer_query": ("PATTERN (A) DEFINE A AS price > cars.speed", InputTable(("cars",), outer=True)),
+    "column_of_several_tables": ("PARTITION BY price PATTERN (A)", *(
+        InputTable((name,), (("price", f"{name}.price"),)) for name in ("l", "r")
+    )),
+}  # fmt: skip
 TEXTS: dict[str, Provocation] = {
     name: lambda text=text: checked(text)  # type: ignore[misc]  # mypy does not know the default
     for name, text in (
         {name: f"ORDER BY ts PATTERN (A B) DEFINE B AS {text}" for name, text in CONDITIONS.items()} | CLAUSES
     ).items()
+} | {
+    name: lambda given=given: over(*given, schema=SCHEMA.remove(2) if len(given) > 2 else SCHEMA)  # type: ignore[misc]
+    for name, given in TABLES.items()
 }
 
 

@@ -200,3 +200,30 @@ def test_hostile_text_is_read_or_refused_in_bounded_time(text: str) -> None:
 )
 def test_tables_may_be_named_like_the_clause(statement: str, clauses: int) -> None:
     assert len(StatementTokens.read(statement).clauses) == clauses
+
+
+@pytest.mark.parametrize(
+    ("tables", "names"),
+    [
+        ("trips", ["trips"]),
+        ("db.trips", ["db.trips"]),
+        ("`a b`.c.trips AS `T x`", ["T x"]),
+        ("(SELECT 1, 2) s (a, b)", ["s"]),
+        ("(SELECT 1)", []),
+        ("range(4)", []),
+        ("range(4) AS r", ["r"]),
+        ("VALUES (1, 2), (3, 4) AS v (a, b)", ["v"]),
+        ("VALUES (1, 2), (3, 4)", []),
+        ("trips TABLESAMPLE (5 ROWS)", ["trips"]),
+        ("trips TABLESAMPLE (5 ROWS) AS t", ["t"]),
+        ("trips MATCH_RECOGNIZE (PATTERN (A))", []),
+        ("trips MATCH_RECOGNIZE (PATTERN (A)) m (a, b)", ["m"]),
+        ("(a x JOIN b ON x.n = b.n) AS j", ["j"]),
+        ("((a x JOIN b ON x.n = b.n))", ["x", "b"]),
+        ("a x LEFT OUTER JOIN db.b ON x.n = f(b.n, 2) CROSS JOIN VALUES (1), (2) AS v", ["x", "db.b", "v"]),
+        ("a NATURAL JOIN b, c AS d LEFT SEMI JOIN e USING (n)", ["a", "b", "d"]),
+    ],
+)
+def test_names_of_tables(tables: str, names: list[str]) -> None:
+    statement = StatementTokens.read(tables)
+    assert [".".join(name) for name in statement.table_names(0, len(statement.tokens))] == names

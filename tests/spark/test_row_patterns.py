@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 import asterism
 from asterism import FilePatternProcessorDiscovererFactory, Pattern, PatternProcessor, match_recognize, sql
 from asterism.cli.main import main
-from asterism.errors import ColumnNotFoundError, ExpressionSyntaxError, StreamDefinitionError
+from asterism.errors import ColumnNotFoundError, ExpressionSyntaxError, StreamDefinitionError, UnsupportedSyntaxError
 from asterism.row_patterns.automaton import compiled_pattern
 from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import check
@@ -120,8 +120,9 @@ def test_statement_over_a_stream(spark: SparkSession, tmp_path: Path) -> None:
     table = events(600)
     write_files(table, tmp_path / "in", [300])
     found = Collect()
+    rise = RISE.replace("user ORDER BY ts", "c.user ORDER BY c.ts").replace("B AS price", "B AS c.price")
     result = sql(
-        f"SELECT user, last - first AS ids FROM clicks MATCH_RECOGNIZE ({RISE}) AS m WHERE n > 1",
+        f"SELECT user, last - first AS ids FROM clicks AS c MATCH_RECOGNIZE ({rise}) AS m WHERE n > 1",
         spark, clicks=stream_of(spark, tmp_path / "in").df, drain=True, **FEW,
     )  # fmt: skip
     query = result.writeStream.foreachBatch(found).option("checkpointLocation", str(tmp_path / "cp"))
@@ -223,8 +224,16 @@ def letters(spark: SparkSession) -> DataFrame:
          f" SELECT * FROM letters MATCH_RECOGNIZE ({AB})) JOIN letters ON n = a", [(6,), (8,)]),
         ("SELECT * FROM VALUES (3, 'a'), (1, 'a'), (2, 'b') AS letters (n, c)"
          f" MATCH_RECOGNIZE ({AB}) JOIN (VALUES (2)) AS t (b) USING (b)", [(2, 1)]),
+        ("SELECT * FROM letters AS l MATCH_RECOGNIZE (PARTITION BY L.c ORDER BY l.n MEASURES COUNT(*) AS k PATTERN (A+)"
+         " DEFINE A AS l.n > 3) AS m MATCH_RECOGNIZE (PARTITION BY upper(m.c) AS u MEASURES MAX(m.k) AS k PATTERN (m+))",
+         [("A", 2), ("B", 2), ("C", 1)]),
+        ("SELECT m.*, x FROM letters l JOIN letters r ON l.n + 1 = r.n MATCH_RECOGNIZE (PARTITION BY l.c AS l, r.c ORDER BY l.n"
+         " MEASURES COUNT(r.n) AS k PATTERN (A+)) AS m JOIN (VALUES (2)) AS t (x) ON m.k > x", [("a", "b", 3, 2)]),
+        ("SELECT * FROM letters l FULL JOIN (VALUES (8), (9)) AS r (n) USING (n) MATCH_RECOGNIZE (ORDER BY n"
+         " MEASURES n AS n, l.n AS l, r.n AS r PATTERN (A) DEFINE A AS r.n > 7)", [(8, 8, 8), (9, None, 9)]),
     ],
-    ids=["plain", "alias", "subquery", "common table expressions", "nested", "function", "inner with", "same names", "values"],
+    ids=["plain", "alias", "subquery", "common table expressions", "nested", "function", "inner with", "same names", "values",
+         "names of tables", "join", "merged columns"],
 )  # fmt: skip
 def test_statement(spark: SparkSession, letters: DataFrame, statement: str, answer: list[tuple[Any, ...]]) -> None:
     before = len(spark.catalog.listTables())
@@ -242,7 +251,13 @@ def test_statement_without_a_clause_is_spark_s(spark: SparkSession) -> None:
         ("SELECT *\nFROM letters MATCH_RECOGNIZE (ORDER BY m PATTERN (A))", ColumnNotFoundError,
          "unknown column 'm'\n  line 2, column 40\n  FROM letters MATCH_RECOGNIZE (ORDER BY m PATTERN (A))\n" + " " * 41 + "^"),
         ("SELECT match_recognize(1) FROM letters", ExpressionSyntaxError, "must follow a table"),
-        ("SELECT * FROM a JOIN b ON a.x = b.x MATCH_RECOGNIZE (PATTERN (A))", ExpressionSyntaxError, "must follow a table"),
+        ("SELECT * FROM a WHERE b = 1 MATCH_RECOGNIZE (PATTERN (A))", ExpressionSyntaxError, "must follow a table"),
+        ("SELECT * FROM letters a JOIN letters b ON a.n = b.n MATCH_RECOGNIZE (ORDER BY n PATTERN (A))", ColumnNotFoundError,
+         "Hint: a.n or b.n"),
+        ("SELECT * FROM letters AS o, LATERAL (SELECT * FROM letters MATCH_RECOGNIZE (ORDER BY n MEASURES 1 AS m PATTERN (A)"
+         " DEFINE A AS n > o.n))", UnsupportedSyntaxError, "cannot read o.n, a column of the query around it"),
+        ("SELECT (SELECT count(*) FROM (SELECT * FROM letters WHERE n > o.n) MATCH_RECOGNIZE (ORDER BY n PATTERN (A))) FROM"
+         " letters AS o", UnsupportedSyntaxError, "cannot read o.n, a column of the query around it"),
         ("SELECT * FROM letters MATCH_RECOGNIZE (PATTERN (A)", ExpressionSyntaxError, "is not closed"),
         (f"TABLE letters MATCH_RECOGNIZE ({AB})", ExpressionSyntaxError, "without TABLE"),
         (f"SELECT * FROM {'(' * 200}letters MATCH_RECOGNIZE ({AB}){')' * 200}", ExpressionSyntaxError,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import pyarrow as pa
@@ -113,6 +113,13 @@ def check(clause: Clause, schema: pa.Schema) -> CheckedClause:
     }
     measures = tuple(resolver.measure(measure.expression) for measure in clause.measures)
     within = None if clause.within is None else _within(clause, clause.within, order[0][1] if order else None)
+    clause = replace(
+        clause,
+        partition_by=tuple(
+            replace(key, expression=resolver.without_tables(key.expression)) for key in clause.partition_by
+        ),
+        order_by=tuple(replace(key, expression=resolver.without_tables(key.expression)) for key in clause.order_by),
+    )
     partition_by, order_by = (tuple(number for number, _ in keys) for keys in (partition, order))
     output = _output(clause, resolver.rows, partition_by, order_by, measures)
     return CheckedClause(
@@ -296,6 +303,9 @@ def _output(
         name = field.name.lower()
         if name in seen:
             problem = f"two columns of the result have the name {field.name!r:.100}"
-            _fail(clause, problem, max(start, seen[name]), "choose another name after AS")
+            hint = "choose another name after AS"
+            if not start:
+                hint += ": ALL ROWS PER MATCH returns the columns of the input, too"
+            _fail(clause, problem, max(start, seen[name]), hint)
         seen[name] = start
     return pa.schema([field for field, _ in fields], metadata=rows.input.metadata)

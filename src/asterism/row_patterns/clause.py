@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -270,6 +270,29 @@ def dialect_of(name: DialectName) -> ClauseDialect:
 
 
 @dataclass(frozen=True, slots=True)
+class InputTable:
+    """A table, a view or a subquery of the input, whose name can stand before the names of its columns.
+
+    :ivar name: its alias; without one, its name, perhaps with those of its database and its catalog before it
+    :ivar columns: the columns of the input that are known by other names, as (name in the table, name in the input): those
+        that several tables of a join have
+    :ivar outer: whether it is a table of the query around the clause, which the clause cannot read
+    """
+
+    name: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...] = ()
+    outer: bool = False
+
+    def is_called(self, name: Sequence[str]) -> bool:
+        """Whether *name* means this table: its name, with or without those before it, in upper or lower case."""
+        lower = tuple(part.lower() for part in name)
+        return lower == tuple(part.lower() for part in self.name[-len(lower) :])
+
+    def __str__(self) -> str:
+        return self.name[-1]
+
+
+@dataclass(frozen=True, slots=True)
 class OptionValue:
     """The value of an option, a name or a string, and where it begins."""
 
@@ -302,6 +325,8 @@ class Clause:
     subsets: tuple[Subset, ...] = ()
     definitions: tuple[Definition, ...] = ()
     dialect: ClauseDialect = ClauseDialect.STANDARD
+    tables: tuple[InputTable, ...] = ()
+    """the tables of the input, as far as they have names"""
 
     @property
     def variables(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NoReturn, TypeVar
 
@@ -35,6 +35,7 @@ from asterism.row_patterns.clause import (
     EmptyPattern,
     Exclusion,
     ExpressionText,
+    InputTable,
     Measure,
     OptionValue,
     OrderKey,
@@ -123,8 +124,10 @@ def read(text: str, dialect: ClauseDialect = ClauseDialect.STANDARD) -> Clause:
     return _Reader(text).clause(dialect)
 
 
-def read_dynamic(text: str) -> DynamicClause:
+def read_dynamic(text: str, tables: Sequence[InputTable] = ()) -> DynamicClause:
     """Read a MATCH_RECOGNIZE_DYNAMIC clause.
+
+    :param tables: the tables of the input
 
     Source: FLIP-200, which sketches it with a single option.
 
@@ -135,7 +138,7 @@ def read_dynamic(text: str) -> DynamicClause:
     >>> clause.partition_by, clause.order_by, {name: value.text for name, value in clause.options.items()}
     (('user',), 'ts', {'pattern_processor_discoverer_factory': 'rules', 'store': '/rules'})
     """
-    return _Reader(text).dynamic_clause()
+    return _Reader(text).dynamic_clause(tables)
 
 
 class _Reader:
@@ -288,14 +291,14 @@ class _Reader:
         skip = clause.skip if "skip" in found else DEFAULT_SKIP
         return replace(clause, pattern=as_in_flink(clause.pattern), skip=skip)
 
-    def dynamic_clause(self) -> DynamicClause:
+    def dynamic_clause(self, tables: Sequence[InputTable]) -> DynamicClause:
         self._expect("MATCH_RECOGNIZE_DYNAMIC", "MATCH_RECOGNIZE_DYNAMIC is expected here")
         self._expect("(", "MATCH_RECOGNIZE_DYNAMIC must be followed by (")
         self._end = len(self._tokens) - 1
         keys: tuple[str, ...] = ()
         if self._accept("PARTITION BY"):
-            keys = self._list(lambda: self._name("a column")[0])
-        time = self._name("the event-time column")[0] if self._accept("ORDER BY") else None
+            keys = self._list(lambda: self._column("a column", tables))
+        time = self._column("the event-time column", tables) if self._accept("ORDER BY") else None
         options: dict[str, OptionValue] = {}
         begin = self._at
         for at, name, value in self._list(self._option):
@@ -309,6 +312,20 @@ class _Reader:
                 self._fail("a comma is missing between two options")
             self._fail("unexpected text after the options")
         return DynamicClause(keys, time, options)
+
+    def _column(self, what: str, tables: Sequence[InputTable]) -> str:
+        """The name of a column, perhaps with that of its table before it."""
+        begin = self._at
+        name = [self._name(what)[0]]
+        while self._accept("."):
+            name.append(self._name(what)[0])
+        *prefix, column = name
+        if not prefix:
+            return column
+        table = next((table for table in tables if table.is_called(prefix)), None)
+        if table is None:
+            self._fail(f"unknown table {'.'.join(prefix)!r:.100}", begin, column)
+        return next((other for known, other in table.columns if known.lower() == column.lower()), column)
 
     def _option(self) -> tuple[int, str, OptionValue]:
         """(the number of its token, its name, its value)"""

@@ -20,7 +20,7 @@ from typing import NoReturn, TypeGuard
 import pyarrow as pa
 from sqlglot import exp
 
-from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSyntaxError
+from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSyntaxError, UnsupportedSyntaxError
 from asterism.expressions.aggregates import FUNCTIONS as AGGREGATES
 from asterism.expressions.aggregates import Call, Calls, call_of
 from asterism.expressions.evaluation import Vectorized, tried_before
@@ -28,12 +28,14 @@ from asterism.expressions.names import MAX_OFFSET, Scope, integer_literal
 from asterism.expressions.parsing import parse, tokenize
 from asterism.expressions.translation import position_of
 from asterism.expressions.types import BIGINT, STRING
-from asterism.row_patterns.clause import Clause, ExpressionText
+from asterism.row_patterns.clause import Clause, ExpressionText, InputTable
 from asterism.row_patterns.reading import misspelled
+from asterism.text.printable import quoted_name
 
 MAX_LEAVES = 100  # of an expression
 PLAIN_AGGREGATES = ("count", "sum", "avg", "min", "max")
 
+_KEYS = ("PARTITION BY", "ORDER BY")
 _LOGICAL, _PHYSICAL, _MODES = ("first", "last"), ("prev", "next"), ("running", "final")
 _OF_MATCH = ("classifier", "match_number", "match_rowtime", "match_proctime")
 _ELSEWHERE = {
@@ -213,6 +215,21 @@ class Resolver:
         """(number in :attr:`RowExpressions.values`, type) of an expression of PARTITION BY or ORDER BY, over single rows."""
         with _located(self._clause, source), ExpressionSyntaxError.if_too_deep(source.text):
             return self._key(source, section)
+
+    def without_tables(self, source: ExpressionText) -> ExpressionText:
+        """The expression of a key without the names of tables, for Spark."""
+        text, removed = source.text, []
+        for column in parsed(source).find_all(exp.Column):
+            parts = list(column.parts)
+            named = self._without_table(parts)
+            if len(named) < len(parts):
+                first = parts[-len(named)]
+                renamed = quoted_name(named[0].name) if named[0].name != first.name else ""
+                end = first.meta["end"] + 1 if renamed else first.meta["start"]
+                removed.append((parts[0].meta["start"], end, renamed))
+        for begin, end, renamed in sorted(removed, reverse=True):
+            text = text[:begin] + renamed + text[end:]
+        return replace(source, text=text)
 
     def _key(self, source: ExpressionText, section: str) -> tuple[int, pa.DataType]:
         tree = parsed(source)
@@ -444,9 +461,18 @@ class Resolver:
     def _column(self, node: exp.Column, function: str, source: ExpressionText) -> tuple[str | None, exp.Expr]:
         """(variable, column without it)"""
         parts: list[exp.Expr] = list(node.parts)
-        variable = self._variable(parts[0]) if len(parts) > 1 else None
-        named = parts[variable is not None :]
+        named = self._without_table(parts) if function in _KEYS else parts  # no variable can be used there
+        variable = self._variable(parts[0]) if len(parts) > 1 and named is parts else None
+        if variable is not None:
+            named = parts[1:]
+        elif named is parts:
+            named = self._without_table(parts)
+            names = [part.name for part in parts]
+            if named is parts and any(table.outer and table.is_called(names[:1]) for table in self._clause.tables):
+                raise outer_row(".".join(names), source.text, position_of(parts[0]) or 0)
         if isinstance(named[0], exp.Star):
+            if variable is None and len(parts) > 1:
+                _fail(f"{parts[0].name:.100}.* is supported only for variables", source, position_of(node), "COUNT(*)")
             if function != "COUNT":
                 _fail("* is supported only in COUNT(*) and COUNT(variable.*)", source, position_of(node))
             return variable, exp.Star()
@@ -457,14 +483,39 @@ class Resolver:
         try:
             self._scope_of_input.column(exp.Column(this=named[0].copy()), source.text)
         except ColumnNotFoundError as error:
-            if len(parts) > 1 and variable is None:
-                raise self._unknown(parts[0], source, parts[1]) from None
+            if len(named) > 1 and variable is None:
+                raise self._unknown(parts[0], source, parts[1], function) from None
+            several = [table for table in self._clause.tables if _renamed(table, named[0]) is not None]
+            if several and variable is None and named is parts:
+                problem = f"several tables have a column {named[0].name!r:.100}"
+                hint = " or ".join(f"{table}.{named[0].name:.100}" for table in several)
+                raise ColumnNotFoundError.at(problem, source.text, position_of(named[0]), hint) from None
             hint = self._hint_for(named[0]) or error.hint or f"columns: {', '.join(self.rows.input.names)}"
             raise ColumnNotFoundError.at(error.message, source.text, position_of(named[0]), hint) from None
         plain: exp.Expr = exp.Column(
             **dict(zip(("this", "table", "db", "catalog"), (part.copy() for part in reversed(named)), strict=False))
         )
         return variable, plain
+
+    def _without_table(self, parts: list[exp.Expr]) -> list[exp.Expr]:
+        """The parts of a column from the name of the column on. If there is no table of that name, *parts* itself."""
+        names = [part.name for part in parts]
+        for taken in range(len(parts) - 1, 0, -1):
+            for table in self._clause.tables:
+                if table.outer or not table.is_called(names[:taken]):
+                    continue
+                column = _renamed(table, parts[taken]) or parts[taken]
+                struct = taken == 1 and self._is_column(parts[0])  # Spark also looks for a table first
+                if isinstance(column, exp.Star) or not struct or self._is_column(column):
+                    return [column, *parts[taken + 1 :]]
+        return parts
+
+    def _is_column(self, identifier: exp.Expr) -> bool:
+        try:
+            self._scope_of_input.column(exp.Column(this=identifier.copy()), identifier.name)
+        except ExpressionError:
+            return False
+        return True
 
     def _variable(self, identifier: exp.Expr) -> str | None:
         name = identifier.name if identifier.args.get("quoted") else identifier.name.upper()
@@ -478,15 +529,23 @@ class Resolver:
         return f"{name.upper()}()" if name.lower() in _OF_MATCH else None
 
     def _unknown(
-        self, identifier: exp.Expr, source: ExpressionText, column: exp.Expr | None = None
+        self, identifier: exp.Expr, source: ExpressionText, column: exp.Expr | None = None, function: str = ""
     ) -> ColumnNotFoundError:
-        close = difflib.get_close_matches(identifier.name.upper(), self._variables, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"variables: {', '.join(self._variables)}"
-        named = "" if close or column is None else column.name.lower()
-        if column is not None and named in (name.lower() for name in self.rows.input.names):
-            hint += f"; a column is written without the name of its table: {column.name:.100}"
+        """The error for a name before a dot that is neither a variable nor a table."""
+        what, known = ("table", []) if function in _KEYS else ("variable", list(self._variables))
+        tables = [str(table) for table in self._clause.tables if not table.outer]
+        close = difflib.get_close_matches(identifier.name.lower(), [name.lower() for name in known + tables], n=1)
+        if close:
+            hint = f"did you mean {next(name for name in known + tables if name.lower() == close[0])}?"
+        else:
+            hints = [f"variables: {', '.join(known)}"] if known else []
+            hints += [f"tables: {', '.join(tables)}"] if tables else []
+            named = "" if column is None else column.name
+            if not tables and named.lower() in (name.lower() for name in self.rows.input.names):
+                hints.append(f"a column is written without the name of its table: {named:.100}")
+            hint = "; ".join(hints)
         return ColumnNotFoundError.at(
-            f"unknown variable {identifier.name!r:.100}", source.text, position_of(identifier), hint
+            f"unknown {what} {identifier.name!r:.100}", source.text, position_of(identifier), hint or None
         )
 
     def _value(self, tree: exp.Expr, source: ExpressionText) -> tuple[int, pa.DataType]:
@@ -622,6 +681,25 @@ def _prefixed(call: Call, source: ExpressionText) -> Call:
             f"{word} is a word before a call of FIRST, LAST or an aggregate", source, call.start, f"{word} LAST(price)"
         )
     return inner
+
+
+def outer_row(name: str, text: str, position: int) -> UnsupportedSyntaxError:
+    """The error for a column of the query around a clause."""
+    problem = f"MATCH_RECOGNIZE cannot read {name:.100}, a column of the query around it"
+    hint = "join the tables before: FROM (SELECT ... FROM a JOIN b ON ...) MATCH_RECOGNIZE (PARTITION BY the columns of a ...)"
+    return UnsupportedSyntaxError.at(problem, text, position, hint)
+
+
+def _renamed(table: InputTable, identifier: exp.Expr) -> exp.Expr | None:
+    """The name in the input of a column of a table, if it is another one."""
+    names = dict(table.columns)
+    matching = [name for name in names if name == identifier.name]
+    matching = matching or [name for name in names if name.lower() == identifier.name.lower()]
+    if not matching:
+        return None
+    renamed = exp.to_identifier(names[matching[0]], quoted=True)
+    renamed.meta.update(identifier.meta)
+    return renamed
 
 
 def _quoted_column(name: str, start: int) -> exp.Expr:

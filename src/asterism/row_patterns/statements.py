@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,10 @@ CLAUSE, DYNAMIC_CLAUSE = "MATCH_RECOGNIZE", "MATCH_RECOGNIZE_DYNAMIC"
 
 _BEFORE_A_NAME = (".", "AS", "EXISTS", "INTO", "OVERWRITE", "TABLE", "VIEW", "WITH")
 """Words before the name of a table or its alias, which can have a list of columns behind it."""
+_KINDS_OF_JOIN = ("ANTI", "CROSS", "FULL", "INNER", "LATERAL", "LEFT", "NATURAL", "OUTER", "RIGHT", "SEMI")
+_BEHIND_FROM = ("WHERE", "GROUP BY", "ORDER BY", "HAVING", "LIMIT", "UNION", "EXCEPT", "INTERSECT", "FROM")
+MAX_NESTING = 100  # parentheses around a clause
+_BEHIND_A_TABLE = ("ON", "USING", "FOR", "VERSION", "TIMESTAMP")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,80 @@ class StatementTokens:
                     raise ExpressionSyntaxError.at(problem, source, tokens[at + 1].start)
                 clauses.append(FoundClause(at, word, token.start, tokens[closed_at[at + 1]].end + 1))
         return cls(tokens, opened_by, closed_at, clauses)
+
+    def table_names(self, begin: int, end: int) -> list[tuple[str, ...]]:
+        """The names of the tables in a part of FROM, from token *begin* to *end*: aliases, or else names with those of the
+        database and the catalog before them. Tables without a name are left out.
+
+        >>> statement = StatementTokens.read("db.trips JOIN cars AS c (id) ON id = car LEFT JOIN (SELECT 1) USING (x)")
+        >>> statement.table_names(0, len(statement.tokens))
+        [('db', 'trips'), ('c',)]
+        """
+        names: list[tuple[str, ...]] = []
+        part: list[int] = []
+        level, visible = self.opened_by[begin], True
+        for at in [*(at for at in range(begin, end) if self.opened_by[at] == level), end]:
+            word = "JOIN" if at == end else word_of(self.tokens[at])
+            if word != "JOIN" and (word != "," or (part and word_of(self.tokens[part[0]]) == "VALUES")):
+                part.append(at)
+                continue
+            kinds = []
+            while part and word_of(self.tokens[part[-1]]) in _KINDS_OF_JOIN:
+                kinds.append(word_of(self.tokens[part.pop()]))
+            if visible:
+                names += self._names_of_table(part)
+            part, visible = [], not {"SEMI", "ANTI"} & set(kinds)
+        return names
+
+    def outer_table_names(self, clause: FoundClause) -> list[tuple[str, ...]]:
+        """The names of the tables of the queries around the query of a clause.
+
+        >>> statement = StatementTokens.read("SELECT (SELECT max(n) FROM t MATCH_RECOGNIZE (PATTERN (A))) FROM cars AS c")
+        >>> statement.outer_table_names(statement.clauses[0])
+        [('c',)]
+        """
+        names: list[tuple[str, ...]] = []
+        level = self.opened_by[clause.keyword]
+        for _ in range(MAX_NESTING):
+            if level < 0:
+                break
+            level = self.opened_by[level]
+            end = self.closed_at.get(level, len(self.tokens))
+            inside = [at for at in range(level + 1, end) if self.opened_by[at] == level]
+            for at in inside:
+                if word_of(self.tokens[at]) == "FROM":
+                    ends = (n for n in inside if n > at and word_of(self.tokens[n]) in _BEHIND_FROM)
+                    names += self.table_names(at + 1, next(ends, end))
+        return names
+
+    def _names_of_table(self, part: list[int]) -> list[tuple[str, ...]]:
+        """The names of a table factor, by the tokens outside of parentheses and the parentheses."""
+        words = [word_of(self.tokens[at]) for at in part]
+        ends = [number for number, word in enumerate(words) if word in _BEHIND_A_TABLE and number]
+        part = part[: ends[0]] if ends else part
+        if "TABLESAMPLE" in words[1:]:
+            sample = words.index("TABLESAMPLE", 1)
+            part = part[sample + 3 :] or part[:sample]
+        ends_with_list = len(part) > 2 and self.tokens[part[-1]].token_type is TokenType.R_PAREN
+        if ends_with_list and part[-3:-2] != part[:1]:  # the columns of an alias, not the arguments of a function
+            part = part[:-2]
+        elif len(part) == 2 and self.tokens[part[0]].token_type is TokenType.L_PAREN:
+            inside = part[0] + 1
+            is_query = word_of(self.tokens[inside]) in ("SELECT", "WITH", "VALUES", "FROM", "TABLE")
+            return [] if is_query else self.table_names(inside, part[1])
+        if part and part[-1] in (clause.keyword for clause in self.clauses):
+            return []
+        name: list[str] = []
+        while part and _is_name(self.tokens[part[-1]]):
+            name.insert(0, self.tokens[part.pop()].text)
+            if not part or self.tokens[part[-1]].token_type is not TokenType.DOT:
+                return [tuple(name)]
+            part.pop()
+        return []
+
+
+def _is_name(token: Token) -> bool:
+    return token.token_type is TokenType.IDENTIFIER or re.fullmatch(r"(?!\d)\w+", word_of(token)) is not None
 
 
 def word_of(token: Token) -> str:

@@ -7,31 +7,35 @@ Only the clauses are parsed here: of the statement, tokens, parentheses and the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.utils import is_remote
 from sqlglot.tokenizer_core import TokenType
 
 from asterism.arguments import expect, expect_string, shown
 from asterism.errors import ExpressionError, ExpressionSyntaxError, StreamDefinitionError
 from asterism.matching.operator import OnLimit
-from asterism.row_patterns.clause import DialectName
+from asterism.row_patterns.clause import DialectName, InputTable
+from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.operator import MAX_ROWS
 from asterism.row_patterns.reading import FACTORY, read_dynamic
-from asterism.row_patterns.statements import CLAUSE, DYNAMIC_CLAUSE, FoundClause, StatementTokens, word_of
+from asterism.row_patterns.resolution import outer_row
+from asterism.row_patterns.statements import CLAUSE, DYNAMIC_CLAUSE, MAX_NESTING, FoundClause, StatementTokens, word_of
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.patterns import CEP
 from asterism.spark.row_patterns import match_recognize
 from asterism.text.printable import quoted_name
 
-MAX_NESTING = 100  # parentheses around a clause
 _BEFORE_A_TABLE = ("FROM", "JOIN", ",", "LATERAL")
-_NOT_IN_A_TABLE = ("ON", "USING", "WHERE", "SELECT", "GROUP", "ORDER", "HAVING", "LIMIT")
+_NOT_IN_A_TABLE = ("WHERE", "SELECT", "GROUP", "ORDER", "HAVING", "LIMIT")
 _QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(", "INSERT")
 
 
@@ -82,17 +86,29 @@ def sql(
             frames[place] = df
             given.append(f"{quoted_name(name)} AS (SELECT * FROM {{{place}}})")
     for number, clause in enumerate(statement.clauses):
-        begin, end = statement.table_before(clause)
-        query = statement.query(given, clause.keyword, f"SELECT * FROM {statement.text(begin, end)}")
-        df = _run(spark, query, frames)
+        first = statement.table_before(clause)
+        begin, end = statement.tokens[first].start, statement.tokens[clause.keyword - 1].end + 1
+
+        def select(columns: str, clause: FoundClause = clause, table: str = statement.text(begin, end)) -> DataFrame:
+            query = statement.query(given, clause.keyword, f"SELECT {columns} FROM {table}")
+            try:
+                return _run(spark, query, frames)
+            except AnalysisException as error:
+                statement.check_outer_row(clause, str(error))
+                raise
+
         written = text[clause.begin : clause.end]
+        table = _Input.read(spark, select, statement.table_names(first, clause.keyword), written)
         options: Any = {"max_out_of_orderness": max_out_of_orderness, "key_groups": key_groups, "drain": drain}
         try:
             if clause.word == DYNAMIC_CLAUSE:
-                found = _by_rules(df, written, tables, **options)
+                found = _by_rules(table, written, tables, **options)
             else:
                 options |= {"max_rows": max_rows, "on_limit": on_limit, "dialect": dialect}
-                found = match_recognize(df, written, **options).matches
+                read = MatchRecognize(written, dialect)
+                outer = (InputTable(name, outer=True) for name in statement.outer_table_names(clause))
+                read.clause = replace(read.clause, tables=(*table.tables, *outer))
+                found = table.shown(match_recognize(table.df, read, **options).matches)
         except ExpressionError as error:
             raise error.moved(text, clause.begin) from None
         frames[f"matches_{number}"] = found
@@ -100,8 +116,57 @@ def sql(
     return _run(spark, statement.whole(given), frames)
 
 
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """The table before a clause.
+
+    :ivar renamed: the names in the tables of the columns that have other names in *df*; two tables of a join can have
+        columns of the same name
+    """
+
+    df: DataFrame
+    tables: tuple[InputTable, ...]
+    renamed: Mapping[str, str]
+
+    @classmethod
+    def read(
+        cls, spark: SparkSession, select: Callable[[str], DataFrame], names: Sequence[tuple[str, ...]], clause: str
+    ) -> _Input:
+        """:param select: the columns of the table that are listed in an SQL text"""
+        every, renamed = select("*"), {}
+        catalog = (spark.catalog.currentCatalog(),) if any(len(name) == 2 for name in names) else ()
+        tables = [InputTable((*catalog, *name) if len(name) == 2 else name) for name in names]
+        if len(tables) < 2:
+            return cls(every, tuple(tables), {})
+        prefixes = [".".join(map(quoted_name, name)) for name in names]
+        columns = [select(f"{prefix}.*").columns for prefix in prefixes]
+        counts = Counter(name.lower() for name in every.columns)
+        in_tables = Counter(name.lower() for table in columns for name in table)
+        listed = [quoted_name(name) for name in every.columns if counts[name.lower()] == 1]
+        for number, (table, prefix) in enumerate(zip(tables, prefixes, strict=True)):
+            for name in columns[number]:
+                # Columns of USING and NATURAL JOIN are merged, and those of the tables are still there.
+                merged = counts[name.lower()] == 1 and in_tables[name.lower()] > 1
+                if counts[name.lower()] > 1 or (
+                    merged and re.search(rf"\.\s*`?{re.escape(name)}\b", clause, re.IGNORECASE)
+                ):
+                    other = f"{table}.{name}"
+                    listed.append(f"{prefix}.{quoted_name(name)} AS {quoted_name(other)}")
+                    renamed[other] = name
+                    tables[number] = replace(table, columns=(*tables[number].columns, (name, other)))
+        return cls(select(", ".join(listed)) if renamed else every, tuple(tables), renamed)
+
+    def shown(self, matches: DataFrame) -> DataFrame:
+        """The result of the clause, with the names that the columns have in their tables."""
+        if self.renamed.keys().isdisjoint(matches.columns):
+            return matches
+        # Merged columns are there once.
+        columns = [name for name in matches.columns if self.renamed.get(name) not in matches.columns]
+        return matches.select(*(F.col(quoted_name(name)).alias(self.renamed.get(name, name)) for name in columns))
+
+
 def _by_rules(
-    df: DataFrame,
+    table: _Input,
     text: str,
     given: Mapping[str, Any],
     *,
@@ -110,7 +175,7 @@ def _by_rules(
     drain: bool,
 ) -> DataFrame:
     """The matches of a MATCH_RECOGNIZE_DYNAMIC clause."""
-    clause = read_dynamic(text)
+    clause = read_dynamic(text, table.tables)
     named = clause.options[FACTORY]
     factory = next((value for name, value in given.items() if name.lower() == named.text.lower()), None)
     if not isinstance(factory, PatternProcessorDiscovererFactory):
@@ -118,7 +183,7 @@ def _by_rules(
         hint = f"sql(..., {named.text:.100}=FilePatternProcessorDiscovererFactory(path))"
         raise ExpressionSyntaxError.at(problem, text, named.start, hint)
     stream = KeyedStream(
-        df, key=list(clause.partition_by), time=clause.order_by, max_out_of_orderness=max_out_of_orderness
+        table.df, key=list(clause.partition_by), time=clause.order_by, max_out_of_orderness=max_out_of_orderness
     )
     options = {name: value.text for name, value in clause.options.items() if name != FACTORY}
     processors: Any = CEP.pattern_processors  # the options are checked there
@@ -174,18 +239,27 @@ class _Statement(StatementTokens):
             hint = 'sql("SELECT ... MATCH_RECOGNIZE (...)", spark).createOrReplaceTempView("falls")'
             raise ExpressionSyntaxError.at(problem, self.source, self.tokens[0].start, hint)
 
-    def table_before(self, clause: FoundClause) -> tuple[int, int]:
-        """Where the table, view or subquery before a clause, perhaps with an alias, begins and ends in the text."""
+    def table_before(self, clause: FoundClause) -> int:
+        """The first token of the table, view or subquery before a clause, perhaps with an alias; or of the join that ends
+        there with its condition.
+        """
         level = self.opened_by[clause.keyword]
         words = [
             (at, word_of(self.tokens[at])) for at in range(level + 1, clause.keyword) if self.opened_by[at] == level
         ]
-        first = next((at + 1 for at, word in reversed(words) if word in _BEFORE_A_TABLE), level + 1)
+        before = [
+            (at, word)
+            for at, word in words
+            if word in _BEFORE_A_TABLE and not (word == "FROM" and word_of(self.tokens[at - 1]) == "DISTINCT")
+        ]
+        first = before[-1][0] + 1 if before else level + 1
+        if any(word in ("ON", "USING") for at, word in words if at >= first):
+            first = next((at + 1 for at, word in reversed(before) if word in ("FROM", ",")), level + 1)
         if self.tokens[first].token_type is TokenType.L_PAREN:  # perhaps a row of VALUES (...), (...)
-            before = [(at, word) for at, word in words if at < first]
-            while before and before[-1][1] in (",", ")", "("):
-                before.pop()
-            first = before[-1][0] if before and before[-1][1] == "VALUES" else first
+            rows = [(at, word) for at, word in words if at < first]
+            while rows and rows[-1][1] in (",", ")", "("):
+                rows.pop()
+            first = rows[-1][0] if rows and rows[-1][1] == "VALUES" else first
         inside = [word for at, word in words if at >= first]
         if inside[:1] == ["TABLE"] and inside[1:2] != ["("]:
             problem = f"{clause.word} follows the name of the table, without TABLE"
@@ -195,7 +269,16 @@ class _Statement(StatementTokens):
             problem = f"{clause.word} must follow a table, a view or a subquery in parentheses"
             hint = f"SELECT * FROM trades {clause.word} (...)"
             raise ExpressionSyntaxError.at(problem, self.source, clause.begin, hint)
-        return self.tokens[first].start, self.tokens[clause.keyword - 1].end + 1
+        return first
+
+    def check_outer_row(self, clause: FoundClause, error: str) -> None:
+        """Fail if the table before a clause reads a table of the query around it, which is why Spark refused it."""
+        outer = {name[-1].lower() for name in self.outer_table_names(clause)}
+        for at in range(self.table_before(clause), clause.keyword - 2):
+            table, column = self.tokens[at].text, self.tokens[at + 2].text
+            is_named = self.tokens[at + 1].token_type is TokenType.DOT and table.lower() in outer
+            if is_named and f"`{table}`.`{column}`".lower() in error.lower():
+                raise outer_row(f"{table}.{column}", self.source, self.tokens[at].start)
 
     def text(self, begin: int, end: int) -> str:
         """A part of the statement, with the replacements made so far, for :func:`_run`."""
