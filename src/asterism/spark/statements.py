@@ -98,7 +98,7 @@ def sql(
                 raise
 
         written = text[clause.begin : clause.end]
-        table = _Input.read(spark, select, statement.table_names(first, clause.keyword), written)
+        table = _TableBeforeClause.read(spark, select, statement.table_names(first, clause.keyword), written)
         options: Any = {"max_out_of_orderness": max_out_of_orderness, "key_groups": key_groups, "drain": drain}
         try:
             if clause.word == DYNAMIC_CLAUSE:
@@ -117,7 +117,7 @@ def sql(
 
 
 @dataclass(frozen=True, slots=True)
-class _Input:
+class _TableBeforeClause:
     """The table before a clause.
 
     :ivar renamed: the names in the tables of the columns that have other names in *df*; two tables of a join can have
@@ -131,7 +131,7 @@ class _Input:
     @classmethod
     def read(
         cls, spark: SparkSession, select: Callable[[str], DataFrame], names: Sequence[tuple[str, ...]], clause: str
-    ) -> _Input:
+    ) -> _TableBeforeClause:
         """:param select: the columns of the table that are listed in an SQL text"""
         every, renamed = select("*"), {}
         catalog = (spark.catalog.currentCatalog(),) if any(len(name) == 2 for name in names) else ()
@@ -166,7 +166,7 @@ class _Input:
 
 
 def _by_rules(
-    table: _Input,
+    table: _TableBeforeClause,
     text: str,
     given: Mapping[str, Any],
     *,
