@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     )
     from asterism.operators.context import Context, Element, Timer
     from asterism.operators.keyed_state import (
+        AggregateFunction,
+        AggregatingState,
         BroadcastListState,
         BroadcastMapState,
         BroadcastValueState,
@@ -99,6 +101,8 @@ if TYPE_CHECKING:
 __all__ = [
     "CEP",
     "AfterMatchSkipStrategy",
+    "AggregateFunction",
+    "AggregatingState",
     "All",
     "Backtest",
     "BroadcastInput",
@@ -195,7 +199,8 @@ _NAMES = {
         "SqlPatternProcessorDiscovererFactory", "UrlPatternProcessorDiscovererFactory",
     ],
     "operators.keyed_state": [
-        "BroadcastListState", "BroadcastMapState", "BroadcastValueState", "ListState", "MapState", "ReducingState", "ValueState",
+        "AggregateFunction", "AggregatingState", "BroadcastListState", "BroadcastMapState", "BroadcastValueState",
+        "ListState", "MapState", "ReducingState", "ValueState",
     ],
     "operators.context": ["Context", "Element", "Timer"],
     "operators.stream_operator": [

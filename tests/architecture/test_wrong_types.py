@@ -24,6 +24,8 @@ import asterism.sinks
 import asterism.testing
 from asterism import (
     AfterMatchSkipStrategy,
+    AggregateFunction,
+    AggregatingState,
     All,
     BroadcastInput,
     BroadcastListState,
@@ -173,6 +175,17 @@ class Counts(StreamOperator):
     @clicks.process_element
     def click(self, click: Any, ctx: Any) -> None:
         self.names.collect(user=click.user)
+
+
+class Longest(AggregateFunction):
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        return int(max(value, accumulator))
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
 
 
 def window_harness() -> WindowHarness:
@@ -490,6 +503,10 @@ CALLS: dict[str, Call] = {
     "ListState": Call(ListState, {"type": "BIGINT", "ttl": SECOND}),
     "MapState": Call(MapState, {"key_type": "STRING", "type": "BIGINT", "ttl": SECOND}),
     "ReducingState": Call(ReducingState, {"type": "BIGINT", "function": max, "ttl": SECOND}),
+    "AggregatingState": Call(
+        AggregatingState,
+        {"type": "BIGINT", "function": Longest(), "ttl": SECOND, "update_type": "on_read_and_write"},
+    ),
     "BroadcastValueState": Call(BroadcastValueState, {"type": "BIGINT"}),
     "BroadcastListState": Call(BroadcastListState, {"type": "BIGINT"}),
     "BroadcastMapState": Call(BroadcastMapState, {"key_type": "STRING", "type": "BIGINT"}),
@@ -668,7 +685,7 @@ ELSEWHERE = {
         "match_recognize", "multi_broadcast_join", "read_state", "sql", "window", "window_join",
     },
     "to be derived from": {
-        "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
+        "AggregateFunction", "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
         "LookupSource", "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor", "Windows",
     },
     "what comes out": {"Backtest", "Finding", "Snapshot", "StateReader", "WindowFiring"},

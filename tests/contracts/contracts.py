@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from asterism.operators.context import Timer
 from asterism.operators.keyed_state import (
+    AggregateFunction,
+    AggregatingState,
     BroadcastListState,
     BroadcastMapState,
     BroadcastValueState,
@@ -752,6 +755,183 @@ contract(
         b 1: None [] {} None False
         b 3: 1 [1] {1: 1} 1 True
         b 4: None [] {} None False
+        """),
+)
+
+
+class LivesWhileRead(Saying):
+    """State that lives ten seconds after it was last read or written."""
+
+    clicks = Input(ITEM)
+    one = ValueState("BIGINT", ttl=timedelta(seconds=10), update_type="on_read_and_write")
+    many = ListState("BIGINT", ttl=timedelta(seconds=10), update_type="on_read_and_write")
+    named = MapState("BIGINT", "BIGINT", ttl=timedelta(seconds=10), update_type="on_read_and_write")
+    kept = MapState("BIGINT", "BIGINT", ttl=timedelta(seconds=10), update_type="on_read_and_write")
+
+    @clicks.process_element
+    def click(self, e: Any, ctx: Any) -> None:
+        empty = self.kept.is_empty()
+        self.say(ctx, f"{e.v}: {self.one.value()} {self.many.get()} {self.named.get(1)} {2 in self.named} {empty}")
+        if e.v < 3:
+            self.one.update(e.v)
+            self.many.add(e.v)
+            self.named.put(e.v, e.v)
+            self.kept.put(e.v, e.v)
+        elif e.v == 5:
+            self.say(ctx, f"{dict(self.kept.items())}")
+
+
+contract(
+    "time to live of what is read",
+    LivesWhileRead(),
+    {"clicks": TIMED},
+    [
+        Send("clicks", items("a 1s 1", "b 1s 1", "a 6s 2")),
+        Watermark("6s"),
+        Send("clicks", items("b 10s 3", "a 15s 3", "b 15s 5")),
+        Watermark("15s"),
+        Send("clicks", items("b 19s 3", "a 24s 3", "b 24s 4", "b 40s 4")),
+    ],
+    log("""
+        a 1: None [] None False True
+        a 2: 1 [1] 1 False False
+        a 3: 2 [1, 2] 1 True False
+        a 3: 2 [1, 2] 1 True True
+        b 1: None [] None False True
+        b 3: 1 [1] 1 False False
+        b 5: 1 [1] 1 False True
+        b {}
+        b 3: 1 [1] 1 False True
+        b 4: 1 [1] 1 False True
+        b 4: None [] None False True
+        """),
+)
+
+
+class Mean(AggregateFunction):
+    """Changes its accumulator."""
+
+    def create_accumulator(self) -> Any:
+        return {"total": 0, "n": 0}
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        accumulator["total"] += value
+        accumulator["n"] += 1
+        return accumulator
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator["total"] / accumulator["n"]
+
+
+class Means(Saying):
+    clicks = Input(ITEM)
+    mean = AggregatingState("STRUCT<total: BIGINT, n: BIGINT>", Mean())
+    recent = AggregatingState("STRUCT<total: BIGINT, n: BIGINT>", Mean(), ttl=timedelta(seconds=10))
+
+    @clicks.process_element
+    def click(self, e: Any, ctx: Any) -> None:
+        if e.v is None:
+            self.mean.clear()
+        else:
+            self.mean.add(e.v)
+            self.recent.add(e.v)
+        self.say(ctx, f"{self.mean.get()} {self.recent.get()}")
+
+
+contract(
+    "aggregating state",
+    Means(),
+    {"clicks": TIMED},
+    [
+        Send("clicks", items("a 1s 1", "b 1s 5", "a 2s 2")),
+        Watermark("2s"),
+        Send("clicks", items("a 12s 9", "b 10s 6", "b 11s -", "b 20s 7")),
+    ],
+    log("""
+        a 1.0 1.0
+        a 1.5 1.5
+        a 4.0 9.0
+        b 5.0 5.0
+        b 5.5 5.5
+        b None 5.5
+        b 7.0 7.0
+        """),
+)
+
+
+class Closes(Saying):
+    """The end of an input concerns all keys."""
+
+    orders = Input(ITEM)
+    ticks = Input("k STRING, t TIMESTAMP")
+    open_ = ValueState("BIGINT")
+    counts = MapState("STRING", "BIGINT")
+
+    @orders.process_element
+    def order(self, e: Any, ctx: Any) -> None:
+        self.open_.update(e.v)
+        ctx.register_event_time_timer("due", e.t + timedelta(hours=1))
+
+    @ticks.process_element
+    def tick(self, e: Any, ctx: Any) -> None:
+        self.say(ctx, f"tick {self.open_.value()}")
+
+    @orders.end_input
+    def close_orders(self, ctx: Any) -> None:
+        def close_one(key: str, order: ValueState) -> None:
+            self.say(ctx, f"closed {order.value()} {ctx.key} {ctx.input}")
+            ctx.delete_event_time_timer("due")
+            if order.value() == 3:
+                order.clear()
+            else:
+                ctx.register_event_time_timer("after", ctx.current_watermark)
+
+        ctx.apply_to_keyed_state(self.open_, close_one)
+
+    def on_event_time_timer(self, timer: Timer, ctx: Any) -> None:
+        self.say(ctx, f"{timer.name} {self.open_.value()}")
+
+
+contract(
+    "the end of an input visits all keys",
+    Closes(),
+    {"orders": TIMED, "ticks": TIMED},
+    [
+        Send("orders", items("a 1s 1", "b 2s 2", "c 3s 3", "d 4s 4")),
+        Send("ticks", [{"k": k, "t": "1s"} for k in "ac"]),
+        Watermark("4s"),
+        End("orders"),
+        Send("ticks", [{"k": k, "t": "5s"} for k in "ac"]),
+    ],
+    log("""
+        a tick 1
+        a closed 1 a orders
+        a after 1
+        a tick 1
+        b closed 2 b orders
+        b after 2
+        c tick None
+        c closed 3 c orders
+        c tick None
+        d closed 4 d orders
+        d after 4
+        """),
+    batch=log("""
+        a tick 1
+        a tick 1
+        a due 1
+        a closed 1 a orders
+        a after 1
+        b due 2
+        b closed 2 b orders
+        b after 2
+        c tick None
+        c tick 3
+        c due 3
+        c closed 3 c orders
+        d due 4
+        d closed 4 d orders
+        d after 4
         """),
 )
 

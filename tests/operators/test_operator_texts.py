@@ -14,6 +14,8 @@ import pytest
 
 from asterism.columns.schemas import schema_of, type_of
 from asterism.operators.keyed_state import (
+    AggregateFunction,
+    AggregatingState,
     BroadcastListState,
     BroadcastMapState,
     BroadcastValueState,
@@ -33,6 +35,19 @@ TIMED: Mapping[str, Any] = {"key": "k", "time": "t"}
 NEW_YEAR = datetime(2025, 1, 1, tzinfo=UTC)
 
 
+class Forgetful(AggregateFunction):
+    """Changes its accumulator, which it does not return."""
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> Any:
+        accumulator += value
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
+
+
 class Base(StreamOperator):
     """Does what a test says, where it says."""
 
@@ -43,6 +58,7 @@ class Base(StreamOperator):
     many = ListState("STRUCT<a: INT>")
     named = MapState("BIGINT", "DATE")
     total = ReducingState("DECIMAL(5, 2)", lambda a, b: a + b)
+    mean = AggregatingState("BIGINT", Forgetful())
     fleeting = ValueState("FLOAT", ttl=timedelta(seconds=1))
     rule = BroadcastValueState("BIGINT")
     history = BroadcastListState("STRING")
@@ -223,6 +239,8 @@ STATE: dict[str, Provocation] = {
     "state_in_late": doing(late=lambda self, ctx: self.one.value()),
     "state_of_broadcast_in_late": doing(late=lambda self, ctx: self.rule.value()),
     "state_in_open": doing(open=lambda self, ctx: self.one.value()),
+    "state_accumulates_nothing": doing(click=lambda self, ctx: self.mean.add(1)),
+    "state_aggregate_assigned": doing(click=lambda self, ctx: setattr(self, "mean", 1)),
     "state_assigned": doing(click=lambda self, ctx: setattr(self, "many", [])),
     "state_made_in_function": doing(click=lambda self, ctx: ValueState("BIGINT").update(1)),
     "broadcast_value_from_keyed": doing(click=lambda self, ctx: self.rule.update(1)),
@@ -365,6 +383,10 @@ DECLARATIONS: dict[str, Provocation] = {
     "counter_of_late_elements": lambda: type("Counts", (StreamOperator,), {"late_elements": Counter()}),
     "state_lives_a_number": lambda: ValueState("BIGINT", ttl=60),  # type: ignore[arg-type]
     "state_lives_no_time": lambda: ValueState("BIGINT", ttl=timedelta(0)),
+    "state_lives_by_another_type": lambda: ValueState("BIGINT", ttl=timedelta(1), update_type="on_read"),
+    "state_without_life_has_a_type": lambda: ListState("BIGINT", update_type="on_read_and_write"),
+    "state_aggregates_by_a_function": lambda: AggregatingState("BIGINT", max),  # type: ignore[arg-type]
+    "state_aggregates_by_a_class": lambda: AggregatingState("BIGINT", AggregateFunction),  # type: ignore[type-abstract, arg-type]
     "state_map_of_lists": lambda: MapState("ARRAY<INT>", "BIGINT"),
     "state_of_no_type": lambda: ListState("BIGIN"),
     "type_unknown": lambda: type_of("STRUCT<a>"),

@@ -124,7 +124,8 @@ class Context:
         self._runtime.set_timer(PROCESSING, name, None)
 
     def apply_to_keyed_state(self, state: State, function: Callable[[Any, Any], None]) -> None:
-        """In a function of a broadcast input: call ``function(key, state)`` for every key of this key group with a value in
-        *state*. Neither *function* nor, after this call, its caller can change broadcast state.
+        """In a function of a broadcast input, or of the end of an input: call ``function(key, state)`` for every key of this
+        key group with a value in *state*. In *function*, all states and timers are those of that key. Neither *function* nor,
+        after this call, its caller can change broadcast state.
         """
         self._runtime.apply_to_keyed_state(state, function)

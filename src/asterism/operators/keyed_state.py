@@ -9,25 +9,29 @@ Source: Flink's "Working with State", "The Broadcast State Pattern"; FLINK-4940.
 
 from __future__ import annotations
 
+import builtins
 import copy
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 
+from asterism.arguments import shown
 from asterism.columns.arrays import Ints, python_values
 from asterism.columns.schemas import type_of
 from asterism.columns.time import END_OF_TIME
-from asterism.errors import OperatorError, StreamDefinitionError
+from asterism.errors import OperatorError, StreamDefinitionError, UserFunctionError
 
 KEY, NAME, VALUE, EXPIRES = "key", "name", "value", "expires"
 MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """The exceptions of Arrow for a value of a wrong type."""
+ON_CREATE_AND_WRITE, ON_READ_AND_WRITE = UPDATE_TYPES = "on_create_and_write", "on_read_and_write"
+"""What the time to live of an entry is measured from."""
 
 
 class StateScope(Protocol):
@@ -64,6 +68,8 @@ class StateSpec:
     key_type: pa.DataType | None
     ttl: int | None
     broadcast: bool
+    # Not in the repr, of which the fingerprint of an operator is made: the stored state is the same.
+    refreshed_by_reads: bool = field(default=False, repr=False)
 
     @property
     def schema(self) -> pa.Schema:
@@ -282,15 +288,30 @@ class State:
 
     kind = StateKind.VALUE
     broadcast = False
+    change = "update(value)"
+    """The call that changes it, for messages."""
 
-    def __init__(self, type: str | pa.DataType, *, ttl: timedelta | None = None) -> None:
+    def __init__(
+        self, type: str | pa.DataType, *, ttl: timedelta | None = None, update_type: str = ON_CREATE_AND_WRITE
+    ) -> None:
         self.type = type_of(type)
         self.key_type: pa.DataType | None = None
         if ttl is not None and not (isinstance(ttl, timedelta) and ttl > timedelta(0)):
             raise StreamDefinitionError(
                 f"a state's time to live must be a positive timedelta, not {ttl!r}", hint="ttl=timedelta(hours=1)"
             )
+        if not isinstance(update_type, str) or update_type not in UPDATE_TYPES:
+            raise StreamDefinitionError(
+                f'the update_type of a state must be "{ON_CREATE_AND_WRITE}" or "{ON_READ_AND_WRITE}", not {shown(update_type)}'
+            )
+        if update_type == ON_READ_AND_WRITE and ttl is None:
+            raise StreamDefinitionError(
+                "a state without a time to live has no update_type",
+                hint=f'ttl=timedelta(hours=1), update_type="{update_type}"',
+            )
         self.ttl = None if ttl is None else ttl // timedelta(microseconds=1)
+        self.update_type = update_type
+        self.refreshed_by_reads = update_type == ON_READ_AND_WRITE
         self.name = ""
         self._runtime: StateScope | None = None
         self._table: StateEntries | None = None
@@ -309,15 +330,16 @@ class State:
 
     def __set__(self, instance: Any, value: Any) -> None:
         # Python would replace the state by an attribute, which is not part of a checkpoint.
-        change = {StateKind.VALUE: "update(value)", StateKind.LIST: "add(value)", StateKind.MAP: "put(key, value)"}
         raise OperatorError(
             f'the state "{self.name}" cannot be assigned, only changed with its methods',
-            hint=f"self.{self.name}.{change[self.kind]}",
+            hint=f"self.{self.name}.{self.change}",
         )
 
     @property
     def spec(self) -> StateSpec:
-        return StateSpec(self.name, self.kind, self.type, self.key_type, self.ttl, self.broadcast)
+        return StateSpec(
+            self.name, self.kind, self.type, self.key_type, self.ttl, self.broadcast, self.refreshed_by_reads
+        )
 
     def bound(self, runtime: StateScope) -> Self:
         """This state in a running operator."""
@@ -377,8 +399,12 @@ class State:
         return min(self._running.time, END_OF_TIME - 1) if self.ttl is not None else 0
 
     def _entry(self, value: Any) -> Entry:
-        value = (self._table or self._here).value(value)
-        return value, END_OF_TIME if self.ttl is None else min(self._now + self.ttl, END_OF_TIME)
+        return (self._table or self._here).value(value), self._expiry
+
+    @property
+    def _expiry(self) -> int:
+        """That of an entry that is updated now."""
+        return END_OF_TIME if self.ttl is None else min(self._now + self.ttl, END_OF_TIME)
 
     def _alive(self, entry: Entry) -> bool:
         return self.ttl is None or entry[1] > self._now
@@ -388,28 +414,48 @@ class State:
         return copy.deepcopy(value) if isinstance(value, (list, dict)) else value
 
 
-class ValueState(State):
+class SingleValueState(State):
+    """Base of states with one value per key."""
+
+    def _read(self) -> Any:
+        """The value, or None."""
+        entry = self._entries()
+        if entry is None or not (self.ttl is None or self._alive(entry)):
+            return None
+        if self.refreshed_by_reads:
+            self._here.replace(self._key(), (entry[0], self._expiry))
+        return self._shown(entry[0])
+
+    def _write(self, value: Any) -> None:
+        table = self._table or self._here
+        table.replace(self._to_change(), None if value is None else self._entry(value))
+
+    def clear(self) -> None:
+        """Remove the value."""
+        self._write(None)
+
+
+class ValueState(SingleValueState):
     """One value per key.
 
     :param type: its type, as Spark SQL or Arrow
-    :param ttl: time to live after the last update, in the operator's time; None: forever
+    :param ttl: time to live, in the operator's time; None: forever
+    :param update_type: what it is measured from: the last update (``"on_create_and_write"``, the default), or the last update
+        or read (``"on_read_and_write"``), of the value, the entry of a map or the element of a list
+
+    Source: Flink's ``StateTtlConfig``. Expired values are never returned (``StateVisibility.NeverReturnExpired``).
     """
 
     def value(self) -> Any:
         """The value, or None."""
-        entry = self._entries()
-        return self._shown(entry[0]) if entry is not None and (self.ttl is None or self._alive(entry)) else None
+        return self._read()
 
     def update(self, value: Any) -> None:
         """Set the value; None clears it.
 
         :raises OperatorError: it is not of the state's type
         """
-        table = self._table or self._here
-        table.replace(self._to_change(), None if value is None else self._entry(value))
-
-    def clear(self) -> None:
-        self.update(None)
+        self._write(value)
 
     def column(self, keys: Ints) -> pa.Array:
         """In a function that processes batches: the value of each key (indexes from ``ctx.keys``), or null.
@@ -418,7 +464,11 @@ class ValueState(State):
         """
         table = self._here_by_key(keys)
         at_row = None if self.ttl is None else self._running.times_of(keys, last=False)
-        return table.column(keys, self._running.time, at_row)
+        values = table.column(keys, self._running.time, at_row)
+        if self.refreshed_by_reads:
+            found = values.is_valid()
+            self.update_column(keys[found.to_numpy(zero_copy_only=False)], values.filter(found))
+        return values
 
     def update_column(self, keys: Ints, values: Any) -> None:
         """Set the value of each key; the last of equal keys applies, a null clears. The TTL starts at the key's last row.
@@ -446,9 +496,14 @@ class ReducingState(ValueState):
     """One value per key; :meth:`add` combines it with a new value by a function of two values."""
 
     def __init__(
-        self, type: str | pa.DataType, function: Callable[[Any, Any], Any], *, ttl: timedelta | None = None
+        self,
+        type: str | pa.DataType,
+        function: Callable[[Any, Any], Any],
+        *,
+        ttl: timedelta | None = None,
+        update_type: str = ON_CREATE_AND_WRITE,
     ) -> None:
-        super().__init__(type, ttl=ttl)
+        super().__init__(type, ttl=ttl, update_type=update_type)
         self.function = function
 
     def add(self, value: Any) -> None:
@@ -457,14 +512,116 @@ class ReducingState(ValueState):
         self.update(value if before is None else self.function(before, value))
 
 
+class AggregateFunction(ABC):
+    """Aggregates values with an accumulator, for an :class:`AggregatingState`.
+
+    Functions may change their accumulator and return it. The type of the accumulator is that of the state.
+
+    Source: Flink's ``AggregateFunction``. Its ``merge`` is not needed, since the keys of an operator do not merge.
+    """
+
+    @abstractmethod
+    def create_accumulator(self) -> Any:
+        """The accumulator of no values."""
+
+    @abstractmethod
+    def add(self, value: Any, accumulator: Any) -> Any:
+        """The accumulator with one more value."""
+
+    @abstractmethod
+    def get_result(self, accumulator: Any) -> Any:
+        """The result, of any type."""
+
+
+class AggregatingState(SingleValueState):
+    """An accumulator per key; :meth:`add` adds a value, :meth:`get` returns the result.
+
+    :param type: the type of the accumulator, as Spark SQL or Arrow
+    :param function: its methods are those of :class:`AggregateFunction`, in any class
+    :param ttl: and *update_type*, as for :class:`ValueState`
+    :raises StreamDefinitionError: *function* lacks a method
+
+    >>> from asterism.operators.stream_operator import Input, Output, StreamOperator
+    >>> from asterism.testing import StreamOperatorHarness
+    >>> class Mean(AggregateFunction):
+    ...     def create_accumulator(self):
+    ...         return {"total": 0.0, "n": 0}
+    ...
+    ...     def add(self, value, accumulator):
+    ...         return {"total": accumulator["total"] + value, "n": accumulator["n"] + 1}
+    ...
+    ...     def get_result(self, accumulator):
+    ...         return accumulator["total"] / accumulator["n"]
+    >>> class Means(StreamOperator):
+    ...     readings = Input("machine STRING, value DOUBLE")
+    ...     mean = AggregatingState("STRUCT<total: DOUBLE, n: BIGINT>", Mean())
+    ...     means = Output("machine STRING, mean DOUBLE")
+    ...
+    ...     @readings.process_element
+    ...     def read(self, reading, ctx):
+    ...         self.mean.add(reading.value)
+    ...         self.means.collect(machine=ctx.key, mean=self.mean.get())
+    >>> harness = StreamOperatorHarness(Means(), {"readings": {"key": "machine"}})
+    >>> [row["mean"] for row in harness.send("readings", [{"value": 2.0}, {"value": 5.0}]).rows("means")]
+    [2.0, 3.5]
+
+    Source: Flink's ``AggregatingState``.
+    """
+
+    change = "add(value)"
+
+    def __init__(
+        self,
+        type: str | pa.DataType,
+        function: AggregateFunction,
+        *,
+        ttl: timedelta | None = None,
+        update_type: str = ON_CREATE_AND_WRITE,
+    ) -> None:
+        super().__init__(type, ttl=ttl, update_type=update_type)
+        for method in ("create_accumulator", "add", "get_result"):
+            if isinstance(function, builtins.type) or not callable(getattr(function, method, None)):
+                raise StreamDefinitionError(
+                    f"not an aggregate function: {shown(function)}",
+                    f"It needs the methods create_accumulator, add and get_result, and lacks {method}."
+                    if not isinstance(function, builtins.type)
+                    else None,
+                    "an instance of a subclass of AggregateFunction: Mean()",
+                )
+        self.function = function
+
+    def add(self, value: Any) -> None:
+        """Add a value to the accumulator of the key.
+
+        :raises OperatorError: the function returned no accumulator, or one that is not of the state's type
+        """
+        before = self._read()
+        after = self.function.add(value, self.function.create_accumulator() if before is None else before)
+        if after is None:
+            raise UserFunctionError(
+                f"{builtins.type(self.function).__name__}.add returned no accumulator",
+                hint="return the changed accumulator",
+            )
+        self._write(after)
+
+    def get(self) -> Any:
+        """The result of the values of the key; None if there are none."""
+        accumulator = self._read()
+        return None if accumulator is None else self.function.get_result(accumulator)
+
+
 class ListState(State):
     """A list per key."""
 
     kind = StateKind.LIST
+    change = "add(value)"
 
     def get(self) -> list[Any]:
         """A copy of the list."""
-        return [self._shown(entry[0]) for entry in self._entries() if self._alive(entry)]
+        found = [entry for entry in self._entries() if self._alive(entry)]
+        if self.refreshed_by_reads and found:
+            self._here.replace(self._key(), [(value, self._expiry) for value, _ in found])
+        return [self._shown(value) for value, _ in found]
 
     def add(self, value: Any) -> None:
         self._here.entries(self._to_change()).append(self._entry(value))
@@ -484,9 +641,17 @@ class MapState(State):
     """A map per key, in the order of insertion."""
 
     kind = StateKind.MAP
+    change = "put(key, value)"
 
-    def __init__(self, key_type: str | pa.DataType, type: str | pa.DataType, *, ttl: timedelta | None = None) -> None:
-        super().__init__(type, ttl=ttl)
+    def __init__(
+        self,
+        key_type: str | pa.DataType,
+        type: str | pa.DataType,
+        *,
+        ttl: timedelta | None = None,
+        update_type: str = ON_CREATE_AND_WRITE,
+    ) -> None:
+        super().__init__(type, ttl=ttl, update_type=update_type)
         self.key_type = type_of(key_type)
         if pa.types.is_nested(self.key_type):
             raise StreamDefinitionError(
@@ -494,12 +659,20 @@ class MapState(State):
             )
 
     def get(self, key: Any, default: Any = None) -> Any:
-        entry = self._entries().get(self._here.name(key))
-        return self._shown(entry[0]) if entry is not None and self._alive(entry) else default
+        entry = self._entry_of(key)
+        return default if entry is None else self._shown(entry[0])
 
     def __contains__(self, key: Any) -> bool:
-        entry = self._entries().get(self._here.name(key))
-        return entry is not None and self._alive(entry)
+        return self._entry_of(key) is not None
+
+    def _entry_of(self, key: Any) -> Entry | None:
+        entries, name = self._entries(), self._here.name(key)
+        entry: Entry | None = entries.get(name)
+        if entry is None or not self._alive(entry):
+            return None
+        if self.refreshed_by_reads:
+            entries[name] = entry[0], self._expiry
+        return entry
 
     def put(self, key: Any, value: Any) -> None:
         self._here.entries(self._to_change())[self._here.name(key)] = self._entry(value)
@@ -512,8 +685,11 @@ class MapState(State):
         self._here.entries(self._to_change()).pop(self._here.name(key), None)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        found = self._entries().items()
-        return iter([(key, self._shown(entry[0])) for key, entry in found if self._alive(entry)])
+        entries = self._entries()
+        found = [(key, entry[0]) for key, entry in entries.items() if self._alive(entry)]
+        if self.refreshed_by_reads:
+            entries.update({key: (value, self._expiry) for key, value in found})
+        return iter([(key, self._shown(value)) for key, value in found])
 
     def keys(self) -> Iterator[Any]:
         return (key for key, _ in self.items())
@@ -522,7 +698,7 @@ class MapState(State):
         return (value for _, value in self.items())
 
     def is_empty(self) -> bool:
-        return next(self.items(), None) is None
+        return not any(self._alive(entry) for entry in self._entries().values())
 
     def clear(self) -> None:
         self._here.replace(self._to_change(), {})

@@ -35,7 +35,7 @@ from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import LATE, MAX_PAGES, ONE_KEY, Group, KeyGroupOperator, key_schema_of
 from asterism.operators.keyed_state import State, StateSpec, StateTable
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
-from asterism.operators.ordering import run
+from asterism.operators.ordering import fire_due, run
 from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.operators.runtime import TIMERS, Arrived, Runtime, Waiting
 from asterism.operators.state_definition import KEYS_TABLE, UNKNOWN_COLUMNS, OperatorKind, StateDefinition
@@ -252,8 +252,8 @@ class MultipleInputOperator(KeyGroupOperator):
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> None:
         keyed = {name: table for name, table in ready.items() if not self.declared[name].broadcast}
-        # A broadcast element may visit all keys.
-        everything = len(keyed) < len(ready) or self._reselects_inputs(group)
+        # A broadcast element, and the function for the end of an input, may visit all keys.
+        everything = len(keyed) < len(ready) or self._reselects_inputs(group) or bool(self._ending(group))
         key_names = self._stored_keys.names
         loaded = group.load(list(keyed.values()), key_names, horizon, everything=everything)
         pages = [
@@ -311,6 +311,11 @@ class MultipleInputOperator(KeyGroupOperator):
         ]
         run(runtime, arrived, horizon, waiting, broadcast)
         self._tell_watermarks(group)
+        for name in self._ending(group):
+            runtime.input_name = name
+            runtime.end_input(self.declared[name].functions["end_input"])
+        if self._ending(group):
+            fire_due(runtime, horizon)
         self._collect(group)
 
         time = runtime.time
@@ -400,8 +405,10 @@ class MultipleInputOperator(KeyGroupOperator):
             runtime.input_name = name
             if "process_watermark" in declared.functions and name in group.moved:
                 runtime.watermark(declared.functions["process_watermark"], group.moved[name])
-            if "end_input" in declared.functions and name in group.newly_ended:
-                runtime.watermark(declared.functions["end_input"])
+
+    def _ending(self, group: Group) -> list[str]:
+        """The inputs that have ended in this call and have a function for that."""
+        return [name for name in group.newly_ended if "end_input" in self.declared[name].functions]
 
     def _collect(self, group: Group) -> None:
         runtime = self.runtime

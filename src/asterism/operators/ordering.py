@@ -40,8 +40,13 @@ def run(
         runtime.time = max(runtime.time, horizon)
     if waiting is not None:  # at the end of input, buffered elements come before the remaining timers
         waiting.drain_all(runtime)
+    fire_due(runtime, horizon)
+
+
+def fire_due(runtime: Runtime, horizon: int) -> None:
+    """Fire all timers up to *horizon*, when no elements are left; at the end of the input all timers."""
     runtime.only_timers = runtime.now == END_OF_TIME
-    runtime.fire_all(limit)
+    runtime.fire_all(min(horizon, END_OF_TIME - 1) + 1)
     runtime.time = max(runtime.time, horizon)
 
 

@@ -84,6 +84,8 @@ class Runtime:
         self.input_name: str | None = None
         self.timer_name: str | None = None
         self.writes_broadcast = False
+        self.visits_keys = False
+        """Whether the current function may visit all keys."""
         self.is_first = True
         """Whether this is the key group that emits what all key groups compute."""
         self.knows_keys: str | None = None
@@ -124,6 +126,7 @@ class Runtime:
         for name, state in self.states.items():
             state.attach(broadcast.get(name) if state.broadcast else tables.get(name))
         self.running, self.key_number, self.writes_broadcast, self.knows_keys = True, None, False, None
+        self.visits_keys = False
         self.tables, self.timer_table, self.key_table = tables, timers, keys
         self.now, self.ended, self.is_first = now, ended, is_first
         self.left: dict[str, int] = {}
@@ -194,16 +197,20 @@ class Runtime:
             self.knows_keys = how
 
     def apply_to_keyed_state(self, state: State, function: Callable[[Any, Any], object]) -> None:
-        if not self.writes_broadcast:
-            raise OperatorError("only a function of a broadcast input may visit all keys")
+        if not self.visits_keys:
+            raise OperatorError(
+                "only a function of a broadcast input or of the end of an input may visit all keys",
+                hint="use it in process_element or process_batch of a broadcast input, or in end_input",
+            )
         if not isinstance(state, State) or state.broadcast or self.states.get(state.name) is not state:
             raise OperatorError(
                 f"not a keyed state of this operator: {getattr(state, 'name', state)!r}", hint="self.<name of a state>"
             )
         self.knows_keys = "ctx.apply_to_keyed_state"
         rows = self.tables[state.name].settle(self.time)
-        # The caller may catch the exception of a function; the flag is therefore restored in any case.
-        self.writes_broadcast = False
+        # The caller may catch the exception of a function; the flags are therefore restored in any case.
+        writes_broadcast = self.writes_broadcast
+        self.writes_broadcast = self.visits_keys = False
         try:
             for key in np.unique(rows.column("key").to_numpy()).tolist():
                 self.key_number = key
@@ -214,7 +221,7 @@ class Runtime:
             self.failed_at = error, self.key_number
             raise
         finally:
-            self.key_number, self.writes_broadcast = None, True
+            self.key_number, self.writes_broadcast, self.visits_keys = None, writes_broadcast, True
 
     # ------------------------------------------------------------------ timers
 
@@ -380,14 +387,24 @@ class Runtime:
         if self.failed_at is not None and self.failed_at[0] is error:
             self.key_number = self.failed_at[1]
 
+    def _begin_of(self, spec: Input) -> None:
+        """Before a function of an input's elements."""
+        self.input_name, self.knows_keys = spec.name, None
+        self.writes_broadcast = self.visits_keys = spec.broadcast
+
+    def _end(self) -> None:
+        self.knew_keys |= self.knows_keys is not None
+        self.writes_broadcast = self.visits_keys = False
+        self.knows_keys = None
+
     def element(self, spec: Input, element: Element, time: int | None, key: int | None) -> None:
-        self.input_name, self.writes_broadcast, self.knows_keys = spec.name, spec.broadcast, None
+        self._begin_of(spec)
         self.key_number, self.element_time = key, time
         if time is not None:
             self.time = max(self.time, time - 1)
         self.call(spec.functions["process_element"], element)
-        self.knew_keys |= self.knows_keys is not None
-        self.key_number, self.writes_broadcast, self.knows_keys = None, False, None
+        self.key_number = None
+        self._end()
 
     def keyed_elements(self, steps: OrderedElements, at: int) -> int:
         """:meth:`element` for the elements of keyed inputs from index *at*, until one of a broadcast input, or a timer that is
@@ -452,18 +469,23 @@ class Runtime:
         self.key_number = None
         return selection
 
-    def watermark(self, function: str, *watermarks: int) -> None:
-        """Call the function for a new watermark of an input or, without a watermark, for its end."""
+    def watermark(self, function: str, watermark: int) -> None:
+        """Call the function for a new watermark of an input."""
         self.element_time = None
-        self.call(function, *map(to_datetime, watermarks))
+        self.call(function, to_datetime(watermark))
+
+    def end_input(self, function: str) -> None:
+        """Call the function for the end of an input."""
+        self.element_time, self.visits_keys = None, True
+        self.call(function)
+        self._end()
 
     def batch(self, spec: Input, rows: pa.Table, keys: Ints, times: Ints) -> None:
-        self.input_name, self.writes_broadcast, self.knows_keys = spec.name, spec.broadcast, None
+        self._begin_of(spec)
         self.batch_keys, self.batch_times, self.element_time = keys, times, None
         self.call(spec.functions["process_batch"], rows)
         self.batch_keys = self.batch_times = NONE
-        self.knew_keys |= self.knows_keys is not None
-        self.writes_broadcast, self.knows_keys = False, None
+        self._end()
 
     def times_of(self, keys: Ints, *, last: bool) -> Ints:
         """The operator's event time at the first or *last* row of each of *keys* in the current batch."""

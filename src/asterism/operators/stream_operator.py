@@ -115,7 +115,9 @@ class Input:
 
     def end_input(self, function: Callable[..., None]) -> Callable[..., None]:
         """``function(self, ctx)`` is called when this input has ended and its elements have been processed, once per key
-        group. Only elements that are not selected yet (see ``select_inputs``) may be processed later.
+        group, after the timers that are due. It visits keys with ``ctx.apply_to_keyed_state``. Timers that it registers in the
+        past fire after it; at the end of all inputs, these are all timers. Only elements that are not selected yet (see
+        ``select_inputs``) may be processed later.
         """
         return self._attach("end_input", function)
 

@@ -113,9 +113,9 @@ class OperatorHarness:
         """Send the watermark of one input to every key group."""
         check_micros(watermark)
         self._check_input(name)
-        return self.arrive([Arrival(name, watermark=watermark)])
+        return self._arrive([Arrival(name, watermark=watermark)])
 
-    def arrive(self, arrivals: Sequence[Arrival]) -> Self:
+    def _arrive(self, arrivals: Sequence[Arrival]) -> Self:
         """Send watermarks to every key group."""
         for arrival in arrivals:
             self._check_going(arrival.input)

@@ -122,10 +122,10 @@ class InputsHarness(OperatorHarness):
         if to is None:
             names = [name for name, spec in self.operator.inputs.items() if spec.timed]
             going = [name for name in names if name not in self.ended] or names
-            return self.arrive([Arrival(name, watermark=WORDS.micros(input)) for name in going])
+            return self._arrive([Arrival(name, watermark=WORDS.micros(input)) for name in going])
         self._check_input(input)
         assert isinstance(input, str)
-        return self.arrive([Arrival(input, watermark=WORDS.micros(to))])
+        return self._arrive([Arrival(input, watermark=WORDS.micros(to))])
 
     def advance_processing_time(self, to: Time) -> Self:
         """Advance processing time to *to*. It starts in 1970, and changes only when the test advances it."""
@@ -144,7 +144,7 @@ class InputsHarness(OperatorHarness):
                 self._call(group, [])
             return self.close()
         self._wire(input)
-        return self.arrive([Arrival(input, watermark=END_OF_TIME)])
+        return self._arrive([Arrival(input, watermark=END_OF_TIME)])
 
     def play(self, steps: Iterable[Step]) -> Self:
         """Execute the steps in order."""
