@@ -6,13 +6,13 @@ import os
 import re
 from pathlib import Path
 
-from asterism.expressions.aggregates import FUNCTIONS, AggregateFunction
+from asterism.expressions.aggregates import FUNCTIONS, SqlAggregate
 
 DOCUMENTS = Path(__file__).parents[2] / "docs"
 
 
 def aggregates() -> str:
-    entries: dict[AggregateFunction, list[str]] = {}
+    entries: dict[SqlAggregate, list[str]] = {}
     for name, entry in FUNCTIONS.items():
         entries.setdefault(entry, []).append(name)
     rows = []

@@ -14,16 +14,16 @@ from asterism.expressions.aggregates.calls import (
     check_measure,
     parse_measure,
 )
-from asterism.expressions.aggregates.functions import FUNCTIONS, AggregateFunction
+from asterism.expressions.aggregates.functions import FUNCTIONS, SqlAggregate
 
 __all__ = [
     "FUNCTIONS",
     "OF_MATCH",
-    "AggregateFunction",
     "Aggregates",
     "Call",
     "Calls",
     "Measures",
+    "SqlAggregate",
     "call_of",
     "check_measure",
     "parse_measure",

@@ -225,7 +225,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class AggregateFunction:
+class SqlAggregate:
     """The usage and notes of a function; *build* makes its computation from the arguments."""
 
     usage: str
@@ -391,40 +391,40 @@ def _approx_percentile(site: Site, value: Sql, share: Sql, accuracy: Sql | None 
 _ORDER = "in order of arrival"
 _ROWS = "the elements are kept"
 
-FUNCTIONS: Mapping[str, AggregateFunction] = {
+FUNCTIONS: Mapping[str, SqlAggregate] = {
     name: function
     for names, function in (
-        (("count",), AggregateFunction("count(*), count(a, ...)", "elements of which no argument is NULL", _count)),
-        (("count_if",), AggregateFunction("count_if(condition)", "elements for which it is TRUE", _count_if)),
-        (("sum",), AggregateFunction("sum(x)", "fails if it does not fit; of FLOAT and DOUBLE " + _ORDER, _sum)),
-        (("avg", "mean"), AggregateFunction("avg(x)", "a DOUBLE, or a DECIMAL for a DECIMAL", _avg)),
-        (("min",), AggregateFunction("min(a)", "not for arrays, maps and structs", partial(_extreme, False))),
-        (("max",), AggregateFunction("max(a)", "likewise; NaN is the largest number", partial(_extreme, True))),
-        (("min_by",), AggregateFunction("min_by(a, b)", "the last of equals", partial(_extreme_by, False))),
-        (("max_by",), AggregateFunction("max_by(a, b)", "likewise", partial(_extreme_by, True))),
+        (("count",), SqlAggregate("count(*), count(a, ...)", "elements of which no argument is NULL", _count)),
+        (("count_if",), SqlAggregate("count_if(condition)", "elements for which it is TRUE", _count_if)),
+        (("sum",), SqlAggregate("sum(x)", "fails if it does not fit; of FLOAT and DOUBLE " + _ORDER, _sum)),
+        (("avg", "mean"), SqlAggregate("avg(x)", "a DOUBLE, or a DECIMAL for a DECIMAL", _avg)),
+        (("min",), SqlAggregate("min(a)", "not for arrays, maps and structs", partial(_extreme, False))),
+        (("max",), SqlAggregate("max(a)", "likewise; NaN is the largest number", partial(_extreme, True))),
+        (("min_by",), SqlAggregate("min_by(a, b)", "the last of equals", partial(_extreme_by, False))),
+        (("max_by",), SqlAggregate("max_by(a, b)", "likewise", partial(_extreme_by, True))),
         (
             ("first", "first_value", "any_value"),
-            AggregateFunction("first(a) [IGNORE NULLS]", _ORDER, partial(_first_or_last, False), takes_nulls=True),
+            SqlAggregate("first(a) [IGNORE NULLS]", _ORDER, partial(_first_or_last, False), takes_nulls=True),
         ),
         (
             ("last", "last_value"),
-            AggregateFunction("last(a) [IGNORE NULLS]", _ORDER, partial(_first_or_last, True), takes_nulls=True),
+            SqlAggregate("last(a) [IGNORE NULLS]", _ORDER, partial(_first_or_last, True), takes_nulls=True),
         ),
-        (("bool_and", "every"), AggregateFunction("bool_and(condition)", "", partial(_truths, False))),
-        (("bool_or", "some", "any"), AggregateFunction("bool_or(condition)", "", partial(_truths, True))),
+        (("bool_and", "every"), SqlAggregate("bool_and(condition)", "", partial(_truths, False))),
+        (("bool_or", "some", "any"), SqlAggregate("bool_or(condition)", "", partial(_truths, True))),
         (
             ("stddev", "stddev_samp", "std"),
-            AggregateFunction("stddev(x)", "of a sample; NULL of one number", partial(_spread, True, True)),
+            SqlAggregate("stddev(x)", "of a sample; NULL of one number", partial(_spread, True, True)),
         ),
-        (("stddev_pop",), AggregateFunction("stddev_pop(x)", "", partial(_spread, False, True))),
+        (("stddev_pop",), SqlAggregate("stddev_pop(x)", "", partial(_spread, False, True))),
         (
             ("variance", "var_samp"),
-            AggregateFunction("variance(x)", "of a sample; NULL of one number", partial(_spread, True, False)),
+            SqlAggregate("variance(x)", "of a sample; NULL of one number", partial(_spread, True, False)),
         ),
-        (("var_pop",), AggregateFunction("var_pop(x)", "", partial(_spread, False, False))),
+        (("var_pop",), SqlAggregate("var_pop(x)", "", partial(_spread, False, False))),
         (
             ("approx_count_distinct",),
-            AggregateFunction(
+            SqlAggregate(
                 "approx_count_distinct(a[, error])",
                 "by a HyperLogLog sketch, with a standard error of 5 % unless another is given (of 0.22 % to 39 %); other "
                 "than Spark's by as much",
@@ -433,23 +433,23 @@ FUNCTIONS: Mapping[str, AggregateFunction] = {
         ),
         (
             ("collect_list", "array_agg"),
-            AggregateFunction("collect_list(a)", f"{_ORDER}; {_ROWS}", _collected, of_rows=True),
+            SqlAggregate("collect_list(a)", f"{_ORDER}; {_ROWS}", _collected, of_rows=True),
         ),
         (
             ("collect_set",),
-            AggregateFunction("collect_set(a)", f"{_ORDER}; {_ROWS}", _collected, of_rows=True, distinct=True),
+            SqlAggregate("collect_set(a)", f"{_ORDER}; {_ROWS}", _collected, of_rows=True, distinct=True),
         ),
-        (("percentile",), AggregateFunction("percentile(x, p)", f"exact; {_ROWS}", _exact_percentile, of_rows=True)),
+        (("percentile",), SqlAggregate("percentile(x, p)", f"exact; {_ROWS}", _exact_percentile, of_rows=True)),
         (
             ("percentile_approx", "approx_percentile"),
-            AggregateFunction(
+            SqlAggregate(
                 "percentile_approx(x, p[, accuracy])",
                 f"one of the values, exact whatever the accuracy; NaN is the largest number, unlike Spark's; {_ROWS}",
                 _approx_percentile,
                 of_rows=True,
             ),
         ),
-        (("median",), AggregateFunction("median(x)", f"as percentile(x, 0.5); {_ROWS}", _median, of_rows=True)),
+        (("median",), SqlAggregate("median(x)", f"as percentile(x, 0.5); {_ROWS}", _median, of_rows=True)),
     )
     for name in names
 }
