@@ -34,6 +34,8 @@ OF_THE_MATCH = [
     "A.c = 'a' AND v > 1", "lower(FIRST(c)) = LAST(c, 1)", "any_value(c) = 'b' OR v = 2", "max_by(c, v) = 'a' AND v < 4",
     "MAX(CLASSIFIER(U)) = 'A'", "LAST(v + MATCH_NUMBER(), 1) > 3", "C.v IN (A.v, B.v, 2)", "COUNT(*) % 2 = 1",
     "CASE WHEN A.v > 2 THEN v > 1 ELSE COUNT(*) > 1 END", "NOT (SUM(A.v) > v)", "SUM(U.v) + COUNT(*) > 4", "-SUM(v) < -2",
+    "FIRST(v) > 2", "FIRST(c) = 'a' AND v > 1", "FIRST(A.v) < 3 OR MATCH_NUMBER() = 2",
+    "PREV(FIRST(v), 1) = 2 AND COUNT(*) < 4",
 ]  # fmt: skip
 MEASURES = (
     "MATCH_NUMBER() AS n, CLASSIFIER() AS label, A.v AS a, LAST(v, 1) AS l, FINAL FIRST(B.v) AS f, PREV(FIRST(A.v), 1) AS p,"

@@ -56,3 +56,15 @@ def test_exponential_search_is_given_up(monkeypatch: pytest.MonkeyPatch, define:
 
 def test_one_long_match() -> None:
     assert matches("PATTERN (A+) DEFINE A AS SUM(A.v) >= 0 AND FIRST(ts) = 0", 5_000) == 1
+
+
+@pytest.mark.parametrize(
+    "define",
+    ["B AS FIRST(v) < 0", "B AS FIRST(A.v) < 0 AND v > 1", "B AS MATCH_NUMBER() < 0", "B AS FIRST(v) + 1 = -1"],
+)
+def test_what_only_the_first_row_decides_is_decided_once_for_each_start(
+    monkeypatch: pytest.MonkeyPatch, define: str
+) -> None:
+    monkeypatch.setattr(match_search, "MAX_STEPS", 1_000)
+    assert matches(f"PATTERN (A+ B) DEFINE {define}", 15_000) == 0
+    assert matches(f"PATTERN (A+ (B | C)) DEFINE {define}, C AS v > 1 AND MATCH_NUMBER() < 3", 500) == 1

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 MAX_KEY = 24  # numbers that a failure depends on; it is not remembered if there are more
 _TRIALS = 100  # evaluations to find out for which rows an expression fails; the others count as unknown
+_EDGES_FOR_STARTS = 1_000  # of an automaton for which each start may be tested whether a match can begin there
 _NARROW = 18  # digits of a decimal that the stack machine holds
 
 Bits = npt.NDArray[np.uint8]
@@ -314,6 +315,8 @@ class _VariableProgram:
     """What is known of the condition of one variable."""
 
     program: tuple[int, int] = (0, 0)
+    start_program: tuple[int, int] = (0, 0)
+    start_groups: frozenset[int] = frozenset()
     asks: bool = False
     read: set[Operand] = field(default_factory=set)
 
@@ -336,6 +339,8 @@ class ConditionCompiler:
 
     def add(self, name: str, parts: Sequence[exp.Expr]) -> None:
         """The conjuncts of the condition of a variable that depend on the match."""
+        from asterism.row_patterns import search_kernels as k
+
         condition = self._clause.conditions[name]
         own = self._conditions[name]
         compiled = self.compiled(condition, parts)
@@ -345,10 +350,34 @@ class ConditionCompiler:
             own.asks = True
         if compiled is None:
             own.asks = True
-            return
+        else:
+            own.program = self._placed(compiled, own)
+        of_start = [part for part in parts if self._reads_only_the_start(condition, part)]
+        compiled = self.compiled(condition, of_start) if of_start else None
+        if compiled is not None:
+            own.start_program = self._placed(compiled, own)
+            own.start_groups = frozenset(
+                operand[k.GROUP] for operand in compiled.stages if operand[k.KIND] == k.VALUE_OF_ROW
+            )
+
+    def _reads_only_the_start(self, condition: VariableCondition, part: exp.Expr) -> bool:
+        """Whether a conjunct reads nothing but the number of the match and its first row, or what may be that row."""
+        leaves = [condition.resolved.leaves[number] for number in _leaf_numbers(part)]
+        return bool(leaves) and all(
+            isinstance(leaf, MatchNumber)
+            or (
+                isinstance(leaf, RowValue)
+                and not (leaf.labelled or leaf.place.last or leaf.place.skip)
+                and leaf.place.steps <= 0
+            )
+            for leaf in leaves
+        )
+
+    def _placed(self, compiled: _CompiledProgram, own: _VariableProgram) -> tuple[int, int]:
+        """Add a program to the operations: the first one, and the one behind the last."""
         begin = len(self._operations)
         self._operations += [self._linked(compiled, operation, own) for operation in compiled.programs.ops]
-        own.program = begin + compiled.programs.starts[0], begin + compiled.programs.ends[0]
+        return begin + compiled.programs.starts[0], begin + compiled.programs.ends[0]
 
     # ------------------------------------------------------------------------------------------------ compiling
 
@@ -542,6 +571,7 @@ class ConditionCompiler:
         members = [[group is None or name in self._clause.names[group] for name in variables] for group in self._groups]
         conditions = k.ConditionTables(
             programs=np.array([self._conditions[name].program for name in variables], np.int64),
+            start_programs=np.array(self._start_programs(automaton), np.int64),
             asks=np.array([self._conditions[name].asks for name in variables], np.bool_),
             operations=operations,
             operands=np.array(self._operands, np.int64).reshape(-1, 6),
@@ -553,6 +583,21 @@ class ConditionCompiler:
             remembers=remembers,
         )
         return values, conditions
+
+    def _start_programs(self, automaton: RowAutomaton) -> list[tuple[int, int]]:
+        """For each variable the program of what its condition requires of a start, where that is known at the first row."""
+        first_variables = {
+            automaton.names[automaton.variables[target]]
+            for target, _, _ in automaton.edges_of(automaton.start)
+            if target != ACCEPT
+        }
+        names = self._clause.names
+        of_first_row = {
+            number for number, group in enumerate(self._groups) if group is None or first_variables <= names[group]
+        }
+        small = len(automaton.edges) <= _EDGES_FOR_STARTS
+        programs = [self._conditions[name] for name in self._clause.variables]
+        return [one.start_program if small and one.start_groups <= of_first_row else (0, 0) for one in programs]
 
     def _keys(self, automaton: RowAutomaton) -> tuple[Ints, Ints, Mask]:
         """What failures of each state depend on: what the conditions of the states behind it read."""

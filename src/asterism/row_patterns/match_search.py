@@ -93,6 +93,7 @@ class MatchSearch:
         conditions = self._conditions
         position = np.zeros(k.POSITIONS, np.int64)
         position[k.DEPTH] = position[k.ANSWER] = -1
+        position[k.COMPLETES] = 1
         widths = [
             sum(2 if kind == k.K_REGISTER else 1 for kind in conditions.keys[begin:end, 0])
             for begin, end in zip(conditions.first_key, conditions.first_key[1:], strict=False)
@@ -117,6 +118,9 @@ class MatchSearch:
             matches=np.zeros((1024, 5), np.int64),
             labels=np.zeros(2 * AT_FIRST, np.int32),
             unmatched=np.zeros(len(self._rows.bits), np.bool_),
+            impossible=np.zeros(len(conditions.programs), np.bool_),
+            reached=np.zeros(states, np.bool_),
+            todo=np.zeros(states + 1, np.int64),
         )
 
     def _knows_all(self) -> bool:

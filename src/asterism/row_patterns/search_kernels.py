@@ -32,8 +32,8 @@ FAILS, HOLDS, UNKNOWN, SURE = 0, 1, 2, 3  # bits, and answers but for the last o
 VALID, NULL_VALUE, FAILED_VALUE = 0, 1, 2  # of a value
 (
     AT_PARTITION, AT_ROW, MATCHES_BEFORE, COVERED, BEFORE, FILLED, DEPTH, STEPS, LIMIT, UNTIL, FRONTIER, LONGEST, FOUND, USED,
-    ANSWER, BEYOND, PASSED, OPEN_STEPS, POSITIONS,
-) = range(19)  # fmt: skip
+    ANSWER, BEYOND, PASSED, OPEN_STEPS, COMPLETES, POSITIONS,
+) = range(20)  # fmt: skip
 """Of the position of the search; see :class:`Workspace`."""
 
 # What an operand of a program is: columns of operands.
@@ -91,6 +91,8 @@ class ConditionTables(NamedTuple):
     """The conditions, by variable.
 
     :ivar programs: rows (first operation, the one behind the last) of *operations*
+    :ivar start_programs: likewise, of the conjuncts that are the same for all rows of a match, because they read nothing but its
+        first row and its number
     :ivar asks: whether the caller must decide, where bit and program do not exclude the row
     :ivar operations: AGG has the slot of a value in column 4 and the number of an operand in column 3; an operation on integers
         has the number of bits of its result in column 2
@@ -101,6 +103,7 @@ class ConditionTables(NamedTuple):
     """
 
     programs: Any
+    start_programs: Any
     asks: Any
     operations: Any
     operands: Any
@@ -147,7 +150,8 @@ class Workspace(NamedTuple):
         taken (-1 before a search), steps of this search, the first row that is too late, the same if more rows may come, the
         first row that is not known (NOWHERE if it does not matter), whether that is so because of max_rows, the numbers of
         matches and labels found, the answer (-1: none), the steps of all searches beyond the usual ones, the edge (+ 1) whose
-        row does not satisfy the variable that it must not, the steps of searches that wait for more rows
+        row does not satisfy the variable that it must not, the steps of searches that wait for more rows, whether the automaton
+        accepts without the variables in *impossible*
     :ivar ends: see :func:`fill_ends`
     :ivar needs: see :func:`fill_needs`
     :ivar frames: for each row taken, and before the first one: the state, and the edge to try next
@@ -156,6 +160,9 @@ class Workspace(NamedTuple):
     :ivar sums: registers x (rows + 1) x (value, number of values; negative if it does not fit)
     :ivar memory: failures, in places that depend on their contents
     :ivar unmatched: rows in which no match begins and which are in no match
+    :ivar impossible: variables of which a match from the current start can have no row
+    :ivar reached: states, while it is found out whether the automaton accepts
+    :ivar todo: likewise
     """
 
     position: Any
@@ -172,6 +179,9 @@ class Workspace(NamedTuple):
     matches: Any
     labels: Any
     unmatched: Any
+    impossible: Any
+    reached: Any
+    todo: Any
 
 
 # ---------------------------------------------------------------------------------------------------- values
@@ -682,6 +692,58 @@ def begin_search(pattern: Any, rows: Any, future: Any, work: Any, begin: int, si
         work.counts[group] = 0
 
 
+@uncounted
+def can_complete(pattern: Any, conditions: Any, rows: Any, work: Any, begin: int, size: int) -> bool:
+    """Whether a match may begin at the current start, as far as its first row and its number tell."""
+    position, variables, first_edge = work.position, pattern.variables, pattern.first_edge
+    first_state = -1
+    for edge in range(first_edge[len(variables)], first_edge[len(variables) + 1]):
+        if pattern.edges[edge, 0] == ACCEPT:
+            return True
+        first_state = pattern.edges[edge, 0]
+    if first_state < 0:
+        return False
+    is_taken = changed = False
+    for variable in range(len(conditions.start_programs)):
+        first, last = conditions.start_programs[variable, 0], conditions.start_programs[variable, 1]
+        if first == last:
+            continue
+        if not is_taken:
+            take(conditions, rows, work, variables, first_state, 0, begin + position[AT_ROW])
+            is_taken = True
+        position[STEPS] += last - first
+        fails = run(conditions, rows, work, variables, first, last, begin, size, 0) == FAILS
+        changed = changed or work.impossible[variable] != fails
+        work.impossible[variable] = fails
+    if is_taken:
+        give_back(conditions, work, variables[first_state])
+    if changed:
+        position[COMPLETES] = 1 if accepts(pattern, work) else 0
+    completes: bool = position[COMPLETES] == 1
+    return completes
+
+
+@uncounted
+def accepts(pattern: Any, work: Any) -> bool:
+    """Whether the automaton accepts any rows without impossible variables."""
+    reached, todo, variables = work.reached, work.todo, pattern.variables
+    reached[:] = False
+    todo[0] = len(variables)
+    count = 1
+    while count:
+        count -= 1
+        state = todo[count]
+        for edge in range(pattern.first_edge[state], pattern.first_edge[state + 1]):
+            target = pattern.edges[edge, 0]
+            if target == ACCEPT:
+                return True
+            if not reached[target] and not work.impossible[variables[target]]:
+                reached[target] = True
+                todo[count] = target
+                count += 1
+    return False
+
+
 @entry
 def find_matches(
     pattern: Any, conditions: Any, rows: Any, future: Any, work: Any, progress: Any, most: int, max_steps: int
@@ -716,13 +778,17 @@ def find_matches(
         status = OK
         while position[AT_ROW] < size and not waits and status == OK:
             start = position[AT_ROW]
+            is_possible = True
             if position[DEPTH] < 0:
                 begin_search(pattern, rows, future, work, begin, size, known)
+                is_possible = can_complete(pattern, conditions, rows, work, begin, size)
             # Whatever the number of keys, the searches of a call that only wait are limited together.
             many = position[OPEN_STEPS] > UNUSUAL_SEARCHES * max_steps and is_open(position)
-            outcome = search(
-                pattern, conditions, rows, work, begin, size, future.ended, USUAL_STEPS if many else max_steps
-            )
+            outcome = FAILS
+            if is_possible:
+                outcome = search(
+                    pattern, conditions, rows, work, begin, size, future.ended, USUAL_STEPS if many else max_steps
+                )
             if outcome < 0 and outcome != -WAIT:
                 return -outcome
             length = position[DEPTH]
