@@ -54,9 +54,33 @@ class Candidates:
             yield self.probes[at], self.order[rows]
 
 
+class SortedRows:
+    """The rows of one side, sorted by key and time; those with equal times in the order of the rows. Rows without a key are left
+    out.
+
+    :ivar order: the rows, in this order
+    """
+
+    def __init__(self, keys: Ints, times: Ints) -> None:
+        known = np.flatnonzero(keys != NO_KEY)
+        self.order: Ints = known[np.lexsort((times[known], keys[known]))]
+        self._times, rank = np.unique(times[self.order], return_inverse=True)
+        # One number for key and time: times are numbered, since a key and a time do not fit into 64 bits.
+        self._width = len(self._times) + 1
+        self._places = keys[self.order] * self._width + rank
+
+    def ranges(self, keys: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints]:
+        """(begin, end): ``order[begin[n]:end[n]]`` are the rows with the key ``keys[n]`` and a time from ``first[n]`` to
+        ``last[n]``. NO_KEY has none.
+        """
+        places = keys * self._width
+        begin = np.searchsorted(self._places, places + np.searchsorted(self._times, first, side="left"))
+        end = np.searchsorted(self._places, places + np.searchsorted(self._times, last, side="right"))
+        return begin, end
+
+
 def ranges(keys: Ints, first: Ints, last: Ints, of_keys: Ints, of_times: Ints) -> tuple[Ints, Ints, Ints]:
-    """(begin, end, order): ``order[begin[n]:end[n]]`` are the rows with the key ``keys[n]`` and a time from ``first[n]`` to
-    ``last[n]``, in the order of their times, and equal times in the order of the rows. NO_KEY has none.
+    """(begin, end, order) of :class:`SortedRows`.
 
     :param of_keys, of_times: the keys and times of the rows
 
@@ -64,12 +88,5 @@ def ranges(keys: Ints, first: Ints, last: Ints, of_keys: Ints, of_times: Ints) -
     >>> [order[b:e].tolist() for b, e in zip(begin, end)]
     [[0], [1]]
     """
-    known = np.flatnonzero(of_keys != NO_KEY)
-    order = known[np.lexsort((of_times[known], of_keys[known]))]
-    distinct, rank = np.unique(of_times[order], return_inverse=True)
-    # One number for key and time: times are numbered, since a key and a time do not fit into 64 bits.
-    width = len(distinct) + 1
-    places = of_keys[order] * width + rank
-    begin = np.searchsorted(places, keys * width + np.searchsorted(distinct, first, side="left"))
-    end = np.searchsorted(places, keys * width + np.searchsorted(distinct, last, side="right"))
-    return begin, end, order
+    rows = SortedRows(of_keys, of_times)
+    return *rows.ranges(keys, first, last), rows.order

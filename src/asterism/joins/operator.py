@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,8 @@ import pyarrow as pa
 
 from asterism.arguments import expect_string, expect_strings, shown
 from asterism.columns.arrays import Ints, Mask
-from asterism.columns.groups import group_codes, mask_of, order_of
-from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME, Described, TimeColumn
+from asterism.columns.groups import mask_of, order_of
+from asterism.columns.time import END_OF_TIME, TIME, Described, TimeColumn
 from asterism.errors import (
     ColumnNotFoundError,
     ExpressionSyntaxError,
@@ -38,6 +37,7 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, columns_of
 from asterism.expressions.parsing import parse
 from asterism.expressions.types import TIME_ZONE, name_of
+from asterism.joins.kept_rows import MATCHED, SEEN, KeptRows, stored_fields
 from asterism.joins.kinds import JoinKind, JoinSearch, WindowJoin
 from asterism.joins.matching import JoinRows
 from asterism.joins.stored_joins import LEFT, RIGHT
@@ -46,9 +46,8 @@ from asterism.operators.evolution import FIXED, aligned_tables
 from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, complete, key_schema_of, late_table
 from asterism.operators.multiple_input import Wire, check_same_keys
 from asterism.operators.operator import InputSpec
-from asterism.operators.pages import PAGE, Pages, fixed_pages_of
+from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.operators.state_definition import OperatorKind, StateDefinition
-from asterism.operators.state_store import tables_from_bytes, tables_to_bytes
 from asterism.windows.operator import check_zone
 
 JOINED = "results"
@@ -57,8 +56,6 @@ LATE_LEFT, LATE_RIGHT = "late_left", "late_right"
 """The outputs of late rows."""
 LATE_OUTPUTS = {LEFT: LATE_LEFT, RIGHT: LATE_RIGHT}
 WINDOW_COLUMNS = ("window_start", "window_end")
-MATCHED, SEEN = "matched", "seen"
-"""Columns of stored rows: whether the row has found a partner; the operator's time when it was written."""
 PAIRS = 2**18
 """The maximum number of candidates that are in memory at once."""
 
@@ -225,7 +222,9 @@ class JoinOperator(KeyGroupOperator):
         self.inputs: Mapping[str, InputSpec] = {
             name: InputSpec(
                 pa.schema([f for f in wire.schema if f.name in {*sent[name], *wire.keys, wire.time}]),
-                pa.schema([*self.key_schema, pa.field(TIME, pa.int64()), *paged, *_stored(wire.schema, sent[name])]),
+                pa.schema(
+                    [*self.key_schema, pa.field(TIME, pa.int64()), *paged, *stored_fields(wire.schema, sent[name])]
+                ),
                 idle_after=wire.idle_after,
             )
             for name, wire in self.wires.items()
@@ -236,14 +235,19 @@ class JoinOperator(KeyGroupOperator):
         times = [*self.key_schema, pa.field(TIME, pa.int64())]
         self.row_schemas = {
             LEFT: pa.schema(
-                [*times, *flags, *(matched if self.how in KEEPS_LEFT else []), *_stored(left.schema, self.kept[LEFT])]
+                [
+                    *times,
+                    *flags,
+                    *(matched if self.how in KEEPS_LEFT else []),
+                    *stored_fields(left.schema, self.kept[LEFT]),
+                ]
             ),
             RIGHT: pa.schema(
                 [
                     *times,
                     *flags,
                     *(matched if self.how in KEEPS_RIGHT else []),
-                    *_stored(right.schema, self.kept[RIGHT]),
+                    *stored_fields(right.schema, self.kept[RIGHT]),
                 ]
             ),
         }
@@ -280,27 +284,8 @@ class JoinOperator(KeyGroupOperator):
             # The search keeps this order among equal times.
             order = order_of(ready[RIGHT], [("e:" + name, descending) for name, descending in self.order_by])
             ready = {**ready, RIGHT: ready[RIGHT].take(pa.array(order))}
-        names = [name for name in self.inputs if name in ready]
-        loaded = group.load([ready[name] for name in names], self.key_schema.names, horizon)
-        stored = [
-            {name: schema.empty_table() for name, schema in self.row_schemas.items()}
-            if value is None
-            else dict(zip(self.row_schemas, tables_from_bytes(value, list(self.row_schemas.values())), strict=True))
-            for value in loaded.stored
-        ]
-        tables: dict[str, pa.Table] = {}
-        page_of: dict[str, Ints] = {}
-        counts: dict[str, int] = {}
-        for name, schema in self.row_schemas.items():
-            parts = [page[name] for page in stored]
-            counts[name] = sum(part.num_rows for part in parts)
-            pages = [np.full(part.num_rows, number, np.int64) for number, part in enumerate(parts)]
-            if name in ready:
-                parts.append(_as_stored(ready[name], schema))
-                pages.append(loaded.of_events[names.index(name)])
-            tables[name] = pa.concat_tables([schema.empty_table(), *parts]).combine_chunks()
-            page_of[name] = np.concatenate([np.empty(0, np.int64), *pages])
-        sides = self._numbered(tables, counts)
+        kept = KeptRows.load(group, ready, self.row_schemas, self.key_schema.names, horizon)
+        tables, sides = kept.tables, kept.numbered()
         search = self.kind.search(sides[LEFT], sides[RIGHT], horizon)
         matched = self._matched_before(tables[LEFT])[search.rows]
         targets = self._matched_before(tables[RIGHT])[search.targets]
@@ -308,29 +293,7 @@ class JoinOperator(KeyGroupOperator):
         yield from self._join(group, tables, search, matched, targets)
         self._emit_lonely(group, tables[LEFT], search, matched, had)
         self._emit_lonely_targets(group, tables[RIGHT], search, targets)
-        self._write(loaded, tables, page_of, sides, search, matched, targets, horizon, over=group.over)
-
-    def _numbered(self, tables: Mapping[str, pa.Table], stored: Mapping[str, int]) -> dict[str, JoinRows]:
-        names = self.key_schema.names
-        keys = pa.concat_tables([table.select(names) for table in tables.values()])
-        codes, _ = group_codes(keys)
-        known = np.ones(keys.num_rows, np.bool_)
-        for column in keys.columns:
-            if column.null_count:
-                known &= column.is_valid().to_numpy()
-        sides, at = {}, 0
-        for name, table in tables.items():
-            count = table.num_rows
-            seen = table.column(SEEN).to_numpy() if SEEN in table.column_names else np.full(count, BEFORE_TIME)
-            sides[name] = JoinRows(
-                table.column(TIME).to_numpy(),
-                codes[at : at + count],
-                known[at : at + count],
-                np.arange(count) >= stored[name],
-                seen,
-            )
-            at += count
-        return sides
+        self._write(kept, sides, search, matched, targets, horizon, over=group.over)
 
     def _matched_before(self, rows: pa.Table) -> Mask:
         if MATCHED in rows.column_names:
@@ -405,9 +368,7 @@ class JoinOperator(KeyGroupOperator):
 
     def _write(
         self,
-        loaded: Pages,
-        tables: Mapping[str, pa.Table],
-        page_of: Mapping[str, Ints],
+        kept: KeptRows,
         sides: Mapping[str, JoinRows],
         search: JoinSearch,
         matched: Mask,
@@ -416,7 +377,7 @@ class JoinOperator(KeyGroupOperator):
         *,
         over: bool,
     ) -> None:
-        left, right = tables[LEFT], tables[RIGHT]
+        left, right = kept.tables[LEFT], kept.tables[RIGHT]
         keep_left, keep_right = search.keep_left.copy(), search.keep_right.copy()
         due_left, due_right = search.due_left, search.due_right
         if search.windows is None:  # a probe is a row, and so is a target
@@ -430,36 +391,13 @@ class JoinOperator(KeyGroupOperator):
             keep_left &= sides[LEFT].joins
         if self.how not in KEEPS_RIGHT:
             keep_right &= sides[RIGHT].joins
-        rows = [np.flatnonzero(keep & (not over)) for keep in (keep_left, keep_right)]
-        kept = []
-        for table, mine in zip((left, right), rows, strict=True):
-            part = table.take(pa.array(mine))
-            if SEEN in part.column_names:
-                part = part.set_column(part.column_names.index(SEEN), SEEN, pa.array(np.full(len(mine), horizon)))
-            kept.append(part)
-        count = len(rows[0])
-        due = np.concatenate([due_left[rows[0]], due_right[rows[1]]])
-        gone = np.concatenate([search.over_left[rows[0]], search.over_right[rows[1]]])
-
-        def encoded(which: Ints) -> tuple[bytes, int, int]:
-            """A page is called for when a row must be processed again, and at the latest when none of its rows is needed."""
-            parts = [
-                kept[0].take(pa.array(which[which < count])),
-                kept[1].take(pa.array(which[which >= count] - count)),
-            ]
-            return tables_to_bytes(parts), min(int(due[which].min()), int(gone[which].max())), END_OF_TIME
-
-        names = self.key_schema.names
-        pages = np.concatenate([page_of[name][mine] for name, mine in zip(self.row_schemas, rows, strict=True)])
-        loaded.rewrite(lambda: pa.concat_tables([part.select(names) for part in kept]), pages, partial(map, encoded))
-
-
-def _as_stored(events: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows that have become ready as rows of the state."""
-    count = events.num_rows
-    new = {SEEN: np.full(count, BEFORE_TIME), MATCHED: np.zeros(count, np.bool_)}
-    columns = [pa.array(new[f.name]) if f.name in new else events.column(f.name) for f in schema]
-    return pa.table(columns, schema=schema)
+        kept.write(
+            [left, right],
+            [keep & (not over) for keep in (keep_left, keep_right)],
+            [due_left, due_right],
+            [search.over_left, search.over_right],
+            horizon,
+        )
 
 
 def _with_matched(rows: pa.Table, matched: Mask) -> pa.Table:
@@ -467,10 +405,6 @@ def _with_matched(rows: pa.Table, matched: Mask) -> pa.Table:
     if MATCHED not in rows.column_names:
         return rows
     return rows.set_column(rows.column_names.index(MATCHED), MATCHED, pa.array(matched))
-
-
-def _stored(schema: pa.Schema, names: Collection[str]) -> list[pa.Field]:
-    return [field.with_name("e:" + field.name) for field in schema if field.name in names]
 
 
 def _zone(schema: pa.Schema) -> dict[bytes, bytes] | None:
