@@ -140,3 +140,43 @@ def of_type(window: tuple[int, int] | None, row: Row, partners: Iterable[Row], h
     if how == "left_semi":
         return alone if pairs else []
     return alone if decided and not pairs else []
+
+
+# ---------------------------------------------------------------------- many streams
+
+Rows = tuple[Row | None, ...]
+Bounds = dict[tuple[int, int], tuple[int, int]]
+"""For pairs of inputs, the earlier one first: how much later a row of the second one is, at least and at most."""
+
+
+def multi_join(
+    inputs: Sequence[Sequence[Row]], bounds: Bounds, left: Sequence[bool], on: Callable[[int, Rows], bool], now: int
+) -> list[Rows]:
+    """``a JOIN b ON ... LEFT JOIN c ON ...``, as SQL does it: one join after the other.
+
+    :param on: the condition of an input, for rows of this one and of those before it
+    """
+    found: list[Rows] = [(row,) for row in inputs[0] if row.time <= now]
+    for number in range(1, len(inputs)):
+        of_input = {first: each for (first, second), each in bounds.items() if second == number}
+        joined: list[Rows] = []
+        for rows in found:
+            windows = []
+            for first, (lower, upper) in of_input.items():
+                row = rows[first]
+                windows.append((1, 0) if row is None else (row.time + lower, row.time + upper))
+            begin, end = max(w[0] for w in windows), min(w[1] for w in windows)
+            assert rows[0] is not None
+            partners = [
+                other
+                for other in inputs[number]
+                if equal(rows[0], other)
+                and begin <= other.time <= end
+                and other.time <= now
+                and on(number, (*rows, other))
+            ]
+            joined += [(*rows, other) for other in partners]
+            if left[number] and not partners and (rows[0].key is None or begin > end or end <= now):
+                joined.append((*rows, None))
+        found = joined
+    return found

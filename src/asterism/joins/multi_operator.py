@@ -1,0 +1,393 @@
+"""A join of many streams as one operator: in columns, per key group, without intermediate results.
+
+Rows wait until the watermark of all inputs has passed them. :mod:`asterism.joins.multi_join` finds the results of a call among
+the rows that are ready and those of the state. The state has each row once, until no row to come can join it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.arguments import expect, expect_number, expect_string, shown
+from asterism.columns.arrays import Ints, Mask
+from asterism.columns.groups import mask_of
+from asterism.columns.time import TIME, Described, TimeColumn
+from asterism.errors import (
+    ExpressionSyntaxError,
+    ExpressionTypeError,
+    LimitExceededError,
+    StreamDefinitionError,
+)
+from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.names import Scope, columns_of
+from asterism.expressions.parsing import parse
+from asterism.expressions.types import TIME_ZONE, name_of
+from asterism.joins.kept_rows import KeptRows, stored_fields
+from asterism.joins.kinds import IntervalJoin
+from asterism.joins.multi_join import NO_ROW, Bound, MultiJoin, MultiJoinSearch
+from asterism.joins.types import INNER, LEFT_OUTER
+from asterism.operators.evolution import FIXED, aligned_tables
+from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, complete, key_schema_of, late_table
+from asterism.operators.multiple_input import Wire, check_same_keys
+from asterism.operators.operator import InputSpec
+from asterism.operators.pages import PAGE, fixed_pages_of
+from asterism.operators.state_definition import OperatorKind, StateDefinition
+
+JOINED = "results"
+"""The output of joined rows."""
+MAX_INPUTS = 16
+MAX_ROWS = 1_000_000
+PAIRS = 2**19
+"""The maximum number of rows that are in memory at once, before results are emitted, divided by the number of inputs."""
+_BETWEEN = 'between={("orders", "payments"): (timedelta(0), timedelta(hours=1))}'
+
+
+def late_output(name: str) -> str:
+    """The output of the late rows of an input."""
+    return f"late_{name}"
+
+
+class MultiJoinOperator(KeyGroupOperator):
+    """A join of 2 to MAX_INPUTS inputs.
+
+    The rows of the output JOINED have the columns of the first input, followed by those of the others except their keys. A key
+    with a NULL equals no key.
+
+    :param wires: the columns, keys and event times of the inputs, in the order of the join
+    :param between: for pairs of inputs the interval around the time of the first one in which the time of the second one lies
+    :param how: the types of the joins: ``inner`` or ``left``, by input; default: ``inner``
+    :param on: further conditions, in Spark SQL, by input. Each can read the columns of this input and of those before it.
+    :param prefix: prefixes for the names of columns, by input
+    :param late: the outputs of late rows that are wanted, of :func:`late_output`
+    :param max_rows: the maximum number of rows of a key in the state
+    :param pages: a fixed number of pages of state per key group; None: as many as the size of the state requires
+    :raises StreamDefinitionError: the arguments do not match
+    :raises ExpressionError: a condition does not match the columns
+    """
+
+    metrics: Sequence[str] = (LATE,)
+
+    def __init__(
+        self,
+        wires: Mapping[str, Wire],
+        between: Mapping[tuple[str, str], Any],
+        *,
+        how: Mapping[str, str] | None = None,
+        on: Mapping[str, str] | None = None,
+        prefix: Mapping[str, str] | None = None,
+        late: Collection[str] = (),
+        max_rows: int = MAX_ROWS,
+        pages: int | None = None,
+    ) -> None:
+        self.set_pages(pages)
+        check_inputs(wires)
+        expect_number(StreamDefinitionError, max_rows, "max_rows", least=1)
+        self.max_rows = max_rows
+        self.wires = dict(wires)
+        self.names = list(wires)
+        self.late_outputs = [name for name in map(late_output, self.names) if name in late]
+        self.times = {name: _time_of(name, wire) for name, wire in wires.items()}
+        keys = {name: [wire.schema.field(key) for key in wire.keys] for name, wire in wires.items()}
+        check_same_keys(keys)
+        self.key_schema = pa.schema([f.with_name("k:" + f.name) for f in key_schema_of(keys[self.names[0]])])
+        hows = self._by_input(how, "how", 'how={"payments": "left"}')
+        self.join = MultiJoin(self._left(hows), self._bounds(between))
+        self.prefixes = self._by_input(prefix, "prefix", 'prefix={"payments": "paid_"}')
+        self._make_result()
+        self._bind(self._by_input(on, "on", 'on={"payments": "paid >= amount"}'))
+        self._make_inputs()
+        self.processing_time = any(wire.idle_after is not None for wire in wires.values())
+        definition = repr(
+            (
+                "multi_join", self.names, self.join, sorted((on or {}).items()), sorted(self.prefixes.items()),
+                [list(wire.keys) for wire in wires.values()], [Described(time) for time in self.times.values()],
+                self.pages, self.processing_time, [str(spec.prepared) for spec in self.inputs.values()],
+                str(self.output_schemas[JOINED]),
+            )
+        )  # fmt: skip
+        self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
+
+    @property
+    def definition(self) -> StateDefinition:
+        names = [] if self.key_schema.names == ["k:" + ONE_KEY] else [name[2:] for name in self.key_schema.names]
+        keys = pa.schema([pa.field(name, kind) for name, kind in zip(names, self.key_schema.types, strict=False)])
+        return StateDefinition(
+            OperatorKind.JOIN,
+            keys,
+            self.row_schemas,
+            {name: spec.prepared for name, spec in self.inputs.items()},
+            {
+                FIXED: {
+                    "the kind of the join": "a join of many streams",
+                    "what is joined": repr(self),
+                    **{f"the event time of {n}": f"{Described(t)!r}" for n, t in self.times.items()},
+                    "the use of processing time": str(self.processing_time),
+                    "pages": str(self.pages),
+                }
+            },
+        )
+
+    def __repr__(self) -> str:
+        parts = [self.names[0]]
+        for number, name in enumerate(self.names[1:], 1):
+            bounds = [
+                f"{self.names[bound.earlier]} {IntervalJoin(bound.lower, bound.upper)!r}"
+                for bound in sorted(self.join.of_input[number], key=lambda bound: bound.earlier)
+            ]
+            how = LEFT_OUTER if self.join.left[number] else INNER
+            parts.append(f"{how} {name} ({' and '.join(bounds)})")
+        return ", ".join(parts)
+
+    def converted(self, old: StateDefinition, page: bytes) -> bytes:
+        return aligned_tables(page, old.tables, self.row_schemas)
+
+    # ------------------------------------------------------------------ definition
+
+    def _by_input(self, values: Mapping[str, str] | None, what: str, hint: str) -> dict[str, str]:
+        """
+        :raises StreamDefinitionError: it is not a dict of strings by input
+        """
+        expect(StreamDefinitionError, values, dict | None, f"{what} must be a dict by input", hint)
+        for name, value in (values or {}).items():
+            self._check_name(name, what)
+            expect_string(StreamDefinitionError, value, f"{what} of the input {shown(name)} must be a string", hint)
+        return dict(values or {})
+
+    def _check_name(self, name: Any, what: str) -> None:
+        if name not in self.names:
+            raise StreamDefinitionError(
+                f"{what} names an input that the join does not have: {shown(name)}", f"Inputs: {', '.join(self.names)}"
+            )
+
+    def _left(self, how: Mapping[str, str]) -> tuple[bool, ...]:
+        for name, kind in how.items():
+            if kind not in (INNER, LEFT_OUTER):
+                raise StreamDefinitionError(
+                    f"the join of {name!r} cannot be of the type {shown(kind)}",
+                    "A join of many streams is inner or left, for each input.",
+                    "use inner or left; or interval_join, which has the other types for two streams",
+                )
+        if how.get(self.names[0], INNER) != INNER:
+            raise StreamDefinitionError(
+                f"the first input {self.names[0]!r} cannot be joined as left",
+                "A left join keeps the rows of the inputs before it.",
+                f"how={{{self.names[1]!r}: 'left'}}",
+            )
+        return tuple(how.get(name) == LEFT_OUTER for name in self.names)
+
+    def _bounds(self, between: Any) -> tuple[Bound, ...]:
+        expect(
+            StreamDefinitionError, between, Mapping, "between must be a dict of intervals by pairs of inputs", _BETWEEN
+        )
+        found: dict[tuple[int, int], Bound] = {}
+        for pair, interval in between.items():
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise StreamDefinitionError(
+                    f"between has the key {shown(pair)}, which is not a pair of inputs", hint=_BETWEEN
+                )
+            for name in pair:
+                self._check_name(name, "between")
+            first, second = map(self.names.index, pair)
+            if first == second:
+                raise StreamDefinitionError(f"between has an interval of {pair[0]!r} and itself", hint=_BETWEEN)
+            bound = Bound.of(first, second, IntervalJoin.of(interval))
+            if (bound.earlier, bound.later) in found:
+                raise StreamDefinitionError(f"between has two intervals of {pair[0]!r} and {pair[1]!r}", hint=_BETWEEN)
+            found[bound.earlier, bound.later] = bound
+        for number, name in enumerate(self.names[1:], 1):
+            if not any(later == number for _, later in found):
+                pair = f"({self.names[0]!r}, {name!r})"
+                raise StreamDefinitionError(
+                    f"the input {name!r} has no interval with an input before it",
+                    "Without one, its rows would have to be kept forever.",
+                    f"between={{{pair}: (timedelta(0), timedelta(hours=1))}}; or another order of the inputs",
+                )
+        return tuple(bound for _, bound in sorted(found.items(), key=lambda item: (item[0][1], item[0][0])))
+
+    def _make_result(self) -> None:
+        """The columns of the result, in the order of the inputs."""
+        self.columns: list[tuple[int, str, pa.Field]] = []
+        """Of the result: the input, the name that the column has there, and the column."""
+        owners: dict[str, str] = {}
+        for number, (name, wire) in enumerate(self.wires.items()):
+            for field in wire.schema:
+                if number and field.name in wire.keys:
+                    continue
+                new = self.prefixes.get(name, "") + field.name
+                if new.lower() in owners:
+                    raise StreamDefinitionError(
+                        f"two columns of the join are named {shown(new)}",
+                        f"One is of {owners[new.lower()]!r}, one of {name!r}. Spark treats names that differ in case as equal.",
+                        f"prefix={{{name!r}: {name + '_'!r}}}",
+                    )
+                owners[new.lower()] = name
+                self.columns.append((number, field.name, field.with_name(new).with_nullable(True)))
+        zones = [zone for wire in self.wires.values() if (zone := (wire.schema.metadata or {}).get(TIME_ZONE))]
+        self.result = pa.schema(
+            [field for _, _, field in self.columns], metadata={TIME_ZONE: zones[0]} if zones else None
+        )
+        self.output_schemas: Mapping[str, pa.Schema] = {
+            JOINED: self.result.remove_metadata(),
+            **{late_output(n): w.schema for n, w in self.wires.items() if late_output(n) in self.late_outputs},
+        }
+
+    def _bind(self, on: Mapping[str, str]) -> None:
+        """Bind the conditions. Each reads columns of its input and of those before it."""
+        self.conditions: dict[int, Vectorized] = {}
+        self._read: dict[int, list[int]] = {}
+        for name, text in on.items():
+            number = self.names.index(name)
+            if number == 0:
+                raise StreamDefinitionError(
+                    f"the first input {name!r} has a condition",
+                    "A condition belongs to the join of an input with those before it.",
+                    "filter the stream: df.where(...); or give the condition to a later input",
+                )
+            seen = pa.schema([field for of, _, field in self.columns if of <= number], metadata=self.result.metadata)
+            with ExpressionSyntaxError.if_too_deep(text):
+                condition = Vectorized(seen)
+                condition.add(Scope(seen).resolve(parse(text), text), text)
+            found = condition.types[0]
+            if found != pa.bool_():
+                raise ExpressionTypeError.at(
+                    f"the condition of a join must be BOOLEAN, this one is {name_of(found)}", text
+                )
+            self.conditions[number] = condition
+            self._read[number] = sorted(columns_of(condition.texts[0]))
+
+    def _make_inputs(self) -> None:
+        paged = [pa.field(PAGE, pa.uint8())] if self.pages > 1 else []
+        self.kept: dict[str, list[str]] = {}
+        """The columns that results and conditions need of rows."""
+        inputs: dict[str, InputSpec] = {}
+        for number, (name, wire) in enumerate(self.wires.items()):
+            self.kept[name] = [column for of, column, _ in self.columns if of == number]
+            sent = wire.schema.names if late_output(name) in self.late_outputs else self.kept[name]
+            inputs[name] = InputSpec(
+                pa.schema([f for f in wire.schema if f.name in {*sent, *wire.keys, wire.time}]),
+                pa.schema([*self.key_schema, pa.field(TIME, pa.int64()), *paged, *stored_fields(wire.schema, sent)]),
+                idle_after=wire.idle_after,
+            )
+        self.inputs: Mapping[str, InputSpec] = inputs
+        self.row_schemas = {
+            name: pa.schema(
+                [*self.key_schema, pa.field(TIME, pa.int64()), *stored_fields(wire.schema, self.kept[name])]
+            )
+            for name, wire in self.wires.items()
+        }
+
+    # ------------------------------------------------------------------ before the exchange
+
+    def prepare(self, name: str, events: pa.Table) -> pa.Table:
+        """The key, the time, and the columns that are kept."""
+        wire, prepared = self.wires[name], self.inputs[name].prepared
+        full = complete(events, wire.schema)
+        columns: list[Any] = [full.column(key) for key in wire.keys] or [pa.array(np.zeros(events.num_rows, np.int8))]
+        times = self.times[name].of_events(
+            full,
+            lenient=late_output(name) in self.late_outputs,
+            what=f'rows of the input "{name}"',
+            detail="A row without a time joins nothing.",
+            hint=f"filter such rows out, or read them from the output {late_output(name)}",
+        )
+        columns.append(times)
+        if self.pages > 1:
+            columns.append(fixed_pages_of(events, self.pages))
+        columns += [full.column(field.name[2:]) for field in prepared if field.name.startswith("e:")]
+        return pa.table(columns, schema=prepared)
+
+    # ------------------------------------------------------------------ with state
+
+    def late(self, group: Group, name: str, events: pa.Table) -> None:
+        group.metrics[LATE] += events.num_rows
+        if late_output(name) in self.late_outputs:
+            group.emit(late_output(name), late_table(self.wires[name].schema, events))
+
+    def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
+        kept = KeptRows.load(group, ready, self.row_schemas, self.key_schema.names, horizon)
+        tables = list(kept.tables.values())
+
+        def passed(number: int, rows: Ints) -> Mask:
+            return self._passed(number, tables, rows)
+
+        search = MultiJoinSearch(
+            self.join,
+            list(kept.numbered().values()),
+            {number: frozenset(self.columns[at][0] for at in read) for number, read in self._read.items()},
+            passed,
+            group.header.watermark,  # the time of the former call, before which it found everything
+            horizon,
+            PAIRS,
+        )
+        for rows in search.results():
+            if rows.shape[1]:
+                columns = [_taken(tables[number], column, rows[number]) for number, column, _ in self.columns]
+                group.emit(JOINED, pa.table(columns, schema=self.output_schemas[JOINED]))
+                yield
+        keep, due, gone = search.kept()
+        if group.over:
+            keep = [np.zeros(len(mask), np.bool_) for mask in keep]
+        self._check_rows(search, keep, tables)
+        kept.write(tables, keep, due, gone, horizon)
+
+    def _passed(self, number: int, tables: Sequence[pa.Table], rows: Ints) -> Mask:
+        condition = self.conditions[number]
+        read = {
+            field.name: _taken(tables[of], column, rows[of])
+            for of, column, field in (self.columns[at] for at in self._read[number])
+        }
+        # A condition without columns has no column that tells the number of rows.
+        found = pa.table(read) if read else pa.table({"": pa.nulls(rows.shape[1])})
+        return mask_of(condition.evaluate(complete(found, condition.schema))[0])
+
+    def _check_rows(self, search: MultiJoinSearch, keep: Sequence[Mask], tables: Sequence[pa.Table]) -> None:
+        """
+        :raises LimitExceededError: a key has more rows in the state than are allowed
+        """
+        largest, counts = search.largest_key(keep)
+        if sum(counts) <= self.max_rows:
+            return
+        of_key = next(table.slice(row, 1) for table, row in zip(tables, largest, strict=True) if row is not None)
+        names = [name.removeprefix("k:") for name in self.key_schema.names]
+        key = ", ".join(
+            f"{name} {shown(value.as_py())}"
+            for name, value in zip(names, (of_key.column("k:" + name)[0] for name in names), strict=True)
+        )
+        raise LimitExceededError(
+            f"a join keeps more than {self.max_rows:,} rows of a key (max_rows)",
+            f"Rows: {', '.join(f'{name} {count:,}' for name, count in zip(self.names, counts, strict=True))}"
+            + ("" if names == [ONE_KEY] else f"\nThe key: {key}"),
+            "shorter intervals, a key with more columns, or a larger max_rows",
+        )
+
+
+def check_inputs(inputs: Any) -> None:
+    """:raises StreamDefinitionError: it is not a dict of 2 to MAX_INPUTS inputs with names that outputs can have"""
+    hint = 'multi_join({"orders": KeyedStream(...), "payments": KeyedStream(...)}, between=...)'
+    expect(StreamDefinitionError, inputs, Mapping, "the inputs of a join must be a dict by name", hint)
+    if not 2 <= len(inputs) <= MAX_INPUTS:
+        raise StreamDefinitionError(f"a join has 2 to {MAX_INPUTS} inputs, not {len(inputs)}", hint=hint)
+    for name in inputs:
+        if not isinstance(name, str) or not name.isidentifier() or len(name) > 100:
+            raise StreamDefinitionError(f"the name of an input must be an identifier, not {shown(name)}", hint=hint)
+
+
+def _taken(table: pa.Table, column: str, rows: Ints) -> Any:
+    """A column of *rows*; NULL in place of NO_ROW."""
+    none = rows == NO_ROW
+    return table.column("e:" + column).take(pa.array(rows, mask=none) if none.any() else pa.array(rows))
+
+
+def _time_of(name: str, wire: Wire) -> TimeColumn:
+    if wire.time is None:
+        raise StreamDefinitionError(
+            "a join of many streams needs the event times of all inputs",
+            f"The input {name!r} has none.",
+            'KeyedStream(..., time="ts")',
+        )
+    return TimeColumn.of(wire.time, wire.schema)
