@@ -64,7 +64,14 @@ if TYPE_CHECKING:
     from asterism.spark.rules import PatternProcessorStream
     from asterism.spark.state_reader import StateReader, read_state
     from asterism.spark.statements import sql
-    from asterism.spark.stream_joins import JoinedStream, as_of_join, interval_join, window_join
+    from asterism.spark.stream_joins import (
+        JoinedStream,
+        MultiJoinedStream,
+        as_of_join,
+        interval_join,
+        multi_join,
+        window_join,
+    )
     from asterism.spark.timelines import timeline
     from asterism.spark.windows import WindowedStream, window
     from asterism.windows.assigners import (
@@ -133,6 +140,7 @@ __all__ = [
     "Lookup",
     "MapState",
     "MatchRecognize",
+    "MultiJoinedStream",
     "NamedCondition",
     "NeverTrigger",
     "NotCondition",
@@ -181,6 +189,7 @@ __all__ = [
     "match_recognize",
     "monitor",
     "multi_broadcast_join",
+    "multi_join",
     "never",
     "pattern_json_schema",
     "read_state",
@@ -223,7 +232,9 @@ _NAMES = {
     "spark.row_patterns": ["RowPatternStream", "match_recognize"],
     "spark.state_reader": ["StateReader", "read_state"],
     "spark.statements": ["sql"],
-    "spark.stream_joins": ["JoinedStream", "as_of_join", "interval_join", "window_join"],
+    "spark.stream_joins": [
+        "JoinedStream", "MultiJoinedStream", "as_of_join", "interval_join", "multi_join", "window_join",
+    ],
     "spark.keyed_stream": ["BroadcastStream", "KeyedStream"],
     "spark.timelines": ["timeline"],
     "spark.windows": ["WindowedStream", "window"],

@@ -633,6 +633,19 @@ CALLS: dict[str, Call] = {
         JoinHarness.window_join,
         {**JOIN, "windows": TumblingWindows.of(SECOND), "how": "left", "on": "x > 5", "key_groups": 1, "pages": 1},
     ),
+    "JoinHarness.multi_join": Call(
+        JoinHarness.multi_join,
+        {
+            "inputs": {"orders": JOIN["left"], "payments": JOIN["right"]},
+            "between": {("orders", "payments"): (SECOND, SECOND)},
+            "how": {"payments": "left"},
+            "on": {"payments": "x > 5"},
+            "prefix": {"payments": "paid_"},
+            "max_rows": 9,
+            "key_groups": 1,
+            "pages": 1,
+        },
+    ),
     "JoinHarness.late": of_harness("late", lambda: JoinHarness.as_of_join(**JOIN), side="left"),
     "Send": Call(
         Send, {"input": "clicks", "rows": {"user": "ann", "at": "1s"}}, lambda step: operator_harness().play([step])
@@ -681,7 +694,8 @@ ELSEWHERE = {
     },
     "on Spark: tests/spark/test_wrong_types.py": {
         "BroadcastStream", "CEP", "KeyedStream", "OperatorStream", "PatternProcessorStream", "PatternStream",
-        "RowPatternStream", "JoinedStream", "Side", "WindowedStream", "as_of_join", "connect", "interval_join",
+        "RowPatternStream", "JoinedStream", "MultiJoinedStream", "Side", "WindowedStream", "as_of_join", "connect",
+        "interval_join", "multi_join",
         "match_recognize", "multi_broadcast_join", "read_state", "sql", "window", "window_join",
     },
     "to be derived from": {

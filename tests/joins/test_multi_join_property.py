@@ -1,4 +1,4 @@
-"""Whatever arrives in whatever pieces, a join of many streams emits what joins in SQL, one after the other, give at every watermark.
+"""Whatever arrives in whatever pieces, a join of many streams emits at every watermark what joins in SQL, one by one, give.
 
 ``ASTERISM_PROPERTY=long`` looks further.
 """
@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asterism.joins.multi_operator import JOINED, MultiJoinOperator, late_output
+from asterism.joins.multi_operator import MultiJoinOperator, late_output
+from asterism.joins.operator import JOINED
 from asterism.operators.multiple_input import Wire
 from asterism.operators.state_definition import DEFINITION_PAGE
 from asterism.operators.state_store import tables_from_bytes
@@ -27,7 +28,7 @@ from tests.reference.joins import END, Bounds, Row, Rows
 
 TIME = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema([("key", pa.string()), ("number", pa.int64()), ("ts", TIME), ("value", pa.int64())])
-KEYS = ["a", "a", "a", "b", None]
+KEYS = ["a", "a", "a", "a", "a", "b", None]
 BEFORE = -100
 
 Step = tuple[int, int | tuple[Row, ...]]
@@ -41,7 +42,7 @@ def moment(number: int) -> datetime:
 @dataclass(frozen=True)
 class Case:
     """
-    :ivar conditions: by input another one before it, whose value must not be larger
+    :ivar conditions: by input another one before it, whose value must not be larger; itself: its value must not be 0
     """
 
     left: tuple[bool, ...]
@@ -62,7 +63,10 @@ class Case:
                 for (a, b), (lower, upper) in self.bounds.items()
             },
             how={name: "left" for name, left in zip(names, self.left, strict=True) if left},
-            on={names[number]: f"s{other}_value <= s{number}_value" for number, other in self.conditions.items()},
+            on={
+                names[number]: f"s{other}_value <= s{number}_value" if other != number else f"s{number}_value > 0"
+                for number, other in self.conditions.items()
+            },
             prefix={name: name + "_" for name in names},
             late=[late_output(name) for name in names],
             pages=pages,
@@ -76,6 +80,8 @@ class Case:
             if number not in self.conditions:
                 return True
             row, other = found[number], found[self.conditions[number]]
+            if self.conditions[number] == number:
+                return row is not None and row.value > 0
             return row is not None and other is not None and other.value <= row.value
 
         found = reference.multi_join(rows, self.bounds, self.left, on, now)
@@ -89,11 +95,9 @@ def a_case(draw: st.DrawFn) -> Case:
     bounds: Bounds = {}
     for number in range(1, count):
         for other in draw(st.sets(st.integers(0, number - 1), min_size=1, max_size=2)):
-            lower = draw(st.integers(-5, 4))
-            bounds[other, number] = lower, lower + draw(st.integers(0, 6))
-    conditions = {
-        number: draw(st.integers(0, number - 1)) for number in range(1, count) if draw(st.integers(0, 2)) == 0
-    }
+            lower = draw(st.integers(-8, 3))
+            bounds[other, number] = lower, lower + draw(st.integers(0, 12))
+    conditions = {number: draw(st.integers(0, number)) for number in range(1, count) if draw(st.integers(0, 2)) == 0}
     clock, number = 0, 0
     steps: list[Step] = []
     moves = st.tuples(
@@ -101,7 +105,8 @@ def a_case(draw: st.DrawFn) -> Case:
             st.tuples(
                 st.integers(0, count - 1), st.sampled_from(KEYS), st.integers(-1, 6), st.integers(0, 3)
             ),
-            max_size=7,
+            min_size=1,
+            max_size=8,
         ),
         st.integers(0, 3),
         st.sets(st.integers(0, count - 1)) | st.just(set(range(count))),

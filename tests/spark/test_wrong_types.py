@@ -30,6 +30,7 @@ from asterism import (
     interval_join,
     match_recognize,
     multi_broadcast_join,
+    multi_join,
     read_state,
     sql,
     window,
@@ -84,6 +85,12 @@ def sides(spark: SparkSession, **options: Any) -> dict[str, Any]:
 
 def joined(spark: SparkSession, **wrong: Any) -> Any:
     return interval_join(**{"between": (timedelta(0), timedelta(1))} | sides(spark) | wrong)
+
+
+def many_joined(spark: SparkSession, **wrong: Any) -> Any:
+    streams = {"logins": keyed(spark), "clicks": keyed(spark)}
+    between = {("logins", "clicks"): (timedelta(0), timedelta(1))}
+    return multi_join(**{"inputs": streams, "between": between, "prefix": {"clicks": "other_"}} | wrong)
 
 
 RISE = "ORDER BY ts MEASURES A.ts AS t PATTERN (A B+) DEFINE B AS kind > PREV(kind)"
@@ -214,6 +221,11 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
         lambda spark, **wrong: window_join(**{"windows": TumblingWindows.of(timedelta(1))} | sides(spark) | wrong),
         ["left", "right", "windows", "how", "on", "prefix", "key_groups", "drain"],
     ),
+    "multi_join": (
+        many_joined,
+        ["inputs", "between", "how", "on", "prefix", "max_rows", "key_groups", "drain"],
+    ),
+    "multi_join.late": (lambda spark, input: many_joined(spark).late(input), ["input"]),
     "interval_join.run": (
         lambda spark, **wrong: joined(spark).run(**{"sinks": {}} | wrong),
         ["sinks", "checkpoint", "drain", "trigger", "name"],

@@ -78,7 +78,7 @@ def _totals(reader: StateReader) -> dict[str, int]:
         case "windows":
             return {"windows": reader.windows().count()}
         case "join":
-            return {f"rows_of_the_{side}_side": reader.kept_rows(side).count() for side in ("left", "right")}
+            return {f"rows_of_the_{side}_side": reader.kept_rows(side).count() for side in reader.inputs}
         case "operator":
             keyed = {name: reader.state(name).count() for name in reader.states if name in reader.keyed_states}
             broadcast = {name: reader.broadcast(name).count() for name in reader.states if name not in keyed}

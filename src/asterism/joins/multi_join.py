@@ -149,7 +149,10 @@ class MultiJoinSearch:
                 begun = rows[at : at + self._at_once]
                 found = np.full((self._join.count, len(begun)), NO_ROW, np.int64)
                 found[seed] = begun
-                yield from self._extended(found, self._sides[seed].join_keys[begun], (seed,), must)
+                of_alone = self._due((), (seed,), must)[1]
+                yield from self._extended(
+                    *self._where_passed(of_alone, found, self._sides[seed].join_keys[begun]), (seed,), must
+                )
 
     def _is_active(self, number: int) -> Mask:
         """The rows to which a result can owe its time: it is their own, or the end of an interval after it."""

@@ -6,6 +6,7 @@ the rows that are ready and those of the state. The state has each row once, unt
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -30,6 +31,7 @@ from asterism.expressions.types import TIME_ZONE, name_of
 from asterism.joins.kept_rows import KeptRows, stored_fields
 from asterism.joins.kinds import IntervalJoin
 from asterism.joins.multi_join import NO_ROW, Bound, MultiJoin, MultiJoinSearch
+from asterism.joins.operator import JOINED
 from asterism.joins.types import INNER, LEFT_OUTER
 from asterism.operators.evolution import FIXED, aligned_tables
 from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, complete, key_schema_of, late_table
@@ -38,8 +40,6 @@ from asterism.operators.operator import InputSpec
 from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.operators.state_definition import OperatorKind, StateDefinition
 
-JOINED = "results"
-"""The output of joined rows."""
 MAX_INPUTS = 16
 MAX_ROWS = 1_000_000
 PAIRS = 2**19
@@ -160,8 +160,11 @@ class MultiJoinOperator(KeyGroupOperator):
 
     def _check_name(self, name: Any, what: str) -> None:
         if name not in self.names:
+            close = difflib.get_close_matches(str(name), self.names, n=1)
             raise StreamDefinitionError(
-                f"{what} names an input that the join does not have: {shown(name)}", f"Inputs: {', '.join(self.names)}"
+                f"{what} names an input that the join does not have: {shown(name)}",
+                f"Inputs: {', '.join(self.names)}",
+                f"did you mean {close[0]!r}?" if close else None,
             )
 
     def _left(self, how: Mapping[str, str]) -> tuple[bool, ...]:
@@ -195,7 +198,11 @@ class MultiJoinOperator(KeyGroupOperator):
             first, second = map(self.names.index, pair)
             if first == second:
                 raise StreamDefinitionError(f"between has an interval of {pair[0]!r} and itself", hint=_BETWEEN)
-            bound = Bound.of(first, second, IntervalJoin.of(interval))
+            try:
+                bound = Bound.of(first, second, IntervalJoin.of(interval))
+            except StreamDefinitionError as error:
+                detail = f"The interval of {pair[0]!r} and {pair[1]!r}" + (f"\n{error.detail}" if error.detail else "")
+                raise StreamDefinitionError(error.message, detail, error.hint) from None
             if (bound.earlier, bound.later) in found:
                 raise StreamDefinitionError(f"between has two intervals of {pair[0]!r} and {pair[1]!r}", hint=_BETWEEN)
             found[bound.earlier, bound.later] = bound

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from pyspark.sql import functions as F
 from asterism.arguments import expect, expect_string, shown
 from asterism.columns.time import BEFORE_TIME, MOMENT, moments
 from asterism.errors import StateError
-from asterism.joins.stored_joins import LEFT, RIGHT, kept_rows_of
+from asterism.joins.stored_joins import kept_rows_of
 from asterism.matching.stored_matches import event_type, matches_schema, partial_matches_of
 from asterism.operators.broadcast_state import FIRST_PART, PART, parts_in
 from asterism.operators.group_header import GroupHeader
@@ -376,12 +377,13 @@ class StateReader:
         """The rows of one side of a join that may still join others: ``key``, ``time``, and ``event``, a struct of the columns
         that the query keeps. Rows that the watermark has not passed are :meth:`waiting_events`.
 
-        :param side: "left" or "right"
+        :param side: "left" or "right"; of a join of many streams, the name of an input
         :raises StateError: it is not the state of a join, or there is no such side
         """
         self._needs("kept rows", OperatorKind.JOIN)
-        if not isinstance(side, str) or side not in (LEFT, RIGHT):
-            raise StateError(f"a join has no side {shown(side)}", hint='kept_rows("left"), kept_rows("right")')
+        if not isinstance(side, str) or side not in self.inputs:
+            hint = ", ".join(f'kept_rows("{name}")' for name in self.inputs)
+            raise StateError(f"a join has no side {shown(side)}", hint=hint)
         definition = self._defined("Kept rows")
         schema = waiting_schema(key_type(definition), max((one.tables[side] for one in self._known), key=len))
         return self._decoded(_of_keys(), schema, lambda own, page, value: kept_rows_of(_sure(own), side, value, schema))
@@ -516,8 +518,8 @@ class StateReader:
             sums = [F.count("*").alias("windows"), F.sum("elements").alias("elements")]
             found = self.windows().groupBy("key").agg(*sums)
         elif kind is OperatorKind.JOIN:
-            both = self.kept_rows(LEFT).select("key").unionByName(self.kept_rows(RIGHT).select("key"))
-            found = both.groupBy("key").agg(F.count("*").alias("rows"))
+            rows = reduce(DataFrame.unionAll, [self.kept_rows(name).select("key") for name in self.inputs])
+            found = rows.groupBy("key").agg(F.count("*").alias("rows"))
         elif kind is OperatorKind.OPERATOR:
             found = self._entries_by_key()
         else:

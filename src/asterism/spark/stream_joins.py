@@ -1,8 +1,8 @@
-"""Joins of two streams on Spark, by key and time: interval joins, as-of joins and window joins."""
+"""Joins of streams on Spark, by key and time: interval joins, as-of joins and window joins of two streams, and joins of many."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -15,17 +15,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from asterism.arguments import expect, expect_outputs
 from asterism.errors import StreamDefinitionError
 from asterism.joins.kinds import AsOfJoin, IntervalJoin, JoinKind, WindowJoin
+from asterism.joins.multi_operator import MAX_ROWS, MultiJoinOperator, check_inputs, late_output
 from asterism.joins.operator import JOINED, LATE_LEFT, LATE_RIGHT, JoinOperator
 from asterism.joins.stored_joins import LEFT, RIGHT
 from asterism.joins.types import INNER
+from asterism.operators.multiple_input import Wire
 from asterism.spark.execution import RunOptions, Sink, run
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import zone_if_used
 from asterism.spark.several_inputs import over_streams, over_tables, wire_of
 from asterism.spark.stateful import Use, check_key_groups, output_of
 from asterism.windows.assigners import Windows
-
-_OUTPUTS = (JOINED, LATE_LEFT, LATE_RIGHT)
 
 
 def interval_join(
@@ -118,12 +118,147 @@ def window_join(
     return JoinedStream(WindowJoin(windows), left, right, how, on, prefix, key_groups, drain)
 
 
-class JoinedStream:
+def multi_join(
+    inputs: Mapping[str, KeyedStream],
+    between: Mapping[tuple[str, str], tuple[timedelta, timedelta]],
+    *,
+    how: Mapping[str, str] | None = None,
+    on: Mapping[str, str] | None = None,
+    prefix: Mapping[str, str] | None = None,
+    max_rows: int = MAX_ROWS,
+    key_groups: int | None = None,
+    drain: bool = False,
+) -> MultiJoinedStream:
+    """Join the rows of 2 to 16 streams that have the same key and lie in intervals around each other, in one operator.
+
+    The result is that of SQL, which joins one input after the other, in the order in which they are given. No intermediate result
+    is stored: the state has each row of an input once, until no row to come can join it.
+
+    :param inputs: streams or tables with a key and an event time, by name. The keys have the same types; their names may differ.
+        As in SQL, a key with a NULL equals no key.
+    :param between: for pairs of inputs the interval in which the time of the second one lies, from the time of the first one:
+        ``{("orders", "payments"): (timedelta(0), timedelta(hours=1))}``. Both bounds belong to the interval. Each input
+        needs an interval with an input before it.
+    :param how: the type of the join of an input with those before it: ``inner`` (default) or ``left``
+    :param on: a further condition of the join of an input, in Spark SQL, over its columns and those of the inputs before it, with
+        the names that they have in the result
+    :param prefix: a prefix for the names of the columns of an input
+    :param max_rows: the maximum number of rows of a key in the state, of all inputs together. Default: 1,000,000. If a key
+        has more, the query fails with a LimitExceededError.
+    :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint. Default:
+        ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32; a DataFrame has 32.
+    :param drain: whether this run ends the stream (streaming), as for :func:`asterism.window`
+    :raises StreamDefinitionError: a stream has no event time, the keys differ, two columns have the same name, or an input has no
+        interval with an input before it
+    :raises ExpressionError: a condition does not match the columns
+
+    Runnable examples: docs/joins.md. Source: Flink's multi-way join (FLIP-516).
+    """
+    return MultiJoinedStream(inputs, between, how, on, prefix, max_rows, key_groups, drain)
+
+
+class _Joined:
+    """The outputs of a join of streams."""
+
+    key_groups: int | None
+    drain: bool
+    streams: Mapping[str, KeyedStream]
+    _wires: Mapping[str, Wire]
+    _late_outputs: Sequence[str]
+
+    def _connect(self, streams: Mapping[str, KeyedStream], key_groups: int | None, drain: bool) -> None:
+        check_key_groups(key_groups)
+        expect(StreamDefinitionError, drain, bool, "drain must be True or False")
+        self.streams = dict(streams)
+        frames = [stream.df for stream in streams.values()]
+        self.spark: SparkSession = frames[0].sparkSession
+        self.streaming = any(df.isStreaming for df in frames)
+        self.key_groups, self.drain = key_groups, drain
+        self._wires = {name: wire_of(self.spark, stream) for name, stream in streams.items()}
+
+    def _operator(self, late: Collection[str], schema: pa.Schema | None = None) -> JoinOperator | MultiJoinOperator:
+        """:param schema: instead of that of the first input"""
+        raise NotImplementedError
+
+    @property
+    def _outlives(self) -> int:
+        """How far the time of a row may lie behind the watermark when it is emitted, in microseconds."""
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """
+        :raises AttributeError: always; for a name of a DataFrame, the message has the DataFrame
+        """
+        if not name.startswith("_") and hasattr(DataFrame, name):
+            raise AttributeError(f"a joined stream is not a DataFrame and has no {name}(); its rows are .results")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def results(self) -> DataFrame:
+        """The joined rows."""
+        return self._single([], JOINED)
+
+    def run(
+        self,
+        sinks: Mapping[str, Sink],
+        *,
+        checkpoint: str | None = None,
+        drain: bool = True,
+        trigger: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> StreamingQuery | None:
+        """Write the joined rows and the late rows to sinks, by output. They are computed only once, as in
+        :meth:`asterism.PatternStream.run`.
+
+        The query's progress has the number of late rows, in the observation ``asterism``.
+        """
+        options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
+        expect_outputs(sinks, [JOINED, *self._late_outputs])
+        late = [output for output in self._late_outputs if output in sinks]
+        operator = self._operator(late)
+        return run(
+            partial(self._results, operator, late),
+            operator.output_schemas,
+            sinks,
+            options=options,
+            streams=self.streams.values(),
+            ends_by_itself=not operator.processing_time,
+            spark=self.spark,
+            key_groups=self.key_groups,
+            operator=operator,
+        )
+
+    # ------------------------------------------------------------------ plans
+
+    def _single(self, late: Collection[str], output: str) -> DataFrame:
+        operator = self._operator(late)
+        use = Use.as_dataframe(self.drain, output, self.key_groups)
+        return output_of(
+            self._results(operator, late, use),
+            output,
+            operator.output_schemas[output],
+            streams=self.streams.values(),
+            use=use,
+            takes=self._outlives,
+        )
+
+    def _results(self, operator: JoinOperator | MultiJoinOperator, late: Collection[str], use: Use) -> DataFrame:
+        if not self.streaming:
+            return over_tables(operator, self.streams, use=use)
+        first = next(iter(self._wires.values()))
+        zone = zone_if_used(partial(self._operator, late), first.schema)
+        return over_streams(self.spark, operator, self.streams, use=use, zone=zone)
+
+
+class JoinedStream(_Joined):
     """The result of a join. Each DataFrame is a separate query; :meth:`run` writes results and late rows from one query.
 
     A row of the result has the columns of the left side, followed by those of the right side without its key. With
-    ``left_semi`` and ``left_anti`` it has only those of the left side.
+    ``left_semi`` and ``left_anti`` it has only those of the left side. The outputs of :meth:`run` are ``results``, ``late_left``
+    and ``late_right``.
     """
+
+    _late_outputs = (LATE_LEFT, LATE_RIGHT)
 
     def __init__(
         self,
@@ -148,31 +283,12 @@ class JoinedStream:
                     "Only the versions of an as-of join have an order if their times are equal.",
                     "remove it",
                 )
-        check_key_groups(key_groups)
-        expect(StreamDefinitionError, drain, bool, "drain must be True or False")
-        self.streams = {LEFT: left, RIGHT: right}
-        self.spark: SparkSession = left.df.sparkSession
-        self.streaming = left.df.isStreaming or right.df.isStreaming
         self.kind, self.how, self.on, self.prefix = kind, how, on, prefix
-        self.key_groups, self.drain = key_groups, drain
-        self._wires = {name: wire_of(self.spark, stream) for name, stream in self.streams.items()}
+        self._connect({LEFT: left, RIGHT: right}, key_groups, drain)
         self.operator = self._operator([])
 
     def __repr__(self) -> str:
         return f"JoinedStream({self.how} {self.kind.name.split(' ', 1)[1]}: {self.kind!r})"
-
-    def __getattr__(self, name: str) -> NoReturn:
-        """
-        :raises AttributeError: always; for a name of a DataFrame, the message has the DataFrame
-        """
-        if not name.startswith("_") and hasattr(DataFrame, name):
-            raise AttributeError(f"a joined stream is not a DataFrame and has no {name}(); its rows are .results")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    @property
-    def results(self) -> DataFrame:
-        """The joined rows."""
-        return self._single([], JOINED)
 
     @property
     def late_left(self) -> DataFrame:
@@ -185,36 +301,6 @@ class JoinedStream:
     def late_right(self) -> DataFrame:
         """The late rows of the right side."""
         return self._single([LATE_RIGHT], LATE_RIGHT)
-
-    def run(
-        self,
-        sinks: Mapping[str, Sink],
-        *,
-        checkpoint: str | None = None,
-        drain: bool = True,
-        trigger: Mapping[str, Any] | None = None,
-        name: str | None = None,
-    ) -> StreamingQuery | None:
-        """Write the outputs ``results``, ``late_left`` and ``late_right`` to sinks. They are computed only once, as in
-        :meth:`asterism.PatternStream.run`.
-
-        The query's progress has the number of late rows, in the observation ``asterism``.
-        """
-        options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
-        expect_outputs(sinks, _OUTPUTS)
-        late = [output for output in (LATE_LEFT, LATE_RIGHT) if output in sinks]
-        operator = self._operator(late)
-        return run(
-            partial(self._results, operator, late),
-            operator.output_schemas,
-            sinks,
-            options=options,
-            streams=self.streams.values(),
-            ends_by_itself=not operator.processing_time,
-            spark=self.spark,
-            key_groups=self.key_groups,
-            operator=operator,
-        )
 
     # ------------------------------------------------------------------ plans
 
@@ -233,20 +319,79 @@ class JoinedStream:
             pages=None if self.streaming else 1,  # in batch, state is kept in memory
         )
 
-    def _single(self, late: Collection[str], output: str) -> DataFrame:
-        operator = self._operator(late)
-        use = Use.as_dataframe(self.drain, output, self.key_groups)
-        return output_of(
-            self._results(operator, late, use),
-            output,
-            operator.output_schemas[output],
-            streams=self.streams.values(),
-            use=use,
-            takes=self.kind.outlives,
+    @property
+    def _outlives(self) -> int:
+        return self.kind.outlives
+
+
+class MultiJoinedStream(_Joined):
+    """The result of a join of many streams. Each DataFrame is a separate query; :meth:`run` writes results and late rows from one
+    query.
+
+    A row of the result has the columns of the first input, followed by those of the others without their keys. The outputs of
+    :meth:`run` are ``results``, and for each input ``late_`` with its name.
+    """
+
+    def __init__(
+        self,
+        inputs: Mapping[str, KeyedStream],
+        between: Mapping[tuple[str, str], tuple[timedelta, timedelta]],
+        how: Mapping[str, str] | None,
+        on: Mapping[str, str] | None,
+        prefix: Mapping[str, str] | None,
+        max_rows: int,
+        key_groups: int | None,
+        drain: bool,
+    ) -> None:
+        check_inputs(inputs)
+        for name, stream in inputs.items():
+            if not isinstance(stream, KeyedStream):
+                raise StreamDefinitionError(
+                    f"the input {name!r} of a join must be a KeyedStream, not a {type(stream).__name__}",
+                    hint='KeyedStream(df, key="id", time="ts")',
+                )
+            if stream.order_by:
+                raise StreamDefinitionError(
+                    f"the input {name!r} of a join has an order_by",
+                    "Rows of a join have no order.",
+                    "remove it",
+                )
+        self.between, self.how, self.on, self.prefix, self.max_rows = between, how, on, prefix, max_rows
+        self._connect(inputs, key_groups, drain)
+        self._late_outputs = [late_output(name) for name in inputs]
+        self.operator = self._operator([])
+
+    def __repr__(self) -> str:
+        return f"MultiJoinedStream({self.operator!r})"
+
+    def late(self, input: str) -> DataFrame:
+        """The rows of an input at or before the watermark when they arrived, and rows without a time, with the columns of the
+        input. They are not joined. In batch, no row is late.
+
+        :raises UnknownOutputError: there is no such input
+        """
+        output = late_output(input)
+        expect_outputs([output], self._late_outputs)
+        return self._single([output], output)
+
+    # ------------------------------------------------------------------ plans
+
+    def _operator(self, late: Collection[str], schema: pa.Schema | None = None) -> MultiJoinOperator:
+        wires = dict(self._wires)
+        if schema is not None:
+            first = next(iter(wires))
+            wires[first] = replace(wires[first], schema=schema)
+        return MultiJoinOperator(
+            wires,
+            self.between,
+            how=self.how,
+            on=self.on,
+            prefix=self.prefix,
+            late=late,
+            max_rows=self.max_rows,
+            pages=None if self.streaming else 1,  # in batch, state is kept in memory
         )
 
-    def _results(self, operator: JoinOperator, late: Collection[str], use: Use) -> DataFrame:
-        if not self.streaming:
-            return over_tables(operator, self.streams, use=use)
-        zone = zone_if_used(partial(self._operator, late), self._wires[LEFT].schema)
-        return over_streams(self.spark, operator, self.streams, use=use, zone=zone)
+    @property
+    def _outlives(self) -> int:
+        return self.operator.join.outlives

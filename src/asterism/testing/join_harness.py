@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeAlias
 
 from asterism.arguments import expect
 from asterism.errors import StreamDefinitionError
 from asterism.joins.kinds import AsOfJoin, IntervalJoin, JoinKind, WindowJoin
+from asterism.joins.multi_operator import MAX_ROWS, MultiJoinOperator, check_inputs, late_output
 from asterism.joins.operator import JOINED, LATE_OUTPUTS, JoinOperator
 from asterism.joins.stored_joins import LEFT, RIGHT
 from asterism.operators.key_group import check_pages
+from asterism.operators.multiple_input import Wire
 from asterism.testing.literals import Row
 from asterism.testing.stream_harness import InputsHarness, wire_of
 from asterism.windows.assigners import Windows
@@ -21,12 +23,12 @@ JoinedSide: TypeAlias = Mapping[str, Any]
 
 
 class JoinHarness(InputsHarness):
-    """Runs a join step by step, with its state and time. Created by :meth:`interval_join`, :meth:`as_of_join` and
-    :meth:`window_join`, which have the arguments of the functions with these names.
+    """Runs a join step by step, with its state and time. Created by :meth:`interval_join`, :meth:`as_of_join`,
+    :meth:`window_join` and :meth:`multi_join`, which have the arguments of the functions with these names.
 
     The sides are dicts with the options of ``KeyedStream``: ``key``, ``time``, ``idle_after``, and ``columns``, all columns as
-    Spark SQL or an Arrow schema; the right side of an as-of join also ``order_by``. The inputs are ``left`` and ``right``.
-    Times are those of :class:`StreamOperatorHarness`.
+    Spark SQL or an Arrow schema; the right side of an as-of join also ``order_by``. The inputs are ``left`` and ``right``;
+    those of :meth:`multi_join` have names. Times are those of :class:`StreamOperatorHarness`.
 
     >>> left = {"key": "id", "time": "ts", "columns": "id BIGINT, ts TIMESTAMP"}
     >>> right = {"key": "id", "time": "at", "columns": "id BIGINT, at TIMESTAMP, paid INT"}
@@ -37,8 +39,13 @@ class JoinHarness(InputsHarness):
     [2]
     """
 
-    def __init__(
-        self,
+    def __init__(self, join: JoinOperator | MultiJoinOperator, wires: Mapping[str, Wire], *, key_groups: int) -> None:
+        self.join = join
+        super().__init__(join, wires, key_groups=key_groups)
+
+    @classmethod
+    def _of_two(
+        cls,
         kind: JoinKind,
         left: JoinedSide,
         right: JoinedSide,
@@ -48,20 +55,19 @@ class JoinHarness(InputsHarness):
         prefix: str,
         key_groups: int,
         pages: int | None,
-    ) -> None:
+    ) -> JoinHarness:
         check_pages(pages)
-        for side in (left, right):
-            expect(StreamDefinitionError, side, Mapping, "the sides of a join must be dicts of options", _SIDE)
+        _check_sides([left, right])
         order: Sequence[str] = ()
         if isinstance(kind, AsOfJoin):
             order = right.get("order_by", ())
             right = {name: value for name, value in right.items() if name != "order_by"}
         wires = {LEFT: wire_of(LEFT, left), RIGHT: wire_of(RIGHT, right)}
         late = list(LATE_OUTPUTS.values())
-        self.join = JoinOperator(
+        join = JoinOperator(
             wires[LEFT], wires[RIGHT], kind, how, on=on, prefix=prefix, order_by=order, late=late, pages=pages
         )
-        super().__init__(self.join, wires, key_groups=key_groups)
+        return cls(join, wires, key_groups=key_groups)
 
     @classmethod
     def interval_join(
@@ -80,7 +86,7 @@ class JoinHarness(InputsHarness):
     ) -> JoinHarness:
         """See :func:`asterism.interval_join`."""
         kind = IntervalJoin.of(between, lower_exclusive=lower_exclusive, upper_exclusive=upper_exclusive)
-        return cls(kind, left, right, how=how, on=on, prefix=prefix, key_groups=key_groups, pages=pages)
+        return cls._of_two(kind, left, right, how=how, on=on, prefix=prefix, key_groups=key_groups, pages=pages)
 
     @classmethod
     def as_of_join(
@@ -97,7 +103,7 @@ class JoinHarness(InputsHarness):
     ) -> JoinHarness:
         """See :func:`asterism.as_of_join`."""
         kind = AsOfJoin.of(tolerance)
-        return cls(kind, left, right, how=how, on=on, prefix=prefix, key_groups=key_groups, pages=pages)
+        return cls._of_two(kind, left, right, how=how, on=on, prefix=prefix, key_groups=key_groups, pages=pages)
 
     @classmethod
     def window_join(
@@ -114,7 +120,31 @@ class JoinHarness(InputsHarness):
     ) -> JoinHarness:
         """See :func:`asterism.window_join`."""
         kind = WindowJoin(windows)
-        return cls(kind, left, right, how=how, on=on, prefix=prefix, key_groups=key_groups, pages=pages)
+        return cls._of_two(kind, left, right, how=how, on=on, prefix=prefix, key_groups=key_groups, pages=pages)
+
+    @classmethod
+    def multi_join(
+        cls,
+        inputs: Mapping[str, JoinedSide],
+        between: Mapping[tuple[str, str], tuple[timedelta, timedelta]],
+        *,
+        how: Mapping[str, str] | None = None,
+        on: Mapping[str, str] | None = None,
+        prefix: Mapping[str, str] | None = None,
+        max_rows: int = MAX_ROWS,
+        key_groups: int = 1,
+        pages: int | None = None,
+    ) -> JoinHarness:
+        """See :func:`asterism.multi_join`. The inputs have their own names."""
+        check_pages(pages)
+        check_inputs(inputs)
+        _check_sides(inputs.values())
+        wires = {name: wire_of(name, side) for name, side in inputs.items()}
+        late = [late_output(name) for name in wires]
+        join = MultiJoinOperator(
+            wires, between, how=how, on=on, prefix=prefix, late=late, max_rows=max_rows, pages=pages
+        )
+        return cls(join, wires, key_groups=key_groups)
 
     @property
     def results(self) -> list[Row]:
@@ -122,9 +152,14 @@ class JoinHarness(InputsHarness):
         return self.rows(JOINED)
 
     def late(self, side: str) -> list[Row]:
-        """The late rows of one side so far, "left" or "right".
+        """The late rows of one side so far, "left" or "right", or of an input of a join of many streams.
 
         :raises InvalidEventError: there is no such side
         """
         self._check_input(side)
-        return self.rows(LATE_OUTPUTS[side])
+        return self.rows(late_output(side))
+
+
+def _check_sides(sides: Iterable[Any]) -> None:
+    for side in sides:
+        expect(StreamDefinitionError, side, Mapping, "the sides of a join must be dicts of options", _SIDE)
