@@ -111,7 +111,7 @@ def a_case(draw: st.DrawFn) -> Case:
         st.integers(0, 3),
         st.sets(st.integers(0, count - 1)) | st.just(set(range(count))),
     )  # fmt: skip
-    for rows, forward, follows in draw(st.lists(moves, min_size=2, max_size=10)):
+    for rows, forward, follows in draw(st.lists(moves, min_size=2, max_size=8)):
         for of, key, later, value in rows:
             row = Row(number, key, clock + later, value)
             number += 1
