@@ -157,7 +157,7 @@ def multi_join(
     return MultiJoinedStream(inputs, between, how, on, prefix, max_rows, key_groups, drain)
 
 
-class _Joined:
+class _StreamJoin:
     """The outputs of a join of streams."""
 
     key_groups: int | None
@@ -250,7 +250,7 @@ class _Joined:
         return over_streams(self.spark, operator, self.streams, use=use, zone=zone)
 
 
-class JoinedStream(_Joined):
+class JoinedStream(_StreamJoin):
     """The result of a join. Each DataFrame is a separate query; :meth:`run` writes results and late rows from one query.
 
     A row of the result has the columns of the left side, followed by those of the right side without its key. With
@@ -324,7 +324,7 @@ class JoinedStream(_Joined):
         return self.kind.outlives
 
 
-class MultiJoinedStream(_Joined):
+class MultiJoinedStream(_StreamJoin):
     """The result of a join of many streams. Each DataFrame is a separate query; :meth:`run` writes results and late rows from one
     query.
 
