@@ -100,3 +100,20 @@ def test_search_without_end_is_given_up(answer_of: Implementation) -> None:
         mock.patch.object(match_search, "MAX_STEPS", 100_000),
     ):
         answer_of(case.clause, case.input, SCHEMAS[PatternCase])
+
+
+@pytest.mark.parametrize("rows", ["ONE ROW PER MATCH", "ALL ROWS PER MATCH", "ALL ROWS PER MATCH WITH UNMATCHED ROWS"])
+def test_measures_that_name_earlier_ones(rows: str) -> None:
+    """They are what they are with the earlier measures written out. A column of the input comes first."""
+    clause = "PARTITION BY k ORDER BY ts MEASURES {} {} AFTER MATCH SKIP TO NEXT ROW PATTERN (A* B??) DEFINE A AS v > 1"
+    named = "COUNT(*) AS N, FINAL SUM(A.v) AS s, n + 1 AS m, s * M + v AS p, p AS q, COALESCE(s, MATCH_NUMBER()) AS c, 2 AS kk"
+    written = (
+        "COUNT(*) AS N, FINAL SUM(A.v) AS s, COUNT(*) + 1 AS m, FINAL SUM(A.v) * (COUNT(*) + 1) + v AS p,"
+        " FINAL SUM(A.v) * (COUNT(*) + 1) + v AS q, COALESCE(FINAL SUM(A.v), MATCH_NUMBER()) AS c, 2 AS kk"
+    )
+    schema, input_rows = SCHEMAS[TableCase], TableCase("", "x:5 y:9 x:3 x:1 y:0 x:4 x:6 y:9 x:2", []).input
+    found = by_engine(clause.format(named, rows), input_rows, schema)
+    assert found == by_engine(clause.format(written, rows), input_rows, schema)
+    assert len(found) > 8
+    shadowed = by_engine("MEASURES COUNT(*) AS v, v AS w PATTERN (A+)", input_rows, schema)
+    assert shadowed == [{"v": 9, "w": 2}]

@@ -32,6 +32,7 @@ from asterism.row_patterns.resolution import (
     Leaf,
     MatchNumber,
     MatchProcessingTime,
+    MeasureValue,
     ResolvedExpression,
     RowValue,
 )
@@ -706,13 +707,17 @@ class _ResultRows:
         leaves = self._items.leaves(clause.measures, whole=clause.clause.rows is RowsPerMatch.ONE)
         matched = pa.array(self._match >= 0)
         measures = dict(zip((measure.name for measure in clause.clause.measures), clause.measures, strict=True))
+        values: list[pa.Array] = []
         for place, field in enumerate(clause.output):
             if place < len(clause.partition_by):
                 column = self._ordered.keys[clause.partition_by[place]].take(rows)
             elif field.name in measures:
                 resolved = measures[field.name]
-                values = _over_leaves(resolved, [leaves[leaf] for leaf in resolved.leaves], len(rows))
-                column = pc.if_else(matched, one_chunk(values), pa.scalar(None, values.type))
+                given = [
+                    values[leaf.number] if isinstance(leaf, MeasureValue) else leaves[leaf] for leaf in resolved.leaves
+                ]
+                values.append(one_chunk(_over_leaves(resolved, given, len(rows))))
+                column = pc.if_else(matched, values[-1], pa.scalar(None, values[-1].type))
             else:
                 column = one_chunk(self._ordered.rows.column(field.name)).take(rows)
             columns.append(column.cast(field.type))

@@ -111,7 +111,7 @@ def check(clause: Clause, schema: pa.Schema) -> CheckedClause:
     conditions = {
         one.variable: _condition(clause, resolver, one.condition, one.variable, names) for one in clause.definitions
     }
-    measures = tuple(resolver.measure(measure.expression) for measure in clause.measures)
+    measures = tuple(resolver.measure(measure.expression, measure.name) for measure in clause.measures)
     within = None if clause.within is None else _within(clause, clause.within, order[0][1] if order else None)
     clause = replace(
         clause,

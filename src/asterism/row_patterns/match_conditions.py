@@ -35,7 +35,15 @@ from asterism.matching.linking import stack_values
 from asterism.row_patterns.automaton import ACCEPT, RowAutomaton
 from asterism.row_patterns.checking import CheckedClause, VariableCondition
 from asterism.row_patterns.current_row import ConditionBits, CurrentRow
-from asterism.row_patterns.resolution import AggregateValue, Leaf, MatchNumber, MatchProcessingTime, RowValue, is_near
+from asterism.row_patterns.resolution import (
+    AggregateValue,
+    Leaf,
+    MatchNumber,
+    MatchProcessingTime,
+    MeasureValue,
+    RowValue,
+    is_near,
+)
 
 if TYPE_CHECKING:
     from asterism.row_patterns.search_kernels import ConditionTables
@@ -452,7 +460,7 @@ class ConditionCompiler:
                 if plain.number is None:
                     return k.COUNT_OF_GROUP, self._group(variable), 0, 0, 0, 0
                 return self._running(variable, plain.function, plain.number)
-            case MatchProcessingTime():  # conditions cannot have it
+            case MatchProcessingTime() | MeasureValue():  # conditions cannot have it
                 return None
 
     def _running(self, variable: str | None, function: str, number: int) -> Operand | None:

@@ -98,7 +98,14 @@ class MatchProcessingTime:
     """The processing time at which the match is emitted; only in measures."""
 
 
-Leaf = RowValue | AggregateValue | MatchNumber | MatchProcessingTime
+@dataclass(frozen=True, slots=True)
+class MeasureValue:
+    """The value of an earlier measure: number *number* of the clause; only in measures."""
+
+    number: int
+
+
+Leaf = RowValue | AggregateValue | MatchNumber | MatchProcessingTime | MeasureValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +210,18 @@ class Resolver:
         self._scope = Scope(self.rows.schema)
         self._scope_of_input = Scope(schema)
         self._calls: dict[tuple[str | None, str], tuple[int, pa.DataType]] = {}
+        self._measures: dict[str, pa.DataType] = {}
+        """the measures so far, by their names in lower case"""
 
     def condition(self, source: ExpressionText) -> ResolvedExpression:
         """A condition of DEFINE, which cannot know the end of the match."""
         return self._resolved(source, final_allowed=False)
 
-    def measure(self, source: ExpressionText) -> ResolvedExpression:
-        return self._resolved(source, final_allowed=True)
+    def measure(self, source: ExpressionText, name: str) -> ResolvedExpression:
+        """A measure, which can name the measures before it, as in a SELECT of Spark; a column of the input comes first."""
+        resolved = self._resolved(source, final_allowed=True)
+        self._measures.setdefault(name.lower(), resolved.type)
+        return resolved
 
     def key(self, source: ExpressionText, section: str) -> tuple[int, pa.DataType]:
         """(number in :attr:`RowExpressions.values`, type) of an expression of PARTITION BY or ORDER BY, over single rows."""
@@ -262,7 +274,10 @@ class Resolver:
                 if call is None and not isinstance(node, exp.Column):
                     _check_stray(node, source)
                     continue
-                if call is None:
+                measure = self._measure(node) if final_allowed else None
+                if measure is not None:
+                    leaf, data_type = measure
+                elif call is None:
                     leaf, data_type = self._row_value([node], Place(), source, "")
                 else:
                     leaf, data_type = self._call(call, source, final_allowed=final_allowed)
@@ -497,6 +512,13 @@ class Resolver:
         )
         return variable, plain
 
+    def _measure(self, node: exp.Expr) -> tuple[Leaf, pa.DataType] | None:
+        """The measure that a name outside of calls means, and its type."""
+        name = node.name.lower()
+        if name not in self._measures or len(getattr(node, "parts", ())) != 1 or self._is_column(node.this):
+            return None
+        return MeasureValue(list(self._measures).index(name)), self._measures[name]
+
     def _without_table(self, parts: list[exp.Expr]) -> list[exp.Expr]:
         """The parts of a column from the name of the column on. If there is no table of that name, *parts* itself."""
         names = [part.name for part in parts]
@@ -524,6 +546,8 @@ class Resolver:
     def _hint_for(self, identifier: exp.Expr) -> str | None:
         """What may be meant by a name that is not one of a column."""
         name = identifier.name
+        if name.lower() in (measure.name.lower() for measure in self._clause.measures):
+            return f"{name} is a measure, which only measures after it can use, outside of aggregates and navigation"
         if self._variable(identifier) is not None:
             return f"{name} is a variable: {name}.{self.rows.input.names[0]}, COUNT({name}.*)"
         return f"{name.upper()}()" if name.lower() in _OF_MATCH else None
