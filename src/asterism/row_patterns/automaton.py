@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import comb, factorial
 
 import numpy as np
@@ -16,6 +17,7 @@ from asterism.errors import ExpressionSyntaxError, printable
 from asterism.row_patterns.clause import (
     Alternation,
     Clause,
+    ClauseDialect,
     Concatenation,
     EmptyPattern,
     Exclusion,
@@ -26,6 +28,7 @@ from asterism.row_patterns.clause import (
     Permutation,
     Quantified,
     Variable,
+    gap_of,
 )
 
 MAX_EDGES = 200_000
@@ -33,18 +36,23 @@ ACCEPT = -1
 """The target of an edge to a complete match."""
 _MANY = 12
 """So many parts of a permutation have more orders than a pattern may have elements."""
-AT_START, AT_END = 1, 2
-"""Conditions of an edge, as bits: it leads from the start of the partition, or the row before it is the last one."""
+AT_START, AT_END, AT_DEADLINE = 1, 2, 4
+"""Conditions of an edge, as bits: it leads from the start of the partition; the row before it is the last one of the partition,
+or the last one that WITHIN allows.
+"""
+_NEXT_TOO = 8
+"""While edges are made: the condition on the next row counts also if the match ends before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowAutomaton:
-    """To be in a state is to have taken a row for it. The last state is the start, which has taken none.
+    """To be in a state is to have taken a row for it. The last state is the start, which has taken none. A variable that takes no
+    row has a state that no edge leads to, so that rows can be tested in it.
 
     :ivar variables: for each state but the start, the number of its variable
     :ivar excluded: for each state but the start, whether its row is excluded from the output
-    :ivar edges: rows (target state or ACCEPT, AT_START and AT_END, a variable whose condition the next row must not satisfy or
-        -1), by state, the preferred first
+    :ivar edges: rows (target state or ACCEPT; AT_START, AT_END and AT_DEADLINE; a variable whose condition the next row must not
+        satisfy or -1, which for ACCEPT is the next row that WITHIN allows), by state, the preferred first
     :ivar first_edge: the edges of state *s* are ``first_edge[s]:first_edge[s + 1]``
     """
 
@@ -57,6 +65,12 @@ class RowAutomaton:
     @property
     def start(self) -> int:
         return len(self.variables)
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether the end of a match depends on rows that are not in it, or on the time that has passed."""
+        ends = self.edges[self.edges[:, 0] == ACCEPT]
+        return bool((ends[:, 1] & AT_DEADLINE).any() or (ends[:, 2] >= 0).any())
 
     @property
     def state_of(self) -> Ints:
@@ -86,19 +100,22 @@ class RowAutomaton:
             return "start" if state == self.start else f"{printable(self.names[self.variables[state]])}{state}"
 
         lines = []
-        shown = self.start if limit is None else min(self.start, limit - 1)
-        for state in (self.start, *range(shown)):
+        reached = {self.start, *self.edges[:, 0].tolist()}
+        states = [state for state in range(self.start) if state in reached]
+        shown = len(states) if limit is None else min(len(states), limit - 1)
+        for state in (self.start, *states[:shown]):
             words = [
                 ("accept" if target == ACCEPT else name(target))
                 + (" at the start" if guards & AT_START else "")
                 + (" at the end" if guards & AT_END else "")
+                + (" at the deadline" if guards & AT_DEADLINE else "")
                 + (f" unless {printable(self.names[unless])}" if unless >= 0 else "")
                 for target, guards, unless in self.edges_of(state)
             ]
             excluded = " (excluded)" if state < self.start and self.excluded[state] else ""
             lines.append(f"{name(state)}{excluded}: {', '.join(words) or 'nothing'}")
-        if shown < self.start:
-            lines.append(f"... and {self.start - shown} more states")
+        if shown < len(states):
+            lines.append(f"... and {len(states) - shown} more states")
         return "\n".join(lines)
 
 
@@ -108,33 +125,56 @@ def compiled_pattern(clause: Clause) -> RowAutomaton:
     :raises asterism.errors.ExpressionSyntaxError: it has too many edges
     """
     program = _Program(clause.variables)
-    start = program.build(clause.pattern, program.accept, excluded=False)
+    try:
+        start = program.build(clause.pattern, program.accept, excluded=False)
+    except _TwoConditionsError:
+        raise _two_conditions(clause) from None
     rows = [number for number, one in enumerate(program.instructions) if isinstance(one, _TakeRow)]
     # They were made from the end to the beginning.
     rows.reverse()
     state_of = {number: state for state, number in enumerate(rows)}
-    takes = [program.instructions[number] for number in rows]
+    takes = [one for one in (program.instructions[number] for number in rows) if isinstance(one, _TakeRow)]
+    numbers = {one.variable for one in takes}
+    tested = [number for number in range(len(clause.variables)) if number not in numbers]
     edges: list[tuple[int, int, int]] = []
     first_edge = [0]
-    for begin in [*(one.then for one in takes if isinstance(one, _TakeRow)), start]:
+    for begin in [*(one.then for one in takes), *(None for _ in tested), start]:
+        if begin is None:
+            first_edge.append(len(edges))
+            continue
         try:
             edges += program.edges(begin, state_of)
         except _TwoConditionsError:
-            problem = "in the dialect of Flink, a variable that may be left out cannot follow a greedy loop"
-            hint = "a reluctant loop, as in B*?, or the standard's dialect"
-            raise ExpressionSyntaxError.at(problem, clause.text, clause.pattern.start, hint) from None
+            raise _two_conditions(clause) from None
         first_edge.append(len(edges))
         if len(edges) > MAX_EDGES:
             problem = f"the automaton of this pattern has more than {MAX_EDGES:,} edges"
             hint = "too many elements one after the other may be left out; A{,100} instead of A? A? A? ..."
             raise ExpressionSyntaxError.at(problem, clause.text, clause.pattern.start, hint)
-    return RowAutomaton(
+    automaton = RowAutomaton(
         clause.variables,
-        np.array([one.variable for one in takes if isinstance(one, _TakeRow)], np.int64),
-        np.array([one.excluded for one in takes if isinstance(one, _TakeRow)], np.bool_),
+        np.array([*(one.variable for one in takes), *tested], np.int64),
+        np.array([*(one.excluded for one in takes), *(False for _ in tested)], np.bool_),
         np.array(edges, np.int64).reshape(-1, 3),
         np.array(first_edge, np.int64),
     )
+    if clause.within is None and (automaton.edges[:, 1] & AT_DEADLINE).any():
+        absent = next(node for node in clause.pattern.walk() if isinstance(node, NotNext))
+        problem = "that a row does not follow, however late, is known only with a deadline: WITHIN is missing"
+        hint = "PATTERN (A {- X*? -} [^B]) WITHIN INTERVAL '1' HOUR"
+        raise ExpressionSyntaxError.at(problem, clause.text, absent.start, hint)
+    return automaton
+
+
+def _two_conditions(clause: Clause) -> ExpressionSyntaxError:
+    written = [node for node in clause.pattern.walk() if isinstance(node, NotNext) and not node.implied]
+    if clause.dialect is ClauseDialect.FLINK and not written:
+        problem = "in the dialect of Flink, a variable that may be left out cannot follow a greedy loop"
+        hint = "a reluctant loop, as in B*?, or the standard's dialect"
+        return ExpressionSyntaxError.at(problem, clause.text, clause.pattern.start, hint)
+    problem = "one row cannot be kept from satisfying two variables"
+    start = written[0].start if written else clause.pattern.start
+    return ExpressionSyntaxError.at(problem, clause.text, start, "one variable, with OR between the conditions")
 
 
 # ---------------------------------------------------------------------------------------------------- instructions
@@ -171,8 +211,13 @@ class _Anchor:
 
 @dataclass(slots=True)
 class _Unless:
+    """
+    :ivar always: also if the match ends here
+    """
+
     variable: int
     then: int
+    always: bool
 
 
 class _TwoConditionsError(Exception):
@@ -210,10 +255,16 @@ class _Program:
             case PartitionEnd():
                 return self.add(_Anchor(AT_END, then))
             case NotNext():
-                return self.add(_Unless(self.names.index(node.name), then))
+                return self.add(_Unless(self.names.index(node.name), then, not node.implied))
             case Concatenation():
+                following: PatternNode | None = None
                 for part in reversed(node.of):
-                    then = self.build(part, then, excluded=excluded)
+                    gap = gap_of(part)
+                    if gap is not None and isinstance(following, NotNext):
+                        then = self._gap(gap, following, then)
+                    else:
+                        then = self.build(part, then, excluded=excluded)
+                    following = part
                 return then
             case Alternation():
                 # From the last to the first, so that states are numbered in the order of the text.
@@ -255,7 +306,23 @@ class _Program:
 
         return self.add(_Choice(orders((1 << len(node.of)) - 1, False)))
 
+    def _gap(self, gap: Quantified, absent: NotNext, then: int) -> int:
+        """A gap without a row that satisfies *absent*, of which *then* tests the row behind the gap. If no row follows, the gap
+        goes on up to the deadline.
+        """
+        assert isinstance(gap.of, Variable)
+        loop = _Choice(())
+        again = self.add(_TakeRow(0, False, 0))  # as in _repeated
+        self.instructions[again] = loop
+        row = self.add(_TakeRow(self.names.index(gap.of.name), True, again))
+        more = self.add(_Unless(self.names.index(absent.name), row, True))
+        enough = self.add(_Anchor(AT_DEADLINE, then))
+        loop.options = [more, enough] if gap.greedy else [enough, more]
+        return again
+
     def _repeated(self, node: Quantified, then: int, excluded: bool) -> int:
+        if node.until is not None:
+            node = replace(node, of=_without(node.until, node.of), until=None)
         node = simplified(node)
 
         def choice(more: int, enough: int) -> list[int]:
@@ -298,17 +365,19 @@ class _Program:
             ways.append((guards, unless))
             match instruction:
                 case _TakeRow():
-                    edges.append((state_of[number], guards, unless))
+                    edges.append((state_of[number], guards & (AT_START | AT_END), unless))
                 case _Accept():
-                    edges.append((ACCEPT, guards, -1))
+                    # At the deadline there is no next row.
+                    without = unless if guards & _NEXT_TOO and not guards & AT_DEADLINE else -1
+                    edges.append((ACCEPT, guards & ~_NEXT_TOO, without))
                     if not guards:
                         return edges  # what follows is never preferred
                 case _Anchor(guard, then):
                     stack.append((then, guards | guard, unless, begun))
-                case _Unless(variable, then):
+                case _Unless(variable, then, always):
                     if unless not in (-1, variable):
                         raise _TwoConditionsError
-                    stack.append((then, guards, variable, begun))
+                    stack.append((then, guards | (_NEXT_TOO if always else 0), variable, begun))
                 case _Choice(options):
                     stack.extend((option, guards, unless, begun) for option in reversed(options))
                 case _UnboundedLoop(repetition, then, greedy):
@@ -327,11 +396,29 @@ def simplified(node: Quantified) -> Quantified:
     >>> str(simplified(Quantified(Quantified(Variable("A"), 0, None), 1, None)))
     'A*'
     """
+    if node.until is not None:
+        return node
     of = simplified(node.of) if isinstance(node.of, Quantified) else node.of
     loops = node.most is None and node.greedy and isinstance(of, Quantified) and of.most is None and of.greedy
     if loops and isinstance(of, Quantified) and of.least == 0 and not takes_no_row(of.of):
         return of
     return replace(node, of=of)
+
+
+def _without(until: str, node: PatternNode) -> PatternNode:
+    """A part of a pattern of which no row satisfies a variable."""
+    if isinstance(node, Concatenation) and any(
+        gap_of(part) is not None and isinstance(following, NotNext) for part, following in pairwise(node.of)
+    ):
+        raise _TwoConditionsError
+    match node:
+        case Variable():
+            return Concatenation((NotNext(until, start=node.start), node), start=node.start)
+        case Concatenation() | Alternation() | Permutation():
+            return replace(node, of=tuple(_without(until, part) for part in node.of))
+        case Quantified() | Exclusion():
+            return replace(node, of=_without(until, node.of))
+    return node
 
 
 def takes_no_row(node: PatternNode) -> bool:

@@ -32,6 +32,7 @@ from asterism.row_patterns.resolution import (
     Leaf,
     MatchNumber,
     MatchProcessingTime,
+    MatchTimeout,
     MeasureValue,
     ResolvedExpression,
     RowValue,
@@ -306,6 +307,7 @@ def _search(
     clause: CheckedClause, automaton: RowAutomaton, conditions: ClauseConditions, ordered: OrderedRows, search: Search
 ) -> Iterator[_FoundMatches]:
     from asterism.row_patterns import kernels as k
+    from asterism.row_patterns import search_kernels as deep
 
     largest = int(np.diff(ordered.offsets).max(initial=0))
     size = 4 * largest * len(automaton.variables)
@@ -321,14 +323,16 @@ def _search(
         SkipTo.NEXT_ROW: k.NEXT_ROW,
         SkipTo.FIRST: k.TO_FIRST,
         SkipTo.LAST: k.TO_LAST,
+        SkipTo.NO_SKIP: deep.NO_SKIP,
     }
-    bound = conditions.bound(automaton, ordered.rows, ordered.shifted, ordered.words)
+    in_depth = clause.clause.timeouts or skip.to is SkipTo.NO_SKIP or automaton.looks_ahead
+    bound = conditions.bound(automaton, ordered.rows, ordered.shifted, ordered.words, in_depth=in_depth)
     times, meant = times_of(clause, ordered), meant_by(clause, skip.variable)
     position = np.zeros(1, np.int64)
-    if bound.near:
+    if bound.near and not in_depth:
         parts = _near_matches(clause, automaton, ordered, bound, search, times, kinds[skip.to], meant, position)
     else:
-        pattern = SearchedPattern(automaton, clause.within, kinds[skip.to], meant)
+        pattern = SearchedPattern(automaton, clause.within, kinds[skip.to], meant, clause.clause.timeouts)
         asked = SearchCallbacks(partial(decided, clause, automaton, ordered), partial(_step_error, clause, ordered))
         parts = MatchSearch(pattern, bound, ordered.offsets, times, search.limits(clause), asked).run(
             search.progress, position, MATCHED_ROWS
@@ -385,7 +389,7 @@ def decided(clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows
 def leaves_of_path(clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, path: Path) -> list[pa.Array]:
     """The values that the condition of the last row of a path reads, for each leaf one."""
     first, partition, number, states = path
-    matches = np.array([[first, partition, number, 0, len(states)]], np.int64)
+    matches = np.array([[first, partition, number, 0, len(states), 0]], np.int64)
     found = _FoundMatches(matches, states, np.zeros(0, np.bool_))
     condition = clause.conditions[automaton.names[automaton.variables[states[-1]]]].resolved
     items = _MatchItems(clause, automaton, ordered, found, np.zeros(1, np.int64), np.array([len(states)]))
@@ -489,6 +493,8 @@ class _MatchItems:
 
         :param whole: whether all rows of the match are visible in each item
         """
+        from asterism.row_patterns import kernels as k
+
         leaves = dict.fromkeys(leaf for one in expressions for leaf in one.leaves)
         plain = {leaf.number for leaf in leaves if isinstance(leaf, RowValue) and not leaf.labelled}
         columns = self._of_all_rows(sorted(plain))
@@ -499,6 +505,9 @@ class _MatchItems:
             elif isinstance(leaf, MatchProcessingTime):
                 now = pa.scalar(self._processing_time, self._clause.rows.time_type)
                 found[leaf] = pa.repeat(now, len(self._match))
+            elif isinstance(leaf, MatchTimeout):
+                timed_out = pa.array(self._found.matches[:, k.TIMED_OUT] != 0)
+                found[leaf] = timed_out.take(pa.array(self._match, mask=self._match < 0))
             elif isinstance(leaf, RowValue):
                 at = self._places(leaf)
                 if leaf.number in columns and not leaf.labelled:

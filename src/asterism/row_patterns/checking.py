@@ -19,8 +19,10 @@ from asterism.row_patterns.automaton import copies_of_parts, simplified, takes_n
 from asterism.row_patterns.clause import (
     Clause,
     ClauseDialect,
+    Concatenation,
     Exclusion,
     ExpressionText,
+    NotNext,
     PatternNode,
     Permutation,
     Quantified,
@@ -188,6 +190,9 @@ def _names(clause: Clause) -> dict[str, frozenset[str]]:
     if skip.variable is not None and skip.variable not in names:
         problem = f"AFTER MATCH SKIP: {quoted(skip.variable)} is not a variable of the pattern"
         raise ColumnNotFoundError.at(problem, clause.text, skip.start, f"variables: {', '.join(names)}")
+    if skip.variable is not None and names[skip.variable].isdisjoint(clause.taking):
+        problem = f"AFTER MATCH SKIP: {quoted(skip.variable)} takes no row of a match"
+        _fail(clause, problem, skip.start, f"variables with rows: {', '.join(sorted(clause.taking))}")
     return names
 
 
@@ -217,6 +222,26 @@ def _check_pattern(clause: Clause) -> None:
         if isinstance(node, Exclusion) and clause.rows is RowsPerMatch.ALL_WITH_UNMATCHED:
             problem = "{- -} is not allowed with ALL ROWS PER MATCH WITH UNMATCHED ROWS"
             _fail(clause, problem, node.start, "an excluded row would be neither matched nor unmatched")
+    first = _negation_first_in(clause.pattern)
+    if first is not None:
+        problem = f"{first} must follow a row of the match"
+        _fail(clause, problem, first.start, "NOT in the condition of the first variable; PREV reads the row before")
+    if clause.timeouts and clause.within is None:
+        problem = "SHOW TIMEOUT MATCHES needs WITHIN: without it, no match times out"
+        _fail(clause, problem, clause.pattern.start, "PATTERN (A B) WITHIN INTERVAL '1' HOUR")
+
+
+def _negation_first_in(node: PatternNode) -> NotNext | None:
+    """The first ``[^B]`` before which a match may have no row."""
+    if isinstance(node, NotNext):
+        return node
+    for part in node.parts:
+        found = _negation_first_in(part)
+        if found is not None:
+            return found
+        if isinstance(node, Concatenation) and not takes_no_row(part):
+            return None
+    return None
 
 
 def _condition(

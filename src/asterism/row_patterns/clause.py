@@ -77,14 +77,17 @@ class PartitionEnd(PatternNode):
 
 @dataclass(frozen=True, slots=True)
 class NotNext(PatternNode):
-    """No row; only if the next row does not satisfy the condition of a variable. There is no syntax for it: patterns in the
-    dialect of Flink have it after each greedy loop.
+    """``[^B]``: no row; only if the next row does not satisfy the condition of a variable, which takes no row. After a gap, see
+    :func:`gap_of`, no row of the gap may satisfy it either.
+
+    :ivar implied: not written: patterns in the dialect of Flink have it after each greedy loop, if a row follows
     """
 
     name: str
+    implied: bool = False
 
     def __str__(self) -> str:
-        return f"<not {quoted(self.name)}>"
+        return f"<not {quoted(self.name)}>" if self.implied else f"[^{quoted(self.name)}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +136,14 @@ class _Single(PatternNode):
 class Quantified(_Single):
     """``A{least,most}``: repetitions; *most* is None if there is no upper limit. As many as possible are preferred if *greedy*,
     otherwise as few as possible.
+
+    :ivar until: ``A+{C}``: a variable whose condition no row of the repetitions satisfies
     """
 
     least: int
     most: int | None
     greedy: bool = True
+    until: str | None = None
 
     def __str__(self) -> str:
         # Spark would replace ${1} by a setting.
@@ -146,7 +152,8 @@ class Quantified(_Single):
         most = "" if self.most is None else str(self.most)
         braces = f"{{{self.least}}}" if self.least == self.most else f"{{{self.least},{most}}}"
         sign = {(0, None): "*", (1, None): "+", (0, 1): "?"}.get((self.least, self.most), braces)
-        return of + sign + ("" if self.greedy else "?")
+        until = "" if self.until is None else f"{{{quoted(self.until)}}}"
+        return of + sign + ("" if self.greedy else "?") + until
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +162,14 @@ class Exclusion(_Single):
 
     def __str__(self) -> str:
         return f"{{- {self.of} -}}"
+
+
+def gap_of(node: PatternNode) -> Quantified | None:
+    """The loop of a gap, ``{- X* -}`` or ``{- X*? -}``; None if the node is something else."""
+    loop = node.of if isinstance(node, Exclusion) else None
+    if not isinstance(loop, Quantified) or not isinstance(loop.of, Variable) or loop.until is not None:
+        return None
+    return loop if (loop.least, loop.most) == (0, None) else None
 
 
 def quoted(name: str) -> str:
@@ -221,6 +236,8 @@ class SkipTo(enum.Enum):
     NEXT_ROW = "TO NEXT ROW"
     FIRST = "TO FIRST"
     LAST = "TO LAST"
+    NO_SKIP = "NO SKIP"
+    """all ways to match from a row, then those from the next row"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +337,8 @@ class Clause:
     order_by: tuple[OrderKey, ...] = ()
     measures: tuple[Measure, ...] = ()
     rows: RowsPerMatch = RowsPerMatch.ONE
+    timeouts: bool = False
+    """SHOW TIMEOUT MATCHES"""
     skip: Skip = Skip()
     within: ExpressionText | None = None
     subsets: tuple[Subset, ...] = ()
@@ -330,5 +349,24 @@ class Clause:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The variables of the pattern, in the order of the text."""
-        return tuple(dict.fromkeys(node.name for node in self.pattern.walk() if isinstance(node, Variable)))
+        """The variables of the pattern, in the order of the text; also those that take no row."""
+        return tuple(dict.fromkeys(name for node in self.pattern.walk() for name in _names_in(node)))
+
+    @property
+    def taking(self) -> frozenset[str]:
+        """The variables that take rows: those that are not only in ``[^B]`` or ``A+{B}``."""
+        return frozenset(node.name for node in self.pattern.walk() if isinstance(node, Variable))
+
+    @property
+    def rows_text(self) -> str:
+        """The rows of the output, as they are written."""
+        if not self.timeouts:
+            return self.rows.value
+        rows = "ALL ROWS PER MATCH" if self.rows is RowsPerMatch.ALL_SHOW_EMPTY else self.rows.value
+        return f"{rows} SHOW TIMEOUT MATCHES"
+
+
+def _names_in(node: PatternNode) -> tuple[str, ...]:
+    if isinstance(node, Variable | NotNext):
+        return (node.name,)
+    return (node.until,) if isinstance(node, Quantified) and node.until is not None else ()

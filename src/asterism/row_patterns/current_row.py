@@ -31,7 +31,7 @@ from asterism.expressions.types import TIME_ZONE
 from asterism.expressions.values import UnsupportedError
 from asterism.row_patterns.automaton import ACCEPT, RowAutomaton
 from asterism.row_patterns.checking import CheckedClause, VariableCondition
-from asterism.row_patterns.clause import RowsPerMatch
+from asterism.row_patterns.clause import RowsPerMatch, SkipTo
 from asterism.row_patterns.resolution import AggregateValue, Leaf, RowValue, is_near
 
 MAX_BITS = 63
@@ -258,7 +258,8 @@ def _neutral_rows(
     seen = _variables_seen(clause)
     if seen is None or clause.clause.rows is not RowsPerMatch.ONE or automaton.edges[:, 1].any():
         return nothing
-    if (automaton.edges[:, 2] >= 0).any():
+    # All ways to match, and the last row of a match that times out, may contain the row.
+    if (automaton.edges[:, 2] >= 0).any() or clause.clause.timeouts or clause.clause.skip.to is SkipTo.NO_SKIP:
         return nothing
 
     def variable(state: int) -> str:

@@ -119,9 +119,12 @@ class _Steps:
             case PartitionEnd():
                 words = "$: only after the last row of the partition"
             case NotNext(name):
-                words = (
-                    f"the next row must not satisfy the condition of {name_text(name)}, whose loop is greedy in Flink"
-                )
+                words = f"the next row must not satisfy the condition of {name_text(name)}"
+                words += ", whose loop is greedy in Flink" if node.implied else ""
+                condition = None if node.implied else condition_of(self._clause, name)
+                if condition is not None and name not in self._shown:
+                    self._shown[name] = number
+                    words += f": {' '.join(condition.split())}"
             case Alternation():
                 words = "one of these, an earlier one is preferred"
             case Permutation():

@@ -41,5 +41,5 @@ def as_in_flink(pattern: PatternNode) -> PatternNode:
         else:
             parts.append(part)
             if part.least != part.most:
-                parts.append(NotNext(part.of.name, start=part.start))
+                parts.append(NotNext(part.of.name, implied=True, start=part.start))
     return replace(pattern, of=(*parts, pattern.of[-1]))

@@ -20,7 +20,7 @@ ANYWHERE = NOWHERE - 1
 """The end of the rows of a match, if any number of them may come."""
 PAST_LAST_ROW, NEXT_ROW, TO_FIRST, TO_LAST = range(4)
 OK, NO_ROW_TO_SKIP_TO, SKIPS_TO_OWN_START, MORE, TOO_LONG = range(5)
-START, PARTITION, NUMBER, FIRST_LABEL, ROWS = range(5)  # columns of matches
+START, PARTITION, NUMBER, FIRST_LABEL, ROWS, TIMED_OUT = range(6)  # columns of matches
 NEXT_START, MATCHES, COVERED, ROWS_BEFORE, DROPPED = range(5)  # columns of progress
 
 
@@ -120,9 +120,9 @@ def find_matches(
     :param trailing: how many rows after its last one a match reads
     :param max_rows: if the first *max_rows* rows from a start leave open what matches there, and the next row could belong to
         it, the status is TOO_LONG, or the start is dropped
-    :returns: *matches* are rows (start row, partition, number in the partition, first label, number of rows); if AFTER MATCH
-        SKIP fails, the last one is where. *labels* are the states of the rows of the matches. *unmatched* tells
-        for each row that no match begins there and it is in none.
+    :returns: *matches* are rows (start row, partition, number in the partition, first label, number of rows, 0: it has not timed
+        out); if AFTER MATCH SKIP fails, the last one is where. *labels* are the states of the rows of the matches. *unmatched*
+        tells for each row that no match begins there and it is in none.
     """
     count = len(bits)
     largest = 0
@@ -131,7 +131,7 @@ def find_matches(
     ends = np.empty((largest, len(variables)), np.int32)
     some_wait = not ended or largest > max_rows
     needs = np.empty((largest if some_wait else 0, len(variables)), np.int32)
-    matches = np.empty((16, 5), np.int64)
+    matches = np.zeros((16, 6), np.int64)
     labels = np.empty(16, np.int32)
     unmatched = np.zeros(count, np.bool_)
     found, used = 0, 0
@@ -208,7 +208,7 @@ def find_matches(
                 continue
             number += 1
             if found == len(matches):
-                more = np.empty((2 * found, 5), np.int64)
+                more = np.zeros((2 * found, 6), np.int64)
                 more[:found] = matches
                 matches = more
             matches[found, START] = begin + start

@@ -40,6 +40,7 @@ from asterism.row_patterns.resolution import (
     Leaf,
     MatchNumber,
     MatchProcessingTime,
+    MatchTimeout,
     MeasureValue,
     RowValue,
     is_near,
@@ -65,6 +66,7 @@ class BoundConditions:
     :ivar bits: rows x variables, see :class:`asterism.row_patterns.search_kernels.RowTables`
     :ivar near: whether the bits are the whole conditions
     :ivar values: the slots, likewise
+    :ivar conditions: None: not made
     """
 
     bits: Bits
@@ -95,12 +97,19 @@ class ClauseConditions:
         return found
 
     def bound(
-        self, automaton: RowAutomaton, rows: pa.Table, shifted: Shifted, words: Ints | None = None
+        self,
+        automaton: RowAutomaton,
+        rows: pa.Table,
+        shifted: Shifted,
+        words: Ints | None = None,
+        *,
+        in_depth: bool = False,
     ) -> BoundConditions:
         """Bind the conditions to the rows of the input, in order.
 
         :param shifted: see :data:`Shifted`
         :param words: see :meth:`asterism.row_patterns.current_row.CurrentRow.words`
+        :param in_depth: whether the search is that of :mod:`asterism.row_patterns.match_search` also if bits are the conditions
         """
         from asterism.row_patterns import search_kernels as k
 
@@ -126,10 +135,11 @@ class ClauseConditions:
                     continue
                 own[self.current_row.certain(name, words)] = k.SURE if divided.depending[name] else k.HOLDS
                 own[~possible] = k.FAILS
-        if not any(divided.depending.values()) and not (bits == k.UNKNOWN).any():
+        near = not any(divided.depending.values()) and not (bits == k.UNKNOWN).any()
+        if near and not in_depth:
             return BoundConditions(bits, True, np.zeros((0, 0), np.int64), None)
-        values, conditions = self._programs.bound(columns, automaton)
-        return BoundConditions(bits, False, values, conditions)
+        values, conditions = self._programs.bound(columns, automaton, remembers_all=in_depth)
+        return BoundConditions(bits, near, values, conditions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,7 +470,7 @@ class ConditionCompiler:
                 if plain.number is None:
                     return k.COUNT_OF_GROUP, self._group(variable), 0, 0, 0, 0
                 return self._running(variable, plain.function, plain.number)
-            case MatchProcessingTime() | MeasureValue():  # conditions cannot have it
+            case MatchProcessingTime() | MatchTimeout() | MeasureValue():  # conditions cannot have them
                 return None
 
     def _running(self, variable: str | None, function: str, number: int) -> Operand | None:
@@ -562,8 +572,14 @@ class ConditionCompiler:
 
     # ------------------------------------------------------------------------------------------------ the result
 
-    def bound(self, columns: _RowColumns, automaton: RowAutomaton) -> tuple[Ints, ConditionTables]:
-        """(the values of the slots, the tables)"""
+    def bound(
+        self, columns: _RowColumns, automaton: RowAutomaton, *, remembers_all: bool
+    ) -> tuple[Ints, ConditionTables]:
+        """(the values of the slots, the tables)
+
+        :param remembers_all: remember also the failures of states behind which bits are the conditions. Otherwise, where the
+            earliest match ends tells as much.
+        """
         from asterism.row_patterns import search_kernels as k
 
         variables = self._clause.variables
@@ -575,7 +591,7 @@ class ConditionCompiler:
         operations = np.array(self._operations, np.int64).reshape(-1, 6)
         constant = operations[:, 0] == Op.STRING
         operations[constant, 0], operations[constant, 1] = Op.CONST, ranks[operations[constant, 1]]
-        keys, first_key, remembers = self._keys(automaton)
+        keys, first_key, remembers = self._keys(automaton, remembers_all)
         members = [[group is None or name in self._clause.names[group] for name in variables] for group in self._groups]
         conditions = k.ConditionTables(
             programs=np.array([self._conditions[name].program for name in variables], np.int64),
@@ -607,7 +623,7 @@ class ConditionCompiler:
         programs = [self._conditions[name] for name in self._clause.variables]
         return [one.start_program if small and one.start_groups <= of_first_row else (0, 0) for one in programs]
 
-    def _keys(self, automaton: RowAutomaton) -> tuple[Ints, Ints, Mask]:
+    def _keys(self, automaton: RowAutomaton, remembers_all: bool) -> tuple[Ints, Ints, Mask]:
         """What failures of each state depend on: what the conditions of the states behind it read."""
         depending = [bool(self._conditions[name].read or self._conditions[name].asks) for name in automaton.names]
         known: dict[int, list[tuple[int, int, int]] | None] = {}
@@ -619,7 +635,7 @@ class ConditionCompiler:
             key = known[behind]
             rows += key or []
             first.append(len(rows))
-            remembers.append(bool(behind) and key is not None)
+            remembers.append((bool(behind) or remembers_all) and key is not None)
         return np.array(rows, np.int64).reshape(-1, 3), np.array(first, np.int64), np.array(remembers, np.bool_)
 
     def _key(self, names: Sequence[str]) -> list[tuple[int, int, int]] | None:

@@ -32,12 +32,16 @@ Path = tuple[int, int, int, Ints]
 
 @dataclass(frozen=True, slots=True)
 class SearchedPattern:
-    """What is searched, and where the search continues after a match; see :func:`asterism.row_patterns.kernels.find_matches`."""
+    """What is searched, and where the search continues after a match; see :func:`asterism.row_patterns.kernels.find_matches`.
+
+    :ivar timeouts: whether matches that time out are searched, too
+    """
 
     automaton: RowAutomaton
     within: int | None
     skip: int
     skip_to: Mask
+    timeouts: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +77,14 @@ class MatchSearch:
         automaton, within = pattern.automaton, -1 if pattern.within is None else pattern.within
         self._pattern: PatternTables = k.PatternTables(
             automaton.variables,
+            automaton.excluded,
             automaton.state_of,
             automaton.edges,
             automaton.first_edge,
             within,
             pattern.skip,
             pattern.skip_to,
+            pattern.timeouts,
         )
         self._conditions = bound.conditions
         self._rows: RowTables = k.RowTables(offsets, bound.bits, bound.values, times)
@@ -106,7 +112,9 @@ class MatchSearch:
         return k.Workspace(
             position=position,
             ends=np.empty((self._largest, states), np.int32),
-            needs=np.empty((0 if self._knows_all() else self._largest, states), np.int32),
+            needs=np.empty(
+                (0 if self._knows_all() and not self._pattern.timeouts else self._largest, states), np.int32
+            ),
             frames=np.zeros((rows + 2, 2), np.int64),
             counts=np.zeros(len(conditions.members), np.int64),
             places=np.zeros((len(conditions.members), rows + 2), np.int64),
@@ -115,7 +123,7 @@ class MatchSearch:
             nulls=np.zeros(STACK, np.int64),
             memory=np.zeros((places if conditions.remembers.any() else 1, width), np.int64),
             key=np.zeros(width, np.int64),
-            matches=np.zeros((1024, 5), np.int64),
+            matches=np.zeros((1024, 6), np.int64),
             labels=np.zeros(2 * AT_FIRST, np.int32),
             unmatched=np.zeros(len(self._rows.bits), np.bool_),
             impossible=np.zeros(len(conditions.programs), np.bool_),
@@ -179,11 +187,15 @@ class MatchSearch:
         from asterism.row_patterns import search_kernels as k
 
         position, depth = self._work.position, self._work.position[k.DEPTH]
+        if position[k.PARTIAL]:  # all rows that WITHIN allows are known
+            return True
         limit = min(position[k.UNTIL], position[k.FRONTIER])
         if not self._limits.ended and (self._pattern.edges[:, 1] & k.AT_END).any():
             begin, end = self._rows.offsets[position[k.AT_PARTITION] :][:2]
             limit = min(limit, end - begin - 1)  # the last known row need not be the end of the partition
         target = self._pattern.edges[self._work.frames[depth, 1], 0]
+        if target == k.ACCEPT:
+            return True
         return bool(self._work.ends[position[k.AT_ROW] + depth, target] <= limit)
 
     def _make_room(self) -> None:

@@ -401,7 +401,7 @@ def _parts_of(clause: Clause) -> dict[str, str]:
         "ORDER BY": ", ".join(
             key.expression.text + " DESC" * key.descending + _NULLS[key.nulls_first] for key in clause.order_by
         ),
-        "ROWS PER MATCH": clause.rows.value,
+        "ROWS PER MATCH": clause.rows_text,
         "AFTER MATCH SKIP": " ".join(skip),
         "PATTERN": str(clause.pattern),
         "WITHIN": "none" if clause.within is None else clause.within.text,
@@ -418,7 +418,7 @@ def _described(clause: CheckedClause) -> tuple[Any, ...]:
         [key.expression.text for key in written.partition_by],
         [(key.expression.text, key.descending, key.nulls_first) for key in written.order_by],
         [(measure.expression.text, measure.name) for measure in written.measures],
-        written.rows.value,
+        written.rows_text,
         (written.skip.to.value, written.skip.variable),
         clause.within,
         [(subset.name, subset.members) for subset in written.subsets],

@@ -3,12 +3,12 @@
 sqlglot's tokenizer provides the tokens, and expressions are left as text for :mod:`asterism.expressions.parsing`. Its own parser
 of the clause knows no SUBSET and no WITHIN, and leaves patterns as text, so the grammar is here::
 
-    clause      [PARTITION BY key, ...] [ORDER BY key, ...] [MEASURES expression AS name, ...] [rows] [AFTER MATCH SKIP to]
+    clause      [PARTITION BY key, ...] [ORDER BY key, ...] [MEASURES expression AS name, ...] [rows] [AFTER MATCH skip]
                 PATTERN ( alternation ) [WITHIN interval] [SUBSET name = ( name, ... ), ...] [DEFINE name AS condition, ...]
     alternation sequence { '|' sequence }
     sequence    quantified { quantified }
-    quantified  primary [ ( * | + | ? | {n} | {n,} | {,m} | {n,m} ) [?] ]
-    primary     name | '^' | '$' | '(' [alternation] ')' | '{-' alternation '-}' | PERMUTE ( alternation, ... )
+    quantified  primary [ ( * | + | ? | {n} | {n,} | {,m} | {n,m} ) [?] [{name}] ]
+    primary     name | '^' | '$' | '(' [alternation] ')' | '{-' alternation '-}' | PERMUTE ( alternation, ... ) | [^name]
 
 What other systems write otherwise is recognised, and the message says what to write instead.
 """
@@ -37,6 +37,7 @@ from asterism.row_patterns.clause import (
     ExpressionText,
     InputTable,
     Measure,
+    NotNext,
     OptionValue,
     OrderKey,
     PartitionEnd,
@@ -80,15 +81,9 @@ _ELSEWHERE: dict[tuple[str, ...], tuple[str, str | None]] = {
     ("INTERVAL",): ("INTERVAL without WITHIN is Esper's spelling", "WITHIN INTERVAL '5' MINUTE, after PATTERN"),
     ("ALL", "MATCHES"): ("ALL MATCHES is Esper's spelling", "AFTER MATCH SKIP TO NEXT ROW finds a match from each row"),
     ("RESULTS", "ALL"): ("RESULTS is Vertica's spelling", "ALL ROWS PER MATCH, before PATTERN"),
-    ("NO", "SKIP"): (
-        "NO SKIP is not part of SQL: one match begins at a row, the preferred one", "AFTER MATCH SKIP TO NEXT ROW",
-    ),
     ("ONE", "ROWS"): ("ONE is followed by ROW", "ONE ROW PER MATCH"),
     ("ALL", "ROW"): ("ALL is followed by ROWS", "ALL ROWS PER MATCH"),
     ("DEFINES",): ("DEFINES is DuckDB's spelling", "DEFINE A AS price > 10"),
-    ("SHOW", "TIMEOUT"): (
-        "SHOW TIMEOUT MATCHES is Alibaba's extension of Flink SQL and is not supported here", None,
-    ),
 }  # fmt: skip
 """How other systems write, and what to write instead."""
 FACTORY = "pattern_processor_discoverer_factory"
@@ -282,6 +277,8 @@ class _Reader:
             self._at += section not in ("ROWS PER MATCH", "AFTER MATCH")
             field, reader = readers[section]
             found[field] = reader()
+            if section == "ROWS PER MATCH":
+                found["timeouts"] = self._accept("SHOW", "TIMEOUT", "MATCHES")
         if "pattern" not in found:
             self._check_spelling(0)
             self._fail("a clause needs PATTERN", hint="PATTERN (A B+) DEFINE B AS ...")
@@ -402,7 +399,9 @@ class _Reader:
         self._accept("AFTER", "MATCH")
         start = self._start(self._at)
         choices = "PAST LAST ROW, TO NEXT ROW, TO FIRST variable or TO LAST variable"
-        self._expect("SKIP", "AFTER MATCH must be followed by SKIP", f"AFTER MATCH SKIP {choices}")
+        if self._accept("NO", "SKIP"):
+            return Skip(SkipTo.NO_SKIP, start=start)
+        self._expect("SKIP", "AFTER MATCH must be followed by SKIP or NO SKIP", f"AFTER MATCH SKIP {choices}")
         if self._accept("PAST", "LAST", "ROW"):
             return Skip(start=start)
         if self._accept("TO", "NEXT", "ROW"):
@@ -496,17 +495,37 @@ class _Reader:
             parts = self._list(self._alternation)
             self._close(")", "PERMUTE (")
             return Permutation(parts, start=start)
+        if self._follow("[", "^"):
+            self._at += 2
+            name, _ = self._variable()
+            self._close("]", "[^")
+            return NotNext(name, start=start)
         return None
 
     def _quantified(self, part: PatternNode) -> PatternNode:
-        bounds = self._bounds()
+        begin, bounds = self._at, self._bounds()
         if bounds is None:
             return part
+        if isinstance(part, NotNext):
+            self._fail(f"{part} cannot be repeated or left out: it takes no row", begin)
         least, most, greedy = bounds
+        until = self._until(most)
         again, start = self._at, part.start
         if self._bounds() is not None:
             self._fail("one quantifier cannot follow another", again, "put the first into parentheses, as in (A*)+")
-        return Quantified(part, least, most, greedy, start=start)
+        return Quantified(part, least, most, greedy, until, start=start)
+
+    def _until(self, most: int | None) -> str | None:
+        """The variable of ``{C}`` after a quantifier, if it follows."""
+        token = self._token(self._at + 1)
+        if not self._follow("{") or self._follow("{", "-") or token is None or not self._is_name(token):
+            return None
+        if most is not None:
+            self._fail("{C} must follow a loop without an upper limit", hint="A+{C}, A*{C}, A{2,}{C}")
+        self._at += 1
+        name, _ = self._variable()
+        self._close("}", "{")
+        return name
 
     def _bounds(self) -> tuple[int, int | None, bool] | None:
         """(least, most, greedy) of a quantifier, if one follows."""
@@ -552,8 +571,7 @@ class _Reader:
         if word in ("->", "=>", "~>"):
             self._fail("the elements of a pattern are written one after the other, without arrows", hint="(A B)")
         if word == "[":
-            hint = "a variable of its own with the negated condition, as in DEFINE NOT_B AS NOT (...)"
-            self._fail("[^B] is Alibaba's extension of Flink SQL and is not supported here", hint=hint)
+            self._fail("a row that must not follow is written as [^ and one variable", hint="A [^B], A {- X*? -} [^B]")
         if word in ("AND", "&", "&&"):
             self._fail(f"{word} does not belong in a pattern", hint="PERMUTE(A, B) for any order")
         if word in ("OR", "NOT", "!"):

@@ -27,7 +27,7 @@ from asterism.expressions.evaluation import Vectorized, tried_before
 from asterism.expressions.names import MAX_OFFSET, Scope, integer_literal
 from asterism.expressions.parsing import parse, tokenize
 from asterism.expressions.translation import position_of
-from asterism.expressions.types import BIGINT, STRING
+from asterism.expressions.types import BIGINT, BOOLEAN, STRING
 from asterism.row_patterns.clause import Clause, ExpressionText, InputTable
 from asterism.row_patterns.reading import misspelled
 from asterism.text.printable import quoted_name
@@ -37,7 +37,7 @@ PLAIN_AGGREGATES = ("count", "sum", "avg", "min", "max")
 
 _KEYS = ("PARTITION BY", "ORDER BY")
 _LOGICAL, _PHYSICAL, _MODES = ("first", "last"), ("prev", "next"), ("running", "final")
-_OF_MATCH = ("classifier", "match_number", "match_rowtime", "match_proctime")
+_OF_MATCH = ("classifier", "match_number", "match_rowtime", "match_proctime", "match_timeout")
 _ELSEWHERE = {
     "lag": ("LAG is Snowflake's synonym of PREV", "PREV(price), PREV(price, 2)"),
     "lead": ("LEAD is Snowflake's synonym of NEXT", "NEXT(price), NEXT(price, 2)"),
@@ -99,13 +99,18 @@ class MatchProcessingTime:
 
 
 @dataclass(frozen=True, slots=True)
+class MatchTimeout:
+    """Whether the match has timed out; only in measures."""
+
+
+@dataclass(frozen=True, slots=True)
 class MeasureValue:
     """The value of an earlier measure: number *number* of the clause; only in measures."""
 
     number: int
 
 
-Leaf = RowValue | AggregateValue | MatchNumber | MatchProcessingTime | MeasureValue
+Leaf = RowValue | AggregateValue | MatchNumber | MatchProcessingTime | MatchTimeout | MeasureValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +332,15 @@ class Resolver:
                 problem = "MATCH_PROCTIME cannot be used in DEFINE: matches would depend on when they are computed"
                 _fail(problem, source, call.start, "MATCH_ROWTIME()")
             return MatchProcessingTime(), self.rows.time_type
+        if name == "match_timeout":
+            _check_count(call, 0, 0, source)
+            if not final_allowed:
+                _fail(
+                    "MATCH_TIMEOUT cannot be used in DEFINE, where the end of the match is not known",
+                    source,
+                    call.start,
+                )
+            return MatchTimeout(), BOOLEAN
         if name == "match_number":
             _check_count(call, 0, 0, source)
             return MatchNumber(), BIGINT
@@ -457,7 +471,7 @@ class Resolver:
         if name == "match_number":
             _check_count(call, 0, 0, source)
             return None, _quoted_column(self.rows.match_number, call.start)
-        if name in ("match_rowtime", "match_proctime"):
+        if name in ("match_rowtime", "match_proctime", "match_timeout"):
             _fail(f"{call.name.upper()} cannot be used inside {function}", source, call.start)
         if name != "classifier":
             _fail_nested(call, function, source)

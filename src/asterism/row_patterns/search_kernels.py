@@ -18,22 +18,22 @@ import numpy as np
 from asterism.columns.compiled import entry, uncounted
 from asterism.matching.instructions import Op
 
-ACCEPT, AT_START, AT_END = -1, 1, 2  # as in automaton.py
+ACCEPT, AT_START, AT_END, AT_DEADLINE = -1, 1, 2, 4  # as in automaton.py
 NOWHERE = 2**31 - 1
 """More than any row number: no match can be completed."""
 ANYWHERE = NOWHERE - 1  # as in kernels.py
-PAST_LAST_ROW, NEXT_ROW, TO_FIRST, TO_LAST = range(4)  # as in kernels.py
+PAST_LAST_ROW, NEXT_ROW, TO_FIRST, TO_LAST, NO_SKIP = range(5)  # the first four as in kernels.py
 OK, NO_ROW_TO_SKIP_TO, SKIPS_TO_OWN_START, MORE, TOO_LONG = range(5)  # as in kernels.py
 ASK, NO_ROOM, NO_ROOM_FOR_MATCH, TOO_MANY_STEPS, WAIT = range(5, 10)
-START, PARTITION, NUMBER, FIRST_LABEL, ROWS = range(5)  # columns of matches, as in kernels.py
+START, PARTITION, NUMBER, FIRST_LABEL, ROWS, TIMED_OUT = range(6)  # columns of matches, as in kernels.py
 NEXT_START, MATCHES, COVERED_ROWS, ROWS_BEFORE, DROPPED = range(5)  # columns of progress, as in kernels.py
 
 FAILS, HOLDS, UNKNOWN, SURE = 0, 1, 2, 3  # bits, and answers but for the last one
 VALID, NULL_VALUE, FAILED_VALUE = 0, 1, 2  # of a value
 (
     AT_PARTITION, AT_ROW, MATCHES_BEFORE, COVERED, BEFORE, FILLED, DEPTH, STEPS, LIMIT, UNTIL, FRONTIER, LONGEST, FOUND, USED,
-    ANSWER, BEYOND, PASSED, OPEN_STEPS, COMPLETES, POSITIONS,
-) = range(20)  # fmt: skip
+    ANSWER, BEYOND, PASSED, OPEN_STEPS, COMPLETES, PARTIAL, FOUND_HERE, FOUND_DEPTH, POSITIONS,
+) = range(23)  # fmt: skip
 """Of the position of the search; see :class:`Workspace`."""
 
 # What an operand of a program is: columns of operands.
@@ -57,7 +57,7 @@ USUAL_STEPS = 10_000
 """Of a search, on average; those beyond are limited, too."""
 UNUSUAL_SEARCHES = 10
 """How many searches may take as many steps as one is allowed to."""
-MEMORY_COLUMNS = 3  # state + 1, row, limit; then what the failure depends on
+MEMORY_COLUMNS = 3  # state and kind of search, row, limit; then what the failure depends on
 
 CONST, NULL, SLOT, AGG, TO_FLOAT, TO_FLOAT_BELOW = (
     int(Op.CONST), int(Op.NULL), int(Op.SLOT), int(Op.AGG), int(Op.TO_FLOAT), int(Op.TO_FLOAT_BELOW),
@@ -73,18 +73,20 @@ SWAP, NOT, AND, OR, IS_NULL, COALESCE, SELECT, IN = (
 
 
 class PatternTables(NamedTuple):
-    """The automaton, see :mod:`asterism.row_patterns.automaton`, and AFTER MATCH SKIP.
+    """The automaton, see :mod:`asterism.row_patterns.automaton`, AFTER MATCH, and SHOW TIMEOUT MATCHES.
 
     :ivar state_of: a state of each variable
     """
 
     variables: Any
+    excluded: Any
     state_of: Any
     edges: Any
     first_edge: Any
     within: int
     skip: int
     skip_to: Any
+    timeouts: bool
 
 
 class ConditionTables(NamedTuple):
@@ -151,7 +153,9 @@ class Workspace(NamedTuple):
         first row that is not known (NOWHERE if it does not matter), whether that is so because of max_rows, the numbers of
         matches and labels found, the answer (-1: none), the steps of all searches beyond the usual ones, the edge (+ 1) whose
         row does not satisfy the variable that it must not, the steps of searches that wait for more rows, whether the automaton
-        accepts without the variables in *impossible*
+        accepts without the variables in *impossible*, whether a match that times out is searched, how many matches were found
+        from the first row (NO_SKIP), how many rows the last of them had where the search went on: up to there, there is no
+        failure
     :ivar ends: see :func:`fill_ends`
     :ivar needs: see :func:`fill_needs`
     :ivar frames: for each row taken, and before the first one: the state, and the edge to try next
@@ -477,7 +481,7 @@ def verdict(
 def make_key(conditions: Any, work: Any, variables: Any, state: int, row: int) -> Any:
     """Put what a failure in *state* after *row* depends on into ``work.key``. Its place in the memory, or -1 if it has none."""
     key = work.key
-    key[0], key[1], key[2] = state + 1, row, work.position[UNTIL]
+    key[0], key[1], key[2] = 2 * (state + 1) + work.position[PARTIAL], row, work.position[UNTIL]
     n = MEMORY_COLUMNS
     for at in range(conditions.first_key[state], conditions.first_key[state + 1]):
         kind, which, offset = conditions.keys[at, 0], conditions.keys[at, 1], conditions.keys[at, 2]
@@ -610,6 +614,7 @@ def search(
     position, frames, ends, needs = work.position, work.frames, work.ends, work.needs
     variables, edges, first_edge = pattern.variables, pattern.edges, pattern.first_edge
     start, until, frontier, before = position[AT_ROW], position[UNTIL], position[FRONTIER], position[BEFORE]
+    partial = position[PARTIAL] == 1
     while True:
         depth = position[DEPTH]
         state, row = frames[depth, 0], start + depth
@@ -620,16 +625,27 @@ def search(
                 return -WAIT if is_open(position) else -TOO_MANY_STEPS
             if not allowed(edges[edge, 1], row + before, size + before):
                 continue
-            target = edges[edge, 0]
+            target, unless = edges[edge, 0], edges[edge, 2]
             if target == ACCEPT:
-                frames[depth, 1] = edge  # if there is no room for the match, it is found again
-                return HOLDS if ended or not edges[edge, 1] & AT_END else -WAIT
-            if row >= frontier:
+                if partial:
+                    continue
+                at_deadline = edges[edge, 1] & AT_DEADLINE != 0
+                if (at_deadline or unless >= 0) and row >= frontier:
+                    return -WAIT
+                if at_deadline and row < until:
+                    continue
+                if row >= until:
+                    unless = -1
+            elif row >= frontier:
                 return -WAIT
-            if row >= until or (ends[row, target] > until and (frontier == NOWHERE or needs[row, target] < frontier)):
+            elif partial:
+                if row >= until:  # all rows are taken, and this one would have gone on
+                    return HOLDS
+                if needs[row, target] < until:
+                    continue
+            elif row >= until or (ends[row, target] > until and (frontier == NOWHERE or needs[row, target] < frontier)):
                 continue
-            frames[depth, 1] = edge
-            unless = edges[edge, 2]
+            frames[depth, 1] = edge  # if there is no room for the match, it is found again
             if unless >= 0 and rows.bits[begin + row, unless] != FAILS and position[PASSED] != edge + 1:
                 other = pattern.state_of[unless]
                 found = tested(conditions, rows, work, variables, other, begin, size, depth, begin + row)
@@ -639,6 +655,9 @@ def search(
                 if found == HOLDS:
                     continue
                 position[PASSED] = edge + 1
+            if target == ACCEPT:
+                position[PASSED] = 0
+                return HOLDS if ended or not edges[edge, 1] & AT_END else -WAIT
             variable = variables[target]
             found = tested(conditions, rows, work, variables, target, begin, size, depth, begin + row)
             if found < 0:
@@ -659,7 +678,9 @@ def search(
             continue
         if depth == 0:
             return FAILS
-        if conditions.remembers[state]:
+        if depth <= position[FOUND_DEPTH]:
+            position[FOUND_DEPTH] = depth - 1
+        elif conditions.remembers[state]:
             place = make_key(conditions, work, variables, state, begin + row - 1)
             if place >= 0:
                 for column in range(len(work.key)):
@@ -686,7 +707,14 @@ def begin_search(pattern: Any, rows: Any, future: Any, work: Any, begin: int, si
         frontier = start + future.max_rows
     position[LIMIT], position[UNTIL], position[LONGEST] = limit, until, 1 if too_long else 0
     position[FRONTIER] = frontier if frontier < until else NOWHERE
-    position[DEPTH], position[STEPS] = 0, 0
+    position[STEPS], position[PARTIAL], position[FOUND_HERE], position[FOUND_DEPTH] = 0, 0, 0, -1
+    at_first_row(pattern, work)
+
+
+@uncounted
+def at_first_row(pattern: Any, work: Any) -> None:
+    """No row is taken yet."""
+    work.position[DEPTH] = 0
     work.frames[0, 0], work.frames[0, 1] = len(pattern.variables), pattern.first_edge[len(pattern.variables)]
     for group in range(len(work.counts)):
         work.counts[group] = 0
@@ -744,6 +772,56 @@ def accepts(pattern: Any, work: Any) -> bool:
     return False
 
 
+def rows_of_match(pattern: Any, work: Any) -> int:
+    """How many rows the match has that was found. Those at its end that are not in the output do not belong to a match that times
+    out, or of which a row does not come, except for the first row.
+    """
+    frames, length = work.frames, work.position[DEPTH]
+    edge = frames[length, 1]
+    at_deadline = pattern.edges[edge, 0] == ACCEPT and pattern.edges[edge, 1] & AT_DEADLINE != 0
+    if work.position[PARTIAL] == 1 or at_deadline:
+        while length > 1 and pattern.excluded[frames[length, 0]]:
+            length -= 1
+    return int(length)
+
+
+@uncounted
+def was_found(pattern: Any, work: Any, length: int) -> bool:
+    """Whether a match from the same first row has the same variables."""
+    variables, excluded, frames, matches = pattern.variables, pattern.excluded, work.frames, work.matches
+    found = work.position[FOUND]
+    for number in range(found - work.position[FOUND_HERE], found):
+        if matches[number, ROWS] != length:
+            continue
+        first, same_so_far = matches[number, FIRST_LABEL], True
+        for at in range(length):
+            work.position[STEPS] += 1
+            one, other = work.labels[first + at], frames[at + 1, 0]
+            if variables[one] != variables[other] or excluded[one] != excluded[other]:
+                same_so_far = False
+                break
+        if same_so_far:
+            return True
+    return False
+
+
+@uncounted
+def keep(work: Any, begin: int, partition: int, number: int, length: int) -> None:
+    """Put the match that was found among the matches. There is room for it."""
+    position, frames = work.position, work.frames
+    found, used = position[FOUND], position[USED]
+    for at in range(length):
+        work.labels[used + at] = frames[at + 1, 0]
+    work.matches[found, START] = begin + position[AT_ROW]
+    work.matches[found, PARTITION] = partition
+    work.matches[found, NUMBER] = number
+    work.matches[found, FIRST_LABEL] = used
+    work.matches[found, ROWS] = length
+    work.matches[found, TIMED_OUT] = position[PARTIAL]
+    position[FOUND], position[USED] = found + 1, used + length
+    position[STEPS] += length
+
+
 @entry
 def find_matches(
     pattern: Any, conditions: Any, rows: Any, future: Any, work: Any, progress: Any, most: int, max_steps: int
@@ -781,7 +859,8 @@ def find_matches(
             is_possible = True
             if position[DEPTH] < 0:
                 begin_search(pattern, rows, future, work, begin, size, known)
-                is_possible = can_complete(pattern, conditions, rows, work, begin, size)
+                # What times out need not be able to complete.
+                is_possible = pattern.timeouts or can_complete(pattern, conditions, rows, work, begin, size)
             # Whatever the number of keys, the searches of a call that only wait are limited together.
             many = position[OPEN_STEPS] > UNUSUAL_SEARCHES * max_steps and is_open(position)
             outcome = FAILS
@@ -791,7 +870,12 @@ def find_matches(
                 )
             if outcome < 0 and outcome != -WAIT:
                 return -outcome
-            length = position[DEPTH]
+            decided = position[FRONTIER] == NOWHERE
+            if outcome == FAILS and pattern.timeouts and decided and position[PARTIAL] + position[FOUND_HERE] == 0:
+                position[PARTIAL] = 1
+                at_first_row(pattern, work)
+                continue
+            length = rows_of_match(pattern, work) if outcome == HOLDS else 0
             too_long = position[LONGEST] == 1
             if (
                 outcome == HOLDS
@@ -800,12 +884,18 @@ def find_matches(
                 and start + length - 1 + future.trailing >= size
             ):
                 outcome, too_long = -WAIT, False
+            if outcome == -WAIT:  # the matches from this row are found again
+                position[FOUND] -= position[FOUND_HERE]
+                if position[FOUND_HERE] > 0:
+                    position[USED] = work.matches[position[FOUND], FIRST_LABEL]
+                    position[FOUND_HERE] = 0
             if outcome == -WAIT and not too_long:
                 position[OPEN_STEPS] += position[STEPS]
                 position[DEPTH] = -1
                 waits = True
                 continue
-            if not is_open(position):
+            goes_on = skip == NO_SKIP and outcome == HOLDS and position[PARTIAL] == 0
+            if not is_open(position) and not goes_on:
                 position[BEYOND] = max(position[BEYOND] + position[STEPS] - USUAL_STEPS, 0)
                 position[STEPS] = USUAL_STEPS  # if there is no room for the match, this is done again
                 if position[BEYOND] > UNUSUAL_SEARCHES * max_steps:
@@ -818,25 +908,35 @@ def find_matches(
                 progress[partition, DROPPED] += 1
                 outcome = FAILS
             if outcome == FAILS:
-                work.unmatched[begin + start] = start >= position[COVERED]
+                here = position[FOUND_HERE]
+                for number in range(position[FOUND] - here, position[FOUND]):
+                    position[COVERED] = max(position[COVERED], start + work.matches[number, ROWS])
+                work.unmatched[begin + start] = here == 0 and start >= position[COVERED]
+                position[MATCHES_BEFORE] += here
                 position[AT_ROW] += 1
                 position[DEPTH] = -1
+                if here > 0 and position[USED] > most:
+                    status = MORE
                 continue
-            found, used = position[FOUND], position[USED]
-            if found == len(work.matches) or used + length > len(work.labels):
+            if goes_on:
+                if not was_found(pattern, work, length):
+                    if position[FOUND] == len(work.matches) or position[USED] + length > len(work.labels):
+                        return NO_ROOM_FOR_MATCH
+                    position[FOUND_HERE] += 1
+                    keep(work, begin, partition, position[MATCHES_BEFORE] + position[FOUND_HERE], length)
+                position[FOUND_DEPTH] = position[DEPTH]
+                frames[position[DEPTH], 1] += 1
+                continue
+            used = position[USED]
+            if position[FOUND] == len(work.matches) or used + length > len(work.labels):
                 return NO_ROOM_FOR_MATCH
-            for at in range(length):
-                work.labels[used + at] = frames[at + 1, 0]
             position[MATCHES_BEFORE] += 1
-            work.matches[found, START] = begin + start
-            work.matches[found, PARTITION] = partition
-            work.matches[found, NUMBER] = position[MATCHES_BEFORE]
-            work.matches[found, FIRST_LABEL] = used
-            work.matches[found, ROWS] = length
-            position[FOUND], position[USED] = found + 1, used + length
+            keep(work, begin, partition, position[MATCHES_BEFORE], length)
             position[COVERED] = max(position[COVERED], start + length)
             position[DEPTH] = -1
-            if skip == PAST_LAST_ROW:
+            if position[PARTIAL] == 1 or skip == NO_SKIP:
+                position[AT_ROW] += 1
+            elif skip == PAST_LAST_ROW:
                 position[AT_ROW] = max(start + length, start + 1)
             elif skip == NEXT_ROW:
                 position[AT_ROW] += 1

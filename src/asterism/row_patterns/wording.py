@@ -7,8 +7,8 @@ from itertools import islice, pairwise
 
 from asterism.errors import ExpressionError, printable
 from asterism.expressions.parsing import tokenize
-from asterism.row_patterns.automaton import ACCEPT, AT_END, RowAutomaton
-from asterism.row_patterns.clause import Clause, Quantified, RowsPerMatch, SkipTo, Variable, quoted
+from asterism.row_patterns.automaton import ACCEPT, AT_DEADLINE, AT_END, RowAutomaton
+from asterism.row_patterns.clause import Clause, Quantified, RowsPerMatch, Skip, SkipTo, Variable, quoted
 from asterism.text.printable import either, one_line
 
 MAX_PAIRS = 50_000
@@ -19,6 +19,7 @@ _SKIP = {
     SkipTo.NEXT_ROW: "the search continues with the row after the first row of the match",
     SkipTo.FIRST: "the search continues with the first row of {name}",
     SkipTo.LAST: "the search continues with the last row of {name}",
+    SkipTo.NO_SKIP: "all matches that begin at a row, then those that begin at the next one",
 }
 _OUTPUT = {
     RowsPerMatch.ONE: "one row for each match",
@@ -44,8 +45,7 @@ def summary(clause: Clause) -> str:
     if clause.within is not None:
         words.append(f"WITHIN {one_line(clause.within.text, 80)}")
     skip = clause.skip
-    to = f" {name_text(skip.variable)}" if skip.variable is not None else ""
-    return ", ".join([*words, clause.rows.value, f"SKIP {skip.to.value}{to}"])
+    return ", ".join([*words, clause.rows_text, f"{skip_text(skip)}"])
 
 
 def quantifier_words(node: Quantified) -> str:
@@ -63,7 +63,8 @@ def quantifier_words(node: Quantified) -> str:
         times = f"{least} or more times"
     else:
         times = f"{least} to {most} times" if least else f"at most {most} times"
-    return f"{times}, as {'many' if node.greedy else 'few'} as possible"
+    until = "" if node.until is None else f", until a row satisfies {name_text(node.until)}"
+    return f"{times}, as {'many' if node.greedy else 'few'} as possible{until}"
 
 
 def count_text(node: Quantified) -> str:
@@ -72,7 +73,7 @@ def count_text(node: Quantified) -> str:
     >>> count_text(Quantified(Variable("A"), 1, None, greedy=False))
     '+?'
     """
-    return str(Quantified(Variable("A"), node.least, node.most, node.greedy))[1:]
+    return str(Quantified(Variable("A"), node.least, node.most, node.greedy, node.until))[1:]
 
 
 def condition_of(clause: Clause, variable: str) -> str | None:
@@ -89,11 +90,23 @@ def skip_words(clause: Clause) -> str:
     """
     skip = clause.skip
     name = name_text(skip.variable) if skip.variable is not None else ""
-    return f"SKIP {skip.to.value}{' ' if name else ''}{name}: {_SKIP[skip.to].format(name=name)}"
+    return f"{skip_text(skip)}: {_SKIP[skip.to].format(name=name)}"
+
+
+def skip_text(skip: Skip) -> str:
+    """AFTER MATCH, as it is written.
+
+    >>> skip_text(Skip(SkipTo.LAST, "B")), skip_text(Skip(SkipTo.NO_SKIP))
+    ('SKIP TO LAST B', 'NO SKIP')
+    """
+    if skip.to is SkipTo.NO_SKIP:
+        return skip.to.value
+    return f"SKIP {skip.to.value}{'' if skip.variable is None else f' {name_text(skip.variable)}'}"
 
 
 def output_words(clause: Clause) -> str:
-    return f"{clause.rows.value}: {_OUTPUT[clause.rows]}"
+    timeouts = "; also those that time out" if clause.timeouts else ""
+    return f"{clause.rows_text}: {_OUTPUT[clause.rows]}{timeouts}"
 
 
 # ---------------------------------------------------------------------------------------------------- streams
@@ -113,14 +126,20 @@ def given_out_words(clause: Clause, automaton: RowAutomaton) -> Iterator[str]:
     at_once: dict[str, None] = {}
     waiting: dict[tuple[str, ...], dict[str, None]] = {}
     ends: dict[str, None] = {}
+    negated: dict[str, None] = {}
+    absent = False
     for state in range(automaton.start + 1):
         name = "" if state == automaton.start else name_text(automaton.names[automaton.variables[state]])
         before: dict[str, None] = {}
-        for target, guards, _ in automaton.edges_of(state):
+        for target, guards, unless in automaton.edges_of(state):
             if target != ACCEPT:
                 before[name_text(automaton.names[automaton.variables[target]])] = None
+            elif guards & AT_DEADLINE:
+                absent = True
             elif guards & AT_END:
                 ends[name] = None
+            elif unless >= 0:
+                negated[name_text(automaton.names[unless])] = None
             elif before:
                 waiting.setdefault(tuple(before), {})[name] = None
             else:
@@ -135,16 +154,28 @@ def given_out_words(clause: Clause, automaton: RowAutomaton) -> Iterator[str]:
         what = " or ".join([*after, *empty])
         until = f"with the first row that does not continue the match with {either(longer)}"
         yield f"{what}: {until}, because a longer match is preferred"
+    for name in negated:
+        yield f"with the next row, if that is not {name}; or when there is no next row"
+    if absent:
+        yield f"for a row that does not come: when the watermark has passed {_within_text(clause)} after the first row"
     if ends:
         yield "at the end of the input, because of $"
     if _alternative_may_wait(automaton):
         yield "if a preferred alternative is still possible: when it no longer is"
     if _reads_next(clause):
         yield "NEXT waits for the rows that it reads"
+    if clause.timeouts:
+        yield f"a match that times out: when the watermark has passed {_within_text(clause)} after its first row"
+    if clause.skip.to is SkipTo.NO_SKIP:
+        yield "all matches that begin at a row: when no further match can begin at it"
     if clause.within is not None:
-        yield f"at the latest when the watermark has passed {printable(clause.within.text.strip())} after its first row"
+        yield f"at the latest when the watermark has passed {_within_text(clause)} after its first row"
     elif any(isinstance(node, Quantified) and node.most is None for node in clause.pattern.walk()):
         yield "without WITHIN, a search can wait for any number of rows, up to max_rows"
+
+
+def _within_text(clause: Clause) -> str:
+    return printable(clause.within.text.strip()) if clause.within is not None else ""
 
 
 def _reads_next(clause: Clause) -> bool:
