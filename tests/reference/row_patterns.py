@@ -9,6 +9,16 @@ The rules, where the standard leaves room:
 * WITHIN bounds the difference of the first ORDER BY value between the first and the last row of a match, inclusively.
 * AFTER MATCH SKIP TO a variable without a row, also after an empty match, and to the first row of the match, is an error.
 * A row is unmatched if no match begins at it and it is in no match.
+
+Beyond the standard:
+
+* ``[^B]`` takes no row. It holds if the next row that WITHIN allows does not satisfy B, or if there is none.
+* ``{- X* -} [^B]`` is a gap of rows that satisfy X and not B; the row after it does not satisfy B either. If the match ends with
+  it, the gap goes on until WITHIN allows no further row.
+* Rows that the repetitions of ``A+{C}`` take do not satisfy C.
+* NO SKIP gives every way to match from a row, in order of preference, and each assignment of variables to rows once.
+* SHOW TIMEOUT MATCHES gives for a row without a match the preferred way to take all rows that WITHIN allows and to want another.
+* Of such a way, and of a match that ends with a gap, the excluded rows at the end do not count, except for the first row.
 """
 
 from __future__ import annotations
@@ -62,6 +72,8 @@ class Moment:
             return [at for at, _, _ in seen]
         names = self.subsets.get(variable, frozenset((variable,)))
         return [at for at, name, _ in seen if name in names]
+
+    timed_out: bool = False
 
     def label(self, at: int) -> str | None:
         return next((name for place, name, _ in self.mapping if place == at), None)
@@ -118,6 +130,27 @@ class Node:
     least: int = 1
     most: int | None = 1
     greedy: bool = True
+    unless: frozenset[str] = frozenset()
+    """variables that a row must not satisfy: of a variable, and of a gap"""
+
+
+class RowMustFollow(tuple):  # type: ignore[type-arg]  # a mapping
+    """The mapping is that of a match only if it gets another row."""
+
+
+class AtDeadline(tuple):  # type: ignore[type-arg]
+    """After a gap: WITHIN allows no further row."""
+
+
+class AtEnd(tuple):  # type: ignore[type-arg]
+    """After ``$``."""
+
+
+def shortened(mapping: Mapping) -> Mapping:
+    """Without the excluded rows at the end, but with the first row."""
+    while len(mapping) > 1 and mapping[-1][2]:
+        mapping = mapping[:-1]
+    return tuple(mapping)
 
 
 @dataclass(slots=True)
@@ -134,11 +167,33 @@ class Search:
     number: int
     plain: bool
     steps: int = 0
+    wanting: Mapping | None = None
     known: dict[tuple[int, int, bool], list[Mapping]] = field(default_factory=dict)
 
-    def run(self) -> Mapping | None:
-        """The preferred match; None if there is none."""
-        return next(iter(self.ways(self.clause.pattern, (), excluded=False)), None)
+    def run(self) -> list[tuple[Mapping, bool]]:
+        """The preferred match, or all of them, or what times out; each with whether it has timed out."""
+        found: dict[Mapping, None] = {}
+        for way in self.ways(self.clause.pattern, (), excluded=False):
+            if isinstance(way, RowMustFollow):
+                continue
+            found[shortened(way) if isinstance(way, AtDeadline) else tuple(way)] = None
+            if self.clause.skip[0] != "NO SKIP":
+                break
+        if not found and self.clause.timeouts and self.wanting:
+            return [(shortened(self.wanting), True)]
+        return [(mapping, False) for mapping in found]
+
+    def has_next(self, mapping: Mapping) -> bool:
+        """Whether there is a next row that WITHIN allows."""
+        at = self.at(mapping)
+        if at >= len(self.rows):
+            return False
+        if self.clause.within is None:
+            return True
+        key = self.clause.order[0].column
+        apart = self.rows[at][key] - self.rows[self.start][key]
+        # A number counts milliseconds.
+        return bool(abs(timedelta(milliseconds=apart) if isinstance(apart, int) else apart) <= self.clause.within)
 
     def at(self, mapping: Mapping) -> int:
         return self.start + len(mapping)
@@ -161,8 +216,16 @@ class Search:
     def tried(self, node: Node, mapping: Mapping, excluded: bool) -> Iterator[Mapping]:
         match node.kind:
             case "variable":
-                if self.fits(node.name, mapping):
+                if not self.has_next(mapping):
+                    if self.wanting is None and not isinstance(mapping, AtEnd):
+                        self.wanting = mapping
+                elif not any(self.fits(name, mapping) for name in node.unless) and self.fits(node.name, mapping):
                     yield (*mapping, (self.at(mapping), node.name, excluded))
+            case "not next":
+                if not self.fits(node.name, mapping):
+                    yield mapping
+            case "gap":
+                yield from self.gap(node, mapping)
             case "empty":
                 yield mapping
             case "^":
@@ -170,7 +233,7 @@ class Search:
                     yield mapping
             case "$":
                 if self.at(mapping) == len(self.rows):
-                    yield mapping
+                    yield AtEnd(mapping) if self.clause.timeouts and not isinstance(mapping, AtDeadline) else mapping
             case "concatenation":
                 yield from self.one_after_the_other(node.parts, mapping, excluded)
             case "alternation":
@@ -184,6 +247,20 @@ class Search:
                 yield from self.ways(node.parts[0], mapping, excluded=True)
             case "quantified":
                 yield from self.repeated(node, mapping, excluded, 0)
+
+    def gap(self, node: Node, mapping: Mapping) -> Iterator[Mapping]:
+        """The ways to match a gap."""
+        if any(self.fits(name, mapping) for name in node.unless):
+            return
+        if node.greedy:
+            yield from self.longer_gap(node, mapping)
+        yield RowMustFollow(mapping) if self.has_next(mapping) else AtDeadline(mapping)
+        if not node.greedy:
+            yield from self.longer_gap(node, mapping)
+
+    def longer_gap(self, node: Node, mapping: Mapping) -> Iterator[Mapping]:
+        for way in self.ways(node.parts[0], mapping, excluded=True):
+            yield from self.gap(node, way)
 
     def one_after_the_other(self, parts: Sequence[Node], mapping: Mapping, excluded: bool) -> Iterator[Mapping]:
         if not parts:
@@ -217,15 +294,9 @@ class Search:
 
     def fits(self, variable: str, mapping: Mapping) -> bool:
         """Whether the next row can be mapped to a variable."""
-        at = self.at(mapping)
-        if at >= len(self.rows):
+        if not self.has_next(mapping):
             return False
-        if self.clause.within is not None:
-            key = self.clause.order[0].column
-            apart = self.rows[at][key] - self.rows[self.start][key]
-            # A number counts milliseconds.
-            if abs(timedelta(milliseconds=apart) if isinstance(apart, int) else apart) > self.clause.within:
-                return False
+        at = self.at(mapping)
         condition = self.clause.conditions.get(variable)
         if condition is None:
             return True
@@ -253,6 +324,7 @@ class Clause:
     rows_per_match: str = "ONE"
     skip: tuple[str, str] = ("PAST LAST ROW", "")
     within: timedelta | None = None
+    timeouts: bool = False
     subsets: dict[str, frozenset[str]] = field(default_factory=dict)
     conditions: dict[str, Expression] = field(default_factory=dict)
     plain: bool = True
@@ -309,22 +381,24 @@ def _of_partition(clause: Clause, rows: list[Row]) -> list[Row]:
     matched: set[int] = set()
     start, number = 0, 0
     while start < len(rows):
-        mapping = Search(clause, rows, start, number + 1, clause.plain).run()
-        if mapping is None:
+        mappings = Search(clause, rows, start, number + 1, clause.plain).run()
+        if not mappings:
             if clause.rows_per_match == "WITH UNMATCHED" and start not in matched:
                 found.append(_output(clause, rows[start], {name: None for name, _ in clause.measures}))
             start += 1
             continue
-        number += 1
-        matched |= {at for at, _, _ in mapping}
-        found += _rows_of(clause, rows, start, mapping, number)
-        start = _next_start(clause, start, mapping)
+        for mapping, timed_out in mappings:
+            number += 1
+            matched |= {at for at, _, _ in mapping}
+            found += _rows_of(clause, rows, start, mapping, number, timed_out)
+        all_ways = timed_out or clause.skip[0] == "NO SKIP"
+        start = start + 1 if all_ways else _next_start(clause, start, mapping)
     return found
 
 
-def _rows_of(clause: Clause, rows: list[Row], start: int, mapping: Mapping, number: int) -> list[Row]:
+def _rows_of(clause: Clause, rows: list[Row], start: int, mapping: Mapping, number: int, timed_out: bool) -> list[Row]:
     def measured(visible: int) -> Row:
-        moment = Moment(rows, mapping, visible, number, clause.subsets)
+        moment = Moment(rows, mapping, visible, number, clause.subsets, timed_out)
         return {name: measure(moment) for name, measure in clause.measures}
 
     if clause.rows_per_match == "ONE":
@@ -397,6 +471,7 @@ class _Parser:
         self._time = ""
         self._defines: str | None = None
         self._plain = True
+        self._beyond = False
         place, end = 0, len(text.rstrip())
         while place < end:
             found = _TOKEN.match(text, place)
@@ -612,6 +687,9 @@ class _Parser:
             self._expect(")")
             self._plain = False
             return lambda m, at: m.number
+        if function == "MATCH_TIMEOUT":
+            self._expect(")")
+            return lambda m, at: m.timed_out
         if function == "CLASSIFIER":
             variable = None if self._is(")") else self._name()
             self._expect(")")
@@ -762,7 +840,7 @@ class _ClauseParser(_Parser):
                 clause.conditions[self._defines] = self.expression()
                 if not self._accept(","):
                     break
-        clause.plain = self._plain
+        clause.plain = self._plain and not self._beyond and not clause.timeouts and clause.skip[0] != "NO SKIP"
         if self._peek()[0] != "end":
             raise self._error("unexpected text")
         return clause
@@ -814,7 +892,8 @@ class _ClauseParser(_Parser):
                 return measures
 
     def _rows_and_skip(self, clause: Clause) -> None:
-        self._accept("ONE", "ROW", "PER", "MATCH")
+        if self._accept("ONE", "ROW", "PER", "MATCH"):
+            clause.timeouts = self._accept("SHOW", "TIMEOUT", "MATCHES")
         if self._accept("ALL", "ROWS", "PER", "MATCH"):
             clause.rows_per_match = "SHOW EMPTY"
             self._accept("SHOW", "EMPTY", "MATCHES")
@@ -822,6 +901,9 @@ class _ClauseParser(_Parser):
                 clause.rows_per_match = "OMIT EMPTY"
             elif self._accept("WITH", "UNMATCHED", "ROWS"):
                 clause.rows_per_match = "WITH UNMATCHED"
+            clause.timeouts = self._accept("SHOW", "TIMEOUT", "MATCHES")
+        if self._accept("AFTER", "MATCH", "NO", "SKIP"):
+            clause.skip = "NO SKIP", ""
         if self._accept("AFTER", "MATCH", "SKIP"):
             if self._accept("PAST", "LAST", "ROW"):
                 clause.skip = "PAST LAST ROW", ""
@@ -845,6 +927,11 @@ class _ClauseParser(_Parser):
         parts = []
         while not any(self._is(end) for end in (")", "|", "-}", ",")):
             parts.append(self._element())
+        for n in reversed(range(len(parts) - 1)):
+            gap, absent = parts[n], parts[n + 1]
+            if gap.kind == "exclusion" and absent.kind == "not next" and _is_gap_loop(gap.parts[0]):
+                loop = gap.parts[0]
+                parts[n] = Node("gap", loop.parts, greedy=loop.greedy, unless=frozenset((absent.name,)))
         if not parts:
             raise self._error("an empty alternative")
         return parts[0] if len(parts) == 1 else Node("concatenation", tuple(parts))
@@ -867,7 +954,14 @@ class _ClauseParser(_Parser):
             self._expect("}")
         if limits is None:
             return part
-        return Node("quantified", (part,), "", *limits, greedy=not self._accept("?"))
+        greedy = not self._accept("?")
+        if self._is("{") and self._peek(1)[0] == "word":
+            self._expect("{")
+            until = self._name()
+            self._variables.add(until)
+            self._expect("}")
+            part = _until(until, part)
+        return Node("quantified", (part,), "", *limits, greedy=greedy)
 
     def _primary(self) -> Node:
         for sign in ("^", "$"):
@@ -889,6 +983,23 @@ class _ClauseParser(_Parser):
                 parts.append(self._alternation())
             self._expect(")")
             return Node("permutation", tuple(parts))
+        if self._accept("[", "^"):
+            absent = self._name()
+            self._expect("]")
+            self._variables.add(absent)
+            self._beyond = True
+            return Node("not next", name=absent)
         name = self._name()
         self._variables.add(name)
         return Node("variable", name=name)
+
+
+def _is_gap_loop(node: Node) -> bool:
+    loop = node.kind == "quantified" and node.parts[0].kind == "variable" and not node.parts[0].unless
+    return loop and (node.least, node.most) == (0, None)
+
+
+def _until(name: str, node: Node) -> Node:
+    """A part of a pattern whose rows do not satisfy a variable."""
+    unless = node.unless | {name} if node.kind in ("variable", "gap") else node.unless
+    return replace(node, parts=tuple(_until(name, part) for part in node.parts), unless=unless)

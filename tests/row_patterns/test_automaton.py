@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import given
 
+from asterism.errors import ExpressionSyntaxError
 from asterism.row_patterns.automaton import compiled_pattern
 from asterism.row_patterns.clause import PatternNode
 from asterism.row_patterns.reading import read
@@ -78,3 +79,64 @@ def test_large_pattern_is_compiled_in_bounded_time(pattern: str) -> None:
     begin = time.process_time()
     compiled_pattern(read(f"PATTERN ({pattern})"))
     assert time.process_time() - begin < 10
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lines"),
+    [
+        ("A [^B]", ["start: A0", "A0: accept unless B"]),
+        ("A [^B] C", ["start: A0", "A0: C1 unless B", "C1: accept"]),
+        (
+            "A {- X*? -} [^B] C",
+            ["start: A0", "A0: C2 unless B, X1 unless B", "X1 (excluded): C2 unless B, X1 unless B", "C2: accept"],
+        ),
+        ("B+{C} D?", ["start: B0 unless C", "B0: B0 unless C, D1, accept", "D1: accept"]),
+        (
+            "A (B C)+{D}",
+            ["start: A0", "A0: B1 unless D", "B1: C2 unless D", "C2: B1 unless D, accept"],
+        ),
+    ],
+)
+def test_edges_that_rows_block(pattern: str, lines: list[str]) -> None:
+    assert automaton(pattern).splitlines() == lines
+
+
+def test_absence_at_the_end_waits_for_the_deadline() -> None:
+    clause = read("ORDER BY ts PATTERN (A {- X* -} [^B]) WITHIN INTERVAL '1' HOUR")
+    assert str(compiled_pattern(clause)).splitlines() == [
+        "start: A0",
+        "A0: X1 unless B, accept at the deadline",
+        "X1 (excluded): X1 unless B, accept at the deadline",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("clause", "text"),
+    [
+        (
+            "PATTERN (A {- X*? -} [^B])",
+            "[EXPRESSION_SYNTAX] that a row does not follow, however late, is known only with a deadline: WITHIN is missing\n"
+            "  PATTERN (A {- X*? -} [^B])\n"
+            "                       ^\n"
+            "  Hint: PATTERN (A {- X*? -} [^B]) WITHIN INTERVAL '1' HOUR",
+        ),
+        (
+            "PATTERN (A [^B] [^C] D)",
+            "[EXPRESSION_SYNTAX] one row cannot be kept from satisfying two variables\n"
+            "  PATTERN (A [^B] [^C] D)\n"
+            "             ^\n"
+            "  Hint: one variable, with OR between the conditions",
+        ),
+        (
+            "PATTERN (A (B {- X*? -} [^C] D)+{E})",
+            "[EXPRESSION_SYNTAX] one row cannot be kept from satisfying two variables\n"
+            "  PATTERN (A (B {- X*? -} [^C] D)+{E})\n"
+            "                          ^\n"
+            "  Hint: one variable, with OR between the conditions",
+        ),
+    ],
+)
+def test_refused(clause: str, text: str) -> None:
+    with pytest.raises(ExpressionSyntaxError) as raised:
+        compiled_pattern(read(clause))
+    assert str(raised.value) == text

@@ -227,3 +227,31 @@ def test_tables_may_be_named_like_the_clause(statement: str, clauses: int) -> No
 def test_names_of_tables(tables: str, names: list[str]) -> None:
     statement = StatementTokens.read(tables)
     assert [".".join(name) for name in statement.table_names(0, len(statement.tokens))] == names
+
+
+@pytest.mark.parametrize(
+    ("pattern", "normal"),
+    [
+        ("A [^B]", "A [^B]"),
+        ("A {- X*? -} [ ^ `b` ] C", "A {- X*? -} [^`b`] C"),
+        ("A+{C}", "A+{C}"),
+        ("A+ {c} B", "A+{C} B"),
+        ("(A B){2,}?{C}", "(A B){2,}?{C}"),
+        ("A*{- B -}", "A* {- B -}"),
+    ],
+)
+def test_absence_and_until(pattern: str, normal: str) -> None:
+    read_pattern = read(f"PATTERN ({pattern})").pattern
+    assert str(read_pattern) == normal
+    assert read(f"PATTERN ({normal})").pattern == read_pattern
+
+
+def test_timeouts_and_no_skip() -> None:
+    clause = read("ALL ROWS PER MATCH OMIT EMPTY MATCHES SHOW TIMEOUT MATCHES AFTER MATCH NO SKIP PATTERN (A)")
+    assert (clause.timeouts, clause.rows, clause.skip) == (True, RowsPerMatch.ALL_OMIT_EMPTY, Skip(SkipTo.NO_SKIP))
+    assert clause.rows_text == "ALL ROWS PER MATCH OMIT EMPTY MATCHES SHOW TIMEOUT MATCHES"
+    assert (
+        read("ALL ROWS PER MATCH SHOW TIMEOUT MATCHES PATTERN (A)").rows_text
+        == "ALL ROWS PER MATCH SHOW TIMEOUT MATCHES"
+    )
+    assert read("PATTERN (A [^B] C+{D})").variables == ("A", "B", "C", "D")

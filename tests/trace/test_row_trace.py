@@ -25,7 +25,7 @@ from asterism.row_patterns.checking import check
 from asterism.row_patterns.clause import DialectName
 from asterism.trace import Obstacle, RowPatternTrace, StartOutcome, row_search, trace_rows
 from tests.row_patterns.cases import FAILING_SKIPS, PATTERNS, PatternCase
-from tests.row_patterns.strategies import patterns
+from tests.row_patterns.strategies import patterns, patterns_with_absence
 from tests.row_patterns.test_batch_property import CONDITIONS, OF_THE_MATCH, SCHEMA, SKIPS, some_rows
 from tests.row_patterns.test_cases import SCHEMAS
 
@@ -38,11 +38,15 @@ def by_trace(clause: str, rows: pa.Table, dialect: DialectName = "standard") -> 
     traced = trace_rows(MatchRecognize(clause, dialect), rows, explained=2)
     times = traced.rows.column("ts").to_pylist()
     found = []
-    for match in traced.matches:
+    for match in traced.starts:
+        if match.outcome not in (StartOutcome.MATCHED, StartOutcome.TIMED_OUT):
+            continue
         assert match.match is not None
         found.append((match.match, [(times[row - 1], name) for name, some in match.took for row in some]))
     assert (
-        traced.stopped or [start.row for start in traced.starts] == [*range(1, rows.num_rows + 1)] or "NEXT" in clause
+        traced.stopped
+        or [*dict.fromkeys(start.row for start in traced.starts)] == [*range(1, rows.num_rows + 1)]
+        or "NEXT" in clause
     )
     assert traced.text()
     return found, traced
@@ -67,16 +71,18 @@ def test_cases(case: PatternCase) -> None:
 
 
 @given(
-    patterns("ABC").filter(lambda node: len(str(node)) < 60),
+    st.one_of(patterns("ABC"), patterns_with_absence("ABC")).filter(lambda node: len(str(node)) < 60),
     st.lists(st.sampled_from([*CONDITIONS, *OF_THE_MATCH]), min_size=3, max_size=3),
     some_rows.filter(bool),
-    st.sampled_from(SKIPS),
-    st.sampled_from(["", "", "", "WITHIN INTERVAL '2' SECOND"]),
+    st.sampled_from([*(f"SKIP {skip}" for skip in SKIPS), "NO SKIP"]),
+    st.sampled_from(["", "", "WITHIN INTERVAL '2' SECOND"]),
     st.sampled_from(["standard", "standard", "flink"]),
+    st.booleans(),
 )
 def test_matches_are_those_of_the_engine(
-    pattern: Any, conditions: list[str], rows: list[dict[str, Any]], skip: str, within: str, dialect: DialectName
-) -> None:
+    pattern: Any, conditions: list[str], rows: list[dict[str, Any]], skip: str, within: str, dialect: DialectName,
+    timeouts: bool,
+) -> None:  # fmt: skip
     defined = ", ".join(
         f"{name} AS {text.format(name.lower() if 'c =' in text else name)}"
         for name, text in zip("ABC", conditions, strict=True)
@@ -85,7 +91,8 @@ def test_matches_are_those_of_the_engine(
     table = pa.Table.from_pylist([row | {"ts": row["ts"] * 1000} for row in rows], SCHEMA)
     whole = f"{pattern} A B C" if dialect == "flink" else f"({pattern}) | $ ^ A B C"
     clause = (
-        f"ORDER BY ts MEASURES {MEASURES} AFTER MATCH SKIP {skip} PATTERN ({whole}) {within} SUBSET U = (A, B)"
+        f"ORDER BY ts MEASURES {MEASURES} ONE ROW PER MATCH {'SHOW TIMEOUT MATCHES' if timeouts and within else ''}"
+        f" AFTER MATCH {skip} PATTERN ({whole}) {within} SUBSET U = (A, B)"
         f" {'DEFINE ' if defined else ''}{defined}"
     )
     with tried_before():

@@ -101,7 +101,7 @@ class RowAutomaton:
 
         lines = []
         reached = {self.start, *self.edges[:, 0].tolist()}
-        states = [state for state in range(self.start) if state in reached]
+        states = [state for state in range(self.start) if state in reached or self.edges_of(state)]
         shown = len(states) if limit is None else min(len(states), limit - 1)
         for state in (self.start, *states[:shown]):
             words = [

@@ -234,7 +234,7 @@ def _check_pattern(clause: Clause) -> None:
 def _negation_first_in(node: PatternNode) -> NotNext | None:
     """The first ``[^B]`` before which a match may have no row."""
     if isinstance(node, NotNext):
-        return node
+        return None if node.implied else node
     for part in node.parts:
         found = _negation_first_in(part)
         if found is not None:

@@ -337,8 +337,6 @@ class Clause:
     order_by: tuple[OrderKey, ...] = ()
     measures: tuple[Measure, ...] = ()
     rows: RowsPerMatch = RowsPerMatch.ONE
-    timeouts: bool = False
-    """SHOW TIMEOUT MATCHES"""
     skip: Skip = Skip()
     within: ExpressionText | None = None
     subsets: tuple[Subset, ...] = ()
@@ -346,11 +344,13 @@ class Clause:
     dialect: ClauseDialect = ClauseDialect.STANDARD
     tables: tuple[InputTable, ...] = ()
     """the tables of the input, as far as they have names"""
+    timeouts: bool = False
+    """SHOW TIMEOUT MATCHES"""
 
     @property
     def variables(self) -> tuple[str, ...]:
         """The variables of the pattern, in the order of the text; also those that take no row."""
-        return tuple(dict.fromkeys(name for node in self.pattern.walk() for name in _names_in(node)))
+        return tuple(dict.fromkeys(_names_in(self.pattern)))
 
     @property
     def taking(self) -> frozenset[str]:
@@ -366,7 +366,11 @@ class Clause:
         return f"{rows} SHOW TIMEOUT MATCHES"
 
 
-def _names_in(node: PatternNode) -> tuple[str, ...]:
+def _names_in(node: PatternNode) -> Iterator[str]:
+    """The variables in a part of a pattern, in the order of the text."""
     if isinstance(node, Variable | NotNext):
-        return (node.name,)
-    return (node.until,) if isinstance(node, Quantified) and node.until is not None else ()
+        yield node.name
+    for part in node.parts:
+        yield from _names_in(part)
+    if isinstance(node, Quantified) and node.until is not None:
+        yield node.until

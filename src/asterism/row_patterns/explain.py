@@ -20,6 +20,7 @@ from asterism.row_patterns.clause import (
     Permutation,
     Quantified,
     Variable,
+    gap_of,
 )
 from asterism.row_patterns.wording import (
     condition_of,
@@ -86,9 +87,10 @@ class _Steps:
 
     def numbered(self, parts: tuple[PatternNode, ...], prefix: str) -> Iterator[str]:
         for number, part in enumerate(parts, 1):
-            yield from self._step(part, f"{prefix}{number}")
+            after_gap = number > 1 and gap_of(parts[number - 2]) is not None
+            yield from self._step(part, f"{prefix}{number}", after_gap)
 
-    def _step(self, node: PatternNode, number: str) -> Iterator[str]:
+    def _step(self, node: PatternNode, number: str, after_gap: bool) -> Iterator[str]:
         indent = "   " * number.count(".")
         begin, below = f"{indent}{number}. ", " " * (len(indent) + len(number) + 4)
         notes: list[str] = []
@@ -119,7 +121,8 @@ class _Steps:
             case PartitionEnd():
                 words = "$: only after the last row of the partition"
             case NotNext(name):
-                words = f"the next row must not satisfy the condition of {name_text(name)}"
+                which = "no row of the gap before, nor the next row, may" if after_gap else "the next row must not"
+                words = f"{which} satisfy the condition of {name_text(name)}"
                 words += ", whose loop is greedy in Flink" if node.implied else ""
                 condition = None if node.implied else condition_of(self._clause, name)
                 if condition is not None and name not in self._shown:

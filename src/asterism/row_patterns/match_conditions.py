@@ -135,11 +135,11 @@ class ClauseConditions:
                     continue
                 own[self.current_row.certain(name, words)] = k.SURE if divided.depending[name] else k.HOLDS
                 own[~possible] = k.FAILS
-        near = not any(divided.depending.values()) and not (bits == k.UNKNOWN).any()
-        if near and not in_depth:
+        whole = not any(divided.depending.values()) and not (bits == k.UNKNOWN).any()
+        if whole and not in_depth:
             return BoundConditions(bits, True, np.zeros((0, 0), np.int64), None)
         values, conditions = self._programs.bound(columns, automaton, remembers_all=in_depth)
-        return BoundConditions(bits, near, values, conditions)
+        return BoundConditions(bits, whole, values, conditions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -498,7 +498,8 @@ class _Reader:
         if self._follow("[", "^"):
             self._at += 2
             name, _ = self._variable()
-            self._close("]", "[^")
+            if not self._accept("]"):
+                self._fail("[^ must be followed by one variable and ]", hint="A [^B]; with OR in the condition of B")
             return NotNext(name, start=start)
         return None
 
@@ -524,7 +525,8 @@ class _Reader:
             self._fail("{C} must follow a loop without an upper limit", hint="A+{C}, A*{C}, A{2,}{C}")
         self._at += 1
         name, _ = self._variable()
-        self._close("}", "{")
+        if not self._accept("}"):
+            self._fail("{ must be followed by one variable and }", hint="A+{C}; with OR in the condition of C")
         return name
 
     def _bounds(self) -> tuple[int, int | None, bool] | None:

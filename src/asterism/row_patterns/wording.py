@@ -100,7 +100,7 @@ def skip_text(skip: Skip) -> str:
     ('SKIP TO LAST B', 'NO SKIP')
     """
     if skip.to is SkipTo.NO_SKIP:
-        return skip.to.value
+        return "NO SKIP"
     return f"SKIP {skip.to.value}{'' if skip.variable is None else f' {name_text(skip.variable)}'}"
 
 

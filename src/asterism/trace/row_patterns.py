@@ -55,6 +55,11 @@ class RowPatternTrace:
         return tuple(start for start in self.starts if start.outcome is StartOutcome.MATCHED)
 
     @property
+    def timeouts(self) -> tuple[TracedStart, ...]:
+        """What SHOW TIMEOUT MATCHES adds."""
+        return tuple(start for start in self.starts if start.outcome is StartOutcome.TIMED_OUT)
+
+    @property
     def closest(self) -> TracedStart | None:
         """The start without a match that took most rows; None if no row was taken."""
         failed = [start for start in self.starts if start.outcome is StartOutcome.NOT_MATCHED and start.took]
@@ -80,7 +85,7 @@ class RowPatternTrace:
         starts = [
             start
             for start in self.starts
-            if not only_dropped or start.took or start.outcome is StartOutcome.MATCHED
+            if not only_dropped or start.took or start.outcome in (StartOutcome.MATCHED, StartOutcome.TIMED_OUT)
             if not only_dropped or start.outcome is not StartOutcome.SKIPPED
         ]
         few = starts[:limit]
@@ -114,7 +119,8 @@ class RowPatternTrace:
     def _summary(self) -> Iterator[str]:
         if self.stopped:
             yield f"The trace stops here: {self.stopped}"
-        yield counted(len(self.matches), "match", "matches")
+        timeouts = f", {counted(len(self.timeouts), 'timeout')}" if self.clause.clause.timeouts else ""
+        yield counted(len(self.matches), "match", "matches") + timeouts
         closest = self.closest
         if closest is not None:
             yield f"closest to {'another' if self.matches else 'a'} match: {_took_text(closest.took)};"
@@ -135,15 +141,21 @@ def _lines_of(start: TracedStart) -> Iterator[str]:
     took = _took_text(start.took)
     if start.outcome is StartOutcome.MATCHED:
         yield f"match {start.match}: {took or 'empty'}"
+    elif start.outcome is StartOutcome.TIMED_OUT:
+        yield f"timed out as match {start.match}: {took}"
     else:
         yield f"no match: {took}" if took else "no match"
     yield from _last_lines(start)
     others: dict[tuple[str, Obstacle], set[int]] = {}
     for one in start.tried:
-        if one.row < start.reached and one.why in (Obstacle.CONDITION, Obstacle.GREEDY):
+        if one.row < start.reached and one.why in (Obstacle.CONDITION, Obstacle.GREEDY, Obstacle.NEGATED):
             others.setdefault((one.variable, one.why), set()).add(one.row)
     for (variable, why), rows in others.items():
-        what = f"row{'s' if len(rows) > 1 else ''} {numbers(sorted(rows))} as {name_text(variable)}"
+        several = f"row{'s' if len(rows) > 1 else ''} {numbers(sorted(rows))}"
+        if why is Obstacle.NEGATED:
+            yield f"{several} satisf{'y' if len(rows) > 1 else 'ies'} {name_text(variable)}, which must not come there"
+            continue
+        what = f"{several} as {name_text(variable)}"
         reason = ", but the condition of the greedy loop before is true" if why is Obstacle.GREEDY else ""
         yield f"also tried: {what}{reason}"
 
@@ -171,6 +183,8 @@ def _obstacle_text(tried: TriedRow, names: str) -> str:
             return f"row {tried.row} is too late for {names} (WITHIN)"
         case Obstacle.GREEDY:
             return f"row {tried.row} as {names}: the condition of the greedy loop before is true"
+        case Obstacle.NEGATED:
+            return f"row {tried.row} satisfies {names}, which must not come there"
         case Obstacle.NOT_AT_START:
             return f"row {tried.row} is not the first row of the partition (^)"
     return f"row {tried.row} follows, so this is not the end of the partition ($)"

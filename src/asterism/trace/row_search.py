@@ -7,9 +7,9 @@ lead to a match, as far as that explains why there is none.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, zip_longest
+from itertools import groupby, islice, zip_longest
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,10 @@ from asterism.columns.groups import mask_of
 from asterism.errors import InvalidEventError
 from asterism.expressions.evaluation import Vectorized, tried_before
 from asterism.expressions.parsing import conjuncts, tokenize
-from asterism.row_patterns.automaton import ACCEPT, AT_END, AT_START, RowAutomaton
+from asterism.row_patterns.automaton import ACCEPT, AT_DEADLINE, AT_END, AT_START, RowAutomaton
 from asterism.row_patterns.batch import OrderedRows, decided, leaves_of_path, meant_by, times_of
 from asterism.row_patterns.checking import CheckedClause
-from asterism.row_patterns.clause import SkipTo
+from asterism.row_patterns.clause import NotNext, SkipTo
 from asterism.row_patterns.match_conditions import ClauseConditions
 from asterism.row_patterns.match_search import Path
 from asterism.row_patterns.resolution import ResolvedExpression, parsed
@@ -45,6 +45,8 @@ class Obstacle(enum.Enum):
     CONDITION = "condition"
     GREEDY = "greedy loop"
     """In the dialect of Flink: the row satisfies the condition of the loop before it."""
+    NEGATED = "must not follow"
+    """The row satisfies the variable of ``[^B]`` or ``A+{B}``."""
     WITHIN = "window"
     NO_MORE_ROWS = "no more rows"
     NOT_AT_START = "not at the start of the partition"
@@ -55,6 +57,7 @@ class StartOutcome(enum.Enum):
     """What became of the search that could begin at a row."""
 
     MATCHED = "matched"
+    TIMED_OUT = "timed out"
     NOT_MATCHED = "not matched"
     SKIPPED = "skipped after a match"
 
@@ -82,7 +85,7 @@ class TracedStart:
     """The search that could begin at a row.
 
     :ivar row: the number of the row, from 1
-    :ivar match: the number of the match; if it was skipped, that of the match after which
+    :ivar match: the number of the match, also of one that timed out; if it was skipped, that of the match after which
     :ivar took: the rows of the match, or the most that were taken
     :ivar tried: what could not be taken, in the order in which it was tried
     """
@@ -145,6 +148,9 @@ class RowSearch:
             self._ends,
         )  # fmt: skip
         self._parts = _ConditionParts(clause, automaton, ordered)
+        self._implied = {
+            node.name for node in clause.clause.pattern.walk() if isinstance(node, NotNext) and node.implied
+        }
         self._tests = self._until = self._furthest = 0
         self.starts: list[TracedStart] = []
         self.stopped = ""
@@ -158,14 +164,21 @@ class RowSearch:
         while start < self._count:
             refused: _Refused = {}
             try:
-                states = self._match_from(start, number + 1, refused)
-                if states is None:
-                    self.starts.append(self._explained_start(start, None, number + 1, refused))
+                matches = self._matches_from(start, number + 1, refused)
+                all_matches = self._clause.clause.skip.to is SkipTo.NO_SKIP
+                found = self._distinct(matches) if all_matches else [*islice(matches, 1)]
+                outcome = StartOutcome.MATCHED
+                if not found and self._clause.clause.timeouts:
+                    found = [*islice(self._matches_from(start, number + 1, {}, partial=True), 1)]
+                    outcome = StartOutcome.TIMED_OUT
+                if not found:
+                    self.starts.append(self._explained_start(start, StartOutcome.NOT_MATCHED, [], number + 1, refused))
                     start += 1
                     continue
-                number += 1
-                self.starts.append(self._explained_start(start, states, number, refused))
-                following = self._next_start(start, states)
+                for states in found:
+                    number += 1
+                    self.starts.append(self._explained_start(start, outcome, states, number, refused))
+                following = start + 1 if outcome is StartOutcome.TIMED_OUT else self._next_start(start, states)
             except SearchStoppedError as stopped:
                 self.stopped = str(stopped)
                 return
@@ -177,8 +190,13 @@ class RowSearch:
 
     # ------------------------------------------------------------------------------------------------ one start
 
-    def _match_from(self, start: int, number: int, refused: _Refused) -> list[int] | None:
-        """The states of the rows of the preferred match that begins at *start*."""
+    def _matches_from(
+        self, start: int, number: int, refused: _Refused, *, partial: bool = False
+    ) -> Iterator[list[int]]:
+        """The states of the rows of each match that begins at *start*, the preferred first.
+
+        :param partial: those that time out instead
+        """
         until, within = max(start, self._until), self._clause.within
         while until < self._count and (within is None or abs(self._times[until] - self._times[start]) <= within):
             until += 1
@@ -186,7 +204,7 @@ class RowSearch:
         failed: set[tuple[int, int]] = set()
         path: list[_TakenRow] = []
         open_edges = [iter(self._edges[self._automaton.start])]
-        hopeless = 0
+        hopeless, matched = 0, -1
         while open_edges:
             row, went_on, last = start + len(path), False, path[-1] if path else None
             for target, guards, unless in open_edges[-1]:
@@ -194,8 +212,21 @@ class RowSearch:
                     self._refuse(refused, row, target, Obstacle.NOT_AT_START, last)
                 elif guards & AT_END and row != self._count:
                     self._refuse(refused, row, target, Obstacle.NOT_AT_END, last)
+                elif partial and (target == ACCEPT or guards & AT_END):
+                    continue
                 elif target == ACCEPT:
-                    return [one.state for one in path]
+                    if guards & AT_DEADLINE and row < until:
+                        continue
+                    if (
+                        unless >= 0
+                        and row < until
+                        and self._negates(start, number, last, target, unless, row, refused, True)
+                    ):
+                        continue
+                    matched = len(path)
+                    yield self._shortened(path) if guards & AT_DEADLINE else [one.state for one in path]
+                elif partial and row >= until:
+                    yield self._shortened(path)
                 elif row >= until:
                     late = Obstacle.NO_MORE_ROWS if row == self._count else Obstacle.WITHIN
                     self._refuse(refused, row, target, late, last)
@@ -204,9 +235,9 @@ class RowSearch:
                     hopeless += not matters
                     if not matters and hopeless > MAX_TRIED:
                         continue
-                    if unless >= 0 and self._holds(start, number, last, self._state_of[unless], row, matters=matters):
-                        self._refuse(refused, row, target, Obstacle.GREEDY, last)
-                    elif self._holds(start, number, last, target, row, matters=matters):
+                    if unless >= 0 and self._negates(start, number, last, target, unless, row, refused, matters):
+                        continue
+                    if self._holds(start, number, last, target, row, matters=matters):
                         path.append(_TakenRow(target, last))
                         open_edges.append(iter(self._edges[target]))
                         went_on = True
@@ -215,11 +246,42 @@ class RowSearch:
                         self._refuse(refused, row, target, Obstacle.CONDITION, last)
             if not went_on:
                 open_edges.pop()
-                if path and self._near:  # whatever led there, nothing that follows matches
+                # Whatever led there, nothing that follows matches.
+                if path and self._near and len(path) > matched:
                     failed.add((path[-1].state, row - 1))
+                matched = min(matched, len(path) - 1)
                 if path:
                     path.pop()
-        return None
+
+    def _distinct(self, matches: Iterator[list[int]]) -> list[list[int]]:
+        """All matches; of those with the same variables the first."""
+        found: dict[tuple[tuple[int, bool], ...], list[int]] = {}
+        for states in matches:
+            labels = [
+                (int(self._automaton.variables[state]), bool(self._automaton.excluded[state])) for state in states
+            ]
+            found.setdefault(tuple(labels), states)
+        return [*found.values()]
+
+    def _shortened(self, path: Sequence[_TakenRow]) -> list[int]:
+        """The states of a path without the rows at its end that are not in the output, except for the first row."""
+        states = [one.state for one in path]
+        while len(states) > 1 and self._automaton.excluded[states[-1]]:
+            states.pop()
+        return states
+
+    def _negates(
+        self, start: int, number: int, last: _TakenRow | None, target: int, unless: int, row: int, refused: _Refused,
+        matters: bool,
+    ) -> bool:  # fmt: skip
+        """Whether a row satisfies a variable that it must not satisfy."""
+        state = self._state_of[unless]
+        if not self._holds(start, number, last, state, row, matters=matters):
+            return False
+        implied = self._automaton.names[unless] in self._implied
+        why, refused_state = (Obstacle.GREEDY, target) if implied else (Obstacle.NEGATED, state)
+        self._refuse(refused, row, refused_state, why, last)
+        return True
 
     def _refuse(self, refused: _Refused, row: int, state: int, why: Obstacle, last: _TakenRow | None) -> None:
         variable = int(self._automaton.variables[state]) if state != ACCEPT else -1
@@ -266,11 +328,13 @@ class RowSearch:
             if place == 0:
                 raise SearchStoppedError(f"{words} that is the first row of the match")
             return start + place
-        return start + (1 if skip.to is SkipTo.NEXT_ROW or not states else len(states))
+        return start + (1 if skip.to in (SkipTo.NEXT_ROW, SkipTo.NO_SKIP) or not states else len(states))
 
     # ------------------------------------------------------------------------------------------------ records
 
-    def _explained_start(self, start: int, states: Sequence[int] | None, number: int, refused: _Refused) -> TracedStart:
+    def _explained_start(
+        self, start: int, outcome: StartOutcome, states: Sequence[int], number: int, refused: _Refused
+    ) -> TracedStart:
         furthest = max((row for row, _, _ in refused), default=start)
         with_values = len(self.starts) < self._explained
         most: Taken = ()
@@ -284,9 +348,9 @@ class RowSearch:
                     checks = self._parts.checks(_path(start, number, last, state))
             found.append(TriedRow(row + 1, self._automaton.names[variable] if variable >= 0 else "", why, took, checks))
         tried = tuple(found)
-        if states is None:
-            return TracedStart(start + 1, StartOutcome.NOT_MATCHED, None, most, tried)
-        return TracedStart(start + 1, StartOutcome.MATCHED, number, self._taken(start, states), tried)
+        if outcome is StartOutcome.NOT_MATCHED:
+            return TracedStart(start + 1, outcome, None, most, tried)
+        return TracedStart(start + 1, outcome, number, self._taken(start, states), tried)
 
     def _taken(self, start: int, states: Sequence[int]) -> Taken:
         labels = [
