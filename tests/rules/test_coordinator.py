@@ -74,6 +74,23 @@ def test_each_update_is_one_line_of_the_log(tmp_path: Path, caplog: pytest.LogCa
     assert not any("\n" in record.getMessage() for record in caplog.records)
 
 
+def test_a_run_over_a_table_fails_if_all_rules_are_refused(tmp_path: Path) -> None:
+    """Its result would be empty, and only the log would tell why."""
+    manager = coordinator(tmp_path)
+    manager.expect_some_rule()
+    bad = processor("bad", 1, chain("a").where("colour = 1"), place="/rules.json")
+    manager.on_pattern_processors_updated([version(1), bad])
+    manager.expect_some_rule()
+    manager.on_pattern_processors_updated([bad])
+    with pytest.raises(
+        PatternProcessorError, match=r"the rule cannot be used\n.*bad version 1.*unknown column 'colour'"
+    ):
+        manager.expect_some_rule()
+    manager.on_pattern_processors_updated([processor(f"bad {n}", 1, chain("a").where("colour = 1")) for n in range(12)])
+    with pytest.raises(PatternProcessorError, match=r"(?s)none of the 12 rules can be used.*bad 9 .*\n  and 2 more\n"):
+        manager.expect_some_rule()
+
+
 def test_the_status_tells_how_it_is(tmp_path: Path) -> None:
     manager = coordinator(tmp_path)
     manager.on_pattern_processors_updated([version(1)])

@@ -40,7 +40,7 @@ from asterism.discovery.http_application import (
 from asterism.discovery.kept_rules import ON
 from asterism.discovery.listening import is_loopback
 from asterism.discovery.rule_file import ChangedError
-from asterism.errors import AsterismError, PatternProcessorError
+from asterism.errors import AsterismError, PatternProcessorError, RuleNotFoundError
 from asterism.expressions.types import name_of
 from asterism.patterns.semantics import Semantics
 from asterism.rules import kill_list
@@ -219,7 +219,10 @@ class ConsoleApplication:
         except InvalidRuleError as error:
             return json_answer({"error": {"message": error.message}} | error.checked.to_dict(), 422)
         except ChangedError as error:
-            return json_answer({"error": error_fields(error)}, 409)
+            # Programs state in a header what a change is based on, the page in the body.
+            return json_answer({"error": error_fields(error)}, 412 if _is_of_program(request) else 409)
+        except RuleNotFoundError as error:
+            return json_answer({"error": error_fields(error)}, 404 if _is_of_program(request) else 422)
         except WorkerError as error:
             return json_answer({"error": error_fields(error)}, 503)
         except AsterismError as error:
@@ -465,19 +468,16 @@ class ConsoleApplication:
         if document.pointers == [""]:
             raise AnswerError(422, "a set is expected, not one processor", "use PUT /processors/{id} for one processor")
         is_expected = precondition(call.request)
-        try:
-            done = self.source.put_set(
-                document.items, lambda: is_expected(written(self.source.unlocked_set())), call.principal.author
-            )
-        except ChangedError as error:
-            return json_answer({"error": error_fields(error)}, 412)
+        done = self.source.put_set(
+            document.items, lambda: is_expected(written(self.source.unlocked_set())), call.principal.author
+        )
         return json_answer({"done": done, "refused": []}, 200)
 
     def _get(self, call: _AuthorizedCall) -> Answer:
-        item = self.source.used(call.id)
-        if item is None:
+        content = _content(self.source.item_in_use(call.id))
+        if content is None:
             raise AnswerError(404, f"there is no rule {call.id!r:.220} in use")
-        return representation(json.dumps(item, ensure_ascii=False).encode(errors="backslashreplace"), call.request)
+        return representation(content, call.request)
 
     def _put(self, call: _AuthorizedCall) -> Answer:
         """Add a version as it is written, as `asterism rules add` does."""
@@ -486,10 +486,13 @@ class ConsoleApplication:
             raise AnswerError(
                 422, f"the id of the rule is {fields['id']!r:.220}, but the id in the path is {call.id!r:.220}"
             )
-        return json_answer(self.source.put(fields, call.principal.author), 200)
+        is_expected = precondition(call.request)
+        done = self.source.put(fields, lambda item: is_expected(_content(item)), call.principal.author)
+        return json_answer(done, 200)
 
     def _delete(self, call: _AuthorizedCall) -> Answer:
-        self.source.delete(call.id, call.principal.author)
+        is_expected = precondition(call.request)
+        self.source.delete(call.id, lambda item: is_expected(_content(item)), call.principal.author)
         return Answer(HTTPStatus.NO_CONTENT)
 
     def _health(self, call: _AuthorizedCall) -> Answer:
@@ -578,6 +581,15 @@ def _object(body: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise AnswerError(422, "the body must be an object")
     return found
+
+
+def _is_of_program(request: Request) -> bool:
+    return request.target.startswith("/processors")
+
+
+def _content(item: Mapping[str, Any] | None) -> bytes | None:
+    """The representation of a rule; None: there is none."""
+    return None if item is None else json.dumps(item, ensure_ascii=False).encode(errors="backslashreplace")
 
 
 def _entry(entry: HistoryEntry) -> dict[str, Any]:

@@ -184,6 +184,17 @@ class ConsoleRules:
         """The version of a rule that queries use, in its JSON form."""
         return next((rule.item for rule in self.all() if rule.id == id and rule.state == ON and rule.item), None)
 
+    def item_in_use(self, id: str) -> Mapping[str, Any] | None:
+        """The version of a rule that queries use, or a template that they use, in its JSON form."""
+        with self._lock:
+            return self._item_in_use(id)
+
+    def _item_in_use(self, id: str) -> Mapping[str, Any] | None:
+        templates = (item for item in self.unlocked_set() if item.get("id") == id and is_template(item))
+        return next(
+            (rule.item for rule in self._all() if rule.id == id and rule.state == ON and rule.item), None
+        ) or next((item for item in templates if is_shadow(item) is not True), None)
+
     def set(self) -> list[Mapping[str, Any]]:
         """The rules that queries use, in their JSON form."""
         with self._lock:
@@ -361,14 +372,18 @@ class ConsoleRules:
         version = item.get("version")
         return {"id": item["id"], "rule": processor.id, "version": version, "effect": effect, "done": done}
 
-    def put(self, item: Any, author: str | None) -> dict[str, Any]:
+    def put(
+        self, item: Any, is_expected: Callable[[Mapping[str, Any] | None], bool], author: str | None
+    ) -> dict[str, Any]:
         """Add a version as it is, as ``asterism rules add`` does.
 
+        :param is_expected: whether this, which is in use, is what the change was based on
         :raises InvalidRuleError: it is not a valid rule
+        :raises ChangedError: what is in use is not what was expected
         """
         addition = self._checked_addition(item, author)
         with self._lock:
-            self._found = (0.0, [])
+            self._expect_in_use(addition.id, is_expected)
             versions = [rule for rule in self._all() if rule.stored_slot[0] == addition.id]
             done = self._edit(author, lambda kept: kept.add([addition]), versions)
         return {"id": addition.id, "version": addition.version, "done": done}
@@ -441,10 +456,21 @@ class ConsoleRules:
             addition = _addition(item, PatternProcessor.from_dict(item), author)
             return self._edit(author, lambda kept: kept.add([addition]), versions)
 
-    def delete(self, id: str, author: str | None) -> list[str]:
-        """Remove all versions of a rule."""
+    def delete(self, id: str, is_expected: Callable[[Mapping[str, Any] | None], bool], author: str | None) -> list[str]:
+        """Remove all versions of a rule.
+
+        :param is_expected: as in :meth:`put`
+        :raises ChangedError: what is in use is not what was expected
+        """
         with self._lock:
+            self._expect_in_use(id, is_expected)
             return self._edit(author, lambda kept: kept.remove([id]))
+
+    def _expect_in_use(self, id: str, is_expected: Callable[[Mapping[str, Any] | None], bool]) -> None:
+        """Read the rules again, and compare. :raises ChangedError: it is not what was expected"""
+        self._found = (0.0, [])
+        if not is_expected(self._item_in_use(id)):
+            raise ChangedError(f"the rule {id!r:.220} has been changed in the meantime", hint="read it again")
 
     def enable(self, id: str, version: int | None, tag: str, author: str | None) -> list[str]:
         return self._changed(id, tag, author, lambda kept: kept.enable([id], version))

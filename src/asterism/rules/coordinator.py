@@ -64,6 +64,8 @@ KILL_LIST_INTERVAL = 2.0
 """Seconds between two reads of the kill list, and between two attempts to write what could not be written."""
 RESTART, MAX_RESTART = 1.0, 60.0
 """Seconds until a failed discoverer is replaced: the first delay and the longest."""
+MAX_NAMED = 10
+"""Refused rules that an error names."""
 MAX_UNWRITTEN = 10_000
 """Entries of the history that wait because the store cannot be written; the oldest ones are dropped."""
 MAX_POLL_SECONDS = 120.0
@@ -482,6 +484,22 @@ class Coordinator(PatternProcessorManager):
             self._tell(logging.INFO, printable(f"pattern processors {entry.set}: {entry}"))
             self._unwritten.append(entry)
         self._write_history()
+
+    def expect_some_rule(self) -> None:
+        """For a run over a table, whose result would be empty without a word.
+
+        :raises PatternProcessorError: rules were found, and all of them were refused
+        """
+        if self._refused and not (self.status.processors or self.status.shadows):
+            shown = [str(one) for one in self._refused[:MAX_NAMED]]
+            more = len(self._refused) - len(shown)
+            raise PatternProcessorError(
+                "the rule cannot be used"
+                if len(self._refused) == 1
+                else f"none of the {len(self._refused):,} rules can be used",
+                "\n".join([*shown, f"and {more:,} more"] if more else shown),
+                "correct the rules; over a stream, a rule that is refused leaves its last valid version in force",
+            )
 
     def _record_refused(self, refused: Sequence[RefusedProcessor]) -> None:
         """Report the refusals that are new in the log, and append them to the history."""

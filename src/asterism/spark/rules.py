@@ -231,7 +231,10 @@ class PatternProcessorStream:
         return FolderStore(location)
 
     def _found(self, without: frozenset[str]) -> SingleSetStore:
-        """The rules that the discoverer finds now, for a batch run."""
+        """The rules that the discoverer finds now, for a batch run.
+
+        :raises PatternProcessorError: all of them were refused
+        """
         store = SingleSetStore()
         coordinator = Coordinator(self._operator(store).compiler, store, without, self.lookups)
         coordinator.read_lookups()
@@ -240,6 +243,7 @@ class PatternProcessorStream:
             coordinator.on_pattern_processors_updated(discoverer.initial_pattern_processors())
         finally:
             discoverer.close()
+        coordinator.expect_some_rule()
         return store
 
     def _operator(
