@@ -772,6 +772,7 @@ def accepts(pattern: Any, work: Any) -> bool:
     return False
 
 
+@uncounted
 def rows_of_match(pattern: Any, work: Any) -> int:
     """How many rows the match has that was found. Those at its end that are not in the output do not belong to a match that times
     out, or of which a row does not come, except for the first row.
