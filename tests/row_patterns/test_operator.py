@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
+import struct
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -104,6 +106,22 @@ LETTERS = pa.schema({"ts": pa.int64(), "c": pa.string()})
 def test_pattern_row_by_row(case: PatternCase) -> None:
     clause = checked_clause(case.clause, LETTERS)
     assert_as_table(clause, pa.Table.from_pylist(case.input, LETTERS), row_by_row)
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()], ids=str)
+@pytest.mark.parametrize("key", ["k", "k * 1"])
+def test_partitions_are_the_groups_of_spark(key: str, kind: pa.DataType) -> None:
+    """-0.0 is 0.0, and every NaN is the same."""
+    other_nan = struct.unpack("<d", struct.pack("<Q", 0xFFF8 << 48))[0]
+    keys = [0.0, -0.0, math.nan, other_nan, None, None]
+    rows = pa.table({"ts": pa.array(range(1, 7)), "k": pa.array(keys, kind)})
+    clause = checked_clause(
+        f"PARTITION BY {key} AS k ORDER BY ts MEASURES A.ts AS a, B.ts AS b PATTERN (A B)", rows.schema
+    )
+    for found in (match_table(clause, rows), streamed(clause, rows, row_by_row).output(MATCHES)):
+        answers = sorted(found.to_pylist(), key=lambda row: row["a"])
+        assert [repr(row["k"]) for row in answers] == ["0.0", "nan", "None"]
+        assert [(row["a"], row["b"]) for row in answers] == [(1, 2), (3, 4), (5, 6)]
 
 
 @given(

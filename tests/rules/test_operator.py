@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from typing import Any
 
@@ -41,6 +42,13 @@ def test_each_processor_has_its_own_key() -> None:
         ("by both", 1, ("ann", "1"), "a1 b3"),
         ("by item", 1, ("7",), "a1 b2"),
     ]
+
+
+def test_a_key_is_what_spark_groups_by() -> None:
+    by_x = processor("by x", 1, chain("a", "b"), key=("x",))
+    events = [e(1, "a", x=0.0), e(2, "b", x=-0.0), e(3, "a", x=math.nan), e(4, "b", x=-math.nan)]
+    driver = Driver(key_groups=4).batch(events[:1], sets=[by_x]).batch(events[1:]).end()
+    assert driver.found == [("by x", 1, ("0",), "a1 b2"), ("by x", 1, ("nan",), "a3 b4")]
 
 
 def test_without_any_key_there_is_one() -> None:

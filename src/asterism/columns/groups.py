@@ -38,6 +38,19 @@ def as_int64(array: pa.Array) -> Ints:
     return cast(Ints, pc.fill_null(array, 0).to_numpy(zero_copy_only=False).astype(np.int64))
 
 
+def normalize_nan_and_zero(column: Any) -> Any:
+    """The values of a key column as Spark's GROUP BY sees them: -0.0 is 0.0, and every NaN is the same value.
+
+    >>> normalize_nan_and_zero(pa.array([-0.0, 1.5, None])).to_pylist()
+    [0.0, 1.5, None]
+    """
+    if not pa.types.is_float32(column.type) and not pa.types.is_float64(column.type):
+        return column
+    zero, nan = (pa.scalar(value, column.type) for value in (0.0, float("nan")))
+    column = pc.add(column, zero)
+    return pc.if_else(pc.is_nan(column), nan, column)
+
+
 def positions_among_equals(codes: Ints, times: Ints, seen: Mask) -> Ints:
     """For each event, the number of *seen* events before it with the same key and time. Events are sorted by key and time.
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from asterism.columns.groups import normalize_nan_and_zero
 
 KEY = "__key"
 """Column of keys as strings."""
 
 
 def key_strings(columns: Sequence[pa.ChunkedArray], rows: int) -> pa.Array:
-    """Keys as strings for :func:`key_values`: each value after its length, ``-`` for a null."""
+    """Keys as strings for :func:`key_values`: each value after its length, ``-`` for a null.
+
+    The string of a key depends on this key alone. Equal keys have the same string, and all others different ones: the values are
+    those of Spark's GROUP BY, for which -0.0 is 0.0 and every NaN is the same.
+    """
     if not columns:
         return pa.array([""] * rows, pa.string())
     parts = []
@@ -25,10 +32,54 @@ def key_strings(columns: Sequence[pa.ChunkedArray], rows: int) -> pa.Array:
 
 
 def _as_string(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    types = pa.types
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    kind = column.type
+    if types.is_nested(kind):
+        return _strings_of(column, lambda value: str(_normalized(value)))
+    if not any(is_kind(kind) for is_kind in _BYTES):
+        try:
+            return pc.cast(normalize_nan_and_zero(column), pa.string())
+        except pa.ArrowNotImplementedError:  # a type without text, such as an interval of months
+            return _strings_of(column, str)
     try:
-        return pc.cast(column, pa.string())
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # a struct; bytes that are not UTF-8
-        return pa.chunked_array([[None if value is None else str(value) for value in column.to_pylist()]], pa.string())
+        strings = pc.cast(column.cast(pa.binary()), pa.string())
+    except pa.ArrowInvalid:  # bytes that are not UTF-8
+        return _strings_of(column, _string_of_bytes)
+    literals = pc.or_(pc.starts_with(strings, "b'"), pc.starts_with(strings, 'b"'))
+    return _strings_of(column, _string_of_bytes) if pc.any(literals).as_py() else strings
+
+
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
+
+
+def _string_of_bytes(value: bytes) -> str:
+    """Bytes as UTF-8. Those that are not UTF-8, and those that look like a literal of Python, are a literal of Python.
+
+    >>> [_string_of_bytes(value) for value in (b"ann", b"\xff", b"b'a'")]
+    ['ann', "b'\\\\xff'", 'b"b\'a\'"']
+    """
+    if value.startswith((b"b'", b'b"')):
+        return str(value)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return str(value)
+
+
+def _normalized(value: Any) -> Any:
+    if isinstance(value, float):
+        return value + 0.0
+    if isinstance(value, dict):
+        return {name: _normalized(part) for name, part in value.items()}
+    return type(value)(map(_normalized, value)) if isinstance(value, list | tuple) else value
+
+
+def _strings_of(column: pa.ChunkedArray, string_of: Callable[[Any], str]) -> pa.ChunkedArray:
+    return pa.chunked_array(
+        [[None if value is None else string_of(value) for value in column.to_pylist()]], pa.string()
+    )
 
 
 def key_values(string: str) -> list[str | None]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints, Mask, one_chunk
-from asterism.columns.groups import group_codes, mask_of, offsets_of
+from asterism.columns.groups import group_codes, mask_of, normalize_nan_and_zero, offsets_of
 from asterism.columns.time import END_OF_TIME, MILLISECONDS, TimeColumn
 from asterism.errors import InvalidEventError, LimitExceededError, NullEventTimeError, SkipStrategyError
 from asterism.expressions.aggregates.accumulators import filled, sort_keys, where_valid
@@ -89,7 +89,7 @@ class TableMatcher:
         if not rows.num_rows:
             return
         clause = self._clause
-        keys = evaluated(clause.rows.values, [*clause.partition_by, *clause.order_by], rows)
+        keys = partition_keys(clause, rows, clause.order_by)
         words = self._current_row.words(rows).to_numpy()
         codes, count = partitions_of(clause, keys, rows.num_rows)
         rows = rows.select(self._kept)
@@ -130,6 +130,12 @@ def evaluated(values: Vectorized, numbers: Sequence[int], rows: pa.Table) -> dic
     own = {number: some.adopt(values, number) for number in numbers}
     columns = some.evaluate(rows)
     return {number: one_chunk(columns[at]) for number, at in own.items()}
+
+
+def partition_keys(clause: CheckedClause, rows: pa.Table, others: Sequence[int] = ()) -> dict[int, pa.Array]:
+    """The values of PARTITION BY over rows, as Spark's GROUP BY sees them, and of *others*, by number."""
+    keys = evaluated(clause.rows.values, [*clause.partition_by, *others], rows)
+    return keys | {number: normalize_nan_and_zero(keys[number]) for number in clause.partition_by}
 
 
 def partitions_of(clause: CheckedClause, keys: Mapping[int, pa.Array], count: int) -> tuple[Ints, int]:
@@ -176,7 +182,7 @@ class OrderedRows:
     @classmethod
     def of(cls, clause: CheckedClause, rows: pa.Table) -> OrderedRows:
         """Partitions are numbered in the order in which they appear."""
-        keys = evaluated(clause.rows.values, [*clause.partition_by, *clause.order_by], rows)
+        keys = partition_keys(clause, rows, clause.order_by)
         codes, count = partitions_of(clause, keys, rows.num_rows)
         return cls.sorted(clause, rows, keys, codes, count)
 

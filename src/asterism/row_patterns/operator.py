@@ -39,6 +39,7 @@ from asterism.row_patterns.batch import (
     columns_kept,
     evaluated,
     match_ordered,
+    partition_keys,
     reach_of_conditions,
     reach_of_measures,
     times_of,
@@ -192,7 +193,7 @@ class RowPatternOperator(KeyGroupOperator):
         """The values of PARTITION BY, the event time, what the rows tell of themselves, and the columns that are read later."""
         count = events.num_rows
         full = complete(events, self.schema)
-        keys = evaluated(self.clause.rows.values, self.clause.partition_by, full)
+        keys = partition_keys(self.clause, full)
         columns: list[Any] = [keys[number] for number in self.clause.partition_by]
         columns = columns or [pa.array(np.zeros(count, np.int8))]
         columns.append(event_times(full, self.time, False, self.wants_late))
