@@ -102,10 +102,16 @@ class Driver:
     """:param key_groups: each with a store of its own"""
 
     def __init__(
-        self, *, keys: Sequence[str] = ("user",), key_groups: int = 1, time: str | None = "ts", **more: Any
+        self,
+        *,
+        keys: Sequence[str] = ("user",),
+        key_groups: int = 1,
+        time: str | None = "ts",
+        schema: pa.Schema = SCHEMA,
+        **more: Any,
     ) -> None:
         self.sets = Sets()
-        self.operator = DynamicCepOperator(SCHEMA, keys=keys, time=time, source=self.sets, **more)
+        self.operator = DynamicCepOperator(schema, keys=keys, time=time, source=self.sets, **more)
         self.stores = [MemoryStore() for _ in range(key_groups)]
         self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in self.operator.output_schemas}
         self.metrics: dict[str, int] = {}
@@ -113,7 +119,7 @@ class Driver:
 
     def batch(
         self,
-        events: Iterable[Event] = (),
+        events: Iterable[Event] | pa.Table = (),
         *,
         sets: Sequence[PatternProcessor] | None = None,
         between: Sequence[Sequence[PatternProcessor]] = (),
@@ -126,8 +132,8 @@ class Driver:
         """
         new = [prepared_set(self.sets.put(found).to_bytes()) for found in between]
         new += [] if sets is None else [prepared_set(self.sets.put(sets, killed).to_bytes())]
-        events = list(events)
-        prepared = self.operator.prepare(EVENTS, table_of(events)) if events else None
+        rows = events if isinstance(events, pa.Table) else table_of(events)
+        prepared = self.operator.prepare(EVENTS, rows) if rows.num_rows else None
         for number, store in enumerate(self.stores):
             arrivals = [Arrival(PROCESSORS, found) for found in new]
             if prepared is not None:

@@ -17,6 +17,22 @@ def one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
+def cast_to(column: Any, kind: pa.DataType) -> Any:
+    """A column as *kind*. One that is of this type is returned as it is: Arrow cannot cast some columns to their own type, such
+    as a struct that is NULL in some rows and whose fields are NOT NULL, or a map whose values are of no type.
+
+    >>> cast_to(pa.array([1, None], pa.int32()), pa.int64()).type
+    DataType(int64)
+    """
+    return column if column.type.equals(kind) else column.cast(kind)
+
+
+def cast_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A table with the columns of *schema*, in this order, as *schema*; see :func:`cast_to`."""
+    columns = [cast_to(column, field.type) for column, field in zip(table.columns, schema, strict=True)]
+    return pa.table(columns, schema=schema)
+
+
 def with_fields(column: pa.Array, kind: pa.StructType) -> pa.Array:
     """A struct column with the fields of another type, which are found by name: those that are new or have another type are NULL.
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from asterism.arguments import described, expect, expect_string, function_name
-from asterism.columns.arrays import Ints, one_chunk
+from asterism.columns.arrays import Ints, cast_table, one_chunk
 from asterism.columns.groups import offsets_of
 from asterism.columns.ids import seed_of
 from asterism.columns.time import TimeColumn
@@ -172,7 +172,7 @@ class MatchOutput:
                 f"match function {name} must return a pyarrow.Table with the columns {', '.join(self.schema.names)}"
             )
         try:
-            return rows.cast(self.schema)
+            return cast_table(rows, self.schema)
         except pa.ArrowInvalid as error:
             raise EvaluationFailedError(
                 f"match function {name} returned a column of a wrong type", str(error)

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import expect_number
-from asterism.columns.arrays import Mask
+from asterism.columns.arrays import Mask, cast_to
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME
 from asterism.errors import StreamDefinitionError
 from asterism.operators.evolution import aligned_batch, check_evolution
@@ -406,7 +406,7 @@ def key_schema_of(fields: Iterable[pa.Field]) -> pa.Schema:
 def complete(events: pa.Table, schema: pa.Schema) -> pa.Table:
     """The columns of *schema*, with its types; columns that the events lack, because they are not read, are null."""
     columns = [
-        events.column(field.name).cast(field.type)
+        cast_to(events.column(field.name), field.type)
         if field.name in events.column_names
         else pa.nulls(events.num_rows, field.type)
         for field in schema

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import shown
-from asterism.columns.arrays import Ints, python_values
+from asterism.columns.arrays import Ints, cast_to, python_values
 from asterism.columns.schemas import type_of
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import OperatorError, StreamDefinitionError, UserFunctionError
@@ -212,7 +212,7 @@ class StateTable(StateEntries):
         try:
             if isinstance(values, pa.ChunkedArray):
                 values = values.combine_chunks()
-            return values.cast(type_) if isinstance(values, pa.Array) else pa.array(values, type_)
+            return cast_to(values, type_) if isinstance(values, pa.Array) else pa.array(values, type_)
         except MISFITS as error:
             raise OperatorError(
                 f'the values do not fit the state "{self.spec.name}", which holds {type_}', str(error)

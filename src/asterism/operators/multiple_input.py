@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.arguments import described
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, cast_to
 from asterism.columns.groups import first_rows, group_codes
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MILLISECONDS, NO_TIME, TIME, TimeColumn
 from asterism.errors import (
@@ -203,12 +203,12 @@ class MultipleInputOperator(KeyGroupOperator):
         columns: list[Any] = []
         if not declared.broadcast:
             keys = zip(wire.keys, self.key_schema, strict=True) if wire.keys else ()
-            columns = [events.column(key).cast(field.type) for key, field in keys]
+            columns = [cast_to(events.column(key), field.type) for key, field in keys]
             columns = columns or [pa.array(np.zeros(events.num_rows, np.int8))]
         columns.append(self._times(name, wire, events))
         if self.pages > 1 and not declared.broadcast:
             columns.append(fixed_pages_of(events, self.pages))
-        columns += [events.column(field.name).cast(field.type) for field in declared.schema]
+        columns += [cast_to(events.column(field.name), field.type) for field in declared.schema]
         return pa.table(columns, schema=spec.prepared)
 
     def _times(self, name: str, wire: Wire, events: pa.Table) -> pa.ChunkedArray | pa.Array:

@@ -27,6 +27,7 @@ from typing import Any, ClassVar, Protocol
 import pyarrow as pa
 
 from asterism.arguments import expect_string
+from asterism.columns.arrays import cast_table
 from asterism.columns.schemas import schema_of
 from asterism.errors import OperatorError, StreamDefinitionError
 from asterism.operators.context import ON_TIMER, Context, Timer
@@ -242,7 +243,7 @@ class Output(_Declared):
         self._check_running()
         self._rows_to_table()
         try:
-            table = rows.select(self.schema.names).cast(self.schema)
+            table = cast_table(rows.select(self.schema.names), self.schema)
         except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise OperatorError(
                 f'the rows do not fit the output "{self.name}"', f"{error}\nColumns: {self._columns}"

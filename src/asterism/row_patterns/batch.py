@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.arrays import Ints, Mask, one_chunk
+from asterism.columns.arrays import Ints, Mask, cast_to, one_chunk
 from asterism.columns.groups import group_codes, mask_of, normalize_nan_and_zero, offsets_of
 from asterism.columns.time import END_OF_TIME, MILLISECONDS, TimeColumn
 from asterism.errors import InvalidEventError, LimitExceededError, NullEventTimeError, SkipStrategyError
@@ -735,7 +735,7 @@ class _ResultRows:
                 column = pc.if_else(matched, values[-1], pa.scalar(None, values[-1].type))
             else:
                 column = one_chunk(self._ordered.rows.column(field.name)).take(rows)
-            columns.append(column.cast(field.type))
+            columns.append(cast_to(column, field.type))
         return pa.table(columns, schema=clause.output)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, cast_to
 from asterism.columns.groups import offsets_of
 from asterism.columns.time import END_OF_TIME, TimeColumn, moments
 from asterism.matching.stored_matches import accepted_events, matches_schema
@@ -49,7 +49,7 @@ def searches_of(
         at = np.repeat(begins - offsets_of(counts)[:-1], counts) + np.arange(int(counts.sum()))
         stages = pa.nulls(len(at), pa.string())
         columns.append(accepted_events(stages, times[at], rows.take(pa.array(at)), counts, event))
-    return pa.table([column.cast(field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
+    return pa.table([cast_to(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
 
 
 def _times(definition: StateDefinition, rows: pa.Table) -> Ints:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from asterism.columns.arrays import Ints, Mask, one_chunk
+from asterism.columns.arrays import Ints, Mask, cast_table, cast_to, one_chunk
 from asterism.columns.ids import ids_of_numbers, seed_of
 from asterism.columns.keys import KEY
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MILLISECONDS, TIME, TimeColumn
@@ -168,7 +168,7 @@ class ClauseOfRule:
         rows = pa.table(columns, names=schema.names)
         if needed is not None and not needed.all():
             rows = rows.filter(pa.array(needed))
-        return self.operator.prepare(EVENTS, rows.cast(schema))
+        return self.operator.prepare(EVENTS, cast_table(rows, schema))
 
     def waiting_keys(self, state: bytes) -> pa.Array:
         """The key texts of the state."""
@@ -269,7 +269,7 @@ class ClauseOfRule:
         events = pa.StructArray.from_arrays(columns, fields=fields)
         pairs = pa.StructArray.from_arrays([one_chunk(found.column(self._label)), events], names=["stage", "event"])
         offsets = pa.array(np.arange(found.num_rows + 1, dtype=np.int32))
-        return pa.ListArray.from_arrays(offsets, pairs).cast(type_)
+        return cast_to(pa.ListArray.from_arrays(offsets, pairs), type_)
 
 
 @dataclass(frozen=True, slots=True)

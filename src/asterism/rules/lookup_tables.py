@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from asterism.columns.arrays import Ints, one_chunk
+from asterism.columns.arrays import Ints, cast_to, one_chunk
 from asterism.errors import PatternProcessorError, StateError, StreamDefinitionError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
@@ -217,7 +217,7 @@ def rows_from_bytes(lookup: LookupColumn, value: bytes) -> pa.Table:
             return lookup.schema.empty_table()
         rows = parquet.read_table(pa.BufferReader(value), columns=known)
         columns = [
-            rows.column(field.name).cast(field.type) if field.name in known else pa.nulls(rows.num_rows, field.type)
+            cast_to(rows.column(field.name), field.type) if field.name in known else pa.nulls(rows.num_rows, field.type)
             for field in lookup.schema
         ]
         return pa.table(columns, schema=lookup.schema)

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.arrays import Ints
+from asterism.columns.arrays import Ints, cast_to
 from asterism.columns.keys import KEY
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Described, TimeColumn
 from asterism.errors import AsterismError, LimitExceededError, PatternProcessorError
@@ -316,7 +316,7 @@ class DynamicCepOperator(KeyGroupOperator):
         """The copies of the events, with KEY_HASH."""
         if name == PROCESSORS:
             raise AssertionError("sets must be created by prepared_set")
-        full = pa.table([events.column(f.name).cast(f.type) for f in self.schema], schema=self.schema)
+        full = pa.table([cast_to(events.column(f.name), f.type) for f in self.schema], schema=self.schema)
         times = event_times(full, self.time, self.processing_time, self.wants_late)
         processors: dict[int, PatternProcessor] = {}
         # Events from the time on at which a processor expires do not matter to it.

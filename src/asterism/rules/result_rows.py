@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.arrays import Ints, Mask, one_chunk
+from asterism.columns.arrays import Ints, Mask, cast_to, one_chunk
 from asterism.columns.ids import seed_of
 from asterism.columns.keys import KEY, key_values
 from asterism.columns.time import TimeColumn
@@ -225,7 +225,7 @@ class RuleResults:
         stage_names = pa.array([stage for stages in names for stage in stages], pa.string())
         pairs = pa.StructArray.from_arrays([stage_names.take(pa.array(stages)), events], names=["stage", "event"])
         lists = pa.ListArray.from_arrays(pa.array(found.offsets.astype(np.int32)), pairs)
-        return lists.cast(self.schemas[MATCHES].field("events").type)
+        return cast_to(lists, self.schemas[MATCHES].field("events").type)
 
     def _own_columns(
         self, one: BoundPatternProcessor, name: str, step: Step, found: Found

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
 from asterism.arguments import expect_outputs
+from asterism.columns.arrays import cast_table
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import TIME
 from asterism.errors import CheckpointRequiredError, StreamDefinitionError
@@ -341,6 +342,6 @@ def bounded_results(
     first = [Arrival(PROCESSORS, prepared_set(found.to_bytes())) for found in store.retained()]
 
     def sent(rows: pa.Table) -> list[Arrival]:
-        return sorted_arrival(EVENTS, rows.select(schema.names).cast(schema))
+        return sorted_arrival(EVENTS, cast_table(rows.select(schema.names), schema))
 
     return bounded(rows, [TIME], operator, sent, first, use=use, partitions=partitions)

@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from asterism.arguments import expect, expect_string, shown
+from asterism.columns.arrays import cast_table
 from asterism.columns.time import BEFORE_TIME, MOMENT, moments
 from asterism.errors import StateError
 from asterism.joins.stored_joins import kept_rows_of
@@ -607,7 +608,7 @@ def _decoded(
             groups, numbers = (batch.column(name).to_pylist() for name in ("key_group", "page"))
             for group, page, value in zip(groups, numbers, batch.column("value"), strict=True):
                 found = decode(others.get(group, definition), page, value.as_py())
-                yield from found.cast(schema).to_batches()
+                yield from cast_table(found, schema).to_batches()
 
     return pages.mapInArrow(decoder, spark_schema(schema))
 

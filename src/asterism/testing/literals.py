@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import expect, expect_number, expect_string, shown
+from asterism.columns.arrays import cast_to
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, EPOCH, MICROSECOND, TimeColumn
 from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
 
@@ -281,7 +282,7 @@ def table_of(events: Sequence[Row] | pa.Table | pd.DataFrame, schema: pa.Schema 
         if table is None:
             return _table_of_rows(rows, schema)
         missing = {f.name: pa.nulls(table.num_rows, f.type) for f in schema if f.name not in names}
-        columns = [missing[f.name] if f.name in missing else table.column(f.name).cast(f.type) for f in schema]
+        columns = [missing[f.name] if f.name in missing else cast_to(table.column(f.name), f.type) for f in schema]
         return pa.table(columns, schema=schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InvalidEventError("an event does not fit the schema", str(error)) from None

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import function_name, shown
-from asterism.columns.arrays import Ints, Mask
+from asterism.columns.arrays import Ints, Mask, cast_table, cast_to
 from asterism.errors import UserFunctionError
 from asterism.windows.evictors import BuiltInEvictor, Evictor
 from asterism.windows.triggers import TimeSpan
@@ -148,7 +148,7 @@ class Partials:
         known = {name: panes.column(f"p:{number}") for number, name in enumerate(names)}
         for number, (name, field) in enumerate(zip(do.partial_names, self.kept, strict=True)):
             column = known[name] if name in known else empty.column(number)
-            aligned = aligned.set_column(aligned.column_names.index(field.name), field, column.cast(field.type))
+            aligned = aligned.set_column(aligned.column_names.index(field.name), field, cast_to(column, field.type))
         return aligned
 
     def run(self, recorded: RecordedFirings, before: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -260,7 +260,9 @@ class Rows:
         :return: the rows of results, and the firing of each; the rows of all panes after the call, and the number of rows of each
         """
         n_panes, first_join = recorded.n_panes, recorded.first_join
-        rows = pa.concat_tables([old, recorded.elements.select(old.column_names).cast(old.schema)]).combine_chunks()
+        rows = pa.concat_tables(
+            [old, cast_table(recorded.elements.select(old.column_names), old.schema)]
+        ).combine_chunks()
         by_segment = np.argsort(recorded.segment_of, kind="stable")
         segment_at = np.searchsorted(recorded.segment_of[by_segment], np.arange(recorded.n_segments + 1))
         known: dict[int, Ints] = {NONE: np.empty(0, np.int64)}

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import described
+from asterism.columns.arrays import cast_to
 from asterism.errors import PACKAGE_FOLDER, OperatorError, UserFunctionError
 from asterism.expressions.types import name_of as type_name
 
@@ -115,7 +116,7 @@ def check_values(what: str, values: Iterable[Any], field: pa.Field) -> None:
 
 def _cast(what: str, column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     try:
-        return column.cast(field.type)
+        return cast_to(column, field.type)
     except pa.ArrowException as error:
         raise _does_not_fit(what, field, column.type, str(error)) from None
 
