@@ -45,7 +45,7 @@ TYPES: dict[str, tuple[str, pa.DataType, Any]] = {
         dt.datetime(2025, 1, 1, tzinfo=UTC),
     ),
     "TIMESTAMP_NTZ": ("TIMESTAMP_NTZ'2025-01-01 00:00:00'", pa.timestamp("us"), dt.datetime(2025, 1, 1)),
-    "INTERVAL DAY TO SECOND": ("INTERVAL '1' DAY", pa.duration("us"), dt.timedelta(days=1)),
+    "INTERVAL DAY TO SECOND": ("INTERVAL '1 00:00:00' DAY TO SECOND", pa.duration("us"), dt.timedelta(days=1)),
     "STRUCT with a NOT NULL field": ("struct(1 AS x)", NOT_NULL, {"x": 1}),
     "STRUCT in a STRUCT": (
         "struct(struct(1 AS x) AS s)",

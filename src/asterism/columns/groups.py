@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -63,27 +62,6 @@ def positions_among_equals(codes: Ints, times: Ints, seen: Mask) -> Ints:
         return np.zeros(len(times), np.int64)
     before: Ints = np.cumsum(seen) - seen
     return before - np.maximum.accumulate(np.where(begins, before, 0))
-
-
-def order_of(rows: pa.Table, order_by: Sequence[tuple[str, bool]]) -> Ints:
-    """The positions of the rows in the order of columns. The sort is stable. As in Spark, null is the smallest value, and NaN the
-    largest.
-
-    :param order_by: columns, each with whether its order is descending
-
-    >>> order_of(pa.table({"a": [2, None, 2, 1], "b": ["x", "y", "z", None]}), [("a", True), ("b", True)])
-    array([2, 0, 3, 1])
-    """
-    order = np.arange(rows.num_rows)
-    for name, descending in reversed(order_by):
-        values = rows.column(name).take(pa.array(order))
-        found = pc.sort_indices(values, sort_keys=[("", "descending" if descending else "ascending")]).to_numpy()
-        # In both directions, pyarrow sorts NaN and then null to the end.
-        nans = (pc.sum(pc.is_nan(values)).as_py() or 0) if pa.types.is_floating(values.type) else 0
-        nulls = len(values) - values.null_count
-        others, largest, smallest = np.split(found, [nulls - nans, nulls])
-        order = order[np.concatenate([largest, others, smallest] if descending else [smallest, others, largest])]
-    return order
 
 
 def group_codes(keys: pa.Table) -> tuple[Ints, int]:

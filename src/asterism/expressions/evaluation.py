@@ -493,7 +493,7 @@ class Vectorized:
         """
         known = spark_type(column.type, self.zone)
         if known is None:  # the only operation on it is IS NULL
-            return column
+            return pc.if_else(column.is_null(), None, True)
         return column.cast(known, safe=False).cast(stored_type(known))
 
 

@@ -28,13 +28,15 @@ from asterism.expressions.types import (
     MONTHS,
     NTZ,
     SMALLINT,
+    SPARK_TYPE,
     STRING,
     TIME,
     TINYINT,
+    UNKNOWN,
     duckdb_type,
     is_nested,
     name_of,
-    spark_type,
+    type_of_column,
 )
 from asterism.expressions.values import (
     Cost,
@@ -48,6 +50,7 @@ from asterism.expressions.values import (
     strict,
     string_constant,
 )
+from asterism.text.printable import quoted_name
 
 DOCUMENTATION = "docs/sql.md lists what is supported"
 
@@ -227,12 +230,23 @@ class Translator:
 
     def _column(self, node: exp.Column) -> Sql:
         number = self.schema.names.index(node.name)
-        data_type = self.schema.field(number).type
-        known = spark_type(data_type, self.zone)
+        known = type_of_column(self.schema.field(number), self.zone)
         if known is None:
-            raise UnsupportedError(f"column {node.name!r} is of type {data_type}, which is not supported in SQL")
+            raise self._not_computed(node)
         size = Cost(growth=1) if known in (STRING, BINARY) or is_nested(known) else Sql("", known).size
         return Sql(f"c{number}", known, size=size, strict=True)
+
+    def _not_computed(self, node: exp.Column) -> UnsupportedError:
+        """The column is of a type that expressions do not support."""
+        column = self.schema.field(node.name)
+        written = (column.metadata or {}).get(SPARK_TYPE)
+        if written is None:
+            return UnsupportedError(f"column {node.name!r} is of type {column.type}, which is not supported in SQL")
+        quoted, kind = quoted_name(node.name), written.decode()
+        hint = f"only IS NULL reads it; compute what is needed in another column before: CAST({quoted} AS ...)"
+        if "collate" in kind:
+            hint = f"strings are compared by bytes; select {quoted} COLLATE UTF8_BINARY before, or lower(...) of that"
+        return UnsupportedError(f"column {node.name!r} is of type {kind}, which is not supported in SQL", hint)
 
     def _number(self, digits: str) -> Sql:
         """A number literal: an integer of the smallest type from INT on, a decimal, or with an exponent a DOUBLE."""
@@ -277,6 +291,10 @@ class Translator:
         return operators.negation(self.translate(inner))
 
     def _is(self, node: exp.Is, *, negated: bool) -> Sql:
+        if isinstance(node.expression, exp.Null) and isinstance(node.this, exp.Column):
+            number = self.schema.names.index(node.this.name)
+            if type_of_column(self.schema.field(number), self.zone) is None:
+                return operators.is_null(Sql(f"c{number}", UNKNOWN, strict=True), negated=negated)
         value = self.translate(node.this)
         if isinstance(node.expression, exp.Null):
             return operators.is_null(value, negated=negated)

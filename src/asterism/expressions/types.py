@@ -16,10 +16,17 @@ STRING = pa.string()
 BINARY = pa.binary()
 DATE = pa.date32()
 NTZ = pa.timestamp("us")
+UNKNOWN = pa.binary_view()
+"""The type of a column that expressions do not support, of which they read only whether it is NULL."""
 DAYS, TIME, MONTHS = pa.duration("s"), pa.duration("us"), pa.month_day_nano_interval()
 
 TIME_ZONE = b"time_zone"
 """The key of the session time zone in the metadata of a schema, for schemas whose TIMESTAMP columns do not determine it."""
+
+SPARK_TYPE, SPARK_JSON = b"spark_type", b"spark_json"
+"""Keys in the metadata of a field: the Spark type of the column, as SQL and as JSON, if that of Arrow does not tell it, such as a
+collation. Expressions do not compute with such a column.
+"""
 
 INTEGERS = (TINYINT, SMALLINT, INT, BIGINT)
 FLOATS = (FLOAT, DOUBLE)
@@ -78,6 +85,15 @@ def spark_type(data_type: pa.DataType, zone: str) -> pa.DataType | None:
         parts = [(field.name, spark_type(field.type, zone)) for field in data_type]
         return None if any(part is None for _, part in parts) else pa.struct(parts)
     return None
+
+
+def type_of_column(field: pa.Field, zone: str) -> pa.DataType | None:
+    """The Spark type of a column of events; None if expressions do not support it.
+
+    >>> type_of_column(pa.field("k", pa.string(), metadata={SPARK_TYPE: "string collate UTF8_LCASE"}), "UTC") is None
+    True
+    """
+    return None if SPARK_TYPE in (field.metadata or {}) else spark_type(field.type, zone)
 
 
 def name_of(data_type: pa.DataType) -> str:

@@ -25,7 +25,8 @@ import pyarrow as pa
 
 from asterism.arguments import expect_string, expect_strings, shown
 from asterism.columns.arrays import Ints, Mask
-from asterism.columns.groups import mask_of, order_of
+from asterism.columns.groups import mask_of
+from asterism.columns.sort_keys import SortKey, check_order, order_of
 from asterism.columns.time import END_OF_TIME, TIME, Described, TimeColumn
 from asterism.errors import (
     ColumnNotFoundError,
@@ -110,7 +111,7 @@ class JoinOperator(KeyGroupOperator):
         expect_strings(StreamDefinitionError, order_by, "order_by must be a list of columns", 'order_by=["version"]')
         self.wires = {LEFT: left, RIGHT: right}
         self.late_outputs = [name for name in LATE_OUTPUTS.values() if name in late]
-        self.order_by = [(column.removeprefix("-"), column.startswith("-")) for column in order_by]
+        self.order_by = [SortKey.of(text) for text in order_by]
         self.times = {name: _time_of(name, wire, kind) for name, wire in self.wires.items()}
         keys = {name: [wire.schema.field(key) for key in wire.keys] for name, wire in self.wires.items()}
         check_same_keys(keys)
@@ -147,7 +148,7 @@ class JoinOperator(KeyGroupOperator):
                     "what is joined": repr(self.kind),
                     "the type of the join": self.how,
                     **{f"the event time of the {n} side": f"{Described(t)!r}" for n, t in self.times.items()},
-                    "the order of versions": ", ".join(f"-{n}" if down else n for n, down in self.order_by) or "none",
+                    "the order of versions": ", ".join(map(str, self.order_by)) or "none",
                     "the use of processing time": str(self.processing_time),
                     "pages": str(self.pages),
                 }
@@ -209,9 +210,10 @@ class JoinOperator(KeyGroupOperator):
     def _make_inputs(self) -> None:
         left, right = self.wires[LEFT], self.wires[RIGHT]
         joined = {name for name, new in self.right_names.items() if self.brings or new in self._read}
-        order = {name for name, _ in self.order_by}
+        order = {name for name, *_ in self.order_by}
         for name in order - set(right.schema.names):
             raise ColumnNotFoundError.from_missing_and_available(name, right.schema.names, "in order_by")
+        check_order(right.schema, self.order_by)
         self.kept = {LEFT: list(left.schema.names), RIGHT: [name for name in right.schema.names if name in joined]}
         """The columns that results and the condition need of rows."""
         sent = {
@@ -282,7 +284,7 @@ class JoinOperator(KeyGroupOperator):
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
         if self.order_by and RIGHT in ready:
             # The search keeps this order among equal times.
-            order = order_of(ready[RIGHT], [("e:" + name, descending) for name, descending in self.order_by])
+            order = order_of(ready[RIGHT], [key._replace(name="e:" + key.name) for key in self.order_by])
             ready = {**ready, RIGHT: ready[RIGHT].take(pa.array(order))}
         kept = KeptRows.load(group, ready, self.row_schemas, self.key_schema.names, horizon)
         tables, sides = kept.tables, kept.numbered()

@@ -22,7 +22,8 @@ import pyarrow as pa
 
 from asterism.arguments import expect, expect_strings, shown
 from asterism.columns.arrays import Ints
-from asterism.columns.groups import BUCKET, group_codes, order_of
+from asterism.columns.groups import BUCKET, group_codes
+from asterism.columns.sort_keys import SortKey, check_order, order_of
 from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, Described, TimeColumn
 from asterism.errors import StreamDefinitionError
 from asterism.expressions.names import Scope
@@ -76,7 +77,8 @@ class CepOperator(KeyGroupOperator):
     :param keys: the key columns; if empty, all events have one key
     :param time: the event-time column; None: processing time
     :param outputs: the requested outputs, by name
-    :param order_by: the secondary order of events with equal times: columns, descending with a leading ``-``
+    :param order_by: the secondary order of events with equal times: columns, descending with a leading ``-``, as in
+        :class:`asterism.KeyedStream`
     :param pages: a fixed number of pages of state per key group; None: as many as the size of the state requires
     :param max_partial_matches: the maximum number of partial matches of a key after each of its events; None: no maximum. It
         also limits the cost of one event, see docs/limits.md
@@ -112,13 +114,14 @@ class CepOperator(KeyGroupOperator):
         if not isinstance(on_limit, str) or on_limit not in get_args(OnLimit):
             raise StreamDefinitionError(f'on_limit must be "error" or "drop", not {shown(on_limit)}')
         self.set_pages(pages)
-        for name in (*keys, *([time] if time is not None else []), *(column.removeprefix("-") for column in order_by)):
+        self.order_by = [SortKey.of(text) for text in order_by]
+        for name in (*keys, *([time] if time is not None else []), *(key.name for key in self.order_by)):
             Scope(schema).column(_column(name), f"key, time and order columns: {name}")
         self.schema = schema
         self.keys = list(keys)
         self.processing_time = time is None
         self.time = TimeColumn.of(time, schema) if time is not None else PROCESSING_TIME
-        self.order_by = [(column.removeprefix("-"), column.startswith("-")) for column in order_by]
+        check_order(schema, self.order_by)
         stages = [stage.name for stage in pattern.atoms()]
         self.outputs = outputs
         self.match_outputs = {
@@ -151,7 +154,7 @@ class CepOperator(KeyGroupOperator):
                 *([pa.field(PAGE, pa.uint8())] if self.pages > 1 else []),
                 *self.pattern.bit_fields,
                 *self.pattern.event_schema,
-                *(schema.field(name).with_name("o:" + name) for name, _ in self.order_by),
+                *(schema.field(name).with_name("o:" + name) for name, *_ in self.order_by),
             ]
         )
         self.inputs = {EVENTS: InputSpec(self._read_columns(), prepared, timed=time is not None)}
@@ -169,7 +172,7 @@ class CepOperator(KeyGroupOperator):
             repr(semantics),
             repr(self.keys),
             repr(Described(self.time)),
-            repr(self.order_by),
+            repr([key.described for key in self.order_by]),
             repr(self.pages),
             repr(str(prepared)),
             repr(functions),
@@ -182,7 +185,7 @@ class CepOperator(KeyGroupOperator):
             "semantics": semantics.value,
             "the key": ", ".join(keys) or "none",
             "the event time": repr(Described(self.time)),
-            "order_by": ", ".join(order_by) or "none",
+            "order_by": ", ".join(map(str, self.order_by)) or "none",
             "pages": str(self.pages),
             "the use of the output late": str(self.wants_late),
             "the number of earlier events that PREV() reads": str(self.pattern.remembers_events),
@@ -223,7 +226,7 @@ class CepOperator(KeyGroupOperator):
     def _other_columns(self) -> list[str]:
         """The key, time and order columns."""
         time = [] if self.processing_time else [self.time.name]
-        return [*self.keys, *time, *(name for name, _ in self.order_by)]
+        return [*self.keys, *time, *(name for name, *_ in self.order_by)]
 
     # ------------------------------------------------------------------ before the exchange
 
@@ -242,7 +245,7 @@ class CepOperator(KeyGroupOperator):
         if self.pages > 1:
             columns.append(fixed_pages_of(events, self.pages))
         columns += self.pattern.prepare(full, bits)
-        columns += [full.column(column) for column, _ in self.order_by]
+        columns += [full.column(column) for column, *_ in self.order_by]
         return pa.table(columns, schema=self.inputs[name].prepared)
 
     # ------------------------------------------------------------------ with state
@@ -284,9 +287,7 @@ class CepOperator(KeyGroupOperator):
         """Sort by ``order_by``; the matcher sorts by time and keeps this order among equal times."""
         if not self.order_by:
             return events
-        return events.take(
-            pa.array(order_of(events, [("o:" + name, descending) for name, descending in self.order_by]))
-        )
+        return events.take(pa.array(order_of(events, [key._replace(name="o:" + key.name) for key in self.order_by])))
 
     def _keys_of(self, events: pa.Table) -> pa.Table:
         return pa.table([events.column("k:" + name) for name in self.key_schema.names], schema=self.key_schema)

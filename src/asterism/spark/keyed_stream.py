@@ -11,12 +11,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from asterism.arguments import expect
+from asterism.columns.sort_keys import SortKey, no_order
 from asterism.columns.time import MILLISECONDS, TIME_UNITS
 from asterism.errors import ColumnNotFoundError, ColumnTypeError, StreamDefinitionError
+from asterism.spark.column_types import check_collation, plain_columns
 
 _KEY_TYPES = (
     T.IntegralType, T.StringType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.DecimalType, T.BinaryType,
 )  # fmt: skip
+_ORDER_TYPES = (*_KEY_TYPES, T.FractionalType, T.DayTimeIntervalType, T.NullType)
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,9 @@ class KeyedStream:
     :param idle_after: the time without data (processing time) after which this input is idle and no longer holds back the
         watermark. Default: never.
     :param time_unit: the unit of an event time of type BIGINT: "seconds", "milliseconds", "microseconds" or "nanoseconds"
-    :param order_by: order of events with equal times: columns, descending with a leading ``-``. Default: arrival order.
+    :param order_by: order of events with equal times: columns, descending with a leading ``-``. As in Spark, NULL is less than
+        all other values, so it is first, and last if the order is descending; ``"price NULLS LAST"`` and
+        ``"-price NULLS FIRST"`` say otherwise. Default: arrival order.
     :raises StreamDefinitionError, ColumnNotFoundError: a column is missing or of an unsuitable type
     """
 
@@ -60,7 +65,8 @@ class KeyedStream:
                 if isinstance(self.order_by, str)
                 else 'order_by=["number", "-price"]',
             )
-        order = [c.removeprefix("-") if isinstance(c, str) else c for c in self.order_by]
+        object.__setattr__(self, "df", plain_columns(self.df))
+        order = [SortKey.of(text).name if isinstance(text, str) else text for text in self.order_by]
         times = [] if self.time is None else [self.time]
         _check_columns(self.df, [*self.keys, *times, *order], "in the keyed stream")
         twice = [name for name, count in Counter(self.keys).items() if count > 1]
@@ -73,6 +79,12 @@ class KeyedStream:
                     f'the key column "{name}" is of type {kind.simpleString()}, which has no exact equality',
                     hint="CAST it to a string, an integer or a decimal",
                 )
+            check_collation(f'the key column "{name}"', name, kind)
+        for name in order:
+            kind = self.df.schema[name].dataType
+            if not isinstance(kind, _ORDER_TYPES):
+                raise no_order(name, kind.simpleString())
+            check_collation(f'the column "{name}" of order_by', name, kind)
         _check_time(self)
 
     @property
@@ -103,12 +115,12 @@ class BroadcastStream:
 
     def __post_init__(self) -> None:
         _check_unit(self.time_unit)
+        object.__setattr__(self, "df", plain_columns(self.df))
         _check_columns(self.df, [] if self.time is None else [self.time], "in the broadcast stream")
         _check_time(self)
 
 
 def _check_columns(df: DataFrame, names: Sequence[str], where: str) -> None:
-    expect(StreamDefinitionError, df, DataFrame, "events must be a DataFrame", 'KeyedStream(df, key="user", time="ts")')
     columns = [field.name for field in df.schema]
     for name in names:
         if not isinstance(name, str):

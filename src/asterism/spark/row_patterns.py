@@ -35,6 +35,7 @@ from asterism.row_patterns.operator import (
 )
 from asterism.spark import RESULTS
 from asterism.spark.batch import Answer, answered, rows_of, whole
+from asterism.spark.column_types import plain_columns
 from asterism.spark.exchange import Batches
 from asterism.spark.execution import RunOptions, Sink, run
 from asterism.spark.host import EVENT_TIME, NO_TIME
@@ -127,6 +128,7 @@ class RowPatternStream:
     ) -> None:
         self.key_groups, self.drain = key_groups, drain
         self.spark: SparkSession = df.sparkSession
+        df = plain_columns(df)
         self.schema = arrow_schema(self.spark, df.schema)
         self._options = options
         self._checked = check(clause, self.schema)

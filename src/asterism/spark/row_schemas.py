@@ -11,14 +11,13 @@ from pyspark import cloudpickle
 from pyspark.errors import ParseException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from asterism.arguments import expect, shown
 from asterism.columns.time import MILLISECONDS, TIME_UNIT
 from asterism.errors import StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE
 from asterism.operators.operator import Operator
-from asterism.spark.versions import to_arrow
+from asterism.spark.column_types import arrow_field, spark_field
 
 
 def function_schema(spark: SparkSession, schema: Any, hint: str) -> pa.Schema:
@@ -40,11 +39,10 @@ def arrow_schema(spark: SparkSession, schema: T.StructType, time_unit: str = MIL
     """
     # Not toArrow() of an empty DataFrame, which is a job with a Python process on an executor.
     large = spark.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
-    arrow = to_arrow(schema, large=large)
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     # Other metadata of the columns is dropped: it must not affect whether a query fits a checkpoint.
     return pa.schema(
-        [pa.field(field.name, field.type) for field in arrow], metadata={TIME_ZONE: zone, TIME_UNIT: time_unit}
+        [arrow_field(field, large=large) for field in schema], metadata={TIME_ZONE: zone, TIME_UNIT: time_unit}
     )
 
 
@@ -74,4 +72,4 @@ class _WithoutMetadata(cloudpickle.Pickler):
 
 def spark_schema(schema: pa.Schema) -> T.StructType:
     """The Spark schema. A timestamp without a time zone is a TIMESTAMP_NTZ, not a TIMESTAMP."""
-    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    return T.StructType([spark_field(field) for field in schema])

@@ -27,6 +27,7 @@ from asterism.operators.key_group import MAX_KEY_GROUPS
 from asterism.operators.operator import Arrival, Operator
 from asterism.spark import CHUNKS, RESULTS, signals
 from asterism.spark.batch import BATCH_GROUP, Answer, answered, rows_of, run_groups
+from asterism.spark.column_types import check_passes
 from asterism.spark.control_source import ControlSource, check_zone_of
 from asterism.spark.evolution import time_mode_of
 from asterism.spark.exchange import Batches, pack, unpack
@@ -128,7 +129,11 @@ def check_key_groups(key_groups: int | None) -> None:
 
 
 def mapped(df: DataFrame, function: Callable[[Batches], Batches], schema: T.StructType | str) -> DataFrame:
-    """``mapInArrow``, also for column names with a dot, which PySpark would interpret there as a field of a struct."""
+    """``mapInArrow``, also for column names with a dot, which PySpark would interpret there as a field of a struct.
+
+    :raises ColumnTypeError: a column cannot be passed to Python
+    """
+    check_passes(df)
     names = df.columns
     if not any("." in name or "`" in name for name in names):
         return df.mapInArrow(task(function), schema)

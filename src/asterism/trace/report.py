@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints
-from asterism.columns.groups import order_of
+from asterism.columns.sort_keys import SortKey, check_order, order_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TimeColumn, micros
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError, printable
 from asterism.expressions.types import name_of
@@ -275,12 +275,13 @@ def trace(
       event 2: strict contiguity: the very next event had to be b: kind = 'b' is false (kind='x')
     """
     table = events if isinstance(events, pa.Table) else pa.Table.from_pylist([dict(row) for row in events])
-    columns = {*(key or {}), *([time] if time is not None else []), *(name.removeprefix("-") for name in order_by)}
+    columns = {*(key or {}), *([time] if time is not None else []), *(SortKey.of(text).name for text in order_by)}
     for name in sorted(columns):
         if name not in table.column_names:
             raise ColumnNotFoundError.from_missing_and_available(
                 name, table.column_names, "in the key, time and order columns"
             )
+    check_order(table.schema, [SortKey.of(text) for text in order_by])
     if max_out_of_orderness is not None and max_out_of_orderness < timedelta(0):
         raise StreamDefinitionError(f"max_out_of_orderness cannot be negative ({duration(max_out_of_orderness)})")
     mine = rows_of_key(table, key or {})
@@ -380,7 +381,7 @@ def _micros(events: pa.Table, time_column: TimeColumn | None) -> tuple[Ints, Any
 
 def ranks(events: pa.Table, order_by: Sequence[str]) -> Ints:
     """The rank of each event in the secondary order; ties are broken by arrival order."""
-    order = order_of(events, [(column.removeprefix("-"), column.startswith("-")) for column in order_by])
+    order = order_of(events, [SortKey.of(text) for text in order_by])
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return rank
