@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from asterism import (
@@ -19,11 +21,14 @@ from asterism import (
     Pattern,
     PatternProcessor,
     TumblingWindows,
+    as_of_join,
     interval_join,
     match_recognize,
     window,
 )
+from asterism.spark.column_types import plain_type
 from tests.every_type import TYPES
+from tests.kit import Golden
 
 pytestmark = pytest.mark.spark
 
@@ -90,16 +95,124 @@ def test_a_column_that_nobody_reads_passes_through_with_its_type(spark: SparkSes
     assert types_of(rows.schema["events"].dataType.elementType["event"].dataType) == types
     assert values_of([event["event"] for event in rows.collect()[0]["events"]]) == values
 
-    pq.write_table(df.select("ts", "user", "kind").toArrow(), tmp_path / "events.parquet")
-    streamed = with_every_type(spark.readStream.schema("ts TIMESTAMP, user STRING, kind STRING").parquet(str(tmp_path)))
+    (tmp_path / "events").mkdir()
+    pq.write_table(events(spark).toArrow(), tmp_path / "events" / "1.parquet")
+    arriving = spark.readStream.schema("ts TIMESTAMP, user STRING, kind STRING").parquet(str(tmp_path / "events"))
     kept: list[Any] = []
 
     def keep(found: DataFrame, _: int) -> None:
-        found = of_stages(found)
-        assert types_of(found.schema) == types
-        kept.extend(found.collect())
+        assert types_of(of_stages(found).schema) == types
+        kept.extend(of_stages(found).orderBy("ts").collect())
 
-    CEP.pattern(KeyedStream(streamed, "user", "ts"), AB, key_groups=1).run(
-        {"matches": keep}, checkpoint=str(tmp_path / "c")
-    )
+    pattern = CEP.pattern(KeyedStream(with_every_type(arriving), "user", "ts"), AB, key_groups=1)
+    pattern.run({"matches": keep}, checkpoint=str(tmp_path / "checkpoint"))
     assert values_of(kept) == values
+
+
+CHAR = {"__CHAR_VARCHAR_TYPE_STRING": "char(3)"}
+"""The metadata with which Spark marks a column of CHAR(3)."""
+
+
+def test_a_text_means_the_same_for_char_whoever_evaluates_it(spark: SparkSession) -> None:
+    df = spark.sql("SELECT timestamp_seconds(id) AS ts, 'u' AS user, 'x  ' AS c, struct('x  ' AS c) AS s FROM range(2)")
+    df = df.withColumns({"c": F.col("c").alias("c", metadata=CHAR)})
+    assert df.where("c = 'x'").count() == 2  # Spark pads the literal
+    stream = KeyedStream(df, "user", "ts")
+    for literal, expected in (("x", 0), ("x  ", 2)):
+        condition = f"c = '{literal}'"
+        pattern = Pattern.begin("a").where(condition)
+        python = pattern.where(lambda rows: [True] * rows.num_rows)
+        assert CEP.pattern(stream, pattern).matches.count() == expected
+        assert CEP.pattern(stream, python).matches.count() == expected
+        assert (
+            match_recognize(df, f"ORDER BY ts MEASURES A.ts AS t PATTERN (A) DEFINE A AS {condition}").matches.count()
+            == expected
+        )
+        (row,) = window(stream, WINDOWS).aggregate(f"count_if({condition}) AS n").collect()
+        assert row.n == expected
+
+
+def test_char_as_a_type(spark: SparkSession) -> None:
+    """As with ``spark.sql.preserveCharVarcharTypeInfo``."""
+    kind = T.StructType([T.StructField("c", T.CharType(3)), T.StructField("v", T.VarcharType(3))])
+    assert plain_type(T.ArrayType(kind, False)).simpleString() == "array<struct<c:string,v:string>>"
+    df = spark.createDataFrame([], "c STRING").select(F.col("c").alias("c", metadata={"x": 1} | CHAR))
+    assert KeyedStream(df).df.schema["c"].metadata == {"x": 1}
+
+
+# ---------------------------------------------------------------------------------------------------- what is refused
+
+
+def provocations(spark: SparkSession) -> dict[str, Callable[[], object]]:
+    df = spark.sql("""
+        SELECT current_timestamp() AS ts, 'u' AS user, 'a' COLLATE UTF8_LCASE AS k, parse_json('1') AS v, struct(1 AS x) AS s,
+            INTERVAL '1' YEAR AS months, make_interval(1) AS calendar, map() AS nothing, 1 AS n, 'u' COLLATE UNICODE_CI AS user2
+    """)
+    stream = KeyedStream(df, "user", "ts")
+    every = Pattern.begin("a")
+    twice = df.select("ts", "user", "n", df.n)
+    return {
+        "key_with_a_collation": lambda: KeyedStream(df, "k", "ts"),
+        "order_with_a_collation": lambda: KeyedStream(df, "user", "ts", order_by=["-k"]),
+        "order_by_a_struct": lambda: KeyedStream(df, "user", "ts", order_by=["s NULLS LAST"]),
+        "versions_by_a_variant": lambda: as_of_join(stream, KeyedStream(df, "user", "ts", order_by=["v"])),
+        "condition_with_a_collation": lambda: CEP.pattern(stream, every.where("k = 'a'")),
+        "condition_of_a_stage": lambda: CEP.pattern(stream, every.followed_by("b").where("k = LAST(a.k)")),
+        "measure_with_a_collation": lambda: CEP.pattern(stream, every).select("a.k = 'a' AS eq"),
+        "measure_of_a_variant": lambda: CEP.pattern(stream, every).select("a.v AS v"),
+        "aggregate_with_a_collation": lambda: window(stream, WINDOWS).aggregate("count(DISTINCT k)"),
+        "aggregate_of_a_variant": lambda: window(stream, WINDOWS).aggregate("first(v)"),
+        "partition_with_a_collation": lambda: match_recognize(
+            df, "PARTITION BY k ORDER BY ts MEASURES A.n AS n PATTERN (A)"
+        ),
+        "rows_ordered_by_a_collation": lambda: match_recognize(df, "ORDER BY ts, k MEASURES A.n AS n PATTERN (A)"),
+        "define_with_a_collation": lambda: match_recognize(
+            df, "ORDER BY ts MEASURES A.n AS n PATTERN (A) DEFINE A AS lower(k) = 'a'"
+        ),
+        "join_with_a_collation": lambda: interval_join(
+            stream, stream, (timedelta(0), timedelta(0)), on="k = r_k", prefix="r_"
+        ),
+        "condition_with_months": lambda: CEP.pattern(stream, every.where("months > INTERVAL '1' YEAR")),
+        "matches_with_months": lambda: CEP.pattern(stream, every).matches,
+        "rows_with_a_calendar_interval": lambda: (
+            match_recognize(df.drop("months"), "ORDER BY ts ALL ROWS PER MATCH PATTERN (A)").matches
+        ),
+        "join_with_an_empty_map": lambda: (
+            interval_join(
+                stream,
+                KeyedStream(df.drop("months", "calendar"), "user", "ts"),
+                (timedelta(0), timedelta(0)),
+                prefix="r_",
+            ).results
+        ),
+        "two_columns_of_one_name": lambda: KeyedStream(twice, "user", "ts"),
+        "rows_with_two_columns_of_one_name": lambda: match_recognize(
+            twice, "ORDER BY ts MEASURES A.n AS n PATTERN (A)"
+        ),
+        "no_columns": lambda: KeyedStream(spark.range(3).select()),
+    }
+
+
+def test_texts(spark: SparkSession, golden: Golden) -> None:
+    found = provocations(spark)
+    for name, provocation in found.items():
+        golden.error(name, provocation)
+    assert golden.names() == set(found)
+
+
+def test_what_nobody_reads_is_left_out(spark: SparkSession) -> None:
+    """Also columns that Spark does not pass to Python. IS NULL reads every column that it does pass."""
+    df = spark.sql("""
+        SELECT timestamp_seconds(id) AS ts, 'u' AS user, id AS n, INTERVAL '1' YEAR AS months, make_interval(1) AS calendar,
+            map() AS nothing, IF(id = 0, NULL, 'a' COLLATE UTF8_LCASE) AS k, IF(id = 0, parse_json('1'), NULL) AS v
+        FROM range(2)
+    """)
+    stream = KeyedStream(df, "user", "ts")
+    pattern = (
+        Pattern.begin("a").where("k IS NULL AND v IS NOT NULL").followed_by("b").where("n > a.n AND k IS NOT NULL")
+    )
+    assert CEP.pattern(stream, pattern).select("b.n AS n").collect()[0].n == 1
+    (row,) = window(stream, WINDOWS).aggregate("count_if(k IS NULL) AS n").collect()
+    assert row.n == 1
+    clause = "ORDER BY ts MEASURES B.n AS n PATTERN (A B)"
+    assert match_recognize(df, clause).matches.collect()[0].n == 1

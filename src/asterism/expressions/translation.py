@@ -243,7 +243,7 @@ class Translator:
         if written is None:
             return UnsupportedError(f"column {node.name!r} is of type {column.type}, which is not supported in SQL")
         quoted, kind = quoted_name(node.name), written.decode()
-        hint = f"only IS NULL reads it; compute what is needed in another column before: CAST({quoted} AS ...)"
+        hint = f"compute what is needed of it in another column before: CAST({quoted} AS ...), {quoted} IS NULL"
         if "collate" in kind:
             hint = f"strings are compared by bytes; select {quoted} COLLATE UTF8_BINARY before, or lower(...) of that"
         return UnsupportedError(f"column {node.name!r} is of type {kind}, which is not supported in SQL", hint)

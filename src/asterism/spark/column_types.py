@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -107,26 +107,23 @@ def _is_padded(field: T.StructField) -> bool:
 
 def _plain_column(field: T.StructField) -> Any:
     metadata = {name: value for name, value in field.metadata.items() if name != _PADDED}
-    kind = _mapped(
-        field.dataType, lambda part: T.StringType() if isinstance(part, T.CharType | T.VarcharType) else part
-    )
-    return F.col(quoted_name(field.name)).cast(kind).alias(field.name, metadata=metadata)
+    return F.col(quoted_name(field.name)).cast(plain_type(field.dataType)).alias(field.name, metadata=metadata)
 
 
-def _mapped(kind: T.DataType, change: Callable[[T.DataType], T.DataType]) -> T.DataType:
-    """The type with other types in it."""
+def plain_type(kind: T.DataType) -> T.DataType:
+    """A type with STRING in place of CHAR(n) and VARCHAR(n)."""
     match kind:
+        case T.CharType() | T.VarcharType():
+            return T.StringType()
         case T.ArrayType():
-            return T.ArrayType(_mapped(kind.elementType, change), kind.containsNull)
+            return T.ArrayType(plain_type(kind.elementType), kind.containsNull)
         case T.MapType():
-            return T.MapType(_mapped(kind.keyType, change), _mapped(kind.valueType, change), kind.valueContainsNull)
+            return T.MapType(plain_type(kind.keyType), plain_type(kind.valueType), kind.valueContainsNull)
         case T.StructType():
-            fields = [
-                T.StructField(field.name, _mapped(field.dataType, change), field.nullable, field.metadata)
-                for field in kind
-            ]
-            return T.StructType(fields)
-    return change(kind)
+            return T.StructType(
+                [T.StructField(one.name, plain_type(one.dataType), one.nullable, one.metadata) for one in kind]
+            )
+    return kind
 
 
 # ---------------------------------------------------------------------------------------------------- Arrow
