@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from asterism.columns.arrays import Ints, python_values
 from asterism.columns.time import END_OF_TIME
-from asterism.operators.keyed_state import NAME, VALUE, StateEntries, StateKind, StateSpec, StateTable
+from asterism.operators.keyed_state import NAME, VALUE, StateEntries, StateKind, StateSpec, StateTable, map_keys
 from asterism.operators.state_store import (
     BODY,
     Record,
@@ -258,7 +258,7 @@ def _entries_of(spec: StateSpec, parts: Sequence[pa.Table]) -> Any:
         case StateKind.LIST:
             return values
         case StateKind.MAP:
-            return dict(zip(rows.column(NAME).to_pylist(), values, strict=True))
+            return dict(zip(map_keys(rows.column(NAME)), values, strict=True))
 
 
 def _parts_of(spec: StateSpec, entries: Any) -> list[bytes]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import builtins
 import copy
 import enum
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -118,7 +119,8 @@ class StateEntries(ABC):
         """A key of a map, likewise."""
         assert self.exact_name is not None
         try:
-            return self.exact_name(name)
+            name = self.exact_name(name)
+            return _normalized(name) if isinstance(name, float) else name
         except MISFITS as error:
             raise self._misfit(name, self.spec.key_type, "has keys of type", error) from None
 
@@ -147,7 +149,7 @@ class StateTable(StateEntries):
             return self.touched[key]
         if self._values is None:
             self._values = python_values(self.rows.column(VALUE))
-            self._names = self.rows.column(NAME).to_pylist() if self.spec.key_type is not None else []
+            self._names = map_keys(self.rows.column(NAME)) if self.spec.key_type is not None else []
             has = self.spec.ttl is not None
             self._expires = self.rows.column(EXPIRES).to_pylist() if has else [END_OF_TIME] * len(self._values)
             distinct, begins = np.unique(self.keys, return_index=True)
@@ -250,6 +252,17 @@ class StateTable(StateEntries):
         merged = pa.concat_tables([rows.filter(pa.array(~np.isin(self.keys, keys))), new])
         self.rows = merged.take(pa.array(np.argsort(merged.column(KEY).to_numpy(), kind="stable"))).combine_chunks()
         self.keys, self._values = self.rows.column(KEY).to_numpy(), None
+
+
+def map_keys(column: pa.ChunkedArray) -> list[Any]:
+    """The keys of a map, so that a dict has one entry for those that Spark regards as equal."""
+    keys: list[Any] = column.to_pylist()
+    return list(map(_normalized, keys)) if pa.types.is_floating(column.type) else keys
+
+
+def _normalized(key: float) -> float:
+    """-0.0 is 0.0. NaN is one object, since it is not equal to itself, but a dict finds a key that is the same object."""
+    return math.nan if math.isnan(key) else key + 0.0
 
 
 _PLAIN: dict[pa.DataType, type] = {
@@ -638,7 +651,9 @@ class ListState(State):
 
 
 class MapState(State):
-    """A map per key, in the order of insertion."""
+    """A map per key, in the order of insertion. Keys of type FLOAT or DOUBLE are equal as in Spark's GROUP BY: every NaN is the
+    same key, and -0.0 is 0.0.
+    """
 
     kind = StateKind.MAP
     change = "put(key, value)"
