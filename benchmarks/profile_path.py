@@ -122,7 +122,7 @@ class Stages:
             ]
             arrivals = [*(self.first if store.read_header() is None else ()), *arrivals]
             result = self.operator.process(store, arrivals, Now(watermark))
-            found += [chunk for _, chunk, _ in results(result.outputs)]
+            found += [chunk for _, chunk in results(result.outputs)]
             self.calls += 1
 
 

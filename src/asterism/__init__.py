@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     )
     from asterism.operators.stream_operator import (
         BroadcastInput,
+        Gauge,
+        Histogram,
         Input,
         InputSelection,
         Output,
@@ -129,7 +131,9 @@ __all__ = [
     "Evictor",
     "FilePatternProcessorDiscovererFactory",
     "Fold",
+    "Gauge",
     "GlobalWindows",
+    "Histogram",
     "HttpPatternProcessorDiscovererFactory",
     "Input",
     "InputSelection",
@@ -213,7 +217,7 @@ _NAMES = {
     ],
     "operators.context": ["Context", "Element", "Timer"],
     "operators.stream_operator": [
-        "BroadcastInput", "Counter", "Input", "InputSelection", "Output", "StreamOperator",
+        "BroadcastInput", "Counter", "Gauge", "Histogram", "Input", "InputSelection", "Output", "StreamOperator",
     ],
     "rules.interfaces": [
         "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",

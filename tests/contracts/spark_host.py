@@ -52,6 +52,8 @@ class Together:
         self.key_groups, self.pages = key_groups, pages
         self.operators = [StreamOperatorHarness(c.operator, c.inputs, pages=pages).streams for c in contracts]
         self.metrics: Sequence[str] = ()
+        self.gauges: Mapping[str, str] = {}
+        self.histograms: Mapping[str, Sequence[float]] = {}
         self.current = 0
 
     @property

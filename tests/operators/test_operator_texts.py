@@ -25,7 +25,16 @@ from asterism.operators.keyed_state import (
     ValueState,
 )
 from asterism.operators.multiple_input import MultipleInputOperator, Wire
-from asterism.operators.stream_operator import BroadcastInput, Counter, Input, InputSelection, Output, StreamOperator
+from asterism.operators.stream_operator import (
+    BroadcastInput,
+    Counter,
+    Gauge,
+    Histogram,
+    Input,
+    InputSelection,
+    Output,
+    StreamOperator,
+)
 from asterism.testing import End, ProcessingTime, Send, StreamOperatorHarness, Watermark
 from asterism.testing.stream_harness import Step
 from tests.kit import Golden, Provocation
@@ -64,6 +73,8 @@ class Base(StreamOperator):
     history = BroadcastListState("STRING")
     limits = BroadcastMapState("STRING", "BIGINT")
     out = Output("k STRING, v TINYINT")
+    level = Gauge()
+    sizes = Histogram()
 
     def __init__(self, **does: Callable[[Any, Any], Any]) -> None:
         self.does = does
@@ -288,6 +299,9 @@ OUTPUTS: dict[str, Provocation] = {
     ),
     "output_of_whole_element": doing(click=lambda self, ctx: self.out.collect({"k": "x", "t": 1}, v=1)),
     "output_assigned": doing(click=lambda self, ctx: setattr(self, "out", [])),
+    "gauge_of_no_number": doing(click=lambda self, ctx: self.level.set(float("nan"))),
+    "histogram_of_text": doing(click=lambda self, ctx: self.sizes.update("5")),
+    "gauge_assigned": doing(click=lambda self, ctx: setattr(self, "level", 5)),
     "counter_made_in_function": doing(click=lambda self, ctx: Counter().inc()),
     "output_in_open": doing(open=lambda self, ctx: self.out.collect(k="x")),
 }
@@ -380,6 +394,11 @@ DECLARATIONS: dict[str, Provocation] = {
     "columns_of_one_name": lambda: Output("id BIGINT, id STRING"),
     "state_named_as_method": lambda: type("Bars", (StreamOperator,), {"open": ValueState("DOUBLE")}),
     "input_named_declared": lambda: type("Declares", (StreamOperator,), {"declared": Input(ITEM)}),
+    "gauge_combined_by_something": lambda: Gauge("last"),
+    "histogram_of_one_bound": lambda: Histogram(10),  # type: ignore[arg-type]
+    "histogram_without_buckets": lambda: Histogram([]),
+    "histogram_of_texts": lambda: Histogram(["1", "2"]),  # type: ignore[list-item]
+    "histogram_descends": lambda: Histogram([1, 5, 2]),
     "counter_of_late_elements": lambda: type("Counts", (StreamOperator,), {"late_elements": Counter()}),
     "state_lives_a_number": lambda: ValueState("BIGINT", ttl=60),  # type: ignore[arg-type]
     "state_lives_no_time": lambda: ValueState("BIGINT", ttl=timedelta(0)),

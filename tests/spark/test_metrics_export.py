@@ -69,6 +69,33 @@ def test_numbers_of_a_query() -> None:
     assert session.listeners == []
 
 
+def test_gauges_and_histograms() -> None:
+    """Histograms are added up; a gauge has the last value that was set."""
+    session = WrittenSession()
+    exporter = export_metrics(session)
+
+    def seconds(*values: float) -> dict[str, Any]:
+        buckets = [{"le": le, "count": sum(value <= le for value in values)} for le in (0.5, 10.0)]
+        edges = {"min": min(values, default=None), "max": max(values, default=None)}
+        return {"count": len(values), "sum": sum(values), "buckets": buckets, **edges}
+
+    for number, (waiting, values) in enumerate([(3.0, (0.5, 2.0)), (1.5, (20.0,)), (None, ())]):
+        observed = {"asterism": {"sold": 1, "waiting": waiting, "seconds": seconds(*values)}}
+        session.send(progress(number, observed=observed))
+    found = {key: value for key, value in samples(exporter.text()).items() if key.startswith("operator")}
+    histogram = "histogram=seconds operator=asterism query=carts"
+    assert found == {
+        "operator_counts_total count=sold operator=asterism query=carts": 3,
+        "operator_gauge gauge=waiting operator=asterism query=carts": 1.5,
+        f"operator_histogram_bucket {histogram.replace('histogram=seconds', 'histogram=seconds le=0.5', 1)}": 1,
+        f"operator_histogram_bucket {histogram.replace('histogram=seconds', 'histogram=seconds le=10.0', 1)}": 2,
+        f"operator_histogram_bucket {histogram.replace('histogram=seconds', 'histogram=seconds le=+Inf', 1)}": 3,
+        f"operator_histogram_count {histogram}": 3,
+        f"operator_histogram_sum {histogram}": 22.5,
+    }
+    exporter.close()
+
+
 def test_queries_that_have_ended_are_dropped() -> None:
     session = WrittenSession()
     exporter = export_metrics(session)

@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,7 @@ class Group:
     """Its number, if it is known."""
     outputs: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
     metrics: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    gauges: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def without_state(cls, now: Now) -> Group:
@@ -141,6 +143,8 @@ class KeyGroupOperator(ABC):
     """Whether the number of pages is fixed. Otherwise it is 1 at the beginning, and follows the size of the state."""
     processing_time: bool
     metrics: Sequence[str] = ()
+    gauges: Mapping[str, str] = MappingProxyType({})
+    histograms: Mapping[str, Sequence[float]] = MappingProxyType({})
 
     def set_pages(self, pages: int | None) -> None:
         """Set the number of pages of state per key group; None: as many as the size of the state requires.
@@ -272,6 +276,7 @@ class KeyGroupOperator(ABC):
             None if next_processing_time == END_OF_TIME else next_processing_time,
             dict(group.metrics),
             group.watermark if self.event_time and BEFORE_TIME < group.watermark < END_OF_TIME else None,
+            dict(group.gauges),
         )
 
     def _evolve(self, store: StateStore, header: GroupHeader) -> None:

@@ -32,6 +32,7 @@ from asterism.operators.broadcast_state import BroadcastState
 from asterism.operators.context import EVENT
 from asterism.operators.evolution import FIXED, aligned_tables
 from asterism.operators.group_header import GroupHeader
+from asterism.operators.histograms import add_values
 from asterism.operators.key_group import LATE, MAX_PAGES, ONE_KEY, Group, KeyGroupOperator, key_schema_of
 from asterism.operators.keyed_state import State, StateSpec, StateTable
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
@@ -41,7 +42,7 @@ from asterism.operators.runtime import TIMERS, Arrived, Runtime, Waiting
 from asterism.operators.state_definition import KEYS_TABLE, UNKNOWN_COLUMNS, OperatorKind, StateDefinition
 from asterism.operators.state_store import Record, StateStore, kind_of, tables_from_bytes, tables_to_bytes
 from asterism.operators.stored_state import BROADCAST, STATE, TIMERS_TABLE, WAITING, of_broadcast, of_keys
-from asterism.operators.stream_operator import Counter, Input, Output, StreamOperator
+from asterism.operators.stream_operator import Counter, Gauge, Histogram, Input, Output, StreamOperator
 
 BROADCAST_PAGE = MAX_PAGES
 
@@ -104,6 +105,8 @@ class MultipleInputOperator(KeyGroupOperator):
         outputs: dict[str, Output] = operator.declared(Output)
         self.output_schemas = {name: output.schema for name, output in outputs.items()}
         self.metrics = (*operator.declared(Counter), LATE)
+        self.gauges = {name: gauge.aggregate for name, gauge in operator.declared(Gauge).items()}
+        self.histograms = {name: one.buckets for name, one in operator.declared(Histogram).items()}
         self.processing_time = not self.event_time or any(wire.idle_after is not None for wire in self.wires.values())
         self.processing_time |= type(operator).on_processing_time_timer is not StreamOperator.on_processing_time_timer
         self._stored_keys = pa.schema([field.with_name("k:" + field.name) for field in self.key_schema])
@@ -420,6 +423,12 @@ class MultipleInputOperator(KeyGroupOperator):
             if counter.count:
                 group.metrics[name] += counter.count
                 counter.count = 0
+        for name, gauge in runtime.gauges.items():
+            if gauge.last is not None:
+                group.gauges[name] = gauge.last
+        for name, histogram in runtime.histograms.items():
+            add_values(group.metrics, group.gauges, name, histogram)
+            histogram.reset()
 
 
 def definition_of(operator: type[StreamOperator]) -> StateDefinition:

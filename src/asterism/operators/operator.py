@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Protocol
 
 import pyarrow as pa
@@ -76,6 +77,8 @@ class Result:
     metrics: Mapping[str, int] = field(default_factory=dict)
     watermark: int | None = None
     """the watermark of the operator after the call; None: there is none yet, or the input has ended"""
+    gauges: Mapping[str, float] = field(default_factory=dict)
+    """the last values of gauges, and what is not counted of histograms, see :mod:`asterism.operators.histograms`"""
 
     @classmethod
     def whole(cls, results: Iterable[Result]) -> Result:
@@ -100,7 +103,11 @@ class Operator(Protocol):
     processing_time: bool
     """Whether it must be called when processing time advances."""
     metrics: Sequence[str]
-    """Names of its metrics; ``name/*`` includes all names with the prefix ``name/``."""
+    """Names of its counters; ``name/*`` includes all names with the prefix ``name/``."""
+    gauges: Mapping[str, str] = MappingProxyType({})
+    """For each of its gauges how the values of key groups are combined: max, min, sum or avg."""
+    histograms: Mapping[str, Sequence[float]] = MappingProxyType({})
+    """For each of its histograms the bounds of the buckets."""
 
     def open(self) -> None:
         """Called in the process that runs the operator, before :meth:`process`."""

@@ -18,7 +18,7 @@ from asterism.columns.time import BEFORE_TIME, END_OF_TIME, to_datetime
 from asterism.errors import OperatorError, UserFunctionError
 from asterism.operators.context import EVENT, ON_TIMER, PROCESSING, Context, Element, Timer
 from asterism.operators.keyed_state import State, StateEntries, StateKind, StateSpec, StateTable
-from asterism.operators.stream_operator import Counter, Input, Output, StreamOperator
+from asterism.operators.stream_operator import Counter, Gauge, Histogram, Input, Output, StreamOperator
 
 if TYPE_CHECKING:
     from asterism.operators.broadcast_loads import BroadcastLoad
@@ -78,8 +78,10 @@ class Runtime:
         self.states = {name: state.bound(self) for name, state in operator.declared(State).items()}
         self.outputs = {name: _fresh(output, self) for name, output in operator.declared(Output).items()}
         self.counters = {name: _fresh(counter, self) for name, counter in operator.declared(Counter).items()}
+        self.gauges = {name: _fresh(gauge, self) for name, gauge in operator.declared(Gauge).items()}
+        self.histograms = {name: _fresh(one, self) for name, one in operator.declared(Histogram).items()}
         operator.__dict__["_states"] = self.states
-        operator.__dict__["_tools"] = self.outputs | self.counters
+        operator.__dict__["_tools"] = self.outputs | self.counters | self.gauges | self.histograms
         self.inputs: dict[str, Input] = operator.declared(Input)
         self.input_name: str | None = None
         self.timer_name: str | None = None
@@ -123,6 +125,8 @@ class Runtime:
             output.rows, output.tables = [], []
         for counter in self.counters.values():
             counter.count = 0
+        for measure in (*self.gauges.values(), *self.histograms.values()):
+            measure.reset()
         for name, state in self.states.items():
             state.attach(broadcast.get(name) if state.broadcast else tables.get(name))
         self.running, self.key_number, self.writes_broadcast, self.knows_keys = True, None, False, None
@@ -506,9 +510,8 @@ def _nothing_to_return(function: str, returned: object) -> UserFunctionError:
 
 
 def _fresh(declared: Any, runtime: Runtime) -> Any:
-    kind = type(declared)
-    mine = kind(declared.schema) if isinstance(declared, Output) else kind()
-    mine.name, mine.runtime = declared.name, runtime
+    mine = copy.copy(declared)
+    mine.runtime = runtime
     return mine
 
 

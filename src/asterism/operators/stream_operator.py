@@ -18,15 +18,19 @@ Source: FLIP-92; FLINK-4940; Flink's ``KeyedBroadcastProcessFunction``.
 
 from __future__ import annotations
 
+import bisect
 import copy
 import inspect
+import itertools
+import math
 import operator as op
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import pyarrow as pa
 
-from asterism.arguments import expect_string
+from asterism.arguments import expect_string, shown
 from asterism.columns.arrays import cast_table
 from asterism.columns.schemas import schema_of
 from asterism.errors import OperatorError, StreamDefinitionError
@@ -34,6 +38,11 @@ from asterism.operators.context import ON_TIMER, Context, Timer
 from asterism.operators.key_group import LATE
 from asterism.operators.keyed_state import MISFITS, State
 
+GAUGE_AGGREGATES = ("max", "min", "sum", "avg")
+"""How the values of a gauge in several key groups are combined."""
+DEFAULT_BUCKETS = tuple(step * 10.0**power for power in range(-3, 4) for step in (1, 2, 5))
+"""The upper bounds of the buckets of a histogram."""
+_MAX_BUCKETS = 100
 _USES = "__asterism_uses__"
 """Attribute of functions: the inputs that they are attached to, and their purposes."""
 
@@ -319,8 +328,111 @@ class Counter(_Declared):
             self.count += by
 
 
+class Gauge(_Declared):
+    """A value in the query's progress that is set: ``self.waiting.set(3)``. Each key group has the last value that it set in a
+    micro-batch; the progress has one value of those of all key groups, or None if there are none.
+
+    :param aggregate: how the values of key groups are combined: ``"max"``, ``"min"``, ``"sum"`` or ``"avg"``
+    :raises StreamDefinitionError: *aggregate* is something else
+
+    Source: Flink's ``Gauge``, which each subtask has.
+    """
+
+    use = "set(value)"
+
+    def __init__(self, aggregate: str = "max") -> None:
+        super().__init__()
+        if not isinstance(aggregate, str) or aggregate not in GAUGE_AGGREGATES:
+            raise StreamDefinitionError(
+                f"the values of a gauge are combined by {', '.join(GAUGE_AGGREGATES)}, not {shown(aggregate)}",
+                hint='Gauge("max")',
+            )
+        self.aggregate = aggregate
+        self.last: float | None = None
+
+    def set(self, value: float) -> None:
+        """Set the value.
+
+        :raises OperatorError: it is not a finite number
+        """
+        self._check_declared()
+        value = _number(self, value)
+        if not self._repeats:
+            self.last = value
+
+    def reset(self) -> None:
+        self.last = None
+
+
+class Histogram(_Declared):
+    """A distribution of values in the query's progress: ``self.seconds.update(0.3)``. The progress has their number, sum, minimum
+    and maximum in each micro-batch, and for each of *buckets* the number of values that are not greater.
+
+    :param buckets: the upper bounds of the buckets, in ascending order, at most 100. Default: 1, 2 and 5 times the powers of
+        ten from 0.001 to 1,000.
+    :raises StreamDefinitionError: *buckets* are not ascending numbers
+
+    Source: Flink's ``Histogram``; the histograms of Prometheus, which can be added.
+    """
+
+    use = "update(value)"
+
+    def __init__(self, buckets: Sequence[float] = DEFAULT_BUCKETS) -> None:
+        super().__init__()
+        hint = "Histogram([0.1, 1, 10])"
+        if not isinstance(buckets, Sequence) or isinstance(buckets, str | bytes):
+            raise StreamDefinitionError(f"the buckets of a histogram must be numbers, not {shown(buckets)}", hint=hint)
+        if not 0 < len(buckets) <= _MAX_BUCKETS:
+            raise StreamDefinitionError(f"a histogram has 1 to {_MAX_BUCKETS} buckets, not {len(buckets):,}", hint=hint)
+        for bound in buckets:
+            if not _is_finite(bound):
+                raise StreamDefinitionError(
+                    f"the buckets of a histogram must be numbers, not {shown(bound)}", hint=hint
+                )
+        self.counts: list[int]
+        """The number of values in each bucket, and of those that are greater than all bounds."""
+        self.sum: float
+        self.least: float
+        self.greatest: float
+        self.buckets = tuple(float(bound) for bound in buckets)
+        if any(a >= b for a, b in itertools.pairwise(self.buckets)):
+            raise StreamDefinitionError("the buckets of a histogram must be in ascending order", hint=hint)
+        self.reset()
+
+    def update(self, value: float) -> None:
+        """Add a value.
+
+        :raises OperatorError: it is not a finite number
+        """
+        self._check_declared()
+        value = _number(self, value)
+        if not self._repeats:
+            self.counts[bisect.bisect_left(self.buckets, value)] += 1
+            self.sum += value
+            self.least, self.greatest = min(self.least, value), max(self.greatest, value)
+
+    def reset(self) -> None:
+        self.counts = [0] * (len(self.buckets) + 1)
+        self.sum, self.least, self.greatest = 0.0, math.inf, -math.inf
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _number(metric: _Declared, value: float) -> float:
+    value = value.item() if isinstance(value, np.generic) else value
+    if not _is_finite(value):
+        raise OperatorError(f'the metric "{metric.name}" has finite numbers, not {shown(value)}')
+    return float(value)
+
+
+DECLARATIONS = (Input, State, Output, Counter, Gauge, Histogram)
+"""The kinds of class attributes that an operator declares."""
+
+
 class StreamOperator:
-    """Base class of operators with any number of inputs. A subclass declares inputs, states, outputs and counters.
+    """Base class of operators with any number of inputs. A subclass declares inputs, states, outputs and metrics.
 
     >>> from asterism.operators.keyed_state import ValueState
     >>> class Count(StreamOperator):
@@ -367,7 +479,7 @@ class StreamOperator:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        for name in _declared_in(cls, (Input, State, Output, Counter)):
+        for name in _declared_in(cls, DECLARATIONS):
             if hasattr(StreamOperator, name):
                 raise StreamDefinitionError(
                     f'{cls.__name__} declares "{name}", which is a method of every operator', hint=f'name it "{name}_"'

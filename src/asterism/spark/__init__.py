@@ -19,7 +19,7 @@ if _STARTUP not in _PATH:
 CHUNKS = "key_group int, input string, seq bigint, watermark bigint, chunk binary"
 """Events of one input for one key group (*chunk*), the watermark after them, or both; *seq* orders the rows of a micro-batch.
 """
-RESULTS = "output string, chunk binary, metrics map<string, bigint>"
+RESULTS = "output string, chunk binary, metrics map<string, bigint>, gauges map<string, double>"
 """Rows of one output, or counts."""
 CONTROL = "(control)"
 """Name of the control source among the inputs. An input of an operator cannot have this name."""

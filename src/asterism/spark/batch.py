@@ -17,7 +17,7 @@ from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.matching.operator import CepOperator
 from asterism.operators.operator import EVENTS, Arrival, Now, Operator, Result
 from asterism.operators.state_store import MemoryStore
-from asterism.spark.exchange import METRICS, Batches, divided, gathered, results
+from asterism.spark.exchange import GAUGES, METRICS, Batches, divided, gathered, results
 
 BATCH_GROUP, BATCH_NUMBER, BATCH_TIME, BATCH_INPUT = "__group", "__number", "__time", "__input"
 BATCH_ORDER = "__order"
@@ -221,7 +221,12 @@ def answered(found: Iterable[Result]) -> Batches:
             yield result_batch(rows)
 
 
-def result_batch(rows: Sequence[tuple[str, bytes, None]]) -> pa.RecordBatch:
-    names, values, metrics = zip(*rows, strict=True)
-    columns = [pa.array(names), pa.array(values, pa.binary()), pa.array(metrics, METRICS)]
-    return pa.RecordBatch.from_arrays(columns, names=["output", "chunk", "metrics"])
+def result_batch(rows: Sequence[tuple[str, bytes]]) -> pa.RecordBatch:
+    names, values = zip(*rows, strict=True)
+    columns = [
+        pa.array(names),
+        pa.array(values, pa.binary()),
+        pa.nulls(len(rows), METRICS),
+        pa.nulls(len(rows), GAUGES),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=["output", "chunk", "metrics", "gauges"])

@@ -30,7 +30,7 @@ CHUNK_BYTES = 1 << 18
 :func:`asterism.spark.settings.arrow_batches`.
 """
 MILLISECOND = 1000
-METRICS = pa.map_(pa.string(), pa.int64())
+METRICS, GAUGES = pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.float64())
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -155,11 +155,11 @@ def partition_id() -> int:
     return 0 if context is None else context.partitionId()
 
 
-def results(outputs: Mapping[str, pa.Table], *, compressed: bool = False) -> Iterator[tuple[str, bytes, None]]:
-    """Rows of RESULTS."""
+def results(outputs: Mapping[str, pa.Table], *, compressed: bool = False) -> Iterator[tuple[str, bytes]]:
+    """The output and the chunk of rows of RESULTS."""
     for name, table in outputs.items():
         for part in divided(table):
-            yield name, batch_to_bytes(part, compressed=compressed), None
+            yield name, batch_to_bytes(part, compressed=compressed)
 
 
 def unpack(schema: pa.Schema) -> Callable[[Batches], Batches]:

@@ -169,7 +169,7 @@ class OperatorHost(StatefulProcessor):
             for number, result in enumerate(calls):
                 # Results in several slices are large. They are compressed to a fraction of the size, since matches repeat
                 # events.
-                for name, chunk, metrics in results(result.outputs, compressed=number > 0):
+                for name, chunk in results(result.outputs, compressed=number > 0):
                     size += len(chunk)
                     if size > MAX_RESULTS:
                         raise LimitExceededError(
@@ -177,12 +177,12 @@ class OperatorHost(StatefulProcessor):
                             "Spark reads the results of a key group in a micro-batch as a single value.",
                             "use more key_groups or smaller micro-batches (maxFilesPerTrigger, maxOffsetsPerTrigger)",
                         )
-                    yield Row(output=name, chunk=chunk, metrics=metrics)
+                    yield Row(output=name, chunk=chunk, metrics=None, gauges=None)
                 metrics = dict(result.metrics)
                 if result.watermark is not None:
                     metrics[WATERMARK] = result.watermark
-                if metrics:
-                    yield Row(output=None, chunk=None, metrics=metrics)
+                if metrics or result.gauges:
+                    yield Row(output=None, chunk=None, metrics=metrics, gauges=dict(result.gauges) or None)
         except Exception as error:
             if isinstance(error, AsterismError):
                 place = f"key group {group_of(key[0])}"

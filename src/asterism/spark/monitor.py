@@ -15,12 +15,15 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from asterism.arguments import shown
 from asterism.columns.time import EPOCH
 from asterism.errors import MissingPackageError, StreamDefinitionError
+from asterism.operators.histograms import HistogramStatistics
 from asterism.rules.discovery_status import VALID
 from asterism.rules.rule_counts import RuleCounts, VersionCounts
 from asterism.spark.progress import (
     counts_of_operators,
     discovery_of,
+    gauges_of_operators,
     has_rules,
+    histograms_of_operators,
     input_rate,
     newest_of,
     processed_rate,
@@ -157,6 +160,12 @@ def _facts(batches: Sequence[StreamingQueryProgress]) -> list[tuple[str, str]]:
     for operator, counts in counts_of_operators(last).items():
         texts = [f"{name} {value:,} ({totals[operator][name]:,})" for name, value in counts.items()]
         facts.append((operator, one_line(", ".join(texts), MAX_TEXT) or "no counts"))
+    for operator, gauges in gauges_of_operators(last).items():
+        if gauges:
+            facts.append((operator, one_line(", ".join(f"{n} {value:,.6g}" for n, value in gauges.items()), MAX_TEXT)))
+    for operator, histograms in histograms_of_operators(last).items():
+        for name, found in histograms.items():
+            facts.append((operator, one_line(f"{name} {_distribution(found)}", MAX_TEXT)))
     if totals:
         facts.append(("", f"in the micro-batch (in parentheses: since micro-batch {batches[0].batchId})"))
     if any(has_rules(progress) for progress in batches):
@@ -164,6 +173,13 @@ def _facts(batches: Sequence[StreamingQueryProgress]) -> list[tuple[str, str]]:
         text = discovery if discovery == VALID else f"{discovery}: the rules may not be up to date"
         facts.append(("rules", one_line(text, MAX_TEXT)))
     return facts
+
+
+def _distribution(found: HistogramStatistics) -> str:
+    """The values of a histogram."""
+    if found.min is None or found.max is None or found.mean is None:
+        return "no values"
+    return f"{found.count:,} values from {found.min:,.6g} to {found.max:,.6g}, mean {found.mean:,.6g}"
 
 
 _RULE_COLUMNS = ("rule", "version", "matches", "timed out", "partial matches", "errors", "last match", "state")

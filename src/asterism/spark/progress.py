@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Any
 
+from pyspark.sql import Row
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from asterism.columns.time import EPOCH
+from asterism.operators.histograms import HistogramStatistics
 from asterism.rules.discovery_status import INITIALIZING
 from asterism.rules.rule_counts import FAMILY
 from asterism.spark.rules import PatternProcessorStream
@@ -77,6 +80,28 @@ def total_counts(batches: Iterable[StreamingQueryProgress]) -> dict[str, dict[st
 def add_counts(totals: dict[str, int], counts: dict[str, int]) -> None:
     for name, value in counts.items():
         totals[name] = totals.get(name, 0) + value
+
+
+def gauges_of_operators(progress: StreamingQueryProgress) -> dict[str, dict[str, float]]:
+    """The gauges of a micro-batch that were set, by the observation of the operator."""
+    return {
+        name: {gauge: value for gauge, value in row.items() if isinstance(value, float)}
+        for name, row in sorted(operator_observations(progress).items())
+    }
+
+
+def histograms_of_operators(progress: StreamingQueryProgress) -> dict[str, dict[str, HistogramStatistics]]:
+    """The histograms of a micro-batch, by the observation of the operator."""
+    return {
+        name: {histogram: _statistics(value) for histogram, value in row.items() if isinstance(value, Row | dict)}
+        for name, row in sorted(operator_observations(progress).items())
+    }
+
+
+def _statistics(value: Row | dict[str, Any]) -> HistogramStatistics:
+    row = value.asDict(recursive=True) if isinstance(value, Row) else value
+    buckets = {bucket["le"]: bucket["count"] for bucket in row["buckets"]}
+    return HistogramStatistics(row["count"], row["sum"], row["min"], row["max"], buckets)
 
 
 def input_rate(progress: StreamingQueryProgress) -> float | None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from asterism.discovery import prometheus
@@ -82,16 +82,31 @@ class _QueryMetrics(Collector):
         counts = CounterMetricFamily(
             "asterism_operator_counts", "What an operator counts.", labels=["query", "operator", "count"]
         )
+        set_values = GaugeMetricFamily(
+            "asterism_operator_gauge", "What an operator has set last.", labels=["query", "operator", "gauge"]
+        )
+        distributions = HistogramMetricFamily(
+            "asterism_operator_histogram", "A histogram of an operator.", labels=["query", "operator", "histogram"]
+        )
         for one in queries:
             batches.add_metric([query_name(one.last)], one.batches)
             rows.add_metric([query_name(one.last)], one.rows)
             for operator, of in one.counts.items():
                 for name, total in of.items():
                     counts.add_metric([query_name(one.last), operator, name], total)
+            for operator, values_of in one.gauges.items():
+                for name, last in values_of.items():
+                    set_values.add_metric([query_name(one.last), operator, name], last)
+            for operator, histograms in one.histograms.items():
+                for name, values in histograms.items():
+                    numbers = [(str(bound), float(count)) for bound, count in values.buckets.items()]
+                    distributions.add_metric(
+                        [query_name(one.last), operator, name], [*numbers, ("+Inf", values.count)], values.sum
+                    )
         ended = CounterMetricFamily("asterism_queries_ended", "Queries that have ended.", labels=["outcome"])
         for outcome, number in self.totals.ended().items():
             ended.add_metric([outcome], number)
-        yield from (batches, rows, counts, ended, *_of_rules(queries))
+        yield from (batches, rows, counts, set_values, distributions, ended, *_of_rules(queries))
 
 
 def _of_rules(queries: list[QueryTotals]) -> Iterator[Metric]:

@@ -5,10 +5,19 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from asterism.spark.progress import add_counts, counts_of_operators, query_name, time_of
+from asterism.operators.histograms import HistogramStatistics
+from asterism.spark.progress import (
+    add_counts,
+    counts_of_operators,
+    gauges_of_operators,
+    histograms_of_operators,
+    query_name,
+    time_of,
+)
 
 MAX_QUERIES = 200
 """The maximum number of queries with series: those whose last micro-batch is the newest."""
@@ -23,6 +32,8 @@ class QueryTotals:
     :param batches: the number of its micro-batches
     :param rows: the number of their rows
     :param counts: the counts of its operators, by their observations
+    :param gauges: the last values of their gauges
+    :param histograms: their histograms
     """
 
     last: StreamingQueryProgress
@@ -30,6 +41,30 @@ class QueryTotals:
     batches: int = 0
     rows: int = 0
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    gauges: dict[str, dict[str, float]] = field(default_factory=dict)
+    histograms: dict[str, dict[str, HistogramStatistics]] = field(default_factory=dict)
+
+    def add(self, progress: StreamingQueryProgress) -> None:
+        """Add a micro-batch."""
+        self.last, self.triggered = progress, time_of(progress)
+        self.batches += 1
+        self.rows += progress.numInputRows
+        for operator, counts in counts_of_operators(progress).items():
+            add_counts(self.counts.setdefault(operator, {}), counts)
+        for operator, gauges in gauges_of_operators(progress).items():
+            self.gauges.setdefault(operator, {}).update(gauges)
+        for operator, histograms in histograms_of_operators(progress).items():
+            totals = self.histograms.setdefault(operator, {})
+            for name, values in histograms.items():
+                totals[name] = totals[name].plus(values) if name in totals else values
+
+    def copied(self) -> QueryTotals:
+        """A copy that does not change."""
+
+        def copy(of: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+            return {name: dict(values) for name, values in of.items()}
+
+        return replace(self, counts=copy(self.counts), gauges=copy(self.gauges), histograms=copy(self.histograms))
 
 
 class SessionTotals:
@@ -43,9 +78,7 @@ class SessionTotals:
     def queries(self) -> list[QueryTotals]:
         """The queries that run."""
         with self._lock:
-            found = [
-                replace(one, counts={name: dict(of) for name, of in one.counts.items()}) for one in self._by_name()
-            ]
+            found = [one.copied() for one in self._by_name()]
         return sorted(found, key=lambda one: query_name(one.last))
 
     def ended(self) -> dict[str, int]:
@@ -57,11 +90,7 @@ class SessionTotals:
         run = str(progress.runId)
         with self._lock:
             totals = self._queries.pop(run, None) or QueryTotals(progress, time_of(progress))
-            totals.last, totals.triggered = progress, time_of(progress)
-            totals.batches += 1
-            totals.rows += progress.numInputRows
-            for operator, counts in counts_of_operators(progress).items():
-                add_counts(totals.counts.setdefault(operator, {}), counts)
+            totals.add(progress)
             self._queries[run] = totals
             if len(self._queries) > MAX_QUERIES:
                 del self._queries[next(iter(self._queries))]

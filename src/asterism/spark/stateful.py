@@ -23,6 +23,7 @@ from asterism.arguments import expect, expect_number
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import micros
 from asterism.errors import StreamDefinitionError
+from asterism.operators.histograms import GREATEST, LEAST, SUM, count_name, value_name
 from asterism.operators.key_group import MAX_KEY_GROUPS
 from asterism.operators.operator import Arrival, Operator
 from asterism.spark import CHUNKS, RESULTS, signals
@@ -339,7 +340,12 @@ def stateful(
     results = results.observe(use.observation + _WATERMARK_OF, watermark.alias("micros"))
     if not operator.metrics:
         return results
-    return results.observe(use.observation, *[_count(name) for name in operator.metrics])
+    columns = [
+        *(_count(name) for name in operator.metrics),
+        *(_gauge(name, aggregate) for name, aggregate in operator.gauges.items()),
+        *(_histogram(name, bounds) for name, bounds in operator.histograms.items()),
+    ]
+    return results.observe(use.observation, *columns)
 
 
 def _register(spark: SparkSession, source: type[DataSource]) -> None:
@@ -359,6 +365,29 @@ def _count(name: str) -> Column:
     family = name.removesuffix("*")
     mine = F.map_filter("metrics", lambda key, _: F.startswith(key, F.lit(family)))
     return F.to_json(F.collect_list(F.when(F.size(mine) > 0, mine))).alias(name.removesuffix("/*"))
+
+
+def _gauge(name: str, aggregate: str) -> Column:
+    """The values of a gauge as a column of the observation."""
+    combine: Callable[[Column], Column] = getattr(F, aggregate)
+    return combine(F.col("gauges")[name]).alias(name)
+
+
+def _histogram(name: str, bounds: Sequence[float]) -> Column:
+    """A histogram as a column of the observation, with the fields of HistogramStatistics."""
+
+    def count(bucket: int) -> Column:
+        return F.coalesce(F.sum(F.col("metrics")[count_name(name, bucket)]), F.lit(0))
+
+    values = {what: F.col("gauges")[value_name(name, what)] for what in (SUM, LEAST, GREATEST)}
+    buckets = [F.struct(F.lit(bound).alias("le"), count(bucket).alias("count")) for bucket, bound in enumerate(bounds)]
+    return F.struct(
+        count(len(bounds)).alias("count"),
+        F.coalesce(F.sum(values[SUM]), F.lit(0.0)).alias("sum"),
+        F.min(values[LEAST]).alias("min"),
+        F.max(values[GREATEST]).alias("max"),
+        F.array(*buckets).alias("buckets"),
+    ).alias(name)
 
 
 def unpacked(results: DataFrame, output: str, schema: pa.Schema) -> DataFrame:

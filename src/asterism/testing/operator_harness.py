@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, Self
 
 import numpy as np
@@ -16,11 +17,14 @@ from asterism.columns.groups import KEY_HASH, first_rows, group_codes
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
 from asterism.operators.group_header import GroupHeader
+from asterism.operators.histograms import HistogramStatistics
 from asterism.operators.key_group import MAX_KEY_GROUPS
 from asterism.operators.operator import EVENTS as EVENTS_INPUT
 from asterism.operators.operator import Arrival, Now, Operator, Result
 from asterism.operators.state_store import MemoryStore
 from asterism.testing.literals import Row, check_micros, check_table, shown_name
+
+_COMBINED: Mapping[str, Callable[[Sequence[float]], float]] = {"max": max, "min": min, "sum": sum, "avg": fmean}
 
 # ---------------------------------------------------------------------- any operator
 
@@ -37,6 +41,7 @@ class Snapshot:
     sent: list[pa.Table]
     metrics: Mapping[str, int]
     ended: frozenset[str] = frozenset()
+    measured: tuple[tuple[int, Mapping[str, int], Mapping[str, float]], ...] = ()
 
 
 class OperatorHarness:
@@ -77,6 +82,7 @@ class OperatorHarness:
         self.sent: list[pa.Table] = []
         self.metrics: Counter[str] = Counter()
         """The counts of the operator."""
+        self._measured: list[tuple[int, Mapping[str, int], Mapping[str, float]]] = []
         self.ended: set[str] = set()
         """The inputs that have ended, before the end of the stream."""
         self._open = False
@@ -180,9 +186,32 @@ class OperatorHarness:
             result.next_event_time if result.next_event_time is not None else result.next_processing_time
         )
         self.next_processing_times[group] = result.next_processing_time
-        self.metrics.update(result.metrics)
+        self.metrics.update({name: count for name, count in result.metrics.items() if not self._is_bucket(name)})
+        if result.gauges:
+            self._measured.append((group, result.metrics, result.gauges))
         for name, rows in result.outputs.items():
             self.outputs[name].append(rows)
+
+    def _is_bucket(self, name: str) -> bool:
+        return name.partition("/")[0] in self.operator.histograms
+
+    @property
+    def gauges(self) -> dict[str, float]:
+        """The gauges of the operator: the last value that each key group has set, combined. Those that were not set are
+        missing.
+        """
+        found: dict[str, float] = {}
+        for name, aggregate in self.operator.gauges.items():
+            last = {group: values[name] for group, _, values in self._measured if name in values}
+            if last:
+                found[name] = _COMBINED[aggregate](list(last.values()))
+        return found
+
+    @property
+    def histograms(self) -> dict[str, HistogramStatistics]:
+        """The histograms of the operator, of all values so far."""
+        calls = [(counts, values) for _, counts, values in self._measured]
+        return {name: HistogramStatistics.of(name, bounds, calls) for name, bounds in self.operator.histograms.items()}
 
     @property
     def next_time(self) -> int | None:
@@ -225,6 +254,7 @@ class OperatorHarness:
             list(self.sent),
             dict(self.metrics),
             frozenset(self.ended),
+            tuple(self._measured),
         )
 
     def restore(self, snapshot: Snapshot) -> Self:
@@ -238,6 +268,7 @@ class OperatorHarness:
         self.outputs = {name: list(tables) for name, tables in snapshot.outputs.items()}
         self.sent = list(snapshot.sent)
         self.ended = set(snapshot.ended)
+        self._measured = list(snapshot.measured)
         return self
 
 

@@ -1,0 +1,93 @@
+"""Histograms in the results of calls: numbers by name, which the host adds up, and their statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
+
+SUM, LEAST, GREATEST = "sum", "min", "max"
+
+
+class MeasuredValues(Protocol):
+    """The values of a histogram in a call."""
+
+    counts: list[int]
+    sum: float
+    least: float
+    greatest: float
+
+
+def count_name(histogram: str, bucket: int) -> str:
+    """The name of the number of values up to the bound of a bucket; after the last one, of all values."""
+    return f"{histogram}/{bucket}"
+
+
+def value_name(histogram: str, what: str) -> str:
+    """The name of SUM, LEAST or GREATEST."""
+    return f"{histogram}/{what}"
+
+
+def add_values(
+    counts: MutableMapping[str, int], values: MutableMapping[str, float], name: str, histogram: MeasuredValues
+) -> None:
+    """Add the values of a histogram to the results of a call, if there are any."""
+    if not any(histogram.counts):
+        return
+    for bucket, count in enumerate(accumulate(histogram.counts)):
+        key = count_name(name, bucket)
+        counts[key] = counts.get(key, 0) + count
+    total, least, greatest = (value_name(name, what) for what in (SUM, LEAST, GREATEST))
+    values[total] = values.get(total, 0.0) + histogram.sum
+    values[least] = min(values.get(least, histogram.least), histogram.least)
+    values[greatest] = max(values.get(greatest, histogram.greatest), histogram.greatest)
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramStatistics:
+    """What is known of the values of a histogram.
+
+    :ivar count: their number
+    :ivar min: the least of them; *max*: the greatest one; None if there are none
+    :ivar buckets: the number of values that are not greater than each bound
+    """
+
+    count: int
+    sum: float
+    min: float | None
+    max: float | None
+    buckets: Mapping[float, int]
+
+    @classmethod
+    def of(
+        cls, name: str, bounds: Sequence[float], calls: Iterable[tuple[Mapping[str, int], Mapping[str, float]]]
+    ) -> HistogramStatistics:
+        """Of the results of several calls: their counts and values."""
+        found = list(calls)
+        numbers = [
+            sum(counts.get(count_name(name, bucket), 0) for counts, _ in found) for bucket in range(len(bounds) + 1)
+        ]
+        least, greatest = value_name(name, LEAST), value_name(name, GREATEST)
+        return cls(
+            numbers[-1],
+            sum(values.get(value_name(name, SUM), 0.0) for _, values in found),
+            min((values[least] for _, values in found if least in values), default=None),
+            max((values[greatest] for _, values in found if greatest in values), default=None),
+            dict(zip(bounds, numbers, strict=False)),
+        )
+
+    def plus(self, other: HistogramStatistics) -> HistogramStatistics:
+        """Those of both, which have the same bounds."""
+        return HistogramStatistics(
+            self.count + other.count,
+            self.sum + other.sum,
+            min((value for value in (self.min, other.min) if value is not None), default=None),
+            max((value for value in (self.max, other.max) if value is not None), default=None),
+            {bound: count + other.buckets.get(bound, 0) for bound, count in self.buckets.items()},
+        )
+
+    @property
+    def mean(self) -> float | None:
+        """Their mean; None if there are none."""
+        return self.sum / self.count if self.count else None
