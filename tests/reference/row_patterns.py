@@ -172,16 +172,17 @@ class Search:
 
     def run(self) -> list[tuple[Mapping, bool]]:
         """The preferred match, or all of them, or what times out; each with whether it has timed out."""
-        found: dict[Mapping, None] = {}
+        found: dict[tuple[str, ...], Mapping] = {}
         for way in self.ways(self.clause.pattern, (), excluded=False):
             if isinstance(way, RowMustFollow):
                 continue
-            found[shortened(way) if isinstance(way, AtDeadline) else tuple(way)] = None
+            mapping = shortened(way) if isinstance(way, AtDeadline) else tuple(way)
+            found.setdefault(tuple(name for _, name, _ in mapping), mapping)
             if self.clause.skip[0] != "NO SKIP":
                 break
         if not found and self.clause.timeouts and self.wanting:
             return [(shortened(self.wanting), True)]
-        return [(mapping, False) for mapping in found]
+        return [(mapping, False) for mapping in found.values()]
 
     def has_next(self, mapping: Mapping) -> bool:
         """Whether there is a next row that WITHIN allows."""

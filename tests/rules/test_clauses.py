@@ -97,6 +97,15 @@ CLAUSES = [
     clause("A B", more="ALL ROWS PER MATCH WITH UNMATCHED ROWS", measures="CLASSIFIER() AS v, FINAL LAST(x) AS last"),
     clause("A+ $"),
     clause("^ A"),
+    clause("A X", more="ONE ROW PER MATCH SHOW TIMEOUT MATCHES", measures="COUNT(*) AS n, MATCH_TIMEOUT() AS t")
+    .replace(" DEFINE", " WITHIN INTERVAL '2' SECOND DEFINE"),
+    clause("A {- X*? -} C", more="ALL ROWS PER MATCH SHOW TIMEOUT MATCHES", measures="MATCH_TIMEOUT() AS t, kind AS k")
+    .replace(" DEFINE", " WITHIN INTERVAL '3' SECOND DEFINE"),
+    clause("A {- X*? -} [^C]").replace(" DEFINE", " WITHIN INTERVAL '3' SECOND DEFINE"),
+    clause("A {- X*? -} [^C] B [^A]"),
+    clause("A X+?{C} B", more="AFTER MATCH NO SKIP").replace(" DEFINE", " WITHIN INTERVAL '4' SECOND DEFINE"),
+    clause("(A | X)+ B", more="AFTER MATCH NO SKIP", measures="array_agg(CLASSIFIER()) AS c, COUNT(*) AS n")
+    .replace(" DEFINE", " WITHIN INTERVAL '3' SECOND DEFINE"),
     clause("A B+ C").replace("kind = 'b'", "x > A.x").replace("kind = 'c'", "COUNT(B.*) > 1"),
 ]  # fmt: skip
 
@@ -274,9 +283,13 @@ def test_the_same_version_keeps_its_rows_and_another_drops_them() -> None:
     assert [row["processor_id"] for row in driver.rows[MATCHES]] == ["r"]
 
 
+ABSENT = clause("A {- X*? -} [^B]", measures="COUNT(*) AS n").replace(" DEFINE", " WITHIN INTERVAL '5' SECOND DEFINE")
+
+
+@pytest.mark.parametrize("sql", [clause("A B"), ABSENT], ids=["match", "absence"])
 @pytest.mark.parametrize("how", ["removed", "killed", "becomes a pattern"])
-def test_state_goes_with_the_rule(how: str) -> None:
-    ours = rule("r", 1, clause("A B"))
+def test_state_goes_with_the_rule(how: str, sql: str) -> None:
+    ours = rule("r", 1, sql)
     driver = Driver().batch([e(1, "a")], sets=[ours], watermark=1)
     assert CLAUSES_PAGE in driver.stores[0].pages
     if how == "killed":
@@ -284,7 +297,7 @@ def test_state_goes_with_the_rule(how: str) -> None:
     else:
         driver.batch(sets=[] if how == "removed" else [processor("r", 2, chain("a", "b"))])
     assert CLAUSES_PAGE not in driver.stores[0].pages
-    driver.batch([e(2, "b")], watermark=2).end()
+    driver.batch([e(2, "b" if sql != ABSENT else "c")], watermark=2).batch(watermark=60).end()
     assert driver.rows[MATCHES] == []
     assert driver.stores[0].is_empty
 
@@ -303,6 +316,21 @@ def test_within_decides_without_new_events() -> None:
     driver = Driver().batch([e(1, "a"), e(2, "b")], sets=[rule("r", 1, sql)], watermark=5)
     assert driver.rows[MATCHES] == []
     assert driver.batch(watermark=6).rows[MATCHES][0]["measures"] == [("n", "1")]
+
+
+@pytest.mark.parametrize("user", ["ann", "bob"])
+def test_absences_and_timeouts_come_with_the_watermark(user: str) -> None:
+    """On a quiet key, too; a rule that begins later does not see the row."""
+    late = clause("A B", more="ONE ROW PER MATCH SHOW TIMEOUT MATCHES", measures="MATCH_TIMEOUT() AS late")
+    late = late.replace(" DEFINE", " WITHIN INTERVAL '5' SECOND DEFINE")
+    driver = Driver().batch([e(1, "a")], sets=[rule("absent", 1, ABSENT), rule("late", 1, late)], watermark=1)
+    driver.batch([e(5, "x", user)], watermark=5)
+    assert driver.rows[MATCHES] == []
+    driver.batch(sets=[rule("absent", 1, ABSENT), rule("late", 1, late), rule("other", 1, ABSENT)], watermark=6)
+    found = [(row["processor_id"], row["measures"], row["end_time"]) for row in driver.rows[MATCHES]]
+    timeouts = [] if user == "ann" else [("late", [("late", "true")], at(1))]
+    assert sorted(found) == [("absent", [("n", "1")], at(1)), *timeouts]
+    assert len(driver.end().rows[MATCHES]) == len(found)
 
 
 def test_processing_time() -> None:

@@ -789,7 +789,7 @@ def rows_of_match(pattern: Any, work: Any) -> int:
 @uncounted
 def was_found(pattern: Any, work: Any, length: int) -> bool:
     """Whether a match from the same first row has the same variables."""
-    variables, excluded, frames, matches = pattern.variables, pattern.excluded, work.frames, work.matches
+    variables, frames, matches = pattern.variables, work.frames, work.matches
     found = work.position[FOUND]
     for number in range(found - work.position[FOUND_HERE], found):
         if matches[number, ROWS] != length:
@@ -797,8 +797,7 @@ def was_found(pattern: Any, work: Any, length: int) -> bool:
         first, same_so_far = matches[number, FIRST_LABEL], True
         for at in range(length):
             work.position[STEPS] += 1
-            one, other = work.labels[first + at], frames[at + 1, 0]
-            if variables[one] != variables[other] or excluded[one] != excluded[other]:
+            if variables[work.labels[first + at]] != variables[frames[at + 1, 0]]:
                 same_so_far = False
                 break
         if same_so_far:

@@ -34,7 +34,15 @@ from asterism.operators.state_store import MemoryStore
 from asterism.row_patterns.automaton import ACCEPT, AT_START, RowAutomaton, compiled_pattern
 from asterism.row_patterns.batch import reach_of_conditions, reach_of_measures
 from asterism.row_patterns.checking import CheckedClause, check
-from asterism.row_patterns.clause import Clause, ExpressionText, Measure, OrderKey, PartitionKey, RowsPerMatch
+from asterism.row_patterns.clause import (
+    Clause,
+    ExpressionText,
+    Measure,
+    OrderKey,
+    PartitionKey,
+    RowsPerMatch,
+    SkipTo,
+)
 from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.operator import LARGEST_LIMIT, MATCHES, RowPatternOperator
 from asterism.row_patterns.resolution import MatchProcessingTime, RowValue
@@ -92,10 +100,11 @@ class ClauseOfRule:
         prefix = "__"
         while any(name.startswith(prefix) for name in taken):
             prefix += "_"
-        self._key, self._time, self._position, self._label, *self._ends = (
+        self._key, self._time, self._position, self._label, self._labels, *self._ends = (
             prefix + name
-            for name in ("key", "time", "position", "label", "start", "start_position", "end", "end_position")
+            for name in ("key", "time", "position", "label", "labels", "start", "start_position", "end", "end_position")
         )
+        self._all_ways = written.skip.to is SkipTo.NO_SKIP
         known = time.name in schema.names and time != PROCESSING_TIME
         own = [
             pa.field(self._key, pa.string()),
@@ -125,6 +134,8 @@ class ClauseOfRule:
         measures = [Measure(ExpressionText(text), name) for text, name in zip(texts, self._ends, strict=True)]
         if not self.one_row:
             measures.append(Measure(ExpressionText("CLASSIFIER()"), self._label))
+        if self._all_ways:  # several matches can have the same rows
+            measures.append(Measure(ExpressionText("FINAL array_agg(CLASSIFIER())"), self._labels))
         clause = replace(
             written,
             partition_by=(PartitionKey(ExpressionText(quoted_name(self._key))),),
@@ -247,7 +258,11 @@ class ClauseOfRule:
     def ids_of(self, found: pa.Table) -> pa.Array:
         """The match id of each row. With ALL ROWS PER MATCH, each row of a match has its own."""
         row = [_integers(found.column(name)) for name in (self._time, self._position)]
-        return ids_of_numbers(self._seed, self.keys_of(found), [*self.ends_of(found), *row])
+        keys = self.keys_of(found)
+        if self._all_ways:
+            labels = pc.coalesce(pc.binary_join(one_chunk(found.column(self._labels)), " "), "")
+            keys = pc.binary_join_element_wise(keys, labels, "\n")
+        return ids_of_numbers(self._seed, keys, [*self.ends_of(found), *row])
 
     def ends_of(self, found: pa.Table) -> list[Ints]:
         """The time and position of the first row of the match of each row, and those of its last row."""

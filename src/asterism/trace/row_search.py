@@ -255,12 +255,9 @@ class RowSearch:
 
     def _distinct(self, matches: Iterator[list[int]]) -> list[list[int]]:
         """All matches; of those with the same variables the first."""
-        found: dict[tuple[tuple[int, bool], ...], list[int]] = {}
+        found: dict[tuple[int, ...], list[int]] = {}
         for states in matches:
-            labels = [
-                (int(self._automaton.variables[state]), bool(self._automaton.excluded[state])) for state in states
-            ]
-            found.setdefault(tuple(labels), states)
+            found.setdefault(tuple(self._automaton.variables[states].tolist()), states)
         return [*found.values()]
 
     def _shortened(self, path: Sequence[_TakenRow]) -> list[int]:
