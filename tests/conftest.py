@@ -1,4 +1,5 @@
-"""Expensive resources, created once: a Spark session, and a PostgreSQL server in which each test gets its own database.
+"""Expensive resources, created once: a Spark session, and servers of PostgreSQL and MariaDB in which each test gets a
+database of its own.
 
 The reference matcher is registered as an engine of the conformance corpus.
 """
@@ -15,7 +16,9 @@ from pyspark.sql import SparkSession
 
 import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter, so it comes before the session
 from asterism.conformance.engines import register
-from tests.discovery.postgresql import NoServerError, Server
+from tests.discovery.mariadb import MariadbServer
+from tests.discovery.postgresql import Server
+from tests.discovery.servers import NoServerError
 from tests.kit import JAVA, Golden
 from tests.reference.engine import run_reference
 
@@ -91,3 +94,23 @@ def database(postgresql: Server) -> str:
     with postgresql.connect("postgres") as connection:
         connection.execute(f"CREATE DATABASE {name}")
     return f"{postgresql.address}/{name}"
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariadbServer]:
+    try:
+        server = MariadbServer()
+        server.start()
+    except NoServerError as error:
+        pytest.fail(str(error), pytrace=False)
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def mariadb_database(mariadb: MariadbServer) -> str:
+    """The URL of a new, empty database."""
+    name = f"rules{next(_numbers)}"
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name}")
+    return f"{mariadb.address}/{name}"

@@ -8,11 +8,13 @@ import sqlite3
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psycopg
+import pymysql
 import yaml
 
 from asterism.discovery import (
@@ -23,6 +25,7 @@ from asterism.discovery import (
 )
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from tests.discovery.kit import INTERVAL, Rule
+from tests.discovery.mariadb import USER, MariadbServer
 from tests.discovery.postgresql import Server
 
 
@@ -182,6 +185,47 @@ class PostgresqlPlace(Place):
     def _administer(self, statement: str) -> None:
         with self.server.connect("postgres") as connection:
             connection.execute(statement)
+
+
+class MariadbPlace(Place):
+    def __init__(self, server: MariadbServer, database: str) -> None:
+        self.server, self.url, self.secret = server, database, server.password
+        self.name = database.rpartition("/")[2]
+        create_pattern_processor_table(self.url)
+
+    def factory(self, interval: timedelta = INTERVAL) -> PatternProcessorDiscovererFactory:
+        return SqlPatternProcessorDiscovererFactory(self.url, interval=interval)
+
+    def write(self, rules: Sequence[Rule]) -> None:
+        insert = INSERT.replace("?", "%s").replace(" sql,", ' "sql",').replace(" key,", ' "key",')
+        connection = self.server.connect(self.name)
+        with connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION sql_mode = 'ANSI_QUOTES'")
+            connection.begin()
+            cursor.execute("DELETE FROM pattern_processors")
+            for rule in rules:
+                cursor.execute(insert, row(rule))
+            connection.commit()
+
+    def break_it(self) -> None:
+        self._administer(f"ALTER USER '{USER}'@'%' ACCOUNT LOCK")
+
+    def mend(self) -> None:
+        self._administer(f"ALTER USER '{USER}'@'%' ACCOUNT UNLOCK")
+
+    def close(self) -> None:
+        self.mend()
+
+    def _administer(self, statement: str) -> None:
+        with (
+            pymysql.connect(unix_socket=str(self.server.socket), user="root") as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(statement)
+            cursor.execute("SELECT id FROM information_schema.processlist WHERE user = %s", (USER,))
+            for (id,) in cursor.fetchall():
+                with suppress(pymysql.OperationalError):  # it has ended
+                    cursor.execute(f"KILL {id}")
 
 
 class UrlPlace(Place):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,32 +13,23 @@ from pathlib import Path
 
 import psycopg
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "ensure_postgresql.sh"
+from tests.discovery.servers import NoServerError, free_port, installed, other_user, started
+
 USER = "rules"
 SECONDS = 30
-
-
-class NoServerError(Exception):
-    """In one line, why there is no server."""
 
 
 class Server:
     """Started by :meth:`start`, ended by :meth:`stop`; its data stay until :meth:`remove`."""
 
     def __init__(self) -> None:
-        with (Path(tempfile.gettempdir()) / "asterism-postgresql.lock").open("w") as lock:
-            # Tests run in several processes, and a package is installed by one at a time.
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            found = subprocess.run(["sh", str(SCRIPT)], capture_output=True, text=True, timeout=240, check=False)
-        if found.returncode != 0:
-            raise NoServerError((found.stderr.strip().splitlines() or ["the tests need PostgreSQL"])[-1])
-        self.programs = Path(found.stdout.splitlines()[-1])
+        self.programs = Path(installed("ensure_postgresql.sh")[-1])
         self.password = secrets.token_hex(8)
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         # Not under pytest's folders, which only their owner can enter.
         self.folder = Path(tempfile.mkdtemp(prefix="asterism-postgresql-"))
-        self._user = _other_user()
+        self._user = other_user("postgres")
         password = self.folder / "password"
         password.write_text(self.password, encoding="utf-8")
         if self._user is not None:
@@ -95,34 +83,4 @@ class Server:
         return psycopg.connect(f"{self.address}/{database}", autocommit=True, connect_timeout=5)
 
     def _run(self, program: str, *arguments: object) -> subprocess.Popen[bytes]:
-        user = self._user
-        with (self.folder / "log").open("ab") as log:
-            return subprocess.Popen(
-                [str(self.programs / program), *map(str, arguments)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self.folder,
-                env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"},
-                user=None if user is None else user.pw_uid,
-                group=None if user is None else user.pw_gid,
-                extra_groups=None if user is None else [],
-                start_new_session=True,
-            )
-
-
-def _other_user() -> pwd.struct_passwd | None:
-    """PostgreSQL refuses to run as root."""
-    if os.getuid() != 0:
-        return None
-    for name in ("postgres", "nobody"):
-        try:
-            return pwd.getpwnam(name)
-        except KeyError:
-            continue
-    raise NoServerError("PostgreSQL does not run as root, and there is no user postgres or nobody to run it as")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+        return started(self._user, self.folder, self.programs / program, *arguments)

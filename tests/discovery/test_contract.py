@@ -13,10 +13,19 @@ from asterism.errors import AsterismError
 from asterism.rules.interfaces import Discovered
 from asterism.rules.processor import PatternProcessor
 from tests.discovery.kit import INTERVAL, Rule, graph, refused, rule, sql_rule, travelled, versions, watching
-from tests.discovery.places import FilePlace, FolderPlace, Place, PostgresqlPlace, SqlitePlace, StorePlace, UrlPlace
+from tests.discovery.places import (
+    FilePlace,
+    FolderPlace,
+    MariadbPlace,
+    Place,
+    PostgresqlPlace,
+    SqlitePlace,
+    StorePlace,
+    UrlPlace,
+)
 
 
-@pytest.fixture(params=["json", "yaml", "folder", "store", "sqlite", "postgresql", "url"])
+@pytest.fixture(params=["json", "yaml", "folder", "store", "sqlite", "postgresql", "mariadb", "url"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     made: Place
     match request.param:
@@ -28,6 +37,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
             made = SqlitePlace(tmp_path)
         case "postgresql":
             made = PostgresqlPlace(request.getfixturevalue("postgresql"), request.getfixturevalue("database"))
+        case "mariadb":
+            made = MariadbPlace(request.getfixturevalue("mariadb"), request.getfixturevalue("mariadb_database"))
         case "url":
             made = UrlPlace()
         case suffix:

@@ -15,21 +15,48 @@ from asterism.errors import PatternProcessorError, RuleSourceError
 
 TIMEOUT = 10  # seconds for a connection, and for any response of the server
 STATEMENT_TIMEOUT = 30  # seconds
-_MYSQL = "pip install pymysql, and use {0}+pymysql://user:password@host/database"
 _DRIVERS = {
     "postgresql": "pip install 'asterism[postgres]'",
-    "mysql": _MYSQL.format("mysql"),
-    "mariadb": _MYSQL.format("mariadb"),
+    "mysql": "pip install 'asterism[mysql]'",
+    "mariadb": "pip install 'asterism[mysql]'",
     "oracle": "pip install oracledb, and use oracle+oracledb://...",
     "mssql": "pip install pymssql, and use mssql+pymssql://...",
 }
 """For each database, the hint if its driver is not installed."""
+_USUAL_DRIVERS = {
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mariadb+pymysql",
+}
+_JDBC = "jdbc:"
+_IGNORED_BY_JDBC: dict[str, str | None] = {
+    "usessl": "false",
+    "sslmode": "disabled",
+    "allowpublickeyretrieval": None,
+    "autoreconnect": None,
+    "characterencoding": None,
+    "rewritebatchedstatements": None,
+    "servertimezone": None,
+    "useunicode": None,
+    "zerodatetimebehavior": None,
+}
+"""Options of JDBC's drivers, in lower case, that change nothing for a table of rules; and the value for which this is so. None:
+any value.
+"""
 
 
 def parsed_url(url: str | sa.URL) -> sa.URL:
-    """:raises PatternProcessorError: it is not a URL, or its database is not supported; the message does not contain the URL"""
+    """
+    :param url: an SQLAlchemy URL, or that of JDBC for PostgreSQL, MySQL or MariaDB
+    :raises PatternProcessorError: it is not a URL, or its database is not supported; the message does not contain the URL
+
+    >>> parsed_url("jdbc:mysql://db.example.com:3306/fraud?user=rules&password=secret&useSSL=false")
+    mysql+pymysql://rules:***@db.example.com:3306/fraud
+    """
+    is_jdbc = isinstance(url, str) and url.startswith(_JDBC)
     try:
-        found = sa.make_url(url)
+        found = sa.make_url(str(url).removeprefix(_JDBC) if is_jdbc else url)
         found.get_backend_name()
     except Exception:
         # The URL, and the original error, may contain a password.
@@ -46,14 +73,32 @@ def parsed_url(url: str | sa.URL) -> sa.URL:
         )
     if found.get_backend_name() == "sqlite" and not str(found.database).startswith("file:"):
         return found.set(database=str(Path(str(found.database)).absolute()))
-    if found.drivername in ("postgresql", "postgres"):
-        return found.set(drivername="postgresql+psycopg")
-    return found
+    if is_jdbc:
+        found = _from_jdbc(found)
+    return found.set(drivername=_USUAL_DRIVERS.get(found.drivername, found.drivername))
+
+
+def _from_jdbc(url: sa.URL) -> sa.URL:
+    """The URL with the user and the password where SQLAlchemy expects them.
+
+    :raises PatternProcessorError: it has options that are not known here
+    """
+    options = {name: str(value) for name, value in url.query.items()}
+    url = url.set(username=options.pop("user", url.username), password=options.pop("password", url.password))
+    for name, value in options.items():
+        ignored = _IGNORED_BY_JDBC.get(name.lower(), "")
+        if ignored is not None and ignored != value.lower():
+            raise RuleSourceError(
+                f"the option {name!r:.60} of a JDBC URL is not supported",
+                "Python's drivers have other options than those of JDBC.",
+                "mysql://user:password@host/database?ssl_ca=..., with the options of pymysql",
+            )
+    return url.set(query={})
 
 
 def shown_url(url: sa.URL) -> str:
     """The URL without the password and without options, some of which are also secret."""
-    drivername = url.drivername.replace("+psycopg", "")
+    drivername = url.drivername.removesuffix("+psycopg").removesuffix("+pymysql")
     return url.set(query={}, drivername=drivername).render_as_string(hide_password=True)
 
 
@@ -74,6 +119,12 @@ class Database:
             arguments = {"connect_timeout": TIMEOUT, "tcp_user_timeout": TIMEOUT * 1000, "prepare_threshold": None}
             # Otherwise, a server that has gone away while it computes a response would be waited for, for hours.
             arguments |= {"keepalives_idle": TIMEOUT, "keepalives_interval": TIMEOUT, "keepalives_count": 3}
+        if url.drivername in ("mysql+pymysql", "mariadb+pymysql"):
+            arguments = {
+                "connect_timeout": TIMEOUT,
+                "read_timeout": STATEMENT_TIMEOUT,
+                "write_timeout": STATEMENT_TIMEOUT,
+            }
         arguments |= connect_args or {}
         secrets = [url.password, *(value for name, value in arguments.items() if "pass" in name)]
         secrets += [value for name, value in url.query.items() if "pass" in name]

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
 
 from asterism.arguments import expect, expect_string
 from asterism.discovery.database import Database, parsed_url, shown_url
@@ -53,7 +54,8 @@ AT_ONCE = 500  # ids per query; for more, the whole table is read
 class SqlPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     """Watches a database table.
 
-    :param url: an SQLAlchemy URL: ``sqlite:///rules.db``, ``postgresql://user:password@host/database``
+    :param url: an SQLAlchemy URL: ``sqlite:///rules.db``, ``postgresql://user:password@host/database``, ``mysql://...``; or
+        that of JDBC: ``jdbc:mysql://host/database?user=...``
     :param table: its name, or ``schema.table``; either a table in the format of :func:`create_pattern_processor_table`, or
         one with FLIP-200's columns ``uid``, ``className``, ``constructorParams``
     :param interval: the polling interval; it doubles after each failure, up to a minute
@@ -111,7 +113,12 @@ def create_pattern_processor_table(url: str | sa.URL, table: str = TABLE) -> Non
         database.close()
 
 
-_TIME = sa.DateTime(timezone=True).with_variant(sa.Text(), "sqlite")  # SQLite has no such type
+_MYSQL = ("mysql", "mariadb")
+# SQLite has no such type; that of MySQL has no time zone, and whole seconds if nothing is said.
+_TIME = sa.DateTime(timezone=True).with_variant(sa.Text(), "sqlite").with_variant(mysql.DATETIME(fsp=6), *_MYSQL)
+_TEXT = sa.Text().with_variant(mysql.LONGTEXT(), *_MYSQL)  # TEXT of MySQL has 64 kB
+# MySQL compares regardless of case, and may have other characters, if nothing is said.
+_CHARACTERS, _COLLATION = "utf8mb4", "utf8mb4_bin"
 
 
 def rule_table(name: str) -> sa.Table:
@@ -123,22 +130,26 @@ def rule_table(name: str) -> sa.Table:
         sa.Column("id", sa.String(200), primary_key=True),
         sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("timestamp", _TIME),
-        sa.Column("key", sa.Text),
-        sa.Column("pattern", sa.Text),
-        sa.Column("sql", sa.Text),
-        sa.Column("select", sa.Text),
+        sa.Column("key", _TEXT),
+        sa.Column("pattern", _TEXT),
+        sa.Column("sql", _TEXT),
+        sa.Column("select", _TEXT),
         sa.Column("function", sa.String(200)),
         sa.Column("timed_out", sa.Boolean, nullable=False, server_default=sa.false()),
         sa.Column("max_partial_matches", sa.Integer),
-        sa.Column("suppress", sa.Text),
+        sa.Column("suppress", _TEXT),
         sa.Column("expires", _TIME),
         sa.Column("shadow", sa.Boolean, nullable=False, server_default=sa.false()),
-        sa.Column("labels", sa.Text),
-        sa.Column("parameters", sa.Text),
-        sa.Column("rows", sa.Text),
+        sa.Column("labels", _TEXT),
+        sa.Column("parameters", _TEXT),
+        sa.Column("rows", _TEXT),
         sa.Column("changed_by", sa.String(200)),
         sa.Column("enabled", sa.Boolean, nullable=False, server_default=sa.true()),
         schema=schema,
+        mysql_charset=_CHARACTERS,
+        mysql_collate=_COLLATION,
+        mariadb_charset=_CHARACTERS,
+        mariadb_collate=_COLLATION,
     )
 
 
@@ -217,9 +228,12 @@ class Table:
     def rows(self, connection: sa.Connection, ids: Iterable[str | None] | None = None) -> list[Row]:
         """Read all rows, or those of *ids*."""
         query = sa.select(*(self.text(name).label(name) for name in self.names)).limit(MAX_ROWS + 1)
-        if ids is not None:
-            query = query.where(self.text(self.identity).in_([id for id in ids if id is not None]))
-        return self._bounded([dict(row) for row in connection.execute(query).mappings()])
+        wanted = None if ids is None else {id for id in ids if id is not None}
+        if wanted is not None:
+            query = query.where(self.text(self.identity).in_(wanted))
+        rows = self._bounded([dict(row) for row in connection.execute(query).mappings()])
+        # MySQL may compare regardless of case.
+        return rows if wanted is None else [row for row in rows if row[self.identity] in wanted]
 
     def digests(self, connection: sa.Connection) -> Digests:
         """Compute the digests in PostgreSQL."""
