@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from asterism.errors import ExpressionError, InvalidEventError
 from asterism.expressions.aggregates import Aggregates
@@ -148,6 +150,67 @@ def test_distinct_looks_at_each_value_once() -> None:
     assert answer("avg(DISTINCT x)", x=[1.0, 1.0, 4.0]) == 2.5
     assert answer("count(DISTINCT x)", x=[math.nan, -math.nan, 0.0, -0.0]) == 2
     assert answer("collect_set(item)", item=["b", "a", "b", None]) == ["b", "a"]
+
+
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            st.none() | st.integers(-2, 2),
+            st.none() | st.sampled_from(["a", "b", "\u00e9", "\U0001f600", "\uffff"]),
+            st.none() | st.sampled_from([-0.0, 0.0, 1.5, math.nan, math.inf]),
+            st.none() | st.sampled_from([Decimal("-1.50"), Decimal("0.00"), Decimal("7.25")]),
+        ),
+        max_size=12,
+    ),
+    order=st.lists(
+        st.tuples(st.integers(1, 4), st.sampled_from(["", "ASC", "DESC"]), st.sampled_from(["", "FIRST", "LAST"])),
+        min_size=1,
+        max_size=3,
+    ),
+)
+def test_order_by_is_a_stable_sort(rows: list[tuple[Any, ...]], order: list[tuple[int, str, str]]) -> None:
+    names = ["", "n", "item", "x", "price"]
+    written = ", ".join(
+        f"{names[at]} {direction} {f'NULLS {nulls}' if nulls else ''}" for at, direction, nulls in order
+    )
+
+    def key(value: Any) -> Any:
+        if isinstance(value, float):
+            return (math.isnan(value), 0.0 if math.isnan(value) else value)
+        return value.encode() if isinstance(value, str) else value
+
+    expected: list[list[int]] = []
+    for group in range(3):
+        members = [number for number, row in enumerate(rows) if row[0] == group]
+        for at, direction, nulls in reversed(order):
+            known = [number for number in members if rows[number][at] is not None]
+            # A stable sort in descending order leaves equal elements in their order, too.
+            known.sort(key=lambda number, at=at: key(rows[number][at]), reverse=direction == "DESC")
+            missing = [number for number in members if rows[number][at] is None]
+            first = nulls == "FIRST" or (not nulls and direction != "DESC")  # as in Spark
+            members = [*missing, *known] if first else [*known, *missing]
+        expected.append(members)
+    columns = {name: [row[at] for row in rows] for at, name in enumerate(names) if name}
+    table = elements(big=range(len(rows)), **columns)
+    groups = [row[0] for row in rows]
+    assert answers(f"array_agg(big ORDER BY {written})", table, groups, 3) == expected
+    firsts = [members[0] if members else None for members in expected]
+    assert answers(f"first(big ORDER BY {written})", table, groups, 3) == firsts
+
+
+@pytest.mark.parametrize(
+    ("measure", "expected"),
+    [
+        ("array_agg(item ORDER BY n) FILTER (WHERE n > 1)", ["c", "b", "b"]),
+        ("array_agg(DISTINCT item ORDER BY item DESC)", ["c", "b", "a"]),
+        ("array_agg(item ORDER BY n DESC, item)", ["b", "b", "c", "a"]),
+        ("last_value(item ORDER BY n NULLS LAST) IGNORE NULLS", "b"),
+        ("array_agg(item ORDER BY n)[0] || first(item ORDER BY -n NULLS LAST)", "ab"),
+    ],
+)
+def test_order_by_with_other_parts_of_a_call(measure: str, expected: Any) -> None:
+    assert answer(measure, item=["b", "c", "a", "b", None], n=[3, 2, 1, 3, None]) == expected
 
 
 def test_percentiles() -> None:

@@ -102,6 +102,21 @@ def test_search_without_end_is_given_up(answer_of: Implementation) -> None:
         answer_of(case.clause, case.input, SCHEMAS[PatternCase])
 
 
+def test_aggregates_in_an_order() -> None:
+    clause = (
+        "PARTITION BY k ORDER BY ts MEASURES array_agg(A.v ORDER BY A.v DESC) AS a, FINAL first_value(v ORDER BY -v, ts) AS b,"
+        " array_agg(CLASSIFIER() || v ORDER BY CLASSIFIER() DESC, v) AS c ALL ROWS PER MATCH PATTERN (A+ B)"
+        " DEFINE A AS COALESCE(array_agg(v ORDER BY v)[0] > 1, TRUE), B AS TRUE"
+    )
+    found = by_engine(clause, TableCase("", "x:5 x:9 x:3 x:1", []).input, SCHEMAS[TableCase])
+    assert [(row["a"], row["b"], row["c"]) for row in found] == [
+        ([5], 9, ["A5"]),
+        ([9, 5], 9, ["A5", "A9"]),
+        ([9, 5, 3], 9, ["A3", "A5", "A9"]),
+        ([9, 5, 3], 9, ["B1", "A3", "A5", "A9"]),
+    ]
+
+
 @pytest.mark.parametrize("rows", ["ONE ROW PER MATCH", "ALL ROWS PER MATCH", "ALL ROWS PER MATCH WITH UNMATCHED ROWS"])
 def test_measures_that_name_earlier_ones(rows: str) -> None:
     """They are what they are with the earlier measures written out. A column of the input comes first."""

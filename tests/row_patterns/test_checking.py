@@ -66,6 +66,7 @@ def measure(expression: str) -> CheckedClause:
         ("COUNT(DISTINCT B.name)", "BIGINT"),
         ("array_agg(B.name || CLASSIFIER(B))", "ARRAY<STRING>"),
         ("max_by(price, CLASSIFIER())", "INT"),
+        ("array_agg(B.name ORDER BY CLASSIFIER(B), B.price DESC NULLS LAST)", "ARRAY<STRING>"),
         ("SUM(price + MATCH_NUMBER())", "BIGINT"),
         ("first_value(B.price) IGNORE NULLS", "INT"),
         ("A.price IN (300, LAST(A.price))", "BOOLEAN"),

@@ -103,11 +103,19 @@ def test_a_reduce_function(cut: int) -> None:
 
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_aggregates_that_need_the_rows(one_by_one: bool) -> None:
-    made = operator(measures=["median(v) AS middle", "sum(w) AS sum", "collect_list(v) AS all"])
+    made = operator(
+        measures=[
+            "median(v) AS middle",
+            "sum(w) AS sum",
+            "collect_list(v) AS all",
+            "array_agg(v ORDER BY w DESC) AS down",
+        ]
+    )
     data = table(("a", 1, 1), ("b", 1, 3), ("a", 2, 2), ("a", 3, 9), ("b", 4, 5))
     batches = [data.slice(at, 1) for at in range(5)] if one_by_one else [data]
     found = run(made, *batches)
     assert [(row["k"], row["middle"], row["all"]) for row in found] == [("a", 2.0, [1, 2, 9]), ("b", 4.0, [3, 5])]
+    assert [row["down"] for row in found] == [[9, 2, 1], [5, 3]]
     assert [row["sum"] for row in found] == pytest.approx([1.2, 0.8])
 
 

@@ -83,6 +83,7 @@ _CONSUMED = {kind: frozenset(names.split()) for kind, names in _PARTS_OF.items()
 _CONSUMED_OF_CALLS = _CONSUMED | {
     exp.Filter: _BINARY, exp.Where: frozenset(("this",)), exp.Distinct: frozenset(("expressions",)),
     exp.IgnoreNulls: frozenset(("this",)), exp.RespectNulls: frozenset(("this",)),
+    exp.Order: frozenset(("this", "expressions")), exp.Ordered: frozenset(("this", "desc", "nulls_first")),
 }  # fmt: skip
 """The same, with the arguments of calls of aggregate functions."""
 _TYPE = re.compile(
@@ -454,6 +455,8 @@ def _words(node: exp.Expr) -> Iterator[str]:
             yield from _WORD.findall(str(node.to.meta.get("written", "")).lower())
         case exp.Extract():
             yield "extract"
+        case exp.Ordered():
+            yield from ("nulls", "first", "last")
         case exp.IgnoreNulls() | exp.RespectNulls():
             yield from ("ignore" if isinstance(node, exp.IgnoreNulls) else "respect", "nulls")
         case _ if type(node) in AGGREGATES:
@@ -472,6 +475,9 @@ def _check(node: exp.Expr, text: str, aggregates: Collection[str] = (), unlisted
     if isinstance(node, exp.Query | exp.Subquery) or (isinstance(node, exp.In) and node.args.get("query") is not None):
         hint = "compute it before, as a column: SELECT *, (SELECT ...) AS largest FROM events"
         raise UnsupportedSyntaxError.at("subqueries are not supported", text, text.upper().find("SELECT"), hint)
+    if isinstance(node, exp.WithinGroup):
+        hint = "array_agg(name ORDER BY price DESC), percentile(price, 0.5)"
+        raise UnsupportedSyntaxError.at("WITHIN GROUP is not supported", text, _place(node, "WITHIN", text), hint)
     if isinstance(node, exp.Window):
         hint = "compute it before, as a column: SELECT *, row_number() OVER (...) AS number FROM events"
         raise UnsupportedSyntaxError.at("window functions are not supported", text, _place(node, "OVER", text), hint)

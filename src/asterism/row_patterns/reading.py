@@ -195,7 +195,7 @@ class _Reader:
     def _section(self, at: int) -> str | None:
         """The section that begins with this token."""
         words = _OPENED_BY.get(self._word(at))
-        if words is None or self._follow(".", at=at + 1):  # DEFINE.price is a column of a variable
+        if words is None or self._word(at + 1) in (".", "GROUP"):  # DEFINE.price is a column, WITHIN GROUP no section
             return None
         return words[1] if self._follow(*words[0], at=at + 1) else None
 

@@ -22,7 +22,7 @@ from sqlglot import exp
 
 from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSyntaxError, UnsupportedSyntaxError
 from asterism.expressions.aggregates import FUNCTIONS as AGGREGATES
-from asterism.expressions.aggregates import Call, Calls, call_of
+from asterism.expressions.aggregates import Call, Calls, call_of, word_of_aggregates
 from asterism.expressions.evaluation import Vectorized, tried_before
 from asterism.expressions.names import MAX_OFFSET, Scope, integer_literal
 from asterism.expressions.parsing import parse, tokenize
@@ -397,11 +397,9 @@ class Resolver:
 
     def _aggregate(self, call: Call, final: bool, source: ExpressionText) -> tuple[Leaf, pa.DataType]:
         variable, parts = self._of_one_variable(call.parts, call.name.upper(), source)
-        arguments = tuple(parts[: len(call.arguments)])
-        where = parts[-1] if call.where is not None else None
         # Calls of the same text over rows of the same variable are computed once.
         if (variable, call.source) not in self._calls:
-            stripped = replace(call, arguments=arguments, where=where)
+            stripped = call.with_parts(parts)
             calls = self.rows.calls.setdefault(variable, Calls(self.rows.schema, whole=True))
             number, data_type = self._calls[variable, call.source] = calls.add(stripped, source.text)
             plain = self._plain_aggregate(stripped, source)
@@ -412,7 +410,13 @@ class Resolver:
 
     def _plain_aggregate(self, call: Call, source: ExpressionText) -> PlainAggregate | None:
         function = {"mean": "avg"}.get(call.name.lower(), call.name.lower())
-        if function not in PLAIN_AGGREGATES or call.distinct or call.where is not None or len(call.arguments) != 1:
+        if (
+            function not in PLAIN_AGGREGATES
+            or call.distinct
+            or call.where is not None
+            or call.order_by
+            or len(call.arguments) != 1
+        ):
             return None
         if call.star:
             return PlainAggregate(function, None)
@@ -639,9 +643,8 @@ def _check_spelling(source: ExpressionText) -> None:
 
 def _check_stray(node: exp.Expr, source: ExpressionText) -> None:
     """Reject parts of calls outside of calls, and names in double quotes."""
-    if isinstance(node, exp.Distinct | exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
-        words = {exp.IgnoreNulls: "IGNORE NULLS", exp.RespectNulls: "RESPECT NULLS"}
-        word = words.get(type(node), node.key.upper())
+    word = word_of_aggregates(node)
+    if word is not None:
         _fail(f"{word} belongs to aggregates", source, position_of(node))
     if isinstance(node, exp.Star):
         _fail("* is supported only in COUNT(*) and COUNT(variable.*)", source, position_of(node))
@@ -658,8 +661,12 @@ def _check_elsewhere(call: Call, source: ExpressionText) -> None:
 
 def _check_plain(call: Call, source: ExpressionText) -> None:
     """Reject what only aggregates have."""
-    if call.distinct or call.where is not None or call.ignore_nulls is not None:
-        word = "DISTINCT" if call.distinct else "FILTER" if call.where is not None else "IGNORE NULLS"
+    words = {
+        "DISTINCT": call.distinct, "FILTER": call.where is not None, "IGNORE NULLS": call.ignore_nulls is not None,
+        "ORDER BY": bool(call.order_by),
+    }  # fmt: skip
+    word = next((word for word, is_there in words.items() if is_there), None)
+    if word is not None:
         hint = None
         if call.name.lower() in _LOGICAL:
             hint = f"{call.name.lower()}_value is the aggregate, {call.name.upper()} chooses a row of the match"

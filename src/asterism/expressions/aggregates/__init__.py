@@ -13,6 +13,7 @@ from asterism.expressions.aggregates.calls import (
     call_of,
     check_measure,
     parse_measure,
+    word_of_aggregates,
 )
 from asterism.expressions.aggregates.functions import FUNCTIONS, SqlAggregate
 
@@ -27,4 +28,5 @@ __all__ = [
     "call_of",
     "check_measure",
     "parse_measure",
+    "word_of_aggregates",
 ]

@@ -113,6 +113,20 @@ def winners(groups: Ints, count: int, column: pa.Array, *, largest: bool, last: 
     return _through(rows, _through(hits, first_places(groups[hits], count, last=last)))
 
 
+def sorted_places(columns: Sequence[tuple[pa.Array, bool, bool]]) -> Ints:
+    """The indexes of the rows in the order of columns; equal rows stay in their order.
+
+    :param columns: each with whether it is descending, and whether NULL is first
+    """
+    keys: list[npt.NDArray[Any]] = []
+    for column, descending, nulls_first in columns:
+        valid = where_valid(column)
+        values = np.where(valid, sort_keys(column), 0)
+        keys += [valid if nulls_first else ~valid, ~values if descending else values]
+    places: Ints = np.lexsort(keys[::-1])
+    return places
+
+
 def distinct_places(groups: Ints, columns: Sequence[pa.Array]) -> Ints:
     """The indexes of the rows that are the first of equal rows in their group."""
     keys = [nullable(sort_keys(column), where_valid(column)) for column in columns]

@@ -20,8 +20,8 @@ from sqlglot import exp
 
 from asterism.columns.arrays import Ints, one_chunk
 from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSyntaxError, ExpressionTypeError
-from asterism.expressions.aggregates.accumulators import Cell, Count, distinct_places, filled
-from asterism.expressions.aggregates.functions import FUNCTIONS, Site, folded
+from asterism.expressions.aggregates.accumulators import Cell, Count, distinct_places, filled, sorted_places
+from asterism.expressions.aggregates.functions import FUNCTIONS, Site, SqlAggregate, folded, orderable
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import COLUMN, Scope, columns_of, plain_column
 from asterism.expressions.operators import choose
@@ -38,6 +38,15 @@ MAX_CALLS = 100  # in a measure
 
 
 @dataclass(frozen=True, slots=True)
+class SortOrder:
+    """An expression of ORDER BY in a call. As in Spark, NULL comes first unless it is descending."""
+
+    tree: exp.Expr
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """A call of an aggregate function.
 
@@ -45,6 +54,8 @@ class Call:
     :ivar source: the whole call as written, for messages
     :ivar start: the position of the call in the measure
     :ivar ignore_nulls: None if neither IGNORE NULLS nor RESPECT NULLS is specified
+    :ivar where: the condition of FILTER
+    :ivar order_by: the order of the elements; empty for the order in which they come
     """
 
     name: str
@@ -54,6 +65,7 @@ class Call:
     distinct: bool = False
     ignore_nulls: bool | None = None
     where: exp.Expr | None = None
+    order_by: tuple[SortOrder, ...] = ()
 
     @property
     def star(self) -> bool:
@@ -61,13 +73,20 @@ class Call:
 
     @property
     def parts(self) -> list[exp.Expr]:
-        """The arguments, and the condition of FILTER."""
-        return [*self.arguments, *([] if self.where is None else [self.where])]
+        """The arguments, the expressions of ORDER BY, and the condition of FILTER."""
+        order = [one.tree for one in self.order_by]
+        return [*self.arguments, *order, *([] if self.where is None else [self.where])]
+
+    def with_parts(self, parts: Sequence[exp.Expr]) -> Call:
+        """The call with others in place of its :attr:`parts`."""
+        given = iter(parts)
+        arguments = tuple(next(given) for _ in self.arguments)
+        order = tuple(replace(one, tree=next(given)) for one in self.order_by)
+        return replace(self, arguments=arguments, order_by=order, where=next(given, None))
 
     def of_events(self) -> Call:
         """The call without the name of the stage, which prefixes all its columns."""
-        where = None if self.where is None else _without_stage(self.where)
-        return replace(self, arguments=tuple(map(_without_stage, self.arguments)), where=where)
+        return self.with_parts([_without_stage(part) for part in self.parts])
 
 
 def _without_stage(tree: exp.Expr) -> exp.Expr:
@@ -90,6 +109,13 @@ def call_of(node: exp.Expr, text: str, functions: Collection[str] = FUNCTIONS) -
     if not isinstance(inner, exp.Anonymous) or inner.name.lower() not in functions:
         return None
     arguments = list(inner.expressions)
+    order_by: tuple[SortOrder, ...] = ()
+    if arguments and isinstance(arguments[-1], exp.Order):
+        order_by = tuple(
+            SortOrder(one.this, bool(one.args.get("desc")), bool(one.args.get("nulls_first")))
+            for one in arguments[-1].expressions
+        )
+        arguments[-1] = arguments[-1].this
     if arguments and isinstance(arguments[-1], _NULLS):
         ignore_nulls = isinstance(arguments[-1], exp.IgnoreNulls) if ignore_nulls is None else ignore_nulls
         arguments[-1] = arguments[-1].this
@@ -97,7 +123,7 @@ def call_of(node: exp.Expr, text: str, functions: Collection[str] = FUNCTIONS) -
     arguments = arguments[0].expressions if distinct else arguments
     start = inner.meta["start"]
     source = text[start : node.meta["call_end"]]
-    return Call(inner.name, source, start, tuple(arguments), distinct, ignore_nulls, where)
+    return Call(inner.name, source, start, tuple(arguments), distinct, ignore_nulls, where, order_by)
 
 
 _NULLS = (exp.IgnoreNulls, exp.RespectNulls)
@@ -127,10 +153,10 @@ def _found(tree: exp.Expr, text: str) -> list[tuple[exp.Expr, Call | None]]:
 def _check(node: exp.Expr, call: Call | None, text: str) -> None:
     """Reject nested calls, and parts of calls outside of a call."""
     if call is None:
-        if not isinstance(node, (exp.Distinct, exp.Filter, *_NULLS)):
-            return
-        word = {exp.IgnoreNulls: "IGNORE NULLS", exp.RespectNulls: "RESPECT NULLS"}.get(type(node), node.key.upper())
-        raise ExpressionSyntaxError.at(f"{word} belongs to aggregates", text, position_of(node))
+        word = word_of_aggregates(node)
+        if word is not None:
+            raise ExpressionSyntaxError.at(f"{word} belongs to aggregates", text, position_of(node))
+        return
     for part in call.parts:
         for inside in part.walk():
             inner, whole = call_of(inside, text), inside.parent if isinstance(inside.parent, exp.Column) else inside
@@ -141,6 +167,15 @@ def _check(node: exp.Expr, call: Call | None, text: str) -> None:
             if isinstance(inside, exp.Star) and not (len(call.arguments) == 1 and whole is call.arguments[0]):
                 raise ExpressionSyntaxError.at("* is supported only in COUNT(*)", text, position_of(inside))
             _check(inside, None, text)
+
+
+def word_of_aggregates(node: exp.Expr) -> str | None:
+    """The keyword of a node that only calls of aggregates can have."""
+    if isinstance(node, exp.Distinct | exp.Filter):
+        return node.key.upper()
+    if isinstance(node, _NULLS):
+        return "IGNORE NULLS" if isinstance(node, exp.IgnoreNulls) else "RESPECT NULLS"
+    return "ORDER BY" if isinstance(node, exp.Order) else None
 
 
 def check_measure(tree: exp.Expr, stages: Sequence[str], text: str) -> None:
@@ -316,7 +351,14 @@ class _Selected:
         self.columns, self.groups, self.at = columns, groups, at
         self._known: dict[int | None, tuple[Ints, Ints | None, dict[int, pa.Array]]] = {}
 
-    def of(self, arguments: Sequence[int], where: int | None, *, distinct: bool = False) -> tuple[Ints, list[pa.Array]]:
+    def of(
+        self,
+        arguments: Sequence[int],
+        where: int | None,
+        *,
+        distinct: bool = False,
+        order_by: Sequence[tuple[int, bool, bool]] = (),
+    ) -> tuple[Ints, list[pa.Array]]:
         """(the group of each element, the arguments); *distinct*: only the first of equal elements in a group"""
         if where not in self._known:
             groups, at = self.groups, self.at
@@ -326,10 +368,13 @@ class _Selected:
                 groups, at = groups[rows], rows if at is None else at[rows]
             self._known[where] = groups, at, {}
         groups, at, taken = self._known[where]
-        for number in arguments:
+        for number in (*arguments, *(number for number, *_ in order_by)):
             if number not in taken:
                 taken[number] = self.columns[number] if at is None else self.columns[number].take(pa.array(at))
         columns = [taken[number] for number in arguments]
+        if order_by:
+            rows = sorted_places([(taken[number], *how) for number, *how in order_by])
+            groups, columns = groups[rows], [column.take(pa.array(rows)) for column in columns]
         if distinct:
             rows = distinct_places(groups, columns)
             groups, columns = groups[rows], [column.take(pa.array(rows)) for column in columns]
@@ -369,7 +414,20 @@ class _OfRows:
     arguments: tuple[int, ...]
     where: int | None
     distinct: bool
+    order_by: tuple[tuple[int, bool, bool], ...]
+    """the arguments, each with whether it is descending, and whether NULL is first"""
     compute: Callable[..., pa.Array]
+
+
+def _order_of(call: Call, function: SqlAggregate, arguments: _Arguments, text: str, *, distinct: bool) -> list[Sql]:
+    """The expressions of ORDER BY in a call."""
+    if not function.ordered:
+        raise UnsupportedError("the result does not depend on an ORDER BY", "array_agg(name ORDER BY price DESC)")
+    if distinct and any(one.tree not in call.arguments for one in call.order_by):
+        raise UnsupportedError(
+            "with DISTINCT, ORDER BY must name the argument", "array_agg(DISTINCT name ORDER BY name)"
+        )
+    return [orderable(arguments.read(one.tree, text)) for one in call.order_by]
 
 
 _Partials = list[list[pa.Array]]
@@ -406,7 +464,8 @@ class Calls:
         """
         function = FUNCTIONS[call.name.lower()]
         distinct = call.distinct or function.distinct
-        arguments = self._kept_arguments if distinct or function.of_rows else self._arguments
+        of_rows = distinct or function.of_rows or bool(call.order_by)
+        arguments = self._kept_arguments if of_rows else self._arguments
         zone = arguments.vectorized.zone
         given = [] if call.star else [arguments.read(tree, text) for tree in call.arguments]
         site = Site(call.source, arguments.vectorized, arguments.type_of, call.ignore_nulls, self._whole)
@@ -423,7 +482,8 @@ class Calls:
                 raise UnsupportedError(
                     "DISTINCT does not support arrays, maps and structs", "use their elements or fields"
                 )
-            values = list(made.values)
+            order = [] if not call.order_by else _order_of(call, function, arguments, text, distinct=distinct)
+            values = [*made.values, *order]
             if where is not None:
                 where = cast(where, BOOLEAN, zone)
                 # Evaluate the arguments only for elements that pass FILTER, so that others cannot raise an error.
@@ -433,10 +493,15 @@ class Calls:
                 f"{call.name.upper()}: {problem.problem}", text, call.start, problem.hint
             ) from None
         numbers = tuple(arguments.add(value, text) for value in values)
+        order_by = tuple(
+            (number, one.descending, one.nulls_first)
+            for number, one in zip(numbers[len(made.values) :], call.order_by, strict=True)
+        )
+        numbers = numbers[: len(made.values)]
         condition = None if where is None else arguments.add(where, text)
-        if made.of_rows is not None or distinct:
+        if made.of_rows is not None or of_rows:
             compute = made.of_rows or partial(folded, made.cells, made.finish)
-            self._calls.append(_OfRows(made.type, numbers, condition, distinct, compute))
+            self._calls.append(_OfRows(made.type, numbers, condition, distinct, order_by, compute))
         else:
             slots = [_Slot(cell, numbers, condition) for cell in made.cells]
             self._slots += [slot for slot in slots if slot not in self._slots]
@@ -469,7 +534,8 @@ class Calls:
                 column = call.finish(*(column for slot in call.slots for column in partials[slot]))
             else:
                 assert selected is not None
-                column = call.compute(*selected.of(call.arguments, call.where, distinct=call.distinct), count)
+                given = selected.of(call.arguments, call.where, distinct=call.distinct, order_by=call.order_by)
+                column = call.compute(*given, count)
             results.append(column.cast(call.type))
         return results
 

@@ -237,6 +237,8 @@ class SqlAggregate:
     """whether it always reads each distinct value only once"""
     takes_nulls: bool = False
     """whether it accepts IGNORE NULLS"""
+    ordered: bool = False
+    """whether its result depends on the order of the elements, which ORDER BY can change"""
 
     def make(self, site: Site, star: bool, values: Sequence[Sql]) -> Made:
         name = self.usage.partition("(")[0]
@@ -308,14 +310,15 @@ def _avg(site: Site, value: Sql) -> Made:
     return Made(kind, (value,), (_exact_sum(value.type), Count()), finish)
 
 
-def _orderable(value: Sql) -> Sql:
+def orderable(value: Sql) -> Sql:
+    """:raises UnsupportedError: values of this type have no order"""
     if is_nested(value.type):
         raise UnsupportedError(f"{name_of(value.type)} is not supported", "compare its elements or fields")
     return value
 
 
 def _extreme(largest: bool, site: Site, value: Sql) -> Made:
-    kind = site.type_of(_orderable(value))
+    kind = site.type_of(orderable(value))
     return Made(kind, (value,), (Extreme(kind, largest),))
 
 
@@ -325,7 +328,7 @@ def _truths(largest: bool, site: Site, condition: Sql) -> Made:
 
 
 def _extreme_by(largest: bool, site: Site, value: Sql, by: Sql) -> Made:
-    kind, order = site.type_of(value), site.type_of(_orderable(by))
+    kind, order = site.type_of(value), site.type_of(orderable(by))
     return Made(kind, (value, by), (Extreme(kind, largest, order),))
 
 
@@ -357,7 +360,7 @@ def _approx_count_distinct(site: Site, value: Sql, error: Sql | None = None) -> 
     bits = math.ceil(2 * math.log2(1.106 / deviation)) if 0 < deviation < 1 else 0
     if not 4 <= bits <= 18:
         raise UnsupportedError("the error must be between 0.0022 and 0.39")
-    value = _orderable(value)
+    value = orderable(value)
     if value.type in (STRING, BINARY) or (is_decimal(value.type) and value.type.precision > LONG_DIGITS):
         text = value if value.type in (STRING, BINARY) else cast(value, STRING, site.zone)
         value = strict("CAST((md5_number_lower({0}) >> 1) AS BIGINT)", BIGINT, text)
@@ -404,11 +407,15 @@ FUNCTIONS: Mapping[str, SqlAggregate] = {
         (("max_by",), SqlAggregate("max_by(a, b)", "likewise", partial(_extreme_by, True))),
         (
             ("first", "first_value", "any_value"),
-            SqlAggregate("first(a) [IGNORE NULLS]", _ORDER, partial(_first_or_last, False), takes_nulls=True),
+            SqlAggregate(
+                "first(a) [IGNORE NULLS]", _ORDER, partial(_first_or_last, False), takes_nulls=True, ordered=True
+            ),
         ),
         (
             ("last", "last_value"),
-            SqlAggregate("last(a) [IGNORE NULLS]", _ORDER, partial(_first_or_last, True), takes_nulls=True),
+            SqlAggregate(
+                "last(a) [IGNORE NULLS]", _ORDER, partial(_first_or_last, True), takes_nulls=True, ordered=True
+            ),
         ),
         (("bool_and", "every"), SqlAggregate("bool_and(condition)", "", partial(_truths, False))),
         (("bool_or", "some", "any"), SqlAggregate("bool_or(condition)", "", partial(_truths, True))),
@@ -433,11 +440,11 @@ FUNCTIONS: Mapping[str, SqlAggregate] = {
         ),
         (
             ("collect_list", "array_agg"),
-            SqlAggregate("collect_list(a)", f"{_ORDER}; {_ROWS}", _collected, of_rows=True),
+            SqlAggregate("collect_list(a)", f"{_ORDER}; {_ROWS}", _collected, of_rows=True, ordered=True),
         ),
         (
             ("collect_set",),
-            SqlAggregate("collect_set(a)", f"{_ORDER}; {_ROWS}", _collected, of_rows=True, distinct=True),
+            SqlAggregate("collect_set(a)", f"{_ORDER}; {_ROWS}", _collected, of_rows=True, distinct=True, ordered=True),
         ),
         (("percentile",), SqlAggregate("percentile(x, p)", f"exact; {_ROWS}", _exact_percentile, of_rows=True)),
         (
