@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         multi_join,
         window_join,
     )
+    from asterism.spark.table_functions import register_function
     from asterism.spark.timelines import timeline
     from asterism.spark.windows import WindowedStream, window
     from asterism.windows.assigners import (
@@ -197,6 +198,7 @@ __all__ = [
     "never",
     "pattern_json_schema",
     "read_state",
+    "register_function",
     "sql",
     "timeline",
     "window",
@@ -236,6 +238,7 @@ _NAMES = {
     "spark.row_patterns": ["RowPatternStream", "match_recognize"],
     "spark.state_reader": ["StateReader", "read_state"],
     "spark.statements": ["sql"],
+    "spark.table_functions": ["register_function"],
     "spark.stream_joins": [
         "JoinedStream", "MultiJoinedStream", "as_of_join", "interval_join", "multi_join", "window_join",
     ],

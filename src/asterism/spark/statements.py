@@ -1,7 +1,8 @@
-"""Statements of Spark SQL with MATCH_RECOGNIZE.
+"""Statements of Spark SQL with MATCH_RECOGNIZE, and with operators as table functions.
 
-A clause and the table factor before it are replaced by a temporary view of its result, from left to right; the rest is Spark's.
-Only the clauses are parsed here: of the statement, tokens, parentheses and the names of common table expressions are needed.
+A clause and the table factor before it are replaced by a temporary view of its result, and so is a call of a table function, from
+left to right; the rest is Spark's. Only these are parsed here: of the statement, tokens, parentheses and the names of common
+table expressions are needed.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -22,6 +24,7 @@ from sqlglot.tokenizer_core import TokenType
 from asterism.arguments import expect, expect_string, shown
 from asterism.errors import ExpressionError, ExpressionSyntaxError, StreamDefinitionError
 from asterism.matching.operator import OnLimit
+from asterism.operators.stream_operator import StreamOperator
 from asterism.row_patterns.clause import DialectName, InputTable
 from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.operator import MAX_ROWS
@@ -32,6 +35,15 @@ from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.patterns import CEP
 from asterism.spark.row_patterns import match_recognize
+from asterism.spark.table_functions import (
+    CallRunner,
+    FunctionCall,
+    TableFunction,
+    calls_in,
+    is_function,
+    registered,
+    unknown_function,
+)
 from asterism.text.printable import quoted_name
 
 _BEFORE_A_TABLE = ("FROM", "JOIN", ",", "LATERAL")
@@ -49,43 +61,62 @@ def sql(
     max_rows: int = MAX_ROWS,
     on_limit: OnLimit = "error",
     dialect: DialectName = "standard",
-    **tables: DataFrame | PatternProcessorDiscovererFactory,
+    **tables: DataFrame | PatternProcessorDiscovererFactory | type[StreamOperator],
 ) -> DataFrame:
     """The result of a statement of Spark SQL, in which tables, views and subqueries can be followed by MATCH_RECOGNIZE, or by
-    MATCH_RECOGNIZE_DYNAMIC, whose patterns are rules that can change while the query runs.
+    MATCH_RECOGNIZE_DYNAMIC, whose patterns are rules that can change while the query runs. Operators are table functions:
+    ``FROM TABLE(sessions(TABLE clicks PARTITION BY user, on_time => DESCRIPTOR(ts)))``, see :func:`asterism.register_function`.
 
-    With a clause over a stream, the result is a streaming DataFrame, which ``writeStream`` starts; the options are those of
-    :func:`asterism.match_recognize`, for every clause. Late rows are dropped and counted.
+    With a clause or a call over a stream, the result is a streaming DataFrame, which ``writeStream`` starts. The options are
+    those of :func:`asterism.match_recognize`, for every clause; *max_out_of_orderness*, *key_groups* and *drain* also for every
+    call. Late rows are dropped and counted.
 
     :param dialect: as for :func:`asterism.match_recognize`, for every clause
     :param tables: DataFrames, by the names that the statement uses; they hide tables and views with these names. For
-        MATCH_RECOGNIZE_DYNAMIC, also discoverer factories of pattern processors.
-    :raises ExpressionError: a clause is invalid; with the position in the statement
+        MATCH_RECOGNIZE_DYNAMIC, also discoverer factories of pattern processors. For calls, also subclasses of StreamOperator,
+        which hide registered functions.
+    :raises ExpressionError: a clause or a call is invalid; with the position in the statement
     :raises StreamDefinitionError: an argument is invalid
     :raises pyspark.errors.AnalysisException: the rest of the statement is invalid
 
-    Runnable examples: docs/match_recognize.md.
+    Runnable examples: docs/match_recognize.md, docs/operators.md.
     """
     hint = 'sql("SELECT * FROM trades MATCH_RECOGNIZE (...)", spark, trades=df)'
     expect_string(StreamDefinitionError, text, "a statement must be a string", hint)
     if not is_session(spark):
         raise StreamDefinitionError(f"the second argument must be a SparkSession, not {shown(spark)}", hint=hint)
-    for name, df in tables.items():
+    functions = registered(tables)
+    named: dict[str, Any] = {name: value for name, value in tables.items() if not is_function(value)}
+    for name, df in named.items():
         kind = DataFrame | PatternProcessorDiscovererFactory
         expect(StreamDefinitionError, df, kind, f"the table {name!r:.60} must be a DataFrame", hint)
-    if not tables and not re.search(CLAUSE, text, re.IGNORECASE):
-        return spark.sql(text)
+    called = [rf"{re.escape(name)}`?\s*\(" for name in functions]
+    if not named and not re.search("|".join([CLAUSE, *called]), text, re.IGNORECASE):
+        return _of_spark(lambda: spark.sql(text), lambda: _Statement.read(text), functions)
     statement = _Statement.read(text)
-    statement.check_kind()
+    calls = list(calls_in(text, statement, functions))
+    statement.check_kind(calls)
     frames: dict[str, DataFrame] = {}
     used = {token.text.lower() for token in statement.tokens}
     given: list[str] = []
-    for name, df in tables.items():
+    for name, df in named.items():
         if name.lower() in used and not isinstance(df, PatternProcessorDiscovererFactory):
             place = f"table_{len(given)}"
             frames[place] = df
             given.append(f"{quoted_name(name)} AS (SELECT * FROM {{{place}}})")
-    for number, clause in enumerate(statement.clauses):
+
+    def table_of(begin: int, end: int, at: int) -> DataFrame:
+        return _run(spark, statement.query(given, at, f"SELECT * FROM {statement.text(begin, end)}"), frames)
+
+    options: Any = {"key_groups": key_groups, "drain": drain}
+    runner = CallRunner(text, functions, spark, table_of, options, max_out_of_orderness)
+    # What is inside of a table of another one ends before it.
+    parts: list[FoundClause | FunctionCall] = [*statement.clauses, *calls]
+    for number, clause in enumerate(sorted(parts, key=lambda part: part.end)):
+        if isinstance(clause, FunctionCall):
+            frames[f"matches_{number}"] = runner.run(clause)
+            statement.replaced.append((clause.begin, clause.end, f"matches_{number}"))
+            continue
         first = statement.table_before(clause)
         begin, end = statement.tokens[first].start, statement.tokens[clause.keyword - 1].end + 1
 
@@ -99,10 +130,10 @@ def sql(
 
         written = text[clause.begin : clause.end]
         table = _TableBeforeClause.read(spark, select, statement.table_names(first, clause.keyword), written)
-        options: Any = {"max_out_of_orderness": max_out_of_orderness, "key_groups": key_groups, "drain": drain}
+        options = {"max_out_of_orderness": max_out_of_orderness, "key_groups": key_groups, "drain": drain}
         try:
             if clause.word == DYNAMIC_CLAUSE:
-                found = _by_rules(table, written, tables, **options)
+                found = _by_rules(table, written, named, **options)
             else:
                 options |= {"max_rows": max_rows, "on_limit": on_limit, "dialect": dialect}
                 read = MatchRecognize(written, dialect)
@@ -113,7 +144,24 @@ def sql(
             raise error.moved(text, clause.begin) from None
         frames[f"matches_{number}"] = found
         statement.replaced.append((begin, clause.end, f"matches_{number}"))
-    return _run(spark, statement.whole(given), frames)
+    return _of_spark(lambda: _run(spark, statement.whole(given), frames), lambda: statement, functions)
+
+
+def _of_spark(
+    run: Callable[[], DataFrame], statement: Callable[[], _Statement], functions: Mapping[str, TableFunction]
+) -> DataFrame:
+    """What Spark makes of a statement. If it has refused one, the error is about a misspelled table function, if there is one."""
+    try:
+        return run()
+    except AnalysisException:
+        error = None
+        if functions:
+            with suppress(ExpressionSyntaxError):
+                read = statement()
+                error = unknown_function(read.source, read, functions)
+        if error is not None:
+            raise error from None
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,26 +265,27 @@ class _Statement(StatementTokens):
         explain = re.match(r"\s*EXPLAIN\b", source, re.IGNORECASE)  # the tokenizer takes what follows as one token
         if explain:
             problem, hint = (
-                "EXPLAIN cannot have MATCH_RECOGNIZE",
+                "EXPLAIN cannot have MATCH_RECOGNIZE or a call of an operator",
                 'sql("SELECT ... MATCH_RECOGNIZE (...)", spark).explain()',
             )
             raise ExpressionSyntaxError.at(problem, source, explain.end() - len("EXPLAIN"), hint)
         found = StatementTokens.read(source)
         return cls(found.tokens, found.opened_by, found.closed_at, found.clauses, source, [])
 
-    def check_kind(self) -> None:
-        """Reject statements with a clause that Spark would keep as text: they refer to temporary views that are gone then."""
+    def check_kind(self, calls: Sequence[FunctionCall] = ()) -> None:
+        """Reject statements with a clause or a call that Spark would keep as text: they refer to temporary views that are gone
+        then.
+        """
         words = [word_of(token) for token in self.tokens]
-        if not self.clauses or not words:
+        if not (self.clauses or calls) or not words:
             return
+        what = CLAUSE if self.clauses else calls[0].name
         makes_view = (
             words[0] in ("CREATE", "ALTER") and next((w for w in words if w in ("VIEW", "TABLE")), "") == "VIEW"
         )
         if makes_view or words[0] == "CACHE":
-            problem = (
-                "a view cannot contain MATCH_RECOGNIZE" if makes_view else "CACHE TABLE cannot have MATCH_RECOGNIZE"
-            )
-            hint = 'sql("SELECT ... MATCH_RECOGNIZE (...)", spark).createOrReplaceTempView("falls")'
+            problem = f"a view cannot contain {what}" if makes_view else f"CACHE TABLE cannot have {what}"
+            hint = f'sql("SELECT ... {what} (...)", spark).createOrReplaceTempView("falls")'
             raise ExpressionSyntaxError.at(problem, self.source, self.tokens[0].start, hint)
 
     def table_before(self, clause: FoundClause) -> int:
