@@ -637,6 +637,7 @@ CALLS: dict[str, Call] = {
         JoinHarness.window_join,
         {**JOIN, "windows": TumblingWindows.of(SECOND), "how": "left", "on": "x > 5", "key_groups": 1, "pages": 1},
     ),
+    "register_function": Call(asterism.register_function, {"name": "counts", "operator": Counts}),
     "JoinHarness.multi_join": Call(
         JoinHarness.multi_join,
         {
