@@ -145,7 +145,7 @@ def calls_in(source: str, statement: StatementTokens, names: Iterable[str]) -> I
     known = set(names)
     for at, close in _calls(statement):
         if _name_of(statement.tokens[at]).lower() in known:
-            yield _Reader(source, statement).call(at, close)
+            yield _CallReader(source, statement).call(at, close)
 
 
 def unknown_function(source: str, statement: StatementTokens, names: Iterable[str]) -> ExpressionSyntaxError | None:
@@ -190,7 +190,7 @@ def _name_of(token: Token) -> str:
     return token.text if is_name else ""
 
 
-class _Reader:
+class _CallReader:
     """Reads a call."""
 
     def __init__(self, source: str, statement: StatementTokens) -> None:
