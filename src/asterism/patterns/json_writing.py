@@ -208,7 +208,7 @@ def _joined(condition: Condition, where: str, negated: bool = False, depth: int 
             condition_text(condition),
             "give it a stage of its own, or check the rest in its function"
             if isinstance(condition, NamedCondition)
-            else "write it as SQL",
+            else "write it as SQL, or register the function with the query, conditions={name: function}, and name it in the rule",
         )
     parts = [_joined(part, where, negated, depth + 1) for part in operands(condition)]
     connector = exp.And if isinstance(condition, AndCondition) is not negated else exp.Or

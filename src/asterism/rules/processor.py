@@ -149,9 +149,15 @@ class PatternProcessor:
             self._check_sql()
         elif not isinstance(self.pattern, Pattern):
             raise PatternProcessorError(f"a pattern must be a Pattern, not {self.pattern!r:.60}")
-        for name, what, time in (("timestamp", "a timestamp", self.timestamp), ("expires", "expires", self.expires)):
+        for name, what, time, unbounded in (
+            ("timestamp", "a timestamp", self.timestamp, "in force at once, as with Long.MIN_VALUE in FLIP-200"),
+            ("expires", "expires", self.expires, "in force until it is replaced or removed"),
+        ):
             if time is not None and not isinstance(time, datetime):
-                raise PatternProcessorError(f"{what} must be a datetime, not {time!r:.60}")
+                raise PatternProcessorError(
+                    f"{what} must be a datetime, not {time!r:.60}",
+                    hint=f"{name}=datetime(2026, 1, 31, 12, tzinfo=UTC); None: {unbounded}",
+                )
             if time is not None and time.tzinfo is None:
                 object.__setattr__(self, name, time.replace(tzinfo=UTC))
         if self.timestamp is not None and self.expires is not None and self.expires <= self.timestamp:
@@ -168,7 +174,10 @@ class PatternProcessor:
         expect(PatternProcessorError, self.shadow, bool, "shadow must be True or False")
         for name, value, limit in texts:
             if isinstance(value, str) or not isinstance(value, Sequence) or not all(_is_string(text) for text in value):
-                raise PatternProcessorError(f"{name} must be a list of SQL strings of 1 to {MAX_STRING:,} characters")
+                raise PatternProcessorError(
+                    f"{name} must be a list of SQL strings of 1 to {MAX_STRING:,} characters",
+                    hint=f"{name}=[{value!r:.60}]" if isinstance(value, str) and value else None,
+                )
             if len(value) > limit:
                 raise PatternProcessorError(f"{name} has {len(value):,} expressions (limit {limit:,})")
             object.__setattr__(self, name, None if name == "key" and self.key is None else tuple(value))
