@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from asterism.errors import ExpressionSyntaxError
+from asterism.errors import ExpressionSyntaxError, LimitExceededError
 from asterism.expressions.evaluation import tried_before
+from asterism.row_patterns import match_search
 from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import CheckedClause, check
 from asterism.row_patterns.clause import Exclusion
-from asterism.row_patterns.operator import MATCHES
+from asterism.row_patterns.operator import DROPPED, MATCHES
 from asterism.row_patterns.reading import read
 from tests.reference.row_patterns import BudgetError, match_recognize
 from tests.row_patterns.strategies import patterns_with_absence
@@ -79,3 +81,42 @@ def test_table_stream_and_reference_agree(
     assert found.to_pylist() == expected
     stream = streamed(clause, pa.Table.from_pylist(rows, SCHEMA), WAYS.get(way) or in_pieces(cut, 2 * cut))
     assert by_key(clause, stream.output(MATCHES)) == by_key(clause, found)
+
+
+@given(
+    patterns_with_absence().filter(lambda node: len(str(node)) < 70),
+    st.lists(st.sampled_from([*NEAR, *OF_THE_MATCH]), min_size=3, max_size=3),
+    some_rows,
+    st.sampled_from(SKIPS),
+    st.booleans(),
+    st.sampled_from(["", "WITHIN INTERVAL '3' SECOND"]),
+    st.integers(1, 3),
+    st.integers(1, 8),
+)
+def test_limit_does_not_depend_on_cuts(
+    pattern: Any, conditions: list[str], rows: list[dict[str, Any]], skip: str, timeouts: bool, within: str, limit: int, cut: int
+) -> None:  # fmt: skip
+    table = pa.Table.from_pylist([row | {"ts": 1000 * (row["ts"] + 1)} for row in rows], SCHEMA)
+    try:
+        clause = checked(clause_of(pattern, conditions, skip, ROWS[0], timeouts, within))
+        ways = [in_pieces(), WAYS["row by row"], in_pieces(cut)]
+        found = [streamed(clause, table, way, max_rows=limit, on_limit="drop") for way in ways]
+    except ExpressionSyntaxError:
+        reject()
+    answers = [(by_key(clause, one.output(MATCHES)), one.metrics[DROPPED], one.metrics[MATCHES]) for one in found]
+    assert answers[1] == answers[0]
+    assert answers[2] == answers[0]
+
+
+@pytest.mark.parametrize("pattern", ["(A | B)+ C", "(A | B)+", "(A? B?)+ C"])
+def test_all_ways_are_limited(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if they are found quickly, and if none is found."""
+    monkeypatch.setattr(match_search, "MAX_STEPS", 100_000)
+    defined = "DEFINE C AS c = 'c'" if "C" in pattern else ""
+    clause = checked(f"ORDER BY ts MEASURES COUNT(*) AS n AFTER MATCH NO SKIP PATTERN ({pattern}) {defined}")
+    rows = pa.Table.from_pylist([{"k": "x", "ts": n, "c": "a", "v": 1} for n in range(60)], SCHEMA)
+    if pattern.endswith("C"):  # failures are remembered
+        assert match_table(clause, rows).num_rows == 0
+        rows = pa.concat_tables([rows, pa.Table.from_pylist([{"k": "x", "ts": 99, "c": "c", "v": 1}], SCHEMA)])
+    with pytest.raises(LimitExceededError, match="NO SKIP asks for all ways"):
+        match_table(clause, rows)

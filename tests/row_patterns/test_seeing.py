@@ -198,3 +198,36 @@ def test_wrong_arguments() -> None:
         MatchRecognize(5)  # type: ignore[arg-type]
     with pytest.raises(StreamDefinitionError, match="there is no dialect 'oracle'"):
         MatchRecognize("PATTERN (A)", dialect="oracle")  # type: ignore[arg-type]
+
+
+def test_absence_and_timeouts_are_explained_and_drawn() -> None:
+    clause = MatchRecognize("""
+        ORDER BY ts MEASURES MATCH_TIMEOUT() AS late
+        ONE ROW PER MATCH SHOW TIMEOUT MATCHES AFTER MATCH NO SKIP
+        PATTERN (A {- X*? -} [^B] F C+{D} [^E]) WITHIN INTERVAL '1' HOUR DEFINE B AS x > 1
+    """)
+    lines = clause.explain().splitlines()
+    assert lines[2:10] == [
+        "2. X: 0 or more times, as few as possible, not in the output of ALL ROWS PER MATCH",
+        "     any row",
+        "3. no row of the gap before, nor the next row, may satisfy the condition of B: x > 1",
+        "4. F: once",
+        "     any row",
+        "5. C: 1 or more times, as many as possible, until a row satisfies D",
+        "     any row",
+        "6. the next row must not satisfy the condition of E",
+    ]
+    assert "output: ONE ROW PER MATCH SHOW TIMEOUT MATCHES: one row for each match; also those that time out" in lines
+    assert "after a match: NO SKIP: all matches that begin at a row, then those that begin at the next one" in lines
+    begin = lines.index("on a stream, a match is emitted")
+    assert lines[begin + 1 : begin + 5] == [
+        "  after C: with the first row that does not continue the match with C, because a longer match is preferred",
+        "  with the next row, if that is not E; or when there is no next row",
+        "  a match that times out: when the watermark has passed INTERVAL '1' HOUR after its first row",
+        "  all matches that begin at a row: when no further match can begin at it",
+    ]
+    drawing = clause.to_svg()
+    assert all(word in drawing for word in ("not B", "not E", "+{D}", "SHOW TIMEOUT MATCHES", "NO SKIP"))
+    absent = MatchRecognize("ORDER BY ts MEASURES 1 AS one PATTERN (A {- X* -} [^B]) WITHIN INTERVAL '1' HOUR")
+    expected = "  for a row that does not come: when the watermark has passed INTERVAL '1' HOUR after the first row"
+    assert expected in absent.explain().splitlines()

@@ -144,6 +144,7 @@ def _trace_clause(
 
 _ROW_STYLES: dict[str, dict[str, Any]] = {
     "matched": {"fg": "green", "bold": True},
+    "timed out": {"fg": "yellow", "bold": True},
     "skipped after a match": {"dim": True},
 }
 _TRACE_STYLES: dict[str, dict[str, Any]] = {

@@ -412,10 +412,13 @@ def _step_error(
     limits = f"limit {match_search.MAX_STEPS:,}, and {k.USUAL_STEPS:,} on average"
     where = f"The search for a match that begins at row {place:,} of the partition: {steps:,} steps ({limits})."
     key = _shown_keys(clause, ordered, row, order=True)
+    why, hint = "because conditions depend on the match so far", ", or PREV instead of LAST and FIRST in conditions"
+    if clause.clause.skip.to is SkipTo.NO_SKIP:
+        why, hint = "because NO SKIP asks for all ways to match", ", or AFTER MATCH SKIP TO NEXT ROW"
     return LimitExceededError(
-        "the search for matches takes too many steps, because conditions depend on the match so far",
+        f"the search for matches takes too many steps, {why}",
         f"{where}\nThat row: {key}" if key else where,
-        "WITHIN, quantifiers with an upper limit, or PREV instead of LAST and FIRST in conditions",
+        f"WITHIN, quantifiers with an upper limit{hint}",
     )
 
 

@@ -138,9 +138,11 @@ def given_out_words(clause: Clause, automaton: RowAutomaton) -> Iterator[str]:
                 absent = True
             elif guards & AT_END:
                 ends[name] = None
-            elif unless >= 0:
+            elif unless >= 0 and not before:
                 negated[name_text(automaton.names[unless])] = None
             elif before:
+                if unless >= 0:
+                    negated[name_text(automaton.names[unless])] = None
                 waiting.setdefault(tuple(before), {})[name] = None
             else:
                 at_once[name] = None
