@@ -143,3 +143,50 @@ def test_a_row_satisfies_one_greedy_loop_at_most() -> None:
         "                       ^\n"
         "  Hint: a reluctant loop, as in B*?, or the standard's dialect"
     )
+
+
+# ---------------------------------------------------------------------- absence and timeouts
+
+BEGIN = Pattern.begin("A").where("kind = 'a'")
+TRANSLATED: list[tuple[str, str, Any]] = [
+    ("A {- X*? -} C", "SKIP TO NEXT ROW", BEGIN.followed_by("C").where("kind = 'c'")),
+    ("A {- X* -} C", "NO SKIP", BEGIN.followed_by_any("C").where("kind = 'c'")),
+    ("A {- X*? -} [^B]", "SKIP TO NEXT ROW", BEGIN.not_followed_by("B").where("kind = 'b'")),
+    (
+        "A {- X*? -} [^B] C",
+        "SKIP TO NEXT ROW",
+        BEGIN.not_followed_by("B").where("kind = 'b'").followed_by("C").where("kind = 'c'"),
+    ),
+    ("A [^B] C", "SKIP TO NEXT ROW", BEGIN.not_next("B").where("kind = 'b'").next("C").where("kind = 'c'")),
+    (
+        "A [^B] {- X*? -} C",
+        "SKIP TO NEXT ROW",
+        BEGIN.not_next("B").where("kind = 'b'").followed_by("C").where("kind = 'c'"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("pattern", "skip", "translated"), TRANSLATED, ids=[one[0] for one in TRANSLATED])
+@given(st.integers(1, 4), st.text("abcx", max_size=9))
+@settings(max_examples=12)
+def test_absence_and_timeouts_are_those_of_flinks_translation(
+    pattern: str, skip: str, translated: Any, within: int, letters: str
+) -> None:
+    defined = ", ".join(f"{name} AS kind = '{name.lower()}'" for name in "ABC" if name in pattern)
+    last = ", C.value AS c" if "C" in pattern else ""
+    text = (
+        f"ORDER BY ts MEASURES A.value AS a{last}, MATCH_TIMEOUT() AS late ONE ROW PER MATCH SHOW TIMEOUT MATCHES"
+        f" AFTER MATCH {skip} PATTERN ({pattern}) WITHIN INTERVAL '{within}' SECOND DEFINE {defined}"
+    )
+    rows = pa.table([[1000 * n for n in range(len(letters))], [*range(len(letters))], [*letters]], schema=SCHEMA)
+    found: dict[bool, list[str]] = {False: [], True: []}
+    for row in match_table(check(read(text, ClauseDialect.FLINK), SCHEMA), rows).to_pylist():
+        events = [f"{name}{row[name]}" for name in "ac" if row.get(name) is not None]
+        found[row["late"]].append(" ".join(events))
+    harness = PatternHarness(translated.within(timedelta(seconds=within)), semantics=Semantics.FLINK)
+    for n, letter in enumerate(letters):
+        harness.send(f"{letter}{n}@{n + 1}s").advance_watermark(f"{n + 1}s")  # without a timer at time 0
+    harness.end()
+    assert sorted(found[False]) == sorted(harness.matches)
+    if skip != "NO SKIP":  # there also what has matched times out
+        assert sorted(found[True]) == sorted(harness.timed_out)

@@ -35,7 +35,8 @@ RISE = (
 )
 ROWS = (
     "PARTITION BY upper(user) AS who ORDER BY ts, id DESC MEASURES CLASSIFIER() AS label, MATCH_TIMEOUT() AS late"
-    " ALL ROWS PER MATCH WITH UNMATCHED ROWS SHOW TIMEOUT MATCHES PATTERN (V V* B) WITHIN INTERVAL '30' SECOND DEFINE V AS kind = 'view', B AS kind = 'buy'"
+    " ALL ROWS PER MATCH WITH UNMATCHED ROWS SHOW TIMEOUT MATCHES PATTERN (V V* B) WITHIN INTERVAL '30' SECOND"
+    " DEFINE V AS kind = 'view', B AS kind = 'buy'"
 )
 # Rows of other kinds, and views that cost more, can be no part of a match, and are not exchanged.
 FUNNEL = (
@@ -237,8 +238,8 @@ def letters(spark: SparkSession) -> DataFrame:
          " MEASURES COUNT(r.n) AS k PATTERN (A+)) AS m JOIN (VALUES (2)) AS t (x) ON m.k > x", [("a", "b", 3, 2)]),
         ("SELECT * FROM letters l FULL JOIN (VALUES (8), (9)) AS r (n) USING (n) MATCH_RECOGNIZE (ORDER BY n"
          " MEASURES n AS n, l.n AS l, r.n AS r PATTERN (A) DEFINE A AS r.n > 7)", [(8, 8, 8), (9, None, 9)]),
-        ("SELECT * FROM (SELECT 1000L * n AS n, c FROM letters) MATCH_RECOGNIZE (ORDER BY n MEASURES A.n AS a, MATCH_TIMEOUT() AS t"
-         " ONE ROW PER MATCH SHOW TIMEOUT MATCHES PATTERN (A [^A] B{2}) WITHIN INTERVAL '2' SECOND"
+        ("SELECT * FROM (SELECT 1000L * n AS n, c FROM letters) MATCH_RECOGNIZE (ORDER BY n MEASURES A.n AS a,"
+         " MATCH_TIMEOUT() AS t ONE ROW PER MATCH SHOW TIMEOUT MATCHES PATTERN (A [^A] B{2}) WITHIN INTERVAL '2' SECOND"
          " DEFINE A AS c = 'a', B AS c = 'b')", [(1000, False), (7000, True)]),
     ],
     ids=["plain", "alias", "subquery", "common table expressions", "nested", "function", "inner with", "same names", "values",
