@@ -32,7 +32,7 @@ HEAVY = {"pyspark", "numba"}
 """Imported at module level only by the modules that are made of it, themselves imported late."""
 COMPILED = {
     "matching.kernels", "rules.kernels", "windows.kernels", "row_patterns.kernels", "row_patterns.search_kernels",
-    "columns.compiled", "columns.hashing",
+    "matching.stack_machine", "columns.compiled", "columns.hashing",
 }  # fmt: skip
 
 FILES = {

@@ -6,7 +6,7 @@ import enum
 
 import pytest
 
-from asterism.matching.instructions import Func, Op
+from asterism.matching.instructions import Func, Number, Op
 from asterism.patterns.automaton import Action, NfaStateKind
 from asterism.patterns.sequence import SkipKind
 from asterism.windows import trigger_table
@@ -14,12 +14,13 @@ from asterism.windows.trigger_table import CallPhase, TriggerPart
 
 NUMBERS: dict[type[enum.Enum], dict[str, int]] = {
     Op: {
-        "CONST": 0, "NULL": 1, "STRING": 2, "SLOT": 3, "AGG": 4, "TO_FLOAT": 5, "TO_FLOAT_BELOW": 6, "ADD": 7, "SUB": 8, "MUL": 9,
+        "CONST": 0, "NULL": 1, "STRING": 2, "SLOT": 3, "AGG": 4, "TO_FLOAT": 5, "ADD": 7, "SUB": 8, "MUL": 9,
         "NEG": 10, "ABS": 11, "ADD_F": 12, "SUB_F": 13, "MUL_F": 14, "DIV_F": 15, "NEG_F": 16, "ABS_F": 17, "EQ": 18, "LT": 19,
-        "LE": 20, "EQ_F": 21, "LT_F": 22, "LE_F": 23, "SWAP": 24, "NOT": 25, "AND": 26, "OR": 27, "IS_NULL": 28, "COALESCE": 29,
-        "SELECT": 30, "PYTHON": 31, "IN": 32, "PREVIOUS": 33, "FACT": 34,
+        "LE": 20, "EQ_F": 21, "LT_F": 22, "LE_F": 23, "NOT": 25, "AND": 26, "OR": 27, "IS_NULL": 28, "COALESCE": 29,
+        "SELECT": 30, "PYTHON": 31, "IN": 32, "PREVIOUS": 33, "FACT": 34, "SCALED_TO_FLOAT": 35,
     },
     Func: {"FIRST": 0, "LAST": 1, "SUM": 2, "COUNT": 3, "AVG": 4, "MIN": 5, "MAX": 6},
+    Number: {"INTEGER": 0, "DOUBLE": 1, "DECIMAL": 2},
     Action: {"TAKE": 0, "IGNORE": 1, "PROCEED": 2},
     NfaStateKind: {"START": 0, "NORMAL": 1, "PENDING": 2, "STOP": 3, "FINAL": 4, "LAST": 5},
     SkipKind: {

@@ -42,6 +42,11 @@ def uncounted(function: _F) -> _F:
     return _compiled_with(function, _nrt=False)
 
 
+def inlined(function: _F) -> _F:
+    """:func:`uncounted`, for a function that is compiled into its callers. A change of it needs one of their files."""
+    return _compiled_with(function, _nrt=False, forceinline=True)
+
+
 def _compiled_with(function: _F, **options: Any) -> _F:
     try:
         found = njit(cache=True, **options)(function)

@@ -231,6 +231,9 @@ def aggregate_type(function: str, data_type: pa.DataType) -> pa.DataType | None:
     if function in ("SUM", "AVG"):
         if not is_numeric(data_type) and data_type != NULL:
             return None
+        if is_decimal(data_type):
+            more, scale = (10, 0) if function == "SUM" else (4, 4)
+            return pa.decimal128(min(data_type.precision + more, MAX_DIGITS), min(data_type.scale + scale, MAX_DIGITS))
         return BIGINT if function == "SUM" and data_type in INTEGERS else DOUBLE
     return data_type
 

@@ -395,12 +395,17 @@ class BoundPattern:
 
     def error(self, code: int, where: str, excess: int, hint: str) -> AsterismError:
         """The exception for an error code of the kernel; *hint* says what to do about a limit."""
-        from asterism.matching import kernels
+        from asterism.matching import kernels, stack_machine
 
         match code:
-            case kernels.DIVISION_BY_ZERO:
+            case stack_machine.DIVISION_BY_ZERO:
                 message = "division by zero in a condition"
                 return EvaluationFailedError(message, where, "try_divide(a, b) gives NULL instead")
+            case stack_machine.OVERFLOW:
+                message = "overflow in a condition: a value does not fit into its type"
+                return EvaluationFailedError(
+                    message, where, "CAST the operands to a larger type, such as BIGINT or DOUBLE"
+                )
             case kernels.SKIP_MISSED | kernels.SKIP_TO_OWN_FIRST:
                 why = (
                     "the match has no such event"

@@ -16,7 +16,7 @@ import decimal
 import itertools
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ from asterism.expressions.types import (
     FLOATS,
     INTEGERS,
     INTERVALS,
+    MAX_DIGITS,
     MONTHS,
     NULL,
     STRING,
@@ -49,11 +50,12 @@ from asterism.expressions.types import (
     name_of,
 )
 from asterism.expressions.values import Cost, Operation, Sql, UnsupportedError, cast, is_fixed, limited, made_by, strict
-from asterism.matching.instructions import STACK, Func, Instruction, Op, Programs
+from asterism.matching.instructions import STACK, Func, Instruction, Number, Op, Programs
 
 MAX_OPERATIONS = 5000  # in one program; a value that is used twice is computed twice
 _MAX_STEPS = 4 * MAX_OPERATIONS  # to compile a program
 _DIGITS = 18  # the maximum precision of decimals that are integers on the stack
+_EXACTLY = decimal.Context(prec=2 * MAX_DIGITS)
 _EXACT = 15  # decimals and integers of up to this many digits compare exactly as doubles
 _MAX_COMPUTED = 500  # each takes a query
 _FEW = 4  # up to this many constants of an IN are compared one by one
@@ -101,7 +103,7 @@ def _depth(code: Sequence[Instruction]) -> int:
 
 
 _GROWS = dict.fromkeys((Op.CONST, Op.NULL, Op.STRING, Op.SLOT, Op.AGG, Op.PREVIOUS), 1) | {Op.SELECT: -2} | dict.fromkeys(
-    (Op.TO_FLOAT, Op.TO_FLOAT_BELOW, Op.NEG, Op.ABS, Op.NEG_F, Op.ABS_F, Op.SWAP, Op.NOT, Op.IS_NULL, Op.IN), 0
+    (Op.TO_FLOAT, Op.SCALED_TO_FLOAT, Op.NEG, Op.ABS, Op.NEG_F, Op.ABS_F, Op.NOT, Op.IS_NULL, Op.IN), 0
 )  # fmt: skip
 
 
@@ -210,7 +212,7 @@ def _op(operation: Op, argument: int = 0) -> Instruction:
 
 
 _COMPARISONS = {
-    "=": [Op.EQ], "<>": [Op.EQ, Op.NOT], "<": [Op.LT], "<=": [Op.LE], ">": [Op.SWAP, Op.LT], ">=": [Op.SWAP, Op.LE],
+    "=": [Op.EQ], "<>": [Op.EQ, Op.NOT], "<": [Op.LT], "<=": [Op.LE], ">": [Op.LE, Op.NOT], ">=": [Op.LT, Op.NOT],
 }  # fmt: skip
 _ON_DOUBLES = {
     Op.ADD: Op.ADD_F, Op.SUB: Op.SUB_F, Op.MUL: Op.MUL_F, Op.NEG: Op.NEG_F, Op.ABS: Op.ABS_F, Op.EQ: Op.EQ_F, Op.LT: Op.LT_F,
@@ -231,16 +233,14 @@ class _Emitter:
         self.text = translator.source
         self.constants: dict[str, tuple[Any] | None] = {}
         self.queries = 0
-        self.guards: tuple[Code, ...] = ()
-        """The current code matters only if all of these are TRUE; otherwise it must not fail."""
-        self.known: dict[tuple[int, tuple[Code, ...]], tuple[Sql, Code | Exception]] = {}
-        """a cache of :meth:`computed`, by value and guards, because an operand can be requested more than once"""
+        self.known: dict[int, tuple[Sql, Code | Exception]] = {}
+        """a cache of :meth:`computed`, by value, because an operand can be requested more than once"""
 
     def code(self, value: Sql) -> Code:
         if self.translator.is_pure(value):
             if value.node is None and value.operation is not None and value.operation.name == "IS NOT NULL":
                 return self.computed(value)  # NVL2: computing it in advance would change the slots of stored events
-            if value.raises and _divides(value):  # a division is computed here because it may be guarded
+            if value.raises and _divides(value):  # where AND or CASE excludes the event, a division must not fail
                 with contextlib.suppress(UnsupportedError, ExpressionError):
                     return self.computed(value)
             return self.of_event(value)
@@ -354,14 +354,16 @@ class _Emitter:
 
     def aggregate(self, func: Func, stage: str, content: Sql | None, offset: int = 0) -> Code:
         stored = None if content is None else held(content)
-        floating = content is not None and content.type in FLOATS and func is not Func.COUNT
+        kind = Number.INTEGER
+        if content is not None and func is not Func.COUNT:
+            kind = Number.DOUBLE if content.type in FLOATS else Number.DECIMAL if is_decimal(content.type) else kind
 
         def code() -> list[Instruction]:
             slot = -1 if stored is None else self.programs.slot(stored, self.text)
             if stage == PREVIOUS:
                 return [(int(Op.PREVIOUS), offset + 1, 0, 0, slot, 0)]
             number = self.programs.stage_number(stage)
-            return [(int(Op.AGG), offset, int(func), number, slot, int(floating))]
+            return [(int(Op.AGG), offset, int(func), number, slot, int(kind))]
 
         return code
 
@@ -369,15 +371,14 @@ class _Emitter:
 
     def computed(self, value: Sql) -> Code:
         """The code of a value computed by the machine, by the operation of the value."""
-        key = (id(value), self.guards)
-        if key not in self.known:
+        if id(value) not in self.known:
             if len(self.known) >= _MAX_STEPS:
                 raise self.too_long()
             try:
-                self.known[key] = value, self._computed(value)
+                self.known[id(value)] = value, self._computed(value)
             except (UnsupportedError, ExpressionError) as problem:
-                self.known[key] = value, problem
-        found = self.known[key][1]
+                self.known[id(value)] = value, problem
+        found = self.known[id(value)][1]
         if isinstance(found, Exception):
             raise found
         return found
@@ -415,13 +416,13 @@ class _Emitter:
             case "NEGATIVE" | "ABS":
                 return self.unary(Op.NEG if name == "NEGATIVE" else Op.ABS, value, operands[0])
             case "/" | "TRY_DIVIDE":
-                return self.divide(*operands, failing=name == "/")
+                return self.divide(*map(self.code, operands), failing=name == "/")
             case "+" | "-" | "*":
                 return self.arithmetic(name, value, *operands)
             case "SUM" | "COUNT" | "AVG":
                 return self.over_all(value, operands[0])
-        a, b = self.alike(operands)
-        return self.compare(name, *self.both(a, b), a.type)
+        operands = self.alike(operands)
+        return self.compare(name, *self.codes(operands), operands[0].type)
 
     def unsupported(self, node: exp.Expr | None) -> UnsupportedError:
         name, inside = "this", "f(a.x)"
@@ -440,19 +441,82 @@ class _Emitter:
             f"put it inside: LAST({inside}); outside, it is supported only over FIRST or LAST, if it cannot fail",
         )
 
-    @contextlib.contextmanager
-    def only_if(self, condition: Code) -> Iterator[None]:
-        before = self.guards
-        self.guards = (*before, condition)
-        try:
-            yield
-        finally:
-            self.guards = before
+    # -- decimals of more digits than the stack holds
+    #
+    # Those that the machine computes are integers all the same: numbers of units of 10 ** -scale, of which every operation checks
+    # that they fit into 64 bits.
 
-    def both(self, a: Sql, b: Sql) -> tuple[Code, Code]:
-        left = self.code(a)
-        with self.only_if(_not(_is_null(self.code(_given(a))))):
-            return left, self.code(b)
+    def is_scaled(self, value: Sql) -> bool:
+        """Whether it is a decimal of more than 18 digits that the machine computes. Others are strings (:func:`held`)."""
+        if not is_decimal(value.type) or _is_narrow(value.type) or value.operation is None or self.programs.narrow:
+            return False
+        name, operands = value.operation
+        if name == "CASE":
+            operands = (*operands[1:-1:2], operands[-1])
+        if name in (*_CHOICES, "CAST"):
+            return any(map(self.is_scaled, operands))
+        return not self.translator.is_pure(value) and name in (*_ARITHMETIC, "NEGATIVE", "ABS", "SUM", "AVG")
+
+    def needs_scaling(self, values: Sequence[Sql]) -> bool:
+        return any(map(self.is_scaled, values))
+
+    def codes(self, values: Sequence[Sql]) -> list[Code]:
+        """The code of values of one type."""
+        if self.needs_scaling(values):
+            return [self.scaled(value, values[0].type.scale) for value in values]
+        return [self.code(value) for value in values]
+
+    def scaled(self, value: Sql, scale: int) -> Code:
+        """A number as an integer, in units of ``10 ** -scale``.
+
+        :raises UnsupportedError: it is a column of more than 18 digits, or would be rounded
+        """
+        given = _given(value)
+        kind = given.type
+        constant = self.scaled_constant(given, scale)
+        if constant is not None:
+            return lambda: [self.push(constant[0])]
+        is_held = kind in INTEGERS or _is_narrow(kind)
+        shift = scale - (kind.scale if is_decimal(kind) else 0)
+        if not 0 <= shift <= _DIGITS or not (is_held or given.operation is not None):
+            raise UnsupportedError(
+                f"{name_of(kind)} has too many digits beside a computed DECIMAL over events of a stage",
+                f"CAST it to DOUBLE, or to a DECIMAL of at most {_DIGITS} digits",
+            )
+        code = self.code(given) if is_held or self.is_scaled(given) else self.computed(given)
+        factor = _op(Op.CONST, 10**shift), _op(Op.MUL)
+        return (lambda: [*code(), *factor]) if shift else code
+
+    def scaled_constant(self, value: Sql, scale: int) -> tuple[int | None] | None:
+        if self.constant(value) == (None,):
+            return (None,)
+        if not isinstance(value.constant, decimal.Decimal):
+            return None
+        number = value.constant.scaleb(scale, _EXACTLY)
+        return (int(number),) if number == number.to_integral_value() and abs(number) < 2**63 else None
+
+    def scaled_arithmetic(self, operator: str, kind: pa.DataType, a: Sql, b: Sql) -> Code:
+        scales = (a.type.scale, b.type.scale) if operator == "*" else (kind.scale, kind.scale)
+        if kind.scale != (sum(scales) if operator == "*" else max(a.type.scale, b.type.scale)):
+            raise UnsupportedError(
+                f"{operator} would round its result over events of a stage",
+                "CAST one side to DOUBLE, or to fewer digits",
+            )
+        left, right = self.scaled(a, scales[0]), self.scaled(b, scales[1])
+        return lambda: [*left(), *right(), _op(_ARITHMETIC[operator])]
+
+    def cast_scaled(self, value: Sql, inner: Sql) -> Code:
+        have, to = inner.type, value.type
+        if to == DOUBLE:
+            code = self.code(inner)
+            return lambda: [*code(), _op(Op.SCALED_TO_FLOAT, have.scale)]
+        if is_decimal(to) and to.scale >= have.scale and to.precision - to.scale >= have.precision - have.scale:
+            return self.scaled(inner, to.scale)
+        raise UnsupportedError(
+            f"{name_of(have)} cannot become {name_of(to)} over events of a stage", "CAST the columns in it"
+        )
+
+    # -- aggregates over all events of a stage
 
     def over_all(self, value: Sql, content: Sql) -> Code:
         assert value.node is not None
@@ -460,6 +524,12 @@ class _Emitter:
         if name == "COUNT":
             if is_nested(content.type) or content.type == NULL:
                 content = Sql(f"nullif(({content.text} IS NULL), TRUE)", BOOLEAN, None, content.raises)
+        elif is_decimal(content.type):
+            if not _is_narrow(content.type):
+                raise UnsupportedError(
+                    f"{name} of {name_of(content.type)} is not supported over events of a stage",
+                    f"CAST it to DOUBLE, or to a DECIMAL of at most {_DIGITS} digits",
+                )
         elif content.type not in INTEGERS:
             content = cast(content, DOUBLE, self.zone)
         return self.aggregate(Func[name], stage, None if argument is None else content)
@@ -467,14 +537,8 @@ class _Emitter:
     # -- logic and choices
 
     def junction(self, name: str, operands: Sequence[Sql]) -> Code:
-        """AND or OR of all operands; operands after the deciding one are not evaluated."""
-        codes: list[Code] = []
-        with contextlib.ExitStack() as stack:
-            for operand in operands:
-                codes.append(self.code(operand))
-                undecided = _or_else(codes[-1], True) if name == "AND" else _not(_or_else(codes[-1], False))
-                stack.enter_context(self.only_if(undecided))
-        return _chain(codes, Op.AND if name == "AND" else Op.OR)
+        """AND or OR of all operands."""
+        return _chain([self.code(operand) for operand in operands], Op.AND if name == "AND" else Op.OR)
 
     def choice(self, name: str, operands: Sequence[Sql], results: Sequence[Sql]) -> Code:
         """The one of *results* whose index is that of the chosen one of *operands*."""
@@ -482,7 +546,7 @@ class _Emitter:
             chosen = iter(self.as_long([*results[1:-1:2], results[-1]]))
             return self.case([*itertools.chain.from_iterable(zip(results[:-1:2], chosen, strict=False)), *chosen])
         if name == "COALESCE":
-            return self.coalesce(self.as_long(results))
+            return _chain(self.codes(self.as_long(results)), Op.COALESCE)
         return self.extreme("<" if name == "GREATEST" else ">", self.as_long(operands), self.as_long(results))
 
     def choice_cast(self, value: Sql) -> tuple[str, Sequence[Sql], Sequence[Sql]] | None:
@@ -501,29 +565,15 @@ class _Emitter:
         return choice[0], choice[1], results
 
     def case(self, operands: Sequence[Sql]) -> Code:
-        branches = []
-        with contextlib.ExitStack() as stack:
-            for when, then in zip(operands[:-1:2], operands[1::2], strict=True):
-                condition = self.code(when)
-                with self.only_if(condition):
-                    branches.append((condition, self.code(then)))
-                stack.enter_context(self.only_if(_not(_or_else(condition, False))))
-            result = self.code(operands[-1])
-        for condition, chosen in reversed(branches):
-            result = self.select(condition, chosen, result)
+        conditions = [self.code(when) for when in operands[:-1:2]]
+        *chosen, result = self.codes([*operands[1:-1:2], operands[-1]])
+        for condition, then in zip(reversed(conditions), reversed(chosen), strict=True):
+            result = self.select(condition, then, result)
         return result
-
-    def coalesce(self, operands: Sequence[Sql]) -> Code:
-        codes: list[Code] = []
-        with contextlib.ExitStack() as stack:
-            for operand in operands:
-                codes.append(self.code(operand))
-                stack.enter_context(self.only_if(_is_null(self.code(_given(operand)))))
-        return _chain(codes, Op.COALESCE)
 
     def extreme(self, operator: str, operands: Sequence[Sql], results: Sequence[Sql]) -> Code:
         """The element of *results* that belongs to the greatest or least non-NULL operand."""
-        (best, result), *others = [(self.code(a), self.code(b)) for a, b in zip(operands, results, strict=True)]
+        (best, result), *others = zip(self.codes(operands), self.codes(results), strict=True)
         for code, chosen in others:
             better = self.compare(operator, best, code, operands[0].type)
             first = _is_null(best)
@@ -597,8 +647,8 @@ class _Emitter:
         codes = []
         for test in tests:
             assert test.operation is not None
-            a, b = self.alike(test.operation.operands)
-            codes.append(self.compare(test.operation.name, self.code(a), self.code(b), a.type))
+            operands = self.alike(test.operation.operands)
+            codes.append(self.compare(test.operation.name, *self.codes(operands), operands[0].type))
         return _chain(codes, Op.AND)
 
     def compare(self, operator: str, a: Code, b: Code, data_type: pa.DataType) -> Code:
@@ -606,35 +656,37 @@ class _Emitter:
         return lambda: [*a(), *b(), *ends]
 
     def same(self, a: Sql, b: Sql) -> Code:
-        x, y = self.alike([a, b])
-        equal = _or_else(self.compare("=", self.code(x), self.code(y), x.type), False)
+        values = self.alike([a, b])
+        equal = _or_else(self.compare("=", *self.codes(values), values[0].type), False)
         return self.select(_is_null(self.code(_given(a))), _is_null(self.code(_given(b))), equal)
 
     def is_in(self, value: Sql, *choices: Sql) -> Code:
         """Search the literals of the list in a table; compare the other items one by one."""
-        found = self.code(value)
         fixed = [constant for constant in map(self.constant, choices) if constant is not None]
-        others = choices if len(fixed) < _FEW else [choice for choice in choices if self.constant(choice) is None]
-        tests = [self.compare("=", found, self.code(choice), value.type) for choice in others]
-        if len(fixed) >= _FEW:
-            constants = [constant for (constant,) in fixed]
-            # -0.0 is equal to 0.0; NaN is equal to itself and larger than every other value.
-            items = {item + 0.0 if isinstance(item, float) else item for item in constants if item == item}
-            table = sorted(item for item in items if item is not None)
-            table += [item for item in constants if item != item][:1]
-            has_null, floating = int(None in items), int(value.type in FLOATS)
-            rows = tuple(self.push(item) for item in table)
+        if len(fixed) < _FEW or self.needs_scaling([value, *choices]):
+            found, *others = self.codes([value, *choices])
+            return _chain([self.compare("=", found, other, value.type) for other in others], Op.OR)
+        found, *others = map(self.code, [value, *(choice for choice in choices if self.constant(choice) is None)])
+        tests = [self.compare("=", found, other, value.type) for other in others]
+        constants = [constant for (constant,) in fixed]
+        # -0.0 is equal to 0.0; NaN is equal to itself and larger than every other value.
+        items = {item + 0.0 if isinstance(item, float) else item for item in constants if item == item}
+        table = sorted(item for item in items if item is not None)
+        table += [item for item in constants if item != item][:1]
+        has_null, floating = int(None in items), int(value.type in FLOATS)
+        rows = tuple(self.push(item) for item in table)
 
-            def search() -> list[Instruction]:
-                return [*found(), (int(Op.IN), 0, len(rows), has_null, floating, self.programs.table(rows))]
+        def search() -> list[Instruction]:
+            return [*found(), (int(Op.IN), 0, len(rows), has_null, floating, self.programs.table(rows))]
 
-            tests.insert(0, search)
-        return _chain(tests, Op.OR)
+        return _chain([search, *tests], Op.OR)
 
     # -- numbers and times
 
     def cast(self, value: Sql, inner: Sql) -> Code:
         have, to = inner.type, value.type
+        if self.is_scaled(inner):
+            return self.cast_scaled(value, inner)
         code = self.computed(inner)
         if (have in INTEGERS and to in INTEGERS and INTEGERS.index(have) <= INTEGERS.index(to)) or (
             have == FLOAT and to == DOUBLE
@@ -654,26 +706,22 @@ class _Emitter:
         )
 
     def unary(self, operation: Op, value: Sql, operand: Sql) -> Code:
-        if value.type not in (*INTEGERS, *FLOATS, *INTERVALS) and not _is_narrow(value.type):
+        kinds = (*INTEGERS, *FLOATS, *INTERVALS)
+        if value.type not in kinds and not _is_narrow(value.type) and not self.is_scaled(operand):
             word = "ABS" if operation is Op.ABS else "-"
             raise UnsupportedError(f"{word} of {name_of(value.type)} is not supported over events of a stage")
         code = self.code(operand)
         return lambda: [*code(), _calculation(operation, value.type)]
 
-    def divide(self, a: Sql, b: Sql, *, failing: bool) -> Code:
-        dividend, divisor = self.both(a, b)
+    def divide(self, dividend: Code, divisor: Code, *, failing: bool) -> Code:
         if not failing:
             return lambda: [*dividend(), *divisor(), _op(Op.DIV_F, 1)]
-        constant = self.constant(b)
-        guards = () if constant is not None and constant[0] else self.guards
 
         def code() -> list[Instruction]:
-            by = divisor()
-            if guards:
-                by = [*_chain(guards, Op.AND)(), *by, self.push(1.0), _op(Op.SELECT)]
+            by = divisor()  # first: the order of the slots is that of stored events
             return [*dividend(), *by, _op(Op.DIV_F, 0)]
 
-        return self.limited(code)
+        return code
 
     def arithmetic(self, operator: str, value: Sql, a: Sql, b: Sql) -> Code:
         kind, operation = value.type, _ARITHMETIC[operator]
@@ -688,6 +736,8 @@ class _Emitter:
         if kind in INTEGERS:  # they have 64 bits here
             a, b = (self.long(part) for part in (a, b))
         elif is_decimal(kind):
+            if kind.precision > _DIGITS and not self.programs.narrow:
+                return self.scaled_arithmetic(operator, kind, a, b)
             if kind.precision > _DIGITS or self.is_longer(a) or self.is_longer(b):
                 raise UnsupportedError(
                     f"{operator} would need more than {_DIGITS} digits over events of a stage",
@@ -698,7 +748,7 @@ class _Emitter:
                 a, b = (cast(_given(part), wide, self.zone) for part in (a, b))
         elif is_temporal(kind) and b.type in INTERVALS:
             return self.shifted(operation, a, b)
-        left, right = self.both(a, b)
+        left, right = self.code(a), self.code(b)
         ends = [_calculation(operation, kind)]
         if a.type == b.type == DATE:
             ends += [_op(Op.CONST, DAY), _op(Op.MUL)]
@@ -707,7 +757,7 @@ class _Emitter:
     def shifted(self, operation: Op, moment: Sql, interval: Sql) -> Code:
         constant = self.constant(interval)
         length = constant[0] if constant is not None else None
-        left, right = self.both(moment, interval)
+        left, right = self.code(moment), self.code(interval)
         if moment.type == DATE:
             if length is None:
                 raise UnsupportedError("only a fixed number of days can be added to a DATE over events of a stage")

@@ -36,7 +36,6 @@ class Op(enum.IntEnum):
     SLOT = 3
     AGG = 4
     TO_FLOAT = 5
-    TO_FLOAT_BELOW = 6
     ADD = 7
     SUB = 8
     MUL = 9
@@ -54,7 +53,6 @@ class Op(enum.IntEnum):
     EQ_F = 21
     LT_F = 22
     LE_F = 23
-    SWAP = 24
     NOT = 25
     AND = 26
     OR = 27
@@ -65,6 +63,7 @@ class Op(enum.IntEnum):
     IN = 32
     PREVIOUS = 33
     FACT = 34
+    SCALED_TO_FLOAT = 35
 
 
 class Func(enum.IntEnum):
@@ -77,6 +76,14 @@ class Func(enum.IntEnum):
     AVG = 4
     MIN = 5
     MAX = 6
+
+
+class Number(enum.IntEnum):
+    """How the values of an aggregate are held: a DECIMAL is an integer whose mean has four digits more."""
+
+    INTEGER = 0
+    DOUBLE = 1
+    DECIMAL = 2
 
 
 class Kind(enum.Enum):
@@ -115,16 +122,21 @@ def kind_of(data_type: pa.DataType) -> Kind | None:
     return None
 
 
+_MAY_FAIL = frozenset({Op.PYTHON, Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.ABS, Op.SCALED_TO_FLOAT})
+
+
 @dataclass(slots=True)
 class Programs:
     """The programs of all conditions of a pattern, with their constants, aggregates and slots; plain data."""
 
     scope: Scope
     vectorized: Vectorized
+    narrow: bool = False
+    """whether decimals of more than 18 digits are refused, because the caller evaluates such conditions"""
     ops: list[Instruction] = field(default_factory=list)
-    """(operation, constant or slot; for aggregates: offset, function, stage, slot or -1, whether the slot is floating; for
-    IN: -, the number of rows of its table, whether it has a NULL, whether it is floating, the distance to the table in rows;
-    for PREVIOUS: how many events before the current one, -, -, slot; for FACT: FIRST_EVENT, or the number of an absence;
+    """(operation, constant or slot; for aggregates: offset, function, stage, slot or -1, its Number; for SCALED_TO_FLOAT:
+    the scale; for IN: -, the number of rows of its table, whether it has a NULL, whether it is floating, the distance to the
+    table in rows; for PREVIOUS: how many events before the current one, -, -, slot; for FACT: FIRST_EVENT, or an absence;
     for calculations: -, the number of bits of the type of an integer result)
     """
     starts: list[int] = field(default_factory=list)
@@ -140,8 +152,13 @@ class Programs:
 
     @property
     def may_fail(self) -> bool:
-        """Whether a program divides, or calls Python."""
-        return any(op[0] == Op.PYTHON or (op[0] == Op.DIV_F and op[1] == 0) for op in self.ops)
+        """Whether a program calculates something that may not fit, divides, or calls Python."""
+        return any(
+            op[0] in _MAY_FAIL
+            or (op[0] == Op.DIV_F and op[1] == 0)
+            or (op[0] == Op.AGG and op[2] in (Func.SUM, Func.AVG) and op[5] != Number.DOUBLE)
+            for op in self.ops
+        )
 
     def string(self, value: str) -> int:
         """The index of a string constant."""

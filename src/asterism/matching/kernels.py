@@ -29,7 +29,22 @@ from numba import types
 from numba.extending import intrinsic
 
 from asterism.columns.compiled import compiled, entry, uncounted
-from asterism.matching.instructions import Func, Op
+from asterism.matching.instructions import Func, Number, Op
+from asterism.matching.stack_machine import (
+    NULL_VALUE,
+    OVERFLOW,
+    STATES,
+    VALID,
+    VALUES,
+    bits_of,
+    calculate,
+    carry,
+    double,
+    less,
+    mean,
+    product_fits,
+    wrapped,
+)
 from asterism.patterns.automaton import Action, NfaStateKind
 from asterism.patterns.sequence import SkipKind
 
@@ -59,9 +74,10 @@ FIRST_MATCH_ONLY = _SKIPS.index(SkipKind.FIRST_MATCH_ONLY)
 HOLDS, FAILS = -1, -2
 """The ends of a guard."""
 
-OK, NO_ROOM, DIVISION_BY_ZERO, PYTHON_FAILED, SKIP_MISSED, SKIP_TO_OWN_FIRST, TOO_MANY_EDGES, TOO_MANY_RUNS = range(8)
-TOO_MUCH_WORK, TOO_MANY_HELD, SLICE_FULL = range(8, 11)
-"""Error codes; NO_ROOM and SLICE_FULL are handled in this module."""
+OK, NO_ROOM = 0, 1
+PYTHON_FAILED, SKIP_MISSED, SKIP_TO_OWN_FIRST, TOO_MANY_EDGES, TOO_MANY_RUNS, TOO_MUCH_WORK = range(3, 9)
+TOO_MANY_HELD, SLICE_FULL = 9, 10
+"""Error codes, beside those of the stack machine; NO_ROOM and SLICE_FULL are handled in this module."""
 MAX_VISITS = 1_000_000
 """The maximum number of states that one event may visit for one partial match. More are reached only by combinations of
 optional stages.
@@ -72,17 +88,11 @@ MADE = 50
 operation of a program, or an event of a partial match that an aggregate or a result reads."""
 
 # numba compares against plain integers faster than against enum members, and caches better
-_O = {op.name: int(op) for op in Op}
-CONST, NULL, SLOT, AGG, SWAP = _O["CONST"], _O["NULL"], _O["SLOT"], _O["AGG"], _O["SWAP"]
-TO_FLOAT, TO_FLOAT_BELOW = _O["TO_FLOAT"], _O["TO_FLOAT_BELOW"]
+SLOT, AGG, PYTHON = int(Op.SLOT), int(Op.AGG), int(Op.PYTHON)
 EVERY_STAGE = -1
 """The stage of an aggregate over all events of a match; a smaller number n is the set of the stages in the bits of -2 - n."""
-ADD, SUB, MUL, NEG, ABS = _O["ADD"], _O["SUB"], _O["MUL"], _O["NEG"], _O["ABS"]
-ADD_F, SUB_F, MUL_F, DIV_F, NEG_F, ABS_F = _O["ADD_F"], _O["SUB_F"], _O["MUL_F"], _O["DIV_F"], _O["NEG_F"], _O["ABS_F"]
-EQ, LT, LE, EQ_F, LT_F, LE_F = _O["EQ"], _O["LT"], _O["LE"], _O["EQ_F"], _O["LT_F"], _O["LE_F"]
-NOT, AND, OR, IS_NULL, COALESCE, SELECT = _O["NOT"], _O["AND"], _O["OR"], _O["IS_NULL"], _O["COALESCE"], _O["SELECT"]
-PYTHON, IN = _O["PYTHON"], _O["IN"]
 FIRST, LAST, SUM, COUNT, AVG, MIN, MAX = (int(func) for func in Func)
+DOUBLE, DECIMAL = int(Number.DOUBLE), int(Number.DECIMAL)
 
 
 class Tables(NamedTuple):
@@ -108,7 +118,7 @@ class Tables(NamedTuple):
     """bit (-1: none); first operation of its program; end of its program (equal: no program)"""
     ops: Any
     """operation (asterism.matching.instructions.Op); constant, slot, offset of an aggregate, or number of the Python
-    condition; for aggregates: function, stage, slot (-1: none), whether it is floating; for PYTHON: address of the C
+    condition; for aggregates: function, stage, slot (-1: none), its Number; for PYTHON: address of the C
     function; for IN: the number of rows of its table, whether it has a NULL, whether it is floating, the distance to the
     table in rows
     """
@@ -164,7 +174,7 @@ class Buffers(NamedTuple):
     timers: Any  # of the current key
     out: Any  # matches of all keys
     lost: Any  # timed-out partial matches of all keys
-    work: Any  # rows: VALUES, NULLS, VISIT, FOLLOW, BUDGET
+    work: Any  # rows: VALUES, STATES, VISIT, FOLLOW, BUDGET
 
 
 KIND, GAP, RELEVANT, FIRST_EDGE, END_EDGE, PLAIN, IGNORED = range(7)  # columns of states
@@ -173,9 +183,9 @@ FIRST_STATE, START_STATE, WINDOW, SKIP, SKIP_STAGE, THROW_ON_MISS, MAX_RUNS, MAX
 FIRST_PREFERRED, END_PREFERRED = 9, 10
 """Columns of automata."""
 STACK_SIZE = 80
-# rows of the scratch array: values and null flags of the stack machine, states to visit, edges to follow, and the number of
-# steps left for the current event
-VALUES, NULLS, VISIT, FOLLOW, BUDGET = range(5)
+# rows of the scratch array: the stack (VALUES, STATES), states to visit, edges to follow, and the number of steps left for the
+# current event
+VISIT, FOLLOW, BUDGET = 2, 3, 4  # after those of the stack
 FAILED_AT, FAILED_HOW, FAILED_KEY, FAILED_STATE = range(4)
 """Columns of failures, one row per pattern: time, error code (OK: no failure), key, state (-1: none)."""
 RESUME_KEY, RESUME_EVENT, RESUME_BEGAN = range(3)
@@ -291,16 +301,6 @@ def keep_oldest(heaps: Any, plane: int, size: int, n_nodes: int, limit: int) -> 
 # the same 64 bits.
 
 
-@compiled
-def double(bits: int) -> Any:
-    return np.int64(bits).view(np.float64)
-
-
-@compiled
-def bits_of(value: float) -> Any:
-    return np.float64(value).view(np.int64)
-
-
 def _call(context: Any, address: Any, condition: Any, event: Any, node: Any, nodes: Any, n_nodes: Any) -> Any:
     """Call the C function at *address*, an integer. (numba does not cache functions that take a function as an argument.)"""
 
@@ -343,9 +343,10 @@ def add_up(values: Any, nodes: Any, node: int, stage: int, slot: int, floating: 
 @uncounted
 def aggregate(ops: Any, op: int, values: Any, nodes: Any, node: int, work: Any, top: int) -> None:
     """Push the value of an aggregate over the events of a stage, in order of acceptance, at *top*."""
-    func, stage, slot, floating = ops[op, 2], ops[op, 3], ops[op, 4], ops[op, 5] == 1
+    func, stage, slot, kind = ops[op, 2], ops[op, 3], ops[op, 4], ops[op, 5]
+    floating = kind == DOUBLE
     column = 2 * slot
-    work[NULLS, top] = 0
+    work[STATES, top] = 0
     at = node
     walked = 0
     if func in (FIRST, LAST):
@@ -367,12 +368,12 @@ def aggregate(ops: Any, op: int, values: Any, nodes: Any, node: int, work: Any, 
             walked += 1
         work[BUDGET, 0] -= walked
         if event < 0 or values[event, column + 1] != 0:
-            work[NULLS, top] = 1
+            work[STATES, top] = 1
         else:
             work[VALUES, top] = values[event, column]
         return
     found = 0
-    whole = 0
+    whole = carried = 0  # the sum is whole + carried * 2**64
     best = -1  # the event with the smallest or largest value
     while at >= 0:
         if belongs(nodes[at, 1], stage):
@@ -381,8 +382,9 @@ def aggregate(ops: Any, op: int, values: Any, nodes: Any, node: int, work: Any, 
                 found += 1
             elif values[event, column + 1] == 0:
                 found += 1
-                if func == SUM:
-                    whole += values[event, column]
+                if func == SUM or (func == AVG and kind == DECIMAL):
+                    carried += carry(whole, values[event, column])
+                    whole = wrapped(whole, values[event, column])
                 elif best < 0:
                     best = event
                 elif floating:
@@ -399,44 +401,23 @@ def aggregate(ops: Any, op: int, values: Any, nodes: Any, node: int, work: Any, 
     if func == COUNT:
         work[VALUES, top] = found
     elif found == 0:
-        work[NULLS, top] = 1
+        work[STATES, top] = 1
+    elif kind == DECIMAL and func in (SUM, AVG):
+        work[VALUES, top] = whole
+        if carried != 0 or (func == AVG and not product_fits(whole, 10_000)):
+            work[STATES, top] = OVERFLOW
+        elif func == AVG:
+            work[VALUES, top] = mean(whole, found)
     elif func == AVG:
         work[VALUES, top] = bits_of(add_up(values, nodes, node, stage, slot, floating, found) / found)
     elif func == SUM and floating:
         work[VALUES, top] = bits_of(add_up(values, nodes, node, stage, slot, floating, found))
     elif func == SUM:
         work[VALUES, top] = whole
+        if carried != 0:
+            work[STATES, top] = OVERFLOW
     else:
         work[VALUES, top] = values[best, column]
-
-
-@compiled
-def less(a: float, b: float) -> bool:
-    """Compare doubles in Spark's order: NaN is equal to itself and larger than every other value."""
-    if np.isnan(a):
-        return False
-    return np.isnan(b) or a < b
-
-
-@compiled
-def same(a: float, b: float) -> bool:
-    return a == b or (np.isnan(a) and np.isnan(b))
-
-
-@uncounted
-def is_in(ops: Any, at: int, x: int) -> bool:
-    """Whether a value is in the sorted table of the IN at *at*."""
-    floating = ops[at, 4] == 1
-    low = at + ops[at, 5]
-    end = low + ops[at, 2]
-    high = end
-    while low < high:
-        middle = (low + high) >> 1
-        if less(double(ops[middle, 1]), double(x)) if floating else ops[middle, 1] < x:
-            low = middle + 1
-        else:
-            high = middle
-    return low < end and (same(double(ops[low, 1]), double(x)) if floating else ops[low, 1] == x)
 
 
 @compiled
@@ -445,105 +426,25 @@ def run_program(ops: Any, begin: int, end: int, values: Any, event: int, nodes: 
     n = 0  # the number of values on the stack
     work[BUDGET, 0] -= end - begin
     for at in range(begin, end):
-        op, k = ops[at, 0], ops[at, 1]
-        if op == CONST:
-            work[VALUES, n], work[NULLS, n] = k, 0
-            n += 1
-        elif op == NULL:
-            work[VALUES, n], work[NULLS, n] = 0, 1
-            n += 1
-        elif op == SLOT:
-            work[VALUES, n], work[NULLS, n] = values[event, 2 * k], values[event, 2 * k + 1]
+        op = ops[at, 0]
+        if op == SLOT:
+            k = 2 * ops[at, 1]
+            work[VALUES, n], work[STATES, n] = values[event, k], values[event, k + 1]
             n += 1
         elif op == AGG:
             aggregate(ops, at, values, nodes, node, work, n)
             n += 1
-        elif op == TO_FLOAT:
-            work[VALUES, n - 1] = bits_of(float(work[VALUES, n - 1]))
-        elif op == TO_FLOAT_BELOW:
-            work[VALUES, n - 2] = bits_of(float(work[VALUES, n - 2]))
-        elif op == NEG:
-            work[VALUES, n - 1] = -work[VALUES, n - 1]
-        elif op == ABS:
-            work[VALUES, n - 1] = abs(work[VALUES, n - 1])
-        elif op == NEG_F:
-            work[VALUES, n - 1] = bits_of(-double(work[VALUES, n - 1]))
-        elif op == ABS_F:
-            work[VALUES, n - 1] = bits_of(abs(double(work[VALUES, n - 1])))
-        elif op == NOT:
-            work[VALUES, n - 1] = 1 - work[VALUES, n - 1]
-        elif op == IS_NULL:
-            work[VALUES, n - 1], work[NULLS, n - 1] = work[NULLS, n - 1], 0
-        elif op == IN:
-            if work[NULLS, n - 1] == 0:
-                found = is_in(ops, at, work[VALUES, n - 1])
-                work[VALUES, n - 1], work[NULLS, n - 1] = 1 if found else 0, 0 if found else ops[at, 3]
-        elif op == SWAP:
-            work[VALUES, n - 1], work[VALUES, n - 2] = work[VALUES, n - 2], work[VALUES, n - 1]
-            work[NULLS, n - 1], work[NULLS, n - 2] = work[NULLS, n - 2], work[NULLS, n - 1]
         elif op == PYTHON:
-            answer = call(ops[at, 2], k, event, node, nodes.ctypes.data, len(nodes))
+            answer = call(ops[at, 2], ops[at, 1], event, node, nodes.ctypes.data, len(nodes))
             if answer < 0:
                 return -PYTHON_FAILED
-            work[VALUES, n], work[NULLS, n] = answer, 0
+            work[VALUES, n], work[STATES, n] = answer, VALID
             n += 1
-        elif op == SELECT:
-            n -= 2
-            chosen = n if (work[NULLS, n - 1] == 0 and work[VALUES, n - 1] == 1) else n + 1
-            work[VALUES, n - 1], work[NULLS, n - 1] = work[VALUES, chosen], work[NULLS, chosen]
-        else:  # binary operations
-            n -= 1
-            a, b = n - 1, n
-            if op in (AND, OR):
-                decides = 0 if op == AND else 1
-                if (work[NULLS, a] == 0 and work[VALUES, a] == decides) or (
-                    work[NULLS, b] == 0 and work[VALUES, b] == decides
-                ):
-                    work[VALUES, a], work[NULLS, a] = decides, 0
-                else:
-                    work[VALUES, a], work[NULLS, a] = 1 - decides, work[NULLS, a] | work[NULLS, b]
-                continue
-            if op == COALESCE:
-                if work[NULLS, a] != 0:
-                    work[VALUES, a], work[NULLS, a] = work[VALUES, b], work[NULLS, b]
-                continue
-            if work[NULLS, a] != 0 or work[NULLS, b] != 0:
-                work[NULLS, a] = 1
-                continue
-            x, y = work[VALUES, a], work[VALUES, b]
-            xf, yf = double(x), double(y)
-            if op == ADD:
-                work[VALUES, a] = x + y
-            elif op == SUB:
-                work[VALUES, a] = x - y
-            elif op == MUL:
-                work[VALUES, a] = x * y
-            elif op == ADD_F:
-                work[VALUES, a] = bits_of(xf + yf)
-            elif op == SUB_F:
-                work[VALUES, a] = bits_of(xf - yf)
-            elif op == MUL_F:
-                work[VALUES, a] = bits_of(xf * yf)
-            elif op == DIV_F:
-                if yf != 0.0:
-                    work[VALUES, a] = bits_of(xf / yf)
-                elif k == 0:
-                    return -DIVISION_BY_ZERO
-                else:
-                    work[NULLS, a] = 1
-            elif op == EQ:
-                work[VALUES, a] = 1 if x == y else 0
-            elif op == LT:
-                work[VALUES, a] = 1 if x < y else 0
-            elif op == LE:
-                work[VALUES, a] = 1 if x <= y else 0
-            elif op == EQ_F:
-                work[VALUES, a] = 1 if same(xf, yf) else 0
-            elif op == LT_F:
-                work[VALUES, a] = 1 if less(xf, yf) else 0
-            elif op == LE_F:
-                work[VALUES, a] = 0 if less(yf, xf) else 1
-    return 1 if (work[NULLS, 0] == 0 and work[VALUES, 0] == 1) else 0
+        else:
+            n = calculate(ops, at, work, n)
+    if work[STATES, 0] > NULL_VALUE:
+        return -work[STATES, 0]
+    return 1 if (work[STATES, 0] == VALID and work[VALUES, 0] == 1) else 0
 
 
 @uncounted

@@ -107,13 +107,15 @@ class Step:
 class PatternFailure(NamedTuple):
     """The first failure of the pattern *number*, for a row of the keys; *stage* is the stage of the partial match, if known.
 
-    *error* makes the exception from the location of the failure and a hint about limits.
+    *of_expression*: a SQL condition cannot be computed. *error* makes the exception from the location of the failure and a hint
+    about limits.
     """
 
     number: int
     time: int
     key: int
     stage: str | None
+    of_expression: bool
     error: Callable[[str, str], AsterismError]
 
 
@@ -233,8 +235,10 @@ class Matcher:
                 yield made
             else:
                 values = events.keys.slice(made[0].key, 1).to_pydict().items()
-                where = ", ".join(f"{name}={value[0]!r}" for name, value in values)
-                raise made[0].error(f"key {where}", LIMIT_HINT)
+                where = "key " + ", ".join(f"{name}={value[0]!r}" for name, value in values)
+                if made[0].stage is not None and made[0].of_expression:
+                    where = f'stage "{made[0].stage}", {where}'
+                raise made[0].error(where, LIMIT_HINT)
 
     def advance(
         self,
@@ -327,6 +331,7 @@ class Matcher:
 
     def _failure(self, number: int, calls: PythonCalls | None, made: _Slice) -> PatternFailure:
         from asterism.matching import kernels
+        from asterism.matching.stack_machine import DIVISION_BY_ZERO, OVERFLOW
 
         pattern, tables = self.patterns[number], self.linked.tables
         time, code, key, state = made.failures[number].tolist()
@@ -340,7 +345,8 @@ class Matcher:
                 return calls.error(where)
             return pattern.error(code, where, made.dropped, hint)
 
-        return PatternFailure(number, time, key, stage, error)
+        of_expression = code in (DIVISION_BY_ZERO, OVERFLOW)
+        return PatternFailure(number, time, key, stage, of_expression, error)
 
 
 @dataclass(frozen=True, slots=True)

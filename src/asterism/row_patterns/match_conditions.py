@@ -419,7 +419,7 @@ class ConditionCompiler:
                 schema = schema.set(number, pa.field(schema.field(number).name, narrow))
         stages = list(dict.fromkeys(operands.values()))
         names = tuple(f"stage_{number}" for number in range(len(stages)))
-        programs = Programs(Scope(schema, names), Vectorized(schema))
+        programs = Programs(Scope(schema, names), Vectorized(schema), narrow=True)
         stage_of = {number: names[stages.index(operand)] for number, operand in operands.items()}
         # The machine computes with the value of a SUM; it can compute functions of the value of a row in advance.
         numbers = {

@@ -17,6 +17,17 @@ import numpy as np
 
 from asterism.columns.compiled import entry, uncounted
 from asterism.matching.instructions import Op
+from asterism.matching.stack_machine import (
+    NULL_VALUE,
+    STATES,
+    VALID,
+    VALUES,
+    bits_of,
+    calculate,
+    carry,
+    double,
+    wrapped,
+)
 
 ACCEPT, AT_START, AT_END, AT_DEADLINE = -1, 1, 2, 4  # as in automaton.py
 NOWHERE = 2**31 - 1
@@ -29,7 +40,7 @@ START, PARTITION, NUMBER, FIRST_LABEL, ROWS, TIMED_OUT = range(6)  # columns of 
 NEXT_START, MATCHES, COVERED_ROWS, ROWS_BEFORE, DROPPED = range(5)  # columns of progress, as in kernels.py
 
 FAILS, HOLDS, UNKNOWN, SURE = 0, 1, 2, 3  # bits, and answers but for the last one
-VALID, NULL_VALUE, FAILED_VALUE = 0, 1, 2  # of a value
+FAILED_VALUE = 2  # of a value; an error of the stack machine
 (
     AT_PARTITION, AT_ROW, MATCHES_BEFORE, COVERED, BEFORE, FILLED, DEPTH, STEPS, LIMIT, UNTIL, FRONTIER, LONGEST, FOUND, USED,
     ANSWER, BEYOND, PASSED, OPEN_STEPS, COMPLETES, PARTIAL, FOUND_HERE, FOUND_DEPTH, POSITIONS,
@@ -59,17 +70,7 @@ UNUSUAL_SEARCHES = 10
 """How many searches may take as many steps as one is allowed to."""
 MEMORY_COLUMNS = 3  # state and kind of search, row, limit; then what the failure depends on
 
-CONST, NULL, SLOT, AGG, TO_FLOAT, TO_FLOAT_BELOW = (
-    int(Op.CONST), int(Op.NULL), int(Op.SLOT), int(Op.AGG), int(Op.TO_FLOAT), int(Op.TO_FLOAT_BELOW),
-)  # fmt: skip
-ADD, SUB, MUL, NEG, ABS = int(Op.ADD), int(Op.SUB), int(Op.MUL), int(Op.NEG), int(Op.ABS)
-ADD_F, SUB_F, MUL_F, DIV_F, NEG_F, ABS_F = (
-    int(Op.ADD_F), int(Op.SUB_F), int(Op.MUL_F), int(Op.DIV_F), int(Op.NEG_F), int(Op.ABS_F),
-)  # fmt: skip
-EQ, LT, LE, EQ_F, LT_F, LE_F = int(Op.EQ), int(Op.LT), int(Op.LE), int(Op.EQ_F), int(Op.LT_F), int(Op.LE_F)
-SWAP, NOT, AND, OR, IS_NULL, COALESCE, SELECT, IN = (
-    int(Op.SWAP), int(Op.NOT), int(Op.AND), int(Op.OR), int(Op.IS_NULL), int(Op.COALESCE), int(Op.SELECT), int(Op.IN),
-)  # fmt: skip
+SLOT, AGG = int(Op.SLOT), int(Op.AGG)
 
 
 class PatternTables(NamedTuple):
@@ -177,7 +178,6 @@ class Workspace(NamedTuple):
     places: Any
     sums: Any
     stack: Any
-    nulls: Any
     memory: Any
     key: Any
     matches: Any
@@ -186,56 +186,6 @@ class Workspace(NamedTuple):
     impossible: Any
     reached: Any
     todo: Any
-
-
-# ---------------------------------------------------------------------------------------------------- values
-
-
-@uncounted
-def double(bits: int) -> Any:
-    return np.int64(bits).view(np.float64)
-
-
-@uncounted
-def bits_of(value: float) -> Any:
-    return np.float64(value).view(np.int64)
-
-
-@uncounted
-def less(a: float, b: float) -> bool:
-    """Compare doubles in Spark's order: NaN is equal to itself and larger than every other value."""
-    if np.isnan(a):
-        return False
-    return np.isnan(b) or a < b
-
-
-@uncounted
-def same(a: float, b: float) -> bool:
-    return a == b or (np.isnan(a) and np.isnan(b))
-
-
-@uncounted
-def fits(wide: float, bits: int) -> bool:
-    """Whether a result, computed as a double, surely fits into an integer; near the ends of 64 bits it is not sure."""
-    if bits <= 32 and bits > 0:
-        return -(2.0 ** (bits - 1)) <= wide < 2.0 ** (bits - 1)
-    return -9.2e18 < wide < 9.2e18
-
-
-@uncounted
-def is_in(operations: Any, at: int, x: int) -> bool:
-    """Whether a value is in the sorted table of the IN at *at*."""
-    floating = operations[at, 4] == 1
-    low = at + operations[at, 5]
-    end = low + operations[at, 2]
-    high = end
-    while low < high:
-        middle = (low + high) >> 1
-        if less(double(operations[middle, 1]), double(x)) if floating else operations[middle, 1] < x:
-            low = middle + 1
-        else:
-            high = middle
-    return low < end and (same(double(operations[low, 1]), double(x)) if floating else operations[low, 1] == x)
 
 
 # ---------------------------------------------------------------------------------------------------- the match so far
@@ -274,10 +224,9 @@ def add(registers: Any, register: int, values: Any, sums: Any, count: int, absol
     elif state == VALID and number >= 0:
         given = values[absolute, column]
         if function == R_SUM:
-            total = value + given
-            if not fits(float(value) + float(given), 64):
+            if carry(value, given) != 0:
                 number = -2
-            value = total
+            value = wrapped(value, given)
         elif function == R_SUM_OF_DOUBLES:
             value = bits_of(double(value) + double(given))
         elif number == 0 and function != R_COUNT:
@@ -299,46 +248,52 @@ def operand(
     operands, number, slot = conditions.operands, conditions.operations[at, 3], conditions.operations[at, 4]
     kind, group = operands[number, KIND], operands[number, GROUP]
     start = work.position[AT_ROW]
-    work.nulls[top], work.stack[top] = VALID, 0
+    work.stack[STATES, top], work.stack[VALUES, top] = VALID, 0
     if kind == MATCH_NUMBER:
-        work.stack[top] = work.position[MATCHES_BEFORE] + 1
+        work.stack[VALUES, top] = work.position[MATCHES_BEFORE] + 1
         return
     count = work.counts[group]
     if kind == COUNT_OF_GROUP:
-        work.stack[top] = count
+        work.stack[VALUES, top] = count
         return
     if kind in (VALUE_OF_ROW, LABEL_OF_ROW):
         skip = operands[number, SKIP]
         if skip >= count:
-            work.nulls[top] = NULL_VALUE
+            work.stack[STATES, top] = NULL_VALUE
             return
         place = work.places[group, count - 1 - skip if operands[number, FROM_LAST] else skip]
         place += operands[number, DISTANCE]
         if kind == LABEL_OF_ROW:
             if 0 <= place <= depth:
-                work.stack[top] = conditions.labels[variables[work.frames[place + 1, 0]]]
+                work.stack[VALUES, top] = conditions.labels[variables[work.frames[place + 1, 0]]]
             else:
-                work.nulls[top] = NULL_VALUE
+                work.stack[STATES, top] = NULL_VALUE
         elif 0 <= start + place < size:
             row = begin + start + place
-            work.stack[top], work.nulls[top] = rows.values[row, 2 * slot], rows.values[row, 2 * slot + 1]
+            work.stack[VALUES, top], work.stack[STATES, top] = (
+                rows.values[row, 2 * slot],
+                rows.values[row, 2 * slot + 1],
+            )
         else:
-            work.nulls[top] = NULL_VALUE
+            work.stack[STATES, top] = NULL_VALUE
         return
     register = operands[number, REGISTER]
     value, present = work.sums[register, count, 0], work.sums[register, count, 1]
     if present < 0:
-        work.nulls[top] = FAILED_VALUE
+        work.stack[STATES, top] = FAILED_VALUE
     elif kind == REGISTER_COUNT:
-        work.stack[top] = present
+        work.stack[VALUES, top] = present
     elif present == 0:
-        work.nulls[top] = NULL_VALUE
+        work.stack[STATES, top] = NULL_VALUE
     elif kind == REGISTER_ROW:
-        work.stack[top], work.nulls[top] = rows.values[value, 2 * slot], rows.values[value, 2 * slot + 1]
+        work.stack[VALUES, top], work.stack[STATES, top] = (
+            rows.values[value, 2 * slot],
+            rows.values[value, 2 * slot + 1],
+        )
     elif kind == REGISTER_MEAN:
-        work.stack[top] = bits_of(double(value) / present)
+        work.stack[VALUES, top] = bits_of(double(value) / present)
     else:
-        work.stack[top] = value
+        work.stack[VALUES, top] = value
 
 
 @uncounted
@@ -348,111 +303,23 @@ def run(
     """HOLDS if the program is TRUE for the row number *depth* of the match, FAILS if it is FALSE or NULL, UNKNOWN if it
     cannot tell.
     """
-    operations, stack, nulls = conditions.operations, work.stack, work.nulls
+    operations, stack = conditions.operations, work.stack
     row = begin + work.position[AT_ROW] + depth
     n = 0  # the number of values on the stack
     for at in range(first, last):
-        op, k = operations[at, 0], operations[at, 1]
-        if op == CONST:
-            stack[n], nulls[n] = k, VALID
-            n += 1
-        elif op == NULL:
-            stack[n], nulls[n] = 0, NULL_VALUE
-            n += 1
-        elif op == SLOT:
-            stack[n], nulls[n] = rows.values[row, 2 * k], rows.values[row, 2 * k + 1]
-            if nulls[n] == FAILED_VALUE:
-                return UNKNOWN
+        op = operations[at, 0]
+        if op == SLOT:
+            k = 2 * operations[at, 1]
+            stack[VALUES, n], stack[STATES, n] = rows.values[row, k], rows.values[row, k + 1]
             n += 1
         elif op == AGG:
             operand(conditions, rows, work, variables, at, begin, size, depth, n)
-            if nulls[n] == FAILED_VALUE:
-                return UNKNOWN
             n += 1
-        elif op == TO_FLOAT:
-            stack[n - 1] = bits_of(float(stack[n - 1]))
-        elif op == TO_FLOAT_BELOW:
-            stack[n - 2] = bits_of(float(stack[n - 2]))
-        elif op in (NEG, ABS):
-            if nulls[n - 1] == VALID and not fits(-float(stack[n - 1]), operations[at, 2]):
-                return UNKNOWN
-            stack[n - 1] = -stack[n - 1] if op == NEG else abs(stack[n - 1])
-        elif op == NEG_F:
-            stack[n - 1] = bits_of(-double(stack[n - 1]))
-        elif op == ABS_F:
-            stack[n - 1] = bits_of(abs(double(stack[n - 1])))
-        elif op == NOT:
-            stack[n - 1] = 1 - stack[n - 1]
-        elif op == IS_NULL:
-            stack[n - 1], nulls[n - 1] = nulls[n - 1], VALID
-        elif op == IN:
-            if nulls[n - 1] == VALID:
-                found = is_in(operations, at, stack[n - 1])
-                stack[n - 1], nulls[n - 1] = 1 if found else 0, VALID if found else operations[at, 3]
-        elif op == SWAP:
-            stack[n - 1], stack[n - 2] = stack[n - 2], stack[n - 1]
-            nulls[n - 1], nulls[n - 2] = nulls[n - 2], nulls[n - 1]
-        elif op == SELECT:
-            n -= 2
-            chosen = n if (nulls[n - 1] == VALID and stack[n - 1] == 1) else n + 1
-            stack[n - 1], nulls[n - 1] = stack[chosen], nulls[chosen]
-        else:  # binary operations
-            n -= 1
-            a, b = n - 1, n
-            if op in (AND, OR):
-                decides = 0 if op == AND else 1
-                if (nulls[a] == VALID and stack[a] == decides) or (nulls[b] == VALID and stack[b] == decides):
-                    stack[a], nulls[a] = decides, VALID
-                else:
-                    stack[a], nulls[a] = 1 - decides, nulls[a] | nulls[b]
-                continue
-            if op == COALESCE:
-                if nulls[a] != VALID:
-                    stack[a], nulls[a] = stack[b], nulls[b]
-                continue
-            if nulls[a] != VALID or nulls[b] != VALID:
-                nulls[a] = NULL_VALUE
-                continue
-            x, y = stack[a], stack[b]
-            xf, yf = double(x), double(y)
-            if op == ADD:
-                stack[a] = x + y
-                if not fits(float(x) + float(y), operations[at, 2]):
-                    return UNKNOWN
-            elif op == SUB:
-                stack[a] = x - y
-                if not fits(float(x) - float(y), operations[at, 2]):
-                    return UNKNOWN
-            elif op == MUL:
-                stack[a] = x * y
-                if not fits(float(x) * float(y), operations[at, 2]):
-                    return UNKNOWN
-            elif op == ADD_F:
-                stack[a] = bits_of(xf + yf)
-            elif op == SUB_F:
-                stack[a] = bits_of(xf - yf)
-            elif op == MUL_F:
-                stack[a] = bits_of(xf * yf)
-            elif op == DIV_F:
-                if yf != 0.0:
-                    stack[a] = bits_of(xf / yf)
-                elif k == 0:
-                    return UNKNOWN
-                else:
-                    nulls[a] = NULL_VALUE
-            elif op == EQ:
-                stack[a] = 1 if x == y else 0
-            elif op == LT:
-                stack[a] = 1 if x < y else 0
-            elif op == LE:
-                stack[a] = 1 if x <= y else 0
-            elif op == EQ_F:
-                stack[a] = 1 if same(xf, yf) else 0
-            elif op == LT_F:
-                stack[a] = 1 if less(xf, yf) else 0
-            elif op == LE_F:
-                stack[a] = 0 if less(yf, xf) else 1
-    return HOLDS if (nulls[0] == VALID and stack[0] == 1) else FAILS
+        else:
+            n = calculate(operations, at, stack, n)
+    if stack[STATES, 0] > NULL_VALUE:
+        return UNKNOWN
+    return HOLDS if (stack[STATES, 0] == VALID and stack[VALUES, 0] == 1) else FAILS
 
 
 @uncounted

@@ -8,6 +8,7 @@ together or, if that fails, one by one and only where the result matters.
 from __future__ import annotations
 
 import contextlib
+import decimal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,7 +27,7 @@ from asterism.errors import AsterismError, EvaluationFailedError, InvalidEventEr
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import EVERY_STAGE, PREVIOUS, Scope, aggregate_of, has_aggregate
 from asterism.expressions.parsing import AGGREGATES, conjuncts, parse
-from asterism.expressions.types import aggregate_type, spark_type
+from asterism.expressions.types import BIGINT, MAX_DIGITS, aggregate_type, is_decimal, spark_type
 from asterism.matching.binding import python_mask, unregistered
 from asterism.matching.python_conditions import moment_of, unknown_stage
 from asterism.patterns.automaton import Both, Either, Guard, Nfa, Not, Test
@@ -365,10 +366,24 @@ def _aggregated(aggregate: _StageAggregate, rows: Sequence[Sequence[int]]) -> An
             order = pc.sort_indices(known)  # NaN is larger than every other value
             numbers.append(known[order[0 if function == "MIN" else -1].as_py()].as_py())
         else:
-            # Sums of doubles depend on the order of addition.
-            total = np.add.accumulate(known.cast(aggregate.type, safe=False).to_numpy())[-1]
-            numbers.append(total if function == "SUM" else total / len(known))
-    return pa.array(numbers, aggregate.type)
+            numbers.append(_sum_or_mean(function, known, aggregate.type))
+    try:
+        return pa.array(numbers, aggregate.type)
+    except (OverflowError, pa.ArrowInvalid) as error:
+        raise EvaluationFailedError(f"the sum of {aggregate.label} does not fit into its type") from error
+
+
+def _sum_or_mean(function: str, values: pa.ChunkedArray, data_type: pa.DataType) -> Any:
+    if is_decimal(data_type):
+        with decimal.localcontext(prec=2 * MAX_DIGITS, rounding=decimal.ROUND_HALF_UP):
+            total = sum(values.to_pylist(), decimal.Decimal())
+            mean = total if function == "SUM" else total / len(values)
+            return mean.quantize(decimal.Decimal(1).scaleb(-data_type.scale))
+    if data_type == BIGINT:
+        return sum(values.to_pylist())
+    # Sums of doubles depend on the order of addition.
+    total = np.add.accumulate(values.cast(data_type, safe=False).to_numpy())[-1]
+    return total if function == "SUM" else total / len(values)
 
 
 class _RecordedContext:
