@@ -89,7 +89,7 @@ def carry(x: int, y: int) -> int:
 @inlined
 def wrapped(x: int, y: int) -> Any:
     """``x + y``, without the bits that exceed 64."""
-    return (np.int64(x).view(np.uint64) + np.int64(y).view(np.uint64)).view(np.int64)
+    return np.uint64(np.int64(x).view(np.uint64) + np.int64(y).view(np.uint64)).view(np.int64)
 
 
 @uncounted
