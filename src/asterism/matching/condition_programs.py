@@ -421,8 +421,7 @@ class _Emitter:
                 return self.arithmetic(name, value, *operands)
             case "SUM" | "COUNT" | "AVG":
                 return self.over_all(value, operands[0])
-        operands = self.alike(operands)
-        return self.compare(name, *self.codes(operands), operands[0].type)
+        return self.comparison(name, operands)
 
     def unsupported(self, node: exp.Expr | None) -> UnsupportedError:
         name, inside = "this", "f(a.x)"
@@ -647,17 +646,20 @@ class _Emitter:
         codes = []
         for test in tests:
             assert test.operation is not None
-            operands = self.alike(test.operation.operands)
-            codes.append(self.compare(test.operation.name, *self.codes(operands), operands[0].type))
+            codes.append(self.comparison(*test.operation))
         return _chain(codes, Op.AND)
+
+    def comparison(self, operator: str, operands: Sequence[Sql]) -> Code:
+        operands = self.alike(operands)
+        a, b = self.codes(operands)
+        return self.compare(operator, a, b, operands[0].type)
 
     def compare(self, operator: str, a: Code, b: Code, data_type: pa.DataType) -> Code:
         ends = [_typed(operation, data_type) for operation in _COMPARISONS[operator]]
         return lambda: [*a(), *b(), *ends]
 
     def same(self, a: Sql, b: Sql) -> Code:
-        values = self.alike([a, b])
-        equal = _or_else(self.compare("=", *self.codes(values), values[0].type), False)
+        equal = _or_else(self.comparison("=", [a, b]), False)
         return self.select(_is_null(self.code(_given(a))), _is_null(self.code(_given(b))), equal)
 
     def is_in(self, value: Sql, *choices: Sql) -> Code:

@@ -443,7 +443,7 @@ def run_program(ops: Any, begin: int, end: int, values: Any, event: int, nodes: 
         else:
             n = calculate(ops, at, work, n)
     if work[STATES, 0] > NULL_VALUE:
-        return -work[STATES, 0]
+        return -int(work[STATES, 0])
     return 1 if (work[STATES, 0] == VALID and work[VALUES, 0] == 1) else 0
 
 

@@ -118,7 +118,7 @@ def in_range(value: int, bits: int) -> bool:
     """Whether an integer of 64 bits fits into a type; 0: it has 64 bits."""
     if bits == 0 or bits == 64:
         return True
-    limit = np.int64(1) << (bits - 1)
+    limit = 1 << (bits - 1)
     return -limit <= value < limit
 
 
