@@ -342,6 +342,145 @@ TABLES = [
     ),
 ]  # fmt: skip
 
+_VALLEY = "PATTERN (S D+ U+) DEFINE D AS v < PREV(v), U AS v > PREV(v)"
+_VALLEY_MEASURES = (
+    "MEASURES MATCH_NUMBER() AS n, CLASSIFIER() AS c, S.v AS a, LAST(D.v) AS b, LAST(U.v) AS d, AVG(v) AS m"
+)
+_PRICES = "7 12 9 6 3 6 6 9 4 5 5"
+
+STANDARD = [
+    # the fall and the rise of a price, in each kind of output
+    TableCase(f"ORDER BY ts {_VALLEY_MEASURES} {_VALLEY}", _PRICES, [(1, "U", 12, 3, 6, 7.2), (2, "U", 9, 4, 5, 6.0)]),
+    TableCase(
+        f"ORDER BY ts {_VALLEY_MEASURES} ALL ROWS PER MATCH {_VALLEY}",
+        _PRICES,
+        [
+            (2, 1, "S", 12, None, None, 12.0, "x", 12),
+            (3, 1, "D", 12, 9, None, 10.5, "x", 9),
+            (4, 1, "D", 12, 6, None, 9.0, "x", 6),
+            (5, 1, "D", 12, 3, None, 7.5, "x", 3),
+            (6, 1, "U", 12, 3, 6, 7.2, "x", 6),
+            (8, 2, "S", 9, None, None, 9.0, "x", 9),
+            (9, 2, "D", 9, 4, None, 6.5, "x", 4),
+            (10, 2, "U", 9, 4, 5, 6.0, "x", 5),
+        ],
+    ),
+    TableCase(
+        f"ORDER BY ts MEASURES CLASSIFIER() AS c, FINAL AVG(v) AS m ALL ROWS PER MATCH WITH UNMATCHED ROWS {_VALLEY}",
+        "1 4 2 4 4",
+        [
+            (1, None, None, "x", 1), (2, "S", 10 / 3, "x", 4), (3, "D", 10 / 3, "x", 2), (4, "U", 10 / 3, "x", 4),
+            (5, None, None, "x", 4),
+        ],
+    ),
+    TableCase(
+        f"ORDER BY ts MEASURES FIRST(ts) AS f, LAST(ts) AS l AFTER MATCH SKIP TO LAST D {_VALLEY}",
+        "9 5 7 3 4 2 8",
+        [(1, 3), (3, 5), (5, 7)],
+    ),
+    TableCase(
+        f"ORDER BY ts MEASURES FIRST(ts) AS f, LAST(ts) AS l AFTER MATCH SKIP TO NEXT ROW {_VALLEY}",
+        "9 5 3 7 8",
+        [(1, 5), (2, 5)],
+    ),
+    # two falls and rises, of which the second one does not reach as deep
+    TableCase(
+        "ORDER BY ts MEASURES FIRST(ts) AS f, LAST(ts) AS l, MIN(A.v) AS a, MIN(C.v) AS c PATTERN (S A+ B+ C+ D+)"
+        " DEFINE A AS v < PREV(v), B AS v > PREV(v), C AS v < PREV(v) AND v > LAST(A.v), D AS v > PREV(v)",
+        "9 4 7 5 8 1 6 0 5",
+        [(1, 5, 4, 5)],
+    ),
+    # RUNNING and FINAL, FIRST and LAST of variables and of a union
+    TableCase(
+        "ORDER BY ts MEASURES SUM(U.v) AS s, FINAL SUM(U.v) AS t, FIRST(B.ts, 1) AS f, LAST(A.ts, 1) AS l"
+        " ALL ROWS PER MATCH PATTERN (A+ B+ C) SUBSET U = (A, C) DEFINE A AS v < 3, B AS v < 6",
+        "1 2 4 5 9",
+        [
+            (1, 1, 12, None, None, "x", 1), (2, 3, 12, None, 1, "x", 2), (3, 3, 12, None, 1, "x", 4),
+            (4, 3, 12, 4, 1, "x", 5), (5, 12, 12, 4, 1, "x", 9),
+        ],
+    ),
+]  # fmt: skip
+
+SCOPES = [
+    # a variable may have the name of a column, and of a measure
+    TableCase("ORDER BY ts MEASURES V.v AS v, v AS w PATTERN (v X) DEFINE V AS v.v > 1", "1 2 3", [(2, 3)]),
+    TableCase("ORDER BY ts MEASURES A.v AS A, COUNT(a.*) AS n PATTERN (A+ B) DEFINE A AS a.v > 1", "2 3 1", [(3, 2)]),
+    # without a variable, a column is that of the last row of all variables; in DEFINE, of the row that is tested
+    TableCase("ORDER BY ts MEASURES v AS a, B.v AS b, A.v AS c PATTERN (A B? C)", "1 2 3", [(3, 2, 1)]),
+    TableCase("ORDER BY ts MEASURES LAST(ts) AS t PATTERN (A B) DEFINE B AS v > 5 AND A.v < v", "7 6 8", [(3,)]),
+    # PREV and NEXT leave the match; FIRST and LAST do not
+    TableCase("ORDER BY ts MEASURES PREV(A.v) AS p, NEXT(B.v) AS n PATTERN (A B) DEFINE A AS v = 2", "1 2 3 4", [(1, 4)]),
+    TableCase("ORDER BY ts MEASURES LAST(B.v, 1) AS p, FIRST(A.v, 1) AS n PATTERN (A B)", "1 2", [(None, None)]),
+    # no partition sees the rows of another
+    TableCase(
+        "PARTITION BY k ORDER BY ts MEASURES PREV(A.v) AS p, NEXT(A.v) AS n, MATCH_NUMBER() AS m PATTERN (A)",
+        "x:1 y:2 x:3",
+        [("x", None, 3, 1), ("x", 1, None, 2), ("y", None, None, 1)],
+    ),
+    # the number of a match counts empty ones
+    TableCase(
+        "ORDER BY ts MEASURES MATCH_NUMBER() AS n ALL ROWS PER MATCH PATTERN (A*) DEFINE A AS v > 1", "1 2",
+        [(1, 1, "x", 1), (2, 2, "x", 2)],
+    ),
+]  # fmt: skip
+
+IDIOMS = [
+    # islands of consecutive numbers
+    TableCase(
+        "ORDER BY v MEASURES FIRST(v) AS a, LAST(v) AS b PATTERN (A B*) DEFINE B AS v = PREV(v) + 1",
+        "7 1 2 3 8 5", [(1, 3), (5, 5), (7, 8)],
+    ),
+    # the gaps between them
+    TableCase(
+        "ORDER BY v MEASURES LAST(A.v) + 1 AS a, B.v - 1 AS b AFTER MATCH SKIP TO B PATTERN (A B) DEFINE B AS v > PREV(v) + 1",
+        "7 1 2 3 8 5", [(4, 4), (6, 6)],
+    ),
+    # sessions: at most 10 between two rows
+    TableCase(
+        "PARTITION BY k ORDER BY v MEASURES COUNT(*) AS n, LAST(v) - FIRST(v) AS d PATTERN (A B*) DEFINE B AS v <= PREV(v) + 10",
+        "x:0 x:8 x:18 x:29 y:5", [("x", 3, 18), ("x", 1, 0), ("y", 1, 0)],
+    ),
+    # bins of at most 10 together
+    TableCase("ORDER BY ts MEASURES COUNT(*) AS n, SUM(v) AS s PATTERN (A+) DEFINE A AS SUM(v) <= 10", "4 5 3 7 10 1",
+              [(2, 9), (2, 10), (1, 10), (1, 1)]),
+    # at least three equal values in a row
+    TableCase("ORDER BY ts MEASURES A.v AS v, COUNT(*) AS n PATTERN (A B{2,}) DEFINE B AS v = A.v", "1 2 2 2 2 3 3",
+              [(2, 4)]),
+    # the first of equal values, without the others
+    TableCase(
+        "ORDER BY ts MEASURES A.ts AS t ALL ROWS PER MATCH PATTERN (A {- B* -}) DEFINE B AS v = PREV(v)", "5 5 6 5 5",
+        [(1, 1, "x", 5), (3, 3, "x", 6), (4, 4, "x", 5)],
+    ),
+    # peaks
+    TableCase("ORDER BY ts MEASURES P.ts AS t PATTERN (P) DEFINE P AS v > PREV(v) AND v > NEXT(v)", "1 3 2 2 5 4 9",
+              [(2,), (5,)]),
+    # the first and the last row of each partition
+    TableCase("PARTITION BY k ORDER BY ts MEASURES A.v AS v PATTERN (^ A)", "x:1 y:2 x:3", [("x", 1), ("y", 2)]),
+    TableCase("PARTITION BY k ORDER BY ts MEASURES A.v AS v PATTERN (A $)", "x:1 y:2 x:3", [("x", 3), ("y", 2)]),
+    # a value that more than doubles within three rows
+    TableCase(
+        "ORDER BY ts MEASURES A.ts AS f, B.ts AS t AFTER MATCH SKIP TO NEXT ROW PATTERN (A X{0,1}? B) DEFINE B AS v > 2 * A.v",
+        "1 2 3 9 4", [(1, 3), (2, 4), (3, 4)],
+    ),
+    # steps of a funnel, of which one may be left out, with anything between them
+    TableCase(
+        "PARTITION BY k ORDER BY ts MEASURES COUNT(B.*) AS b, C.ts AS t PATTERN (A X*? (B X*?)? C)"
+        " DEFINE A AS v = 1, B AS v = 2, C AS v = 3, X AS v <> 3",
+        "x:1 x:5 x:2 x:5 x:3 y:1 y:3 y:2", [("x", 1, 5), ("y", 0, 7)],
+    ),
+    TableCase(
+        "PARTITION BY k ORDER BY ts MEASURES COUNT(B.*) AS b, C.ts AS t PATTERN (A X* B X* C | A X* C)"
+        " DEFINE A AS v = 1, B AS v = 2, C AS v = 3, X AS v <> 3",
+        "x:1 x:5 x:2 x:5 x:3 y:1 y:3 y:2", [("x", 1, 5), ("y", 0, 7)],
+    ),
+    # the largest fall from a maximum so far
+    TableCase(
+        "ORDER BY ts MEASURES A.v AS top, MIN(B.v) AS low PATTERN (A B+) DEFINE B AS v < A.v", "3 9 4 6 2 9 8 10",
+        [(9, 2), (9, 8)],
+    ),
+]  # fmt: skip
+
 FAILING_SKIPS = [
     # (pattern, letters, skip): a match is found, but the search cannot go on
     ("A B+", "abb", "TO FIRST A"),

@@ -15,7 +15,19 @@ from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.reading import read
 from tests.reference.row_patterns import BudgetError, SkipError, match_recognize
-from tests.row_patterns.cases import FAILING_SKIPS, MEASURES, PATTERNS, TABLES, PatternCase, Row, TableCase, shown
+from tests.row_patterns.cases import (
+    FAILING_SKIPS,
+    IDIOMS,
+    MEASURES,
+    PATTERNS,
+    SCOPES,
+    STANDARD,
+    TABLES,
+    PatternCase,
+    Row,
+    TableCase,
+    shown,
+)
 
 SCHEMAS = {
     PatternCase: pa.schema({"ts": pa.int64(), "c": pa.string()}),
@@ -44,7 +56,7 @@ def test_pattern(case: PatternCase, answer_of: Implementation) -> None:
 
 
 @each_implementation
-@pytest.mark.parametrize("case", [*MEASURES, *TABLES], ids=lambda case: case.clause)
+@pytest.mark.parametrize("case", [*MEASURES, *TABLES, *STANDARD, *SCOPES, *IDIOMS], ids=lambda case: case.clause)
 def test_table(case: TableCase, answer_of: Implementation) -> None:
     rows = answer_of(case.clause, case.input, SCHEMAS[TableCase])
     if case in MEASURES:
