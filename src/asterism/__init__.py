@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from asterism.rules.registered_conditions import RegisteredCondition
     from asterism.spark.backtest import Backtest
     from asterism.spark.joins import Side, multi_broadcast_join
-    from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
+    from asterism.spark.keyed_stream import BroadcastStream, DataStream, KeyedStream
     from asterism.spark.metrics import export_metrics
     from asterism.spark.monitor import monitor
     from asterism.spark.operators import OperatorStream, connect
@@ -126,6 +126,7 @@ __all__ = [
     "ContinuousProcessingTimeTrigger",
     "CountTrigger",
     "CumulativeWindows",
+    "DataStream",
     "DeltaTrigger",
     "Element",
     "EventTimeTrigger",
@@ -242,7 +243,7 @@ _NAMES = {
     "spark.stream_joins": [
         "JoinedStream", "MultiJoinedStream", "as_of_join", "interval_join", "multi_join", "window_join",
     ],
-    "spark.keyed_stream": ["BroadcastStream", "KeyedStream"],
+    "spark.keyed_stream": ["BroadcastStream", "DataStream", "KeyedStream"],
     "spark.timelines": ["timeline"],
     "spark.windows": ["WindowedStream", "window"],
     "windows.triggers": [

@@ -698,7 +698,7 @@ ELSEWHERE = {
         "TriggerResult",
     },
     "on Spark: tests/spark/test_wrong_types.py": {
-        "BroadcastStream", "CEP", "KeyedStream", "OperatorStream", "PatternProcessorStream", "PatternStream",
+        "BroadcastStream", "CEP", "DataStream", "KeyedStream", "OperatorStream", "PatternProcessorStream", "PatternStream",
         "RowPatternStream", "JoinedStream", "MultiJoinedStream", "Side", "WindowedStream", "as_of_join", "connect",
         "interval_join", "multi_join",
         "match_recognize", "multi_broadcast_join", "read_state", "sql", "window", "window_join",

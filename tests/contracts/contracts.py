@@ -1788,6 +1788,24 @@ contract(
 )
 
 
+class Instances(StreamOperator):
+    """Distributed elements, which each instance counts; some of its columns cannot be hashed."""
+
+    items = Input("t TIMESTAMP, v BIGINT, more MAP<STRING, INT>")
+    count = ValueState("BIGINT")
+    values = Output("v BIGINT")
+    counts = Output("n BIGINT")
+
+    @items.process_element
+    def item(self, e: Any, ctx: Any) -> None:
+        self.count.update((self.count.value() or 0) + 1)
+        self.values.collect(v=e.v)
+
+    @items.end_input
+    def end(self, ctx: Any) -> None:
+        ctx.apply_to_keyed_state(self.count, lambda key, count: self.counts.collect(n=count.value()))
+
+
 class KeyTypes(StreamOperator):
     """Keys that no input needs as columns, of many types."""
 

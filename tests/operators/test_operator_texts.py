@@ -438,6 +438,8 @@ KIT: dict[str, Provocation] = {
     "kit_column_unknown": lambda: StreamOperatorHarness(Base(), INPUTS).send("clicks", {"key": "ann"}),
     "kit_element_does_not_fit": lambda: StreamOperatorHarness(Base(), INPUTS).send("clicks", {"v": "many"}),
     "kit_no_time": lambda: StreamOperatorHarness(Base(), INPUTS).send("clicks", {"t": "soon"}),
+    "kit_distributes_keys": lambda: StreamOperatorHarness(Base(), {"clicks": {"key": "k", "distributed": True}}),
+    "some_inputs_are_distributed": lambda: StreamOperatorHarness(Base(), {"clicks": {"distributed": True}}),
     "kit_option_unknown": lambda: StreamOperatorHarness(Base(), {"clicks": {"keys": "k"}}),
     "kit_output_unknown": lambda: StreamOperatorHarness(Base(), INPUTS).rows("outs"),
     "kit_after_the_end_of_an_input": lambda: (

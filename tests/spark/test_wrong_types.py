@@ -15,6 +15,7 @@ from asterism import (
     CEP,
     BroadcastStream,
     CountTrigger,
+    DataStream,
     FilePatternProcessorDiscovererFactory,
     Input,
     KeyedStream,
@@ -159,6 +160,10 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
             **{"text": f"SELECT * FROM rows MATCH_RECOGNIZE ({RISE})", "spark": spark, "rows": frame(spark)} | wrong
         ),
         ["rows", "max_out_of_orderness", "key_groups", "drain", "max_rows", "on_limit"],
+    ),
+    "DataStream": (
+        lambda spark, **wrong: DataStream(**{"df": frame(spark), "time": "ts"} | wrong),
+        ["df", "time", "max_out_of_orderness", "idle_after", "time_unit"],
     ),
     "BroadcastStream": (
         lambda spark, **wrong: BroadcastStream(**{"df": frame(spark), "time": "ts"} | wrong),

@@ -52,12 +52,15 @@ class Wire:
     """The connection of an input: the available columns, the key columns, and the event time.
 
     :param idle_after: microseconds
+    :param distributed: whether the elements have no key and are distributed over the key groups, each of which is an instance of
+        the operator
     """
 
     schema: pa.Schema
     keys: Sequence[str] = ()
     time: str | None = None
     idle_after: int | None = None
+    distributed: bool = False
 
 
 def check_operator(operator: Any) -> None:
@@ -123,7 +126,14 @@ class MultipleInputOperator(KeyGroupOperator):
                 self.broadcast_states,
                 [str(schema) for schema in self._page_schemas],
                 [
-                    (name, str(spec.prepared), wires[name].keys, wires[name].time, *_unit(wires[name]))
+                    (
+                        name,
+                        str(spec.prepared),
+                        wires[name].keys,
+                        wires[name].time,
+                        *_unit(wires[name]),
+                        *_kind(wires[name]),
+                    )
                     for name, spec in self.inputs.items()
                 ],
                 self.pages,
@@ -144,7 +154,9 @@ class MultipleInputOperator(KeyGroupOperator):
             {
                 **{f'the event time of the input "{name}"': _time_of(wire) for name, wire in self.wires.items()},
                 **{
-                    f'the kind of the input "{name}"': "broadcast" if spec.broadcast else "keyed"
+                    f'the kind of the input "{name}"': next(
+                        iter(_kind(self.wires[name])), "broadcast" if spec.broadcast else "keyed"
+                    )
                     for name, spec in self.inputs.items()
                 },
                 "the use of processing time": str(self.processing_time),
@@ -210,7 +222,13 @@ class MultipleInputOperator(KeyGroupOperator):
             columns = columns or [pa.array(np.zeros(events.num_rows, np.int8))]
         columns.append(self._times(name, wire, events))
         if self.pages > 1 and not declared.broadcast:
-            columns.append(fixed_pages_of(events, self.pages))
+            # An instance has a single key, and its elements have any hashes.
+            pages = (
+                pa.array(np.zeros(events.num_rows, np.uint8))
+                if wire.distributed
+                else fixed_pages_of(events, self.pages)
+            )
+            columns.append(pages)
         columns += [cast_to(events.column(field.name), field.type) for field in declared.schema]
         return pa.table(columns, schema=spec.prepared)
 
@@ -481,6 +499,11 @@ def _unit(wire: Wire) -> list[str]:
     return [] if unit == MILLISECONDS else [unit]
 
 
+def _kind(wire: Wire) -> list[str]:
+    """The kind of an input that is distributed; what earlier releases do not know is left out if it is not used."""
+    return ["distributed"] if wire.distributed else []
+
+
 def _check_wires(operator: str, declared: Mapping[str, Input], wires: Mapping[str, Wire]) -> None:
     if not declared:
         raise StreamDefinitionError(f"{operator} has no inputs", hint='clicks = Input("user STRING")')
@@ -494,6 +517,15 @@ def _check_wires(operator: str, declared: Mapping[str, Input], wires: Mapping[st
             raise StreamDefinitionError(
                 f'the input "{name}" of {operator} is not connected', f"Connected: {', '.join(wires) or 'nothing'}"
             )
+    keyed = [name for name, spec in declared.items() if not spec.broadcast]
+    distributed = [name for name in keyed if wires[name].distributed]
+    if distributed and distributed != keyed:
+        other = next(name for name in keyed if not wires[name].distributed)
+        raise StreamDefinitionError(
+            f'the input "{distributed[0]}" of {operator} is distributed, and the input "{other}" is not',
+            "An element that is distributed has no key, and meets only some of the other elements.",
+            "connect a DataStream to each of them, or a KeyedStream to each; a BroadcastInput can be combined with both",
+        )
     for name, wire in wires.items():
         if name not in declared:
             raise StreamDefinitionError(f'{operator} has no input "{name}"', f"Its inputs: {', '.join(declared)}")

@@ -22,7 +22,7 @@ from asterism.errors import CheckpointRequiredError, StateError, StreamDefinitio
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.spark import signals, versions
 from asterism.spark.evolution import check_checkpoint_of, control_offsets
-from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
+from asterism.spark.keyed_stream import BroadcastStream, DataStream, KeyedStream
 from asterism.spark.settings import (
     DEFAULT_KEY_GROUPS,
     EMPTY_BATCHES,
@@ -97,7 +97,7 @@ def run(
     sinks: Mapping[str, Sink],
     *,
     options: RunOptions,
-    streams: Iterable[KeyedStream | BroadcastStream],
+    streams: Iterable[KeyedStream | DataStream | BroadcastStream],
     ends_by_itself: bool,
     spark: SparkSession,
     key_groups: int | None,

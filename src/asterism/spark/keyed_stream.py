@@ -27,8 +27,8 @@ class KeyedStream:
     """A DataFrame of events, with its key and its event time.
 
     :param df: a streaming or a batch DataFrame
-    :param key: key column or columns. Without one, all events have the same key, and a single task processes them. Null is a
-        key like any other.
+    :param key: key column or columns. Without one, all events have the same key, and a single task processes them; for an
+        operator of your own that needs no key, see :class:`DataStream`. Null is a key like any other.
     :param time: event-time column. TIMESTAMP; TIMESTAMP_NTZ, interpreted as UTC; DATE, interpreted as midnight UTC; or
         BIGINT, a count of *time_unit* from 1970-01-01 UTC. None: processing time. An event whose time is null or out of range
         goes to the late output; if there is none, the query fails.
@@ -95,6 +95,34 @@ class KeyedStream:
 
 
 @dataclass(frozen=True)
+class DataStream:
+    """Elements without a key, distributed over parallel instances of an operator: its key groups. Each instance has a state and
+    timers of its own.
+
+    The instance of an element follows from a hash of the columns that the operator reads, other than maps. It is the same when a
+    micro-batch is repeated. Equal elements have the same instance.
+
+    :param df: a streaming or a batch DataFrame
+    :param time, max_out_of_orderness, idle_after, time_unit: as for a :class:`KeyedStream`
+    :raises StreamDefinitionError, ColumnNotFoundError: a column is missing or of an unsuitable type
+
+    Source: operators of a Flink ``DataStream`` that is not keyed.
+    """
+
+    df: DataFrame
+    time: str | None = None
+    max_out_of_orderness: timedelta = timedelta(0)
+    idle_after: timedelta | None = None
+    time_unit: str = MILLISECONDS
+
+    def __post_init__(self) -> None:
+        _check_unit(self.time_unit)
+        object.__setattr__(self, "df", plain_columns(self.df))
+        _check_columns(self.df, [] if self.time is None else [self.time], "in the stream")
+        _check_time(self)
+
+
+@dataclass(frozen=True)
 class BroadcastStream:
     """Elements that every key group receives, such as rules, thresholds or slowly changing tables.
 
@@ -138,7 +166,7 @@ def _check_unit(unit: str) -> None:
         )
 
 
-def _check_time(stream: KeyedStream | BroadcastStream) -> None:
+def _check_time(stream: KeyedStream | DataStream | BroadcastStream) -> None:
     time, idle_after, delay = stream.time, stream.idle_after, stream.max_out_of_orderness
     if time is not None:
         kind = stream.df.schema[time].dataType

@@ -47,7 +47,8 @@ def connect(
     If all inputs are bounded, elements are processed in the order of their event times. Inputs without an event time come
     first, one after the other, broadcast inputs before keyed ones.
 
-    :param inputs: a KeyedStream or BroadcastStream for each input; or as keywords: ``connect(op, orders=..., payments=...)``
+    :param inputs: a KeyedStream, DataStream or BroadcastStream for each input; or as keywords:
+        ``connect(op, orders=..., payments=...)``
     :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint. Default:
         ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32; a DataFrame has 32.
     :param pages: a fixed number of pages of state per key group, which cannot change either. Default: the number follows the
@@ -91,10 +92,10 @@ class OperatorStream:
         co_partitioned: bool,
     ) -> None:
         for name, stream in streams.items():
-            if not isinstance(stream, KeyedStream | BroadcastStream):
+            if not isinstance(stream, Stream):
                 raise StreamDefinitionError(
                     f'the input "{name}" is connected to a {type(stream).__name__}',
-                    hint="KeyedStream(df, key=..., time=...) or BroadcastStream(df)",
+                    hint="KeyedStream(df, key=..., time=...), DataStream(df) or BroadcastStream(df)",
                 )
             if isinstance(stream, KeyedStream) and stream.order_by:
                 raise StreamDefinitionError(

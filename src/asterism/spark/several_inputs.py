@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from asterism.columns.time import END_OF_TIME
 from asterism.operators.multiple_input import Wire
@@ -17,14 +18,14 @@ from asterism.operators.operator import Operator
 from asterism.spark import CHUNKS
 from asterism.spark.batch import BATCH_GROUP, BATCH_INPUT, BATCH_ORDER, BATCH_TIME, arrivals
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
-from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
+from asterism.spark.keyed_stream import BroadcastStream, DataStream, KeyedStream
 from asterism.spark.partitioning import label
 from asterism.spark.row_schemas import arrow_schema
 from asterism.spark.stateful import Use, bounded, hashed, key_group_of, packed, stateful
 from asterism.spark.times import event_micros
 from asterism.text.printable import quoted_name
 
-Stream = KeyedStream | BroadcastStream
+Stream = KeyedStream | DataStream | BroadcastStream
 Streams = Mapping[str, Stream]
 _LAST = 2**62  # after every chunk of a micro-batch
 
@@ -33,11 +34,27 @@ def keys_of(stream: Stream) -> list[str]:
     return stream.keys if isinstance(stream, KeyedStream) else []
 
 
+def _hash_columns(stream: Stream, columns: Sequence[str]) -> list[str]:
+    """What decides on the key group of an element: the keys or, of a DataStream, those of its *columns* that can be hashed."""
+    if not isinstance(stream, DataStream):
+        return keys_of(stream)
+    return [name for name in columns if not _has_map(stream.df.schema[name].dataType)]
+
+
+def _has_map(kind: T.DataType) -> bool:
+    """Whether Spark cannot hash the type."""
+    if isinstance(kind, T.ArrayType):
+        return _has_map(kind.elementType)
+    if isinstance(kind, T.StructType):
+        return any(_has_map(field.dataType) for field in kind)
+    return isinstance(kind, T.MapType) or kind.typeName() == "variant"
+
+
 def wire_of(spark: SparkSession, stream: Stream) -> Wire:
     """The connection of an input to a stream."""
     schema: pa.Schema = arrow_schema(spark, stream.df.schema, stream.time_unit)
     idle = None if stream.idle_after is None else stream.idle_after // timedelta(microseconds=1)
-    return Wire(schema, keys_of(stream), stream.time, idle)
+    return Wire(schema, keys_of(stream), stream.time, idle, isinstance(stream, DataStream))
 
 
 def over_streams(
@@ -50,7 +67,8 @@ def over_streams(
     """
 
     def chunks_of(name: str, stream: Stream) -> DataFrame:
-        rows = hashed(stream.df, keys_of(stream), operator.inputs[name].schema.names)
+        columns = operator.inputs[name].schema.names
+        rows = hashed(stream.df, _hash_columns(stream, columns), columns)
         return packed(stream, operator, name, rows, use=use)
 
     chunks = {name: chunks_of(name, stream) for name, stream in streams.items()}
@@ -80,7 +98,7 @@ def over_tables(operator: Operator, streams: Streams, *, use: Use) -> DataFrame:
     def group(name: str) -> Column:
         if operator.inputs[name].broadcast:
             return F.explode(F.sequence(F.lit(0), F.lit(use.key_groups - 1)))
-        return key_group_of(keys_of(streams[name]), use.key_groups)
+        return key_group_of(_hash_columns(streams[name], operator.inputs[name].schema.names), use.key_groups)
 
     def place(name: str) -> list[Column]:
         # Broadcast elements must have the same order in all key groups. The order of keyed elements with equal times is

@@ -33,7 +33,7 @@ from asterism.spark.control_source import ControlSource, check_zone_of
 from asterism.spark.evolution import time_mode_of
 from asterism.spark.exchange import Batches, pack, unpack
 from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, WATERMARK, OperatorHost
-from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
+from asterism.spark.keyed_stream import BroadcastStream, DataStream, KeyedStream
 from asterism.spark.row_schemas import spark_schema
 from asterism.spark.settings import DEFAULT_KEY_GROUPS, configure_state_store, warn_of_tasks
 from asterism.spark.times import event_micros
@@ -196,7 +196,7 @@ def batch_results(
 
 
 def packed(
-    stream: KeyedStream | BroadcastStream,
+    stream: KeyedStream | DataStream | BroadcastStream,
     operator: Operator,
     name: str,
     rows: DataFrame,
@@ -218,7 +218,7 @@ def packed(
     return chunks.withColumn(_MARKED_TIME, time).withWatermark(_MARKED_TIME, "0 seconds").drop(_MARKED_TIME)
 
 
-def _delay(stream: KeyedStream | BroadcastStream) -> int:
+def _delay(stream: KeyedStream | DataStream | BroadcastStream) -> int:
     """How far the watermark of an input lies behind that of the stream, in microseconds."""
     return micros(stream.max_out_of_orderness) + (0 if stream.time is None else behind(stream.df))
 
@@ -257,7 +257,7 @@ def filtered(stream: KeyedStream, condition: str | None, use: Use) -> tuple[Data
     return df if condition is None else df.where(condition), watched
 
 
-def _watermark_of(streams: Iterable[KeyedStream | BroadcastStream], use: Use) -> str | None:
+def _watermark_of(streams: Iterable[KeyedStream | DataStream | BroadcastStream], use: Use) -> str | None:
     """The kind of Spark's watermark downstream of an operator with these inputs."""
     timed = [stream.df for stream in streams if stream.df.isStreaming and stream.time is not None]
     if timed and all(has_watermark(df) or may_be_watched(df, use) for df in timed):
@@ -281,7 +281,7 @@ def stateful(
     operator: Operator,
     chunks: Sequence[DataFrame],
     *,
-    streams: Mapping[str, KeyedStream | BroadcastStream],
+    streams: Mapping[str, KeyedStream | DataStream | BroadcastStream],
     use: Use,
     time_mode: str,
     zone: str | None = None,
@@ -400,7 +400,7 @@ def output_of(
     output: str,
     schema: pa.Schema,
     *,
-    streams: Iterable[KeyedStream | BroadcastStream],
+    streams: Iterable[KeyedStream | DataStream | BroadcastStream],
     use: Use,
     takes: int | None = 0,
 ) -> DataFrame:

@@ -78,7 +78,9 @@ class InputsHarness(OperatorHarness):
     """
 
     def __init__(self, operator: Operator, wires: Mapping[str, Wire], *, key_groups: int = 1) -> None:
-        super().__init__(operator, keys={name: wire.keys for name, wire in wires.items()}, key_groups=key_groups)
+        # The hash of an element that is distributed is that of all its columns.
+        hashed = {name: wire.schema.names if wire.distributed else wire.keys for name, wire in wires.items()}
+        super().__init__(operator, keys=hashed, key_groups=key_groups)
         self.wires = wires
 
     def send(self, input: str, rows: Rows) -> Self:
@@ -176,8 +178,8 @@ class StreamOperatorHarness(InputsHarness):
 
     :param inputs: the stream of each input, by name, as a dict with the options of ``KeyedStream`` and ``BroadcastStream``:
         ``key`` (a column or several), ``time`` and ``idle_after``. If the stream has columns that the operator does not read,
-        such as its key or its time, ``columns`` has all columns, as Spark SQL or an Arrow schema. An input without options
-        has no key and no time.
+        such as its key or its time, ``columns`` has all columns, as Spark SQL or an Arrow schema. ``distributed=True`` stands
+        for a ``DataStream``. An input without options has no key and no time.
     :param key_groups: the number of key groups, as on Spark; *pages*: a fixed number of pages of state per key group. Results
         must not depend on them.
     :raises StreamDefinitionError, ColumnNotFoundError: as ``connect``
@@ -246,7 +248,7 @@ def wire_of(name: str, options: Mapping[str, Any], declared: Input | None = None
 
     :raises StreamDefinitionError, ColumnNotFoundError: an option is unknown or wrong
     """
-    return _wire(name, declared, **_known(name, options))
+    return _wire(name, declared, **_known(name, options, of_operator=declared is not None))
 
 
 def _wire(
@@ -257,6 +259,7 @@ def _wire(
     time: str | None = None,
     columns: str | pa.Schema | None = None,
     idle_after: timedelta | None = None,
+    distributed: bool = False,
 ) -> Wire:
     if columns is None:
         columns = pa.schema([]) if declared is None else declared.schema
@@ -278,11 +281,17 @@ def _wire(
                 schema.names,
                 f'in the input "{name}"; if its stream has more columns, declare them: columns="..."',
             )
-    return Wire(schema, keys, time, None if idle_after is None else idle_after // MICROSECOND)
+    expect(StreamDefinitionError, distributed, bool, f"distributed {what} must be True or False")
+    if distributed and (keys or (declared is not None and declared.broadcast)):
+        raise StreamDefinitionError(
+            f'the input "{name}" is distributed, so it has no key and is no broadcast input',
+            hint='{"distributed": True}',
+        )
+    return Wire(schema, keys, time, None if idle_after is None else idle_after // MICROSECOND, distributed)
 
 
-def _known(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    known = "key", "time", "idle_after", "columns"
+def _known(name: str, options: Mapping[str, Any], *, of_operator: bool) -> Mapping[str, Any]:
+    known = ["key", "time", "idle_after", "columns", *(["distributed"] if of_operator else [])]
     unknown = next((option for option in options if option not in known), None)
     if unknown is not None:
         raise StreamDefinitionError(
