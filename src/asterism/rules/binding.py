@@ -198,10 +198,13 @@ class ProcessorCompiler:
         if self.conditions:
             self.definition += repr(sorted((name, id(one.function), one) for name, one in self.conditions.items()))
 
-    def with_lookups(self, lookups: Sequence[LookupColumn]) -> ProcessorCompiler:
-        """A compiler with other lookups."""
+    def with_lookups(self, lookups: Sequence[LookupColumn], events: pa.Schema | None = None) -> ProcessorCompiler:
+        """A compiler with other lookups.
+
+        :param events: the columns of the events in another order; None: in the same one
+        """
         return ProcessorCompiler(
-            self.events,
+            self.events if events is None else events.with_metadata(self.events.metadata),
             self.keys,
             self.time,
             self.semantics,

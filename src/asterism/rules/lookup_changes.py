@@ -164,18 +164,21 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 class LookupConversion:
-    """How the state of the processors of *entries* becomes state with the lookups of *compiler*.
+    """How the state of the processors of *entries* becomes state with the lookups and the order of columns of *compiler*.
 
+    :param events: the columns of the events of the former definition, which are those of *compiler* in any order
     :ivar written, numbers: the numbers of conditions that have become others, ascending, and what they have become. They contain
         the places of the columns that they read, and the place of a lookup depends on the names of the others.
     :ivar clauses: of each processor with a clause the tables of its state, before and now
     :raises CheckpointMismatchError: see :func:`check_lookups`
     """
 
-    def __init__(self, former: Sequence[LookupColumn], entries: Entries, compiler: ProcessorCompiler) -> None:
+    def __init__(
+        self, events: pa.Schema, former: Sequence[LookupColumn], entries: Entries, compiler: ProcessorCompiler
+    ) -> None:
         self.entries = entries  # alive as long as this is: `of` finds it by its id
         check_lookups([entry.processor for entry in entries], former, compiler)
-        before = compiler.with_lookups(former)
+        before = compiler.with_lookups(former, events)
         numbers: dict[int, int] = {}
         self.clauses: dict[RuleName, tuple[Mapping[str, pa.Schema], Mapping[str, pa.Schema]]] = {}
         for entry in entries.enabled:
@@ -189,10 +192,13 @@ class LookupConversion:
         self.numbers: Ints = np.array([numbers[number] for number in sorted(numbers)], np.int64)
 
     @classmethod
-    def of(cls, former: Sequence[LookupColumn], entries: Entries, compiler: ProcessorCompiler) -> LookupConversion:
+    def of(
+        cls, events: pa.Schema, former: Sequence[LookupColumn], entries: Entries, compiler: ProcessorCompiler
+    ) -> LookupConversion:
         """This conversion. The most recent ones are cached for the lifetime of the process."""
-        key = compiler.definition, repr(former), id(entries)
-        return recent(_CONVERSIONS, key) or keep(_CONVERSIONS, MAX_CONVERSIONS, key, cls(former, entries, compiler))
+        key = compiler.definition, repr((events.names, former)), id(entries)
+        made = recent(_CONVERSIONS, key)
+        return made or keep(_CONVERSIONS, MAX_CONVERSIONS, key, cls(events, former, entries, compiler))
 
 
 _CONVERSIONS: dict[tuple[str, str, int], LookupConversion] = {}

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from asterism.columns.arrays import Ints, cast_to
 from asterism.columns.keys import KEY
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Described, TimeColumn
-from asterism.errors import AsterismError, LimitExceededError, PatternProcessorError
+from asterism.errors import AsterismError, CheckpointMismatchError, LimitExceededError, PatternProcessorError
 from asterism.matching.matcher import Step, enough_memory
 from asterism.matching.operator import PROCESSING_TIME, check_limit, event_times
 from asterism.matching.page import Page
@@ -230,8 +230,33 @@ class DynamicCepOperator(KeyGroupOperator):
     # ------------------------------------------------------------------ state of a former definition
 
     def check_state(self, old: StateDefinition) -> None:
+        self._check_columns(old)
         check_evolution(self._without_lookups(old), self._without_lookups(self.definition))
         self._conversion(old)
+
+    def _check_columns(self, old: StateDefinition) -> None:
+        """:raises CheckpointMismatchError: the columns of the events are others; their order does not matter"""
+        if old.kind is not OperatorKind.RULES:
+            return
+        before, now = self._former_events(old), self.schema
+        changes = [f'"{name}" was added' for name in now.names if name not in before.names]
+        changes += [f'"{name}" was removed' for name in before.names if name not in now.names]
+        changes += [
+            f'"{field.name}" was {field.type} and is {now.field(field.name).type}'
+            for field in before
+            if field.name in now.names and now.field(field.name).type != field.type
+        ]
+        if changes:
+            raise CheckpointMismatchError(
+                "the checkpoint cannot be continued: the columns of the events changed",
+                f"The column {'; the column '.join(changes)}.\nRules keep all columns of an event in their state.",
+                f"select the columns that the query had before: {', '.join(before.names)}; or use a new checkpoint location",
+            )
+
+    def _former_events(self, old: StateDefinition) -> pa.Schema:
+        """The columns of the events of a former definition, without lookups."""
+        lookups = {one.name for one in self._former_lookups(old)}
+        return pa.schema([field for field in old.tables[EVENTS] if field.name not in lookups])
 
     def check_rules(self, old: StateDefinition, processors: Iterable[PatternProcessor]) -> None:
         """Check rules that are in force, or wait for their time, in state with the former definition *old*.
@@ -256,11 +281,8 @@ class DynamicCepOperator(KeyGroupOperator):
         if definition.kind is not OperatorKind.RULES:
             return definition
         fixed = dict(definition.details.get(FIXED, {}))
-        if fixed.pop(_LOOKUPS_UNTIL_0075, None) is not None:
-            # The hash contains the lookups, too.
-            former = copies_schema(pa.schema([*self.schema, *(one.field for one in self._former_lookups(definition))]))
-            if fixed.get(_COLUMNS) == "#" + self._hash_of(former).hex():
-                fixed[_COLUMNS] = "#" + self._hash_of(copies_schema(self.schema)).hex()
+        fixed.pop(_LOOKUPS_UNTIL_0075, None)
+        fixed[_COLUMNS] = ""  # a hash that depends on their order: see _check_columns
         lookups = {f"e:{one.name}" for one in self._former_lookups(definition)}
         events = pa.schema([field for field in definition.inputs[EVENTS] if field.name not in lookups])
         return replace(
@@ -270,7 +292,7 @@ class DynamicCepOperator(KeyGroupOperator):
         )
 
     def _conversion(self, old: StateDefinition) -> LookupConversion:
-        return LookupConversion.of(self._former_lookups(old), self._entries, self.compiler)
+        return LookupConversion.of(self._former_events(old), self._former_lookups(old), self._entries, self.compiler)
 
     def converted(self, old: StateDefinition, page: bytes) -> bytes:
         before, now = (_stored_columns(schema) for schema in (old.tables[EVENTS], self.compiler.schema))
