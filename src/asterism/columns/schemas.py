@@ -71,6 +71,30 @@ def type_of(text: str | pa.DataType, shown: str | None = None) -> pa.DataType:
         ) from None
 
 
+def small_type(kind: pa.DataType) -> pa.DataType:
+    """A type with strings and bytes of 32-bit offsets, as Spark passes them unless ``useLargeVarTypes`` is set.
+
+    >>> small_type(pa.list_(pa.large_string())) == pa.list_(pa.string())
+    True
+    """
+    types = pa.types
+    if types.is_large_string(kind):
+        return pa.string()
+    if types.is_large_binary(kind):
+        return pa.binary()
+    if types.is_list(kind):
+        return pa.list_(_small_field(kind.value_field))
+    if types.is_map(kind):
+        return pa.map_(_small_field(kind.key_field), _small_field(kind.item_field))
+    if types.is_struct(kind):
+        return pa.struct([_small_field(field) for field in kind])
+    return kind
+
+
+def _small_field(field: pa.Field) -> pa.Field:
+    return field.with_type(small_type(field.type))
+
+
 def _words(text: str) -> int:
     """The number of tokens of a type, without punctuation that is optional or may be joined."""
     return sum(bool(token.text.strip(":>")) for token in tokenize(text, read="spark"))

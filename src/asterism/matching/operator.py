@@ -206,7 +206,8 @@ class CepOperator(KeyGroupOperator):
     def converted(self, old: StateDefinition, page: bytes) -> bytes:
         keys, events = old.tables.values()
         found = Page.from_bytes(page, keys, events)
-        return replace(found, events=aligned(found.events, self.pattern.event_schema)).to_bytes()
+        events = aligned(found.events, self.pattern.event_schema)
+        return replace(found, keys=aligned(found.keys, self.key_schema), events=events).to_bytes()
 
     @property
     def wants_late(self) -> bool:

@@ -1,7 +1,8 @@
 """Whether a changed operator can continue with the state of its former definition, and that state in the form of the new one.
 
 Tables of state are found by name: those that are new are empty. Columns that the query did not keep before are NULL, and so are
-new fields of a column.
+new fields of a column. Strings with 32-bit and with 64-bit offsets are the same type: Spark's setting ``useLargeVarTypes`` can
+change.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from asterism.columns.arrays import one_chunk, with_fields
+from asterism.columns.arrays import cast_to, one_chunk, with_fields
+from asterism.columns.schemas import small_type
 from asterism.errors import CheckpointMismatchError
 from asterism.operators.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state_store import batch_from_bytes, batch_to_bytes, tables_from_bytes, tables_to_bytes
@@ -46,11 +48,21 @@ def incompatibility(old: StateDefinition, new: StateDefinition) -> Incompatibili
         if was != text:
             is_hash = was.startswith("#") or text.startswith("#")
             return Incompatibility(f"{name} changed", None if is_hash else f"Was: {was}\nIs:  {text}", NEW_CHECKPOINT)
-    if old.keys.types != new.keys.types:
+    if list(map(_key_type, old.keys.types)) != list(map(_key_type, new.keys.types)):
+        setting = ""
+        if list(map(small_type, old.keys.types)) == list(map(small_type, new.keys.types)):
+            setting = "set spark.sql.execution.arrow.useLargeVarTypes as before; or "
         return Incompatibility(
-            "the types of the key changed", f"Was: {_shown(old.keys)}\nIs:  {_shown(new.keys)}", NEW_CHECKPOINT
+            "the types of the key changed",
+            f"Was: {_shown(old.keys)}\nIs:  {_shown(new.keys)}",
+            setting + NEW_CHECKPOINT,
         )
     return _of_inputs(old, new) or (_of_states(old, new) if new.kind is OperatorKind.OPERATOR else None)
+
+
+def _key_type(kind: pa.DataType) -> pa.DataType:
+    """Types of keys are equal if their values have the same hash."""
+    return pa.string() if pa.types.is_large_string(kind) else kind
 
 
 def check_evolution(old: StateDefinition, new: StateDefinition) -> None:
@@ -76,7 +88,7 @@ def _of_inputs(old: StateDefinition, new: StateDefinition) -> Incompatibility | 
         before = old.inputs[name]
         for field in schema:
             known = field.name in before.names
-            if known and before.field(field.name).type != field.type:
+            if known and small_type(before.field(field.name).type) != small_type(field.type):
                 was = before.field(field.name).type
                 what = (
                     f'the column "{field.name[2:]}" of the input "{name}" changed its type from {was} to {field.type}'
@@ -135,6 +147,8 @@ def _aligned(rows: pa.Table, field: pa.Field) -> Any:
     if field.name not in rows.column_names:
         return pa.nulls(rows.num_rows, field.type)
     column = rows.column(field.name)
+    if small_type(column.type) == small_type(field.type):
+        return cast_to(column, field.type)
     return with_fields(one_chunk(column), field.type) if pa.types.is_struct(field.type) else column
 
 

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from asterism.arguments import described
 from asterism.columns.arrays import Ints, cast_to
 from asterism.columns.groups import first_rows, group_codes
+from asterism.columns.schemas import small_type
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MILLISECONDS, NO_TIME, TIME, TimeColumn
 from asterism.errors import (
     ColumnNotFoundError,
@@ -540,7 +541,7 @@ def _check_wires(operator: str, declared: Mapping[str, Input], wires: Mapping[st
                     field.name, wire.schema.names, f'in the input "{name}" of {operator}'
                 )
             found = wire.schema.field(field.name).type
-            if not _same_type(found, field.type):
+            if not _same_type(small_type(found), small_type(field.type)):
                 raise ColumnTypeError(
                     f'the column "{field.name}" of the input "{name}" is {found}, but {operator} declares {field.type}',
                     hint="CAST it before connecting, or declare the actual types of the input's columns",

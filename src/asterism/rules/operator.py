@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints, cast_to
 from asterism.columns.keys import KEY
+from asterism.columns.schemas import small_type
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Described, TimeColumn
 from asterism.errors import AsterismError, CheckpointMismatchError, LimitExceededError, PatternProcessorError
 from asterism.matching.matcher import Step, enough_memory
@@ -244,7 +245,7 @@ class DynamicCepOperator(KeyGroupOperator):
         changes += [
             f'"{field.name}" was {field.type} and is {now.field(field.name).type}'
             for field in before
-            if field.name in now.names and now.field(field.name).type != field.type
+            if field.name in now.names and small_type(now.field(field.name).type) != small_type(field.type)
         ]
         if changes:
             raise CheckpointMismatchError(
