@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.columns.time import END_OF_TIME, FAR, TIME_UNIT, TIME_UNITS, Described, TimeColumn
+from asterism.columns.time import END_OF_TIME, FAR, LAST_TIMESTAMP, TIME_UNIT, TIME_UNITS, Described, TimeColumn
 from asterism.errors import InvalidEventError, StreamDefinitionError
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
@@ -69,6 +69,13 @@ def test_timestamps_of_all_years(zone: str | None, year: int) -> None:
     exact = (moment - datetime(1970, 1, 1)) // timedelta(microseconds=1)
     assert micros(column, exact) == [exact]
     assert column.from_micros(np.array([exact])).cast(pa.int64()).to_pylist() == [exact]
+
+
+@given(value=st.integers(-FAR, FAR), event=st.integers(-FAR, FAR))
+def test_times_after_the_year_9999_are_those_of_events(value: int, event: int) -> None:
+    column = TimeColumn("t", pa.timestamp("us", "UTC"))
+    found = column.from_micros(np.array([value, END_OF_TIME]), np.array([event, event])).cast(pa.int64()).to_pylist()
+    assert found == [value if event > LAST_TIMESTAMP else min(value, LAST_TIMESTAMP), LAST_TIMESTAMP]
 
 
 @given(value=LONGS, unit=st.sampled_from(["s", "ms", "us", "ns"]))

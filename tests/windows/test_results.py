@@ -10,11 +10,11 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from asterism.columns.time import BEFORE_TIME
+from asterism.columns.time import BEFORE_TIME, LAST_TIMESTAMP
 from asterism.errors import InvalidEventError, StateError
 from asterism.operators.operator import Arrival, Now
 from asterism.operators.state_store import MemoryStore
-from asterism.testing import OperatorHarness
+from asterism.testing import OperatorHarness, WindowHarness
 from asterism.windows.assigners import GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
 from asterism.windows.evictors import Evictor
 from asterism.windows.operator import WindowOperator
@@ -297,3 +297,17 @@ def test_batch_in_runs_of_any_size(windows: Any, size: int) -> None:
 def test_batch_in_processing_time_is_complete_at_once() -> None:
     rows = OperatorHarness(operator(time=None), keys=["k"]).tick(micros(5)).feed(DATA).end().rows("firings")
     assert [(row["k"], row["total"], row["kind"]) for row in rows] == [("a", 13, "on_time"), ("b", 2, "on_time")]
+
+
+def test_windows_after_the_year_9999() -> None:
+    """As in Spark: Python cannot show these times, but they are different ones."""
+    hour, first = 3_600_000_000, LAST_TIMESTAMP + 1
+    schema = pa.schema({"ts": pa.timestamp("us", "UTC"), "key": pa.string()})
+    harness = WindowHarness(TumblingWindows.of(timedelta(hours=1)), None, schema, aggregate=["count(*) AS n"])
+    times = [first - 1, first, first + hour, first + 2000 * 365 * 24 * hour]
+    harness.feed(pa.table([pa.array(times, schema.field("ts").type), ["u"] * 4], schema=schema))
+    rows = harness.end().output("firings").sort_by("window_start")
+    starts = [first - hour, *times[1:]]
+    assert rows.column("window_start").cast(pa.int64()).to_pylist() == starts
+    ends = [LAST_TIMESTAMP, *(start + hour for start in starts[1:])]
+    assert rows.column("window_end").cast(pa.int64()).to_pylist() == ends

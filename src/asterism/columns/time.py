@@ -160,13 +160,19 @@ class TimeColumn:
             return "at most about 146,000 years before or after 1970"
         return f"in {self.unit} since 1970-01-01 UTC, at most about 146,000 years before or after that date"
 
-    def from_micros(self, values: npt.NDArray[np.int64]) -> pa.Array:
-        """Times in the type of the column, rounded down to its resolution."""
-        if pa.types.is_timestamp(self.type):
-            return pa.array(np.minimum(values, LAST_TIMESTAMP)).cast(self.written)
-        if pa.types.is_date32(self.type):
-            days = np.minimum(values, LAST_TIMESTAMP) // DAY
-            return pa.array(days.astype(np.int32)).cast(pa.date32())
+    def from_micros(self, values: npt.NDArray[np.int64], events: npt.NDArray[np.int64] | None = None) -> pa.Array:
+        """Times in the type of the column, rounded down to its resolution. The end of time is the last timestamp. So is a time
+        after the year 9999, which Python cannot show, unless there are events so late.
+
+        :param events: for each time, that of an event to which it belongs
+        """
+        if not pa.types.is_int64(self.type):
+            shown = np.minimum(values, LAST_TIMESTAMP)
+            if events is not None:
+                shown = np.where((events > LAST_TIMESTAMP) & (values != END_OF_TIME), values, shown)
+            if pa.types.is_timestamp(self.type):
+                return pa.array(shown).cast(self.written)
+            return pa.array((shown // DAY).astype(np.int32)).cast(pa.date32())
         if self._nanos >= 1000:
             found = values // (self._nanos // 1000)
         else:

@@ -354,7 +354,10 @@ class JoinOperator(KeyGroupOperator):
         rows = right.take(pa.array(search.targets[targets]))
         columns: list[Any] = []
         if search.target_windows is not None:
-            columns = [self.times[LEFT].from_micros(bound[targets]) for bound in search.target_windows]
+            columns = [
+                self.times[LEFT].from_micros(bound[targets], search.target_windows[0][targets])
+                for bound in search.target_windows
+            ]
         for field in self.wires[LEFT].schema:
             is_key = field.name in self.wires[LEFT].keys
             columns.append(rows.column("k:" + field.name) if is_key else pa.nulls(len(targets), field.type))
@@ -364,7 +367,9 @@ class JoinOperator(KeyGroupOperator):
     def _emit(self, group: Group, left: pa.Table, search: JoinSearch, probes: Ints, theirs: Sequence[Any]) -> None:
         columns: list[Any] = []
         if search.windows is not None:
-            columns = [self.times[LEFT].from_micros(bound[probes]) for bound in search.windows]
+            columns = [
+                self.times[LEFT].from_micros(bound[probes], search.windows[0][probes]) for bound in search.windows
+            ]
         mine = left.select(["e:" + name for name in self.kept[LEFT]]).take(pa.array(search.rows[probes]))
         group.emit(JOINED, pa.table([*columns, *mine.columns, *theirs], schema=self.output_schemas[JOINED]))
 

@@ -62,7 +62,9 @@ class OutputSpec:
 def times_of(time: TimeColumn, step: Step, found: Found) -> list[pa.Array]:
     """The times of matches: of the first event, of the last event, and of the decision."""
     first, last = found.events[found.offsets[:-1]], found.events[found.offsets[1:] - 1]
-    return [time.from_micros(values) for values in (step.times[first], step.times[last], found.emitted)]
+    return [
+        time.from_micros(values, step.times[last]) for values in (step.times[first], step.times[last], found.emitted)
+    ]
 
 
 def events_of(step: Step, schema: pa.Schema) -> pa.StructArray:

@@ -272,7 +272,8 @@ class ClauseOfRule:
     def times_of(self, found: pa.Table) -> list[pa.Array]:
         """The times of the first and of the last row of the match, and the latter once more: then it is complete."""
         row = _integers(found.column(self._time))
-        start, end = (self.time.from_micros(_integers(found.column(name), row)) for name in self._ends[::2])
+        first, last = (_integers(found.column(name), row) for name in self._ends[::2])
+        start, end = (self.time.from_micros(one, last) for one in (first, last))
         return [start, end, end]
 
     def events_of(self, found: pa.Table, type_: pa.DataType) -> pa.Array:

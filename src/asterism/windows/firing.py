@@ -443,7 +443,9 @@ class WindowCall:
         if plan.windows.is_global:
             columns += [pa.nulls(len(mine), plan.time.written)] * 2
         else:
-            columns += [plan.time.from_micros(mine[:, at]) for at in (kernels.START, kernels.STOP)]
+            columns += [
+                plan.time.from_micros(mine[:, at], mine[:, kernels.START]) for at in (kernels.START, kernels.STOP)
+            ]
         kinds = pa.array(KINDS).take(pa.array(mine[:, kernels.FIRING_KIND]))
         columns += [pa.array(mine[:, kernels.FIRING_NUMBER]), kinds, pa.array(mine[:, kernels.IS_LAST] != 0)]
         if self.sessions is not None:
