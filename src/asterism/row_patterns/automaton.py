@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from math import comb, factorial
 
 import numpy as np
@@ -17,7 +16,6 @@ from asterism.errors import ExpressionSyntaxError, printable
 from asterism.row_patterns.clause import (
     Alternation,
     Clause,
-    ClauseDialect,
     Concatenation,
     EmptyPattern,
     Exclusion,
@@ -42,6 +40,8 @@ or the last one that WITHIN allows.
 """
 _NEXT_TOO = 8
 """While edges are made: the condition on the next row counts also if the match ends before it."""
+Edge = tuple[int, int, tuple[int, ...]]
+"""(target, guards, variables whose conditions the next row must not satisfy); see :class:`RowAutomaton`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class RowAutomaton:
     :ivar excluded: for each state but the start, whether its row is excluded from the output
     :ivar edges: rows (target state or ACCEPT; AT_START, AT_END and AT_DEADLINE; a variable whose condition the next row must not
         satisfy or -1, which for ACCEPT is the next row that WITHIN allows), by state, the preferred first
+    :ivar also: for each edge, further such variables or -1
     :ivar first_edge: the edges of state *s* are ``first_edge[s]:first_edge[s + 1]``
     """
 
@@ -60,6 +61,7 @@ class RowAutomaton:
     variables: Ints
     excluded: Mask
     edges: Ints
+    also: Ints
     first_edge: Ints
 
     @property
@@ -67,10 +69,12 @@ class RowAutomaton:
         return len(self.variables)
 
     @property
-    def looks_ahead(self) -> bool:
-        """Whether the end of a match depends on rows that are not in it, or on the time that has passed."""
+    def needs_depth(self) -> bool:
+        """Whether only the search in depth can run it: the end of a match depends on rows that are not in it, or on the time that
+        has passed; or a row must not satisfy several variables.
+        """
         ends = self.edges[self.edges[:, 0] == ACCEPT]
-        return bool((ends[:, 1] & AT_DEADLINE).any() or (ends[:, 2] >= 0).any())
+        return bool((ends[:, 1] & AT_DEADLINE).any() or (ends[:, 2] >= 0).any() or self.also.shape[1])
 
     @property
     def state_of(self) -> Ints:
@@ -80,9 +84,14 @@ class RowAutomaton:
     def __str__(self) -> str:
         return self.text()
 
-    def edges_of(self, state: int) -> list[tuple[int, int, int]]:
-        """The rows of :attr:`edges` of a state."""
-        return [(a, b, c) for a, b, c in self.edges[self.first_edge[state] : self.first_edge[state + 1]].tolist()]
+    def edges_of(self, state: int) -> list[Edge]:
+        """The edges of a state."""
+        some = slice(self.first_edge[state], self.first_edge[state + 1])
+        unless = np.column_stack([self.edges[some, 2:], self.also[some]]).tolist()
+        return [
+            (target, guards, tuple(one for one in variables if one >= 0))
+            for (target, guards), variables in zip(self.edges[some, :2].tolist(), unless, strict=True)
+        ]
 
     def text(self, limit: int | None = None) -> str:
         """
@@ -109,7 +118,7 @@ class RowAutomaton:
                 + (" at the start" if guards & AT_START else "")
                 + (" at the end" if guards & AT_END else "")
                 + (" at the deadline" if guards & AT_DEADLINE else "")
-                + (f" unless {printable(self.names[unless])}" if unless >= 0 else "")
+                + (f" unless {' or '.join(printable(self.names[one]) for one in unless)}" if unless else "")
                 for target, guards, unless in self.edges_of(state)
             ]
             excluded = " (excluded)" if state < self.start and self.excluded[state] else ""
@@ -125,10 +134,7 @@ def compiled_pattern(clause: Clause) -> RowAutomaton:
     :raises asterism.errors.ExpressionSyntaxError: it has too many edges
     """
     program = _Program(clause.variables)
-    try:
-        start = program.build(clause.pattern, program.accept, excluded=False)
-    except _TwoConditionsError:
-        raise _two_conditions(clause) from None
+    start = program.build(clause.pattern, program.accept, excluded=False)
     rows = [number for number, one in enumerate(program.instructions) if isinstance(one, _TakeRow)]
     # They were made from the end to the beginning.
     rows.reverse()
@@ -136,7 +142,7 @@ def compiled_pattern(clause: Clause) -> RowAutomaton:
     takes = [one for one in (program.instructions[number] for number in rows) if isinstance(one, _TakeRow)]
     numbers = {one.variable for one in takes}
     tested = [number for number in range(len(clause.variables)) if number not in numbers]
-    edges: list[tuple[int, int, int]] = []
+    edges: list[Edge] = []
     first_edge = [0]
     for begin in [*(one.then for one in takes), *(None for _ in tested), start]:
         if begin is None:
@@ -144,18 +150,24 @@ def compiled_pattern(clause: Clause) -> RowAutomaton:
             continue
         try:
             edges += program.edges(begin, state_of)
-        except _TwoConditionsError:
-            raise _two_conditions(clause) from None
+        except _TwoLoopsError:
+            problem = "in the dialect of Flink, a variable that may be left out cannot follow a greedy loop"
+            hint = "a reluctant loop, as in B*?, or the standard's dialect"
+            raise ExpressionSyntaxError.at(problem, clause.text, clause.pattern.start, hint) from None
         first_edge.append(len(edges))
         if len(edges) > MAX_EDGES:
             problem = f"the automaton of this pattern has more than {MAX_EDGES:,} edges"
             hint = "too many elements one after the other may be left out; A{,100} instead of A? A? A? ..."
             raise ExpressionSyntaxError.at(problem, clause.text, clause.pattern.start, hint)
+    unless = np.full((len(edges), max((len(one[2]) for one in edges), default=1) or 1), -1, np.int64)
+    for number, (_, _, variables) in enumerate(edges):
+        unless[number, : len(variables)] = variables
     automaton = RowAutomaton(
         clause.variables,
         np.array([*(one.variable for one in takes), *tested], np.int64),
         np.array([*(one.excluded for one in takes), *(False for _ in tested)], np.bool_),
-        np.array(edges, np.int64).reshape(-1, 3),
+        np.column_stack([np.array([one[:2] for one in edges], np.int64).reshape(-1, 2), unless[:, :1]]),
+        np.ascontiguousarray(unless[:, 1:]),
         np.array(first_edge, np.int64),
     )
     if clause.within is None and (automaton.edges[:, 1] & AT_DEADLINE).any():
@@ -164,17 +176,6 @@ def compiled_pattern(clause: Clause) -> RowAutomaton:
         hint = "PATTERN (A {- X*? -} [^B]) WITHIN INTERVAL '1' HOUR"
         raise ExpressionSyntaxError.at(problem, clause.text, absent.start, hint)
     return automaton
-
-
-def _two_conditions(clause: Clause) -> ExpressionSyntaxError:
-    written = [node for node in clause.pattern.walk() if isinstance(node, NotNext) and not node.implied]
-    if clause.dialect is ClauseDialect.FLINK and not written:
-        problem = "in the dialect of Flink, a variable that may be left out cannot follow a greedy loop"
-        hint = "a reluctant loop, as in B*?, or the standard's dialect"
-        return ExpressionSyntaxError.at(problem, clause.text, clause.pattern.start, hint)
-    problem = "one row cannot be kept from satisfying two variables"
-    start = written[0].start if written else clause.pattern.start
-    return ExpressionSyntaxError.at(problem, clause.text, start, "one variable, with OR between the conditions")
 
 
 # ---------------------------------------------------------------------------------------------------- instructions
@@ -220,8 +221,8 @@ class _Unless:
     always: bool
 
 
-class _TwoConditionsError(Exception):
-    """The next row must not satisfy the conditions of two variables."""
+class _TwoLoopsError(Exception):
+    """In the dialect of Flink, the next row must not satisfy the conditions of two loops."""
 
 
 @dataclass(slots=True)
@@ -238,6 +239,8 @@ class _Program:
         default_factory=lambda: [_Accept()]
     )
     accept: int = 0
+    untils: list[str] = field(default_factory=list)
+    """of the loops around the part that is built"""
 
     def add(self, instruction: _TakeRow | _Choice | _UnboundedLoop | _Anchor | _Unless) -> int:
         self.instructions.append(instruction)
@@ -247,7 +250,7 @@ class _Program:
         """The instruction with which *node* begins."""
         match node:
             case Variable():
-                return self.add(_TakeRow(self.names.index(node.name), excluded, then))
+                return self._row(node.name, excluded, then)
             case EmptyPattern():
                 return then
             case PartitionStart():
@@ -306,6 +309,13 @@ class _Program:
 
         return self.add(_Choice(orders((1 << len(node.of)) - 1, False)))
 
+    def _row(self, name: str, excluded: bool, then: int) -> int:
+        """A row for a variable."""
+        row = self.add(_TakeRow(self.names.index(name), excluded, then))
+        for until in self.untils:
+            row = self.add(_Unless(self.names.index(until), row, True))
+        return row
+
     def _gap(self, gap: Quantified, absent: NotNext, then: int) -> int:
         """A gap without a row that satisfies *absent*, of which *then* tests the row behind the gap. If no row follows, the gap
         goes on up to the deadline.
@@ -314,7 +324,7 @@ class _Program:
         loop = _Choice(())
         again = self.add(_TakeRow(0, False, 0))  # as in _repeated
         self.instructions[again] = loop
-        row = self.add(_TakeRow(self.names.index(gap.of.name), True, again))
+        row = self._row(gap.of.name, True, again)
         more = self.add(_Unless(self.names.index(absent.name), row, True))
         enough = self.add(_Anchor(AT_DEADLINE, then))
         loop.options = [more, enough] if gap.greedy else [enough, more]
@@ -322,7 +332,10 @@ class _Program:
 
     def _repeated(self, node: Quantified, then: int, excluded: bool) -> int:
         if node.until is not None:
-            node = replace(node, of=_without(node.until, node.of), until=None)
+            self.untils.append(node.until)
+            begin = self._repeated(replace(node, until=None), then, excluded)
+            self.untils.pop()
+            return begin
         node = simplified(node)
 
         def choice(more: int, enough: int) -> list[int]:
@@ -347,20 +360,21 @@ class _Program:
             then = self.build(node.of, then, excluded=excluded)
         return then
 
-    def edges(self, begin: int, state_of: dict[int, int]) -> list[tuple[int, int, int]]:
+    def edges(self, begin: int, state_of: dict[int, int]) -> list[Edge]:
         """The edges of a state after which the program goes on with instruction *begin*."""
-        edges: list[tuple[int, int, int]] = []
+        edges: list[Edge] = []
+        nothing: tuple[int, ...] = ()
         no_loops: frozenset[int] = frozenset()
-        seen: dict[tuple[int, frozenset[int]], list[tuple[int, int]]] = {}
+        seen: dict[tuple[int, frozenset[int]], list[tuple[int, tuple[int, ...]]]] = {}
         # The last item: the loops of which a repetition has begun and has taken no row yet.
-        stack = [(begin, 0, -1, no_loops)]
+        stack = [(begin, 0, nothing, no_loops)]
         while stack:
             number, guards, unless, begun = stack.pop()
             instruction = self.instructions[number]
             if isinstance(instruction, _TakeRow | _Accept):
                 begun = no_loops  # what follows does not depend on it
             ways = seen.setdefault((number, begun), [])
-            if any(other & ~guards == 0 and without in (-1, unless) for other, without in ways):
+            if any(other & ~guards == 0 and {*without} <= {*unless} for other, without in ways):
                 continue  # a preferred way leads here, under no more conditions
             ways.append((guards, unless))
             match instruction:
@@ -368,16 +382,17 @@ class _Program:
                     edges.append((state_of[number], guards & (AT_START | AT_END), unless))
                 case _Accept():
                     # At the deadline there is no next row.
-                    without = unless if guards & _NEXT_TOO and not guards & AT_DEADLINE else -1
+                    without = unless if guards & _NEXT_TOO and not guards & AT_DEADLINE else ()
                     edges.append((ACCEPT, guards & ~_NEXT_TOO, without))
                     if not guards:
                         return edges  # what follows is never preferred
                 case _Anchor(guard, then):
                     stack.append((then, guards | guard, unless, begun))
                 case _Unless(variable, then, always):
-                    if unless not in (-1, variable):
-                        raise _TwoConditionsError
-                    stack.append((then, guards | (_NEXT_TOO if always else 0), variable, begun))
+                    if not always and unless and not guards & _NEXT_TOO and variable not in unless:
+                        raise _TwoLoopsError
+                    without = tuple(sorted({*unless, variable}))
+                    stack.append((then, guards | (_NEXT_TOO if always else 0), without, begun))
                 case _Choice(options):
                     stack.extend((option, guards, unless, begun) for option in reversed(options))
                 case _UnboundedLoop(repetition, then, greedy):
@@ -403,22 +418,6 @@ def simplified(node: Quantified) -> Quantified:
     if loops and isinstance(of, Quantified) and of.least == 0 and not takes_no_row(of.of):
         return of
     return replace(node, of=of)
-
-
-def _without(until: str, node: PatternNode) -> PatternNode:
-    """A part of a pattern of which no row satisfies a variable."""
-    if isinstance(node, Concatenation) and any(
-        gap_of(part) is not None and isinstance(following, NotNext) for part, following in pairwise(node.of)
-    ):
-        raise _TwoConditionsError
-    match node:
-        case Variable():
-            return Concatenation((NotNext(until, start=node.start), node), start=node.start)
-        case Concatenation() | Alternation() | Permutation():
-            return replace(node, of=tuple(_without(until, part) for part in node.of))
-        case Quantified() | Exclusion():
-            return replace(node, of=_without(until, node.of))
-    return node
 
 
 def takes_no_row(node: PatternNode) -> bool:

@@ -331,7 +331,7 @@ def _search(
         SkipTo.LAST: k.TO_LAST,
         SkipTo.NO_SKIP: deep.NO_SKIP,
     }
-    in_depth = clause.clause.timeouts or skip.to is SkipTo.NO_SKIP or automaton.looks_ahead
+    in_depth = clause.clause.timeouts or skip.to is SkipTo.NO_SKIP or automaton.needs_depth
     bound = conditions.bound(automaton, ordered.rows, ordered.shifted, ordered.words, in_depth=in_depth)
     times, meant = times_of(clause, ordered), meant_by(clause, skip.variable)
     position = np.zeros(1, np.int64)

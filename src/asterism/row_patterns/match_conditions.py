@@ -692,18 +692,19 @@ def _variables_behind(automaton: RowAutomaton, depending: Sequence[bool]) -> lis
     """For each state, which of these variables the states and edges behind it have, as bits."""
     own = [(1 << variable) if depending[variable] else 0 for variable in automaton.variables.tolist()]
     behind = [0] * len(own)
-    edges = automaton.edges[:, [0, 2]].tolist()
+    edges = np.column_stack([automaton.edges[:, [0, 2]], automaton.also]).tolist()
     first = automaton.first_edge.tolist()
     changed = True
     while changed:
         changed = False
         for state in reversed(range(len(own))):
             found = behind[state]
-            for target, unless in edges[first[state] : first[state + 1]]:
+            for target, *unless in edges[first[state] : first[state + 1]]:
                 if target != ACCEPT:
                     found |= own[target] | behind[target]
-                if unless >= 0 and depending[unless]:
-                    found |= 1 << unless
+                for variable in unless:
+                    if variable >= 0 and depending[variable]:
+                        found |= 1 << variable
             if found != behind[state]:
                 behind[state], changed = found, True
     return behind

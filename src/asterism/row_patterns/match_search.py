@@ -80,6 +80,7 @@ class MatchSearch:
             automaton.excluded,
             automaton.state_of,
             automaton.edges,
+            automaton.also,
             automaton.first_edge,
             within,
             pattern.skip,

@@ -83,6 +83,7 @@ class PatternTables(NamedTuple):
     excluded: Any
     state_of: Any
     edges: Any
+    also: Any
     first_edge: Any
     within: int
     skip: int
@@ -481,7 +482,7 @@ def search(
     position, frames, ends, needs = work.position, work.frames, work.ends, work.needs
     variables, edges, first_edge = pattern.variables, pattern.edges, pattern.first_edge
     start, until, frontier, before = position[AT_ROW], position[UNTIL], position[FRONTIER], position[BEFORE]
-    partial = position[PARTIAL] == 1
+    partial, several = position[PARTIAL] == 1, 1 + pattern.also.shape[1]
     while True:
         depth = position[DEPTH]
         state, row = frames[depth, 0], start + depth
@@ -492,17 +493,15 @@ def search(
                 return -WAIT if is_open(position) else -TOO_MANY_STEPS
             if not allowed(edges[edge, 1], row + before, size + before):
                 continue
-            target, unless = edges[edge, 0], edges[edge, 2]
+            target = edges[edge, 0]
             if target == ACCEPT:
                 if partial:
                     continue
                 at_deadline = edges[edge, 1] & AT_DEADLINE != 0
-                if (at_deadline or unless >= 0) and row >= frontier:
+                if (at_deadline or edges[edge, 2] >= 0) and row >= frontier:
                     return -WAIT
                 if at_deadline and row < until:
                     continue
-                if row >= until:
-                    unless = -1
             elif row >= frontier:
                 return -WAIT
             elif partial:
@@ -513,15 +512,26 @@ def search(
             elif row >= until or (ends[row, target] > until and (frontier == NOWHERE or needs[row, target] < frontier)):
                 continue
             frames[depth, 1] = edge  # if there is no room for the match, it is found again
-            if unless >= 0 and rows.bits[begin + row, unless] != FAILS and position[PASSED] != edge + 1:
+            is_blocked = False
+            for which in range(several):
+                unless = edges[edge, 2] if which == 0 else pattern.also[edge, which - 1]
+                if unless < 0 or row >= until:
+                    break
+                passed = position[PASSED] - (edge + 1) * (several + 1)
+                if rows.bits[begin + row, unless] == FAILS or which < passed <= several:
+                    continue
                 other = pattern.state_of[unless]
                 found = tested(conditions, rows, work, variables, other, begin, size, depth, begin + row)
                 if found < 0:
                     return found
                 give_back(conditions, work, unless)
                 if found == HOLDS:
-                    continue
-                position[PASSED] = edge + 1
+                    is_blocked = True
+                    break
+                position[PASSED] = (edge + 1) * (several + 1) + which + 1
+            if is_blocked:
+                position[PASSED] = 0
+                continue
             if target == ACCEPT:
                 position[PASSED] = 0
                 return HOLDS if ended or not edges[edge, 1] & AT_END else -WAIT

@@ -138,11 +138,10 @@ def given_out_words(clause: Clause, automaton: RowAutomaton) -> Iterator[str]:
                 absent = True
             elif guards & AT_END:
                 ends[name] = None
-            elif unless >= 0 and not before:
-                negated[name_text(automaton.names[unless])] = None
+            elif unless and not before:
+                negated |= dict.fromkeys(name_text(automaton.names[one]) for one in unless)
             elif before:
-                if unless >= 0:
-                    negated[name_text(automaton.names[unless])] = None
+                negated |= dict.fromkeys(name_text(automaton.names[one]) for one in unless)
                 waiting.setdefault(tuple(before), {})[name] = None
             else:
                 at_once[name] = None
@@ -156,8 +155,8 @@ def given_out_words(clause: Clause, automaton: RowAutomaton) -> Iterator[str]:
         what = " or ".join([*after, *empty])
         until = f"with the first row that does not continue the match with {either(longer)}"
         yield f"{what}: {until}, because a longer match is preferred"
-    for name in negated:
-        yield f"with the next row, if that is not {name}; or when there is no next row"
+    if negated:
+        yield f"with the next row, if that is not {either(list(negated))}; or when there is no next row"
     if absent:
         yield f"for a row that does not come: when the watermark has passed {_within_text(clause)} after the first row"
     if ends:

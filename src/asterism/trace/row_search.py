@@ -217,11 +217,7 @@ class RowSearch:
                 elif target == ACCEPT:
                     if guards & AT_DEADLINE and row < until:
                         continue
-                    if (
-                        unless >= 0
-                        and row < until
-                        and self._negates(start, number, last, target, unless, row, refused, True)
-                    ):
+                    if row < until and self._negates(start, number, last, target, unless, row, refused, True):
                         continue
                     matched = len(path)
                     yield self._shortened(path) if guards & AT_DEADLINE else [one.state for one in path]
@@ -235,7 +231,7 @@ class RowSearch:
                     hopeless += not matters
                     if not matters and hopeless > MAX_TRIED:
                         continue
-                    if unless >= 0 and self._negates(start, number, last, target, unless, row, refused, matters):
+                    if self._negates(start, number, last, target, unless, row, refused, matters):
                         continue
                     if self._holds(start, number, last, target, row, matters=matters):
                         path.append(_TakenRow(target, last))
@@ -268,17 +264,18 @@ class RowSearch:
         return states
 
     def _negates(
-        self, start: int, number: int, last: _TakenRow | None, target: int, unless: int, row: int, refused: _Refused,
-        matters: bool,
+        self, start: int, number: int, last: _TakenRow | None, target: int, unless: Sequence[int], row: int,
+        refused: _Refused, matters: bool,
     ) -> bool:  # fmt: skip
         """Whether a row satisfies a variable that it must not satisfy."""
-        state = self._state_of[unless]
-        if not self._holds(start, number, last, state, row, matters=matters):
-            return False
-        implied = self._automaton.names[unless] in self._implied
-        why, refused_state = (Obstacle.GREEDY, target) if implied else (Obstacle.NEGATED, state)
-        self._refuse(refused, row, refused_state, why, last)
-        return True
+        for variable in unless:
+            state = self._state_of[variable]
+            if self._holds(start, number, last, state, row, matters=matters):
+                implied = self._automaton.names[variable] in self._implied
+                why, refused_state = (Obstacle.GREEDY, target) if implied else (Obstacle.NEGATED, state)
+                self._refuse(refused, row, refused_state, why, last)
+                return True
+        return False
 
     def _refuse(self, refused: _Refused, row: int, state: int, why: Obstacle, last: _TakenRow | None) -> None:
         variable = int(self._automaton.variables[state]) if state != ACCEPT else -1
