@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -63,20 +64,33 @@ class SortedRows:
 
     def __init__(self, keys: Ints, times: Ints) -> None:
         known = np.flatnonzero(keys != NO_KEY)
-        self.order: Ints = known[np.lexsort((times[known], keys[known]))]
-        self._times, rank = np.unique(times[self.order], return_inverse=True)
-        # One number for key and time: times are numbered, since a key and a time do not fit into 64 bits.
-        self._width = len(self._times) + 1
-        self._places = keys[self.order] * self._width + rank
+        keys, times = keys[known], times[known]
+        # One number for key and time. Times are numbered if a key and a time do not fit into 64 bits.
+        self._first = int(times.min()) - 1 if len(times) else 0
+        self._width = int(times.max()) - self._first + 2 if len(times) else 1
+        self._distinct: Ints | None = None
+        if self._width * (int(keys.max(initial=0)) + 1) >= 2**62:
+            self._distinct = np.unique(times)
+            self._width = len(self._distinct) + 1
+        places = self._numbers(keys, times, "left")
+        order = np.argsort(places, kind="stable")
+        self.order: Ints = known[order]
+        self._places = places[order]
 
     def ranges(self, keys: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints]:
         """(begin, end): ``order[begin[n]:end[n]]`` are the rows with the key ``keys[n]`` and a time from ``first[n]`` to
         ``last[n]``. NO_KEY has none.
         """
-        places = keys * self._width
-        begin = np.searchsorted(self._places, places + np.searchsorted(self._times, first, side="left"))
-        end = np.searchsorted(self._places, places + np.searchsorted(self._times, last, side="right"))
+        begin = np.searchsorted(self._places, self._numbers(keys, first, "left"))
+        end = np.searchsorted(self._places, self._numbers(keys, last, "right"))
         return begin, end
+
+    def _numbers(self, keys: Ints, times: Ints, side: Literal["left", "right"]) -> Ints:
+        """Numbers in the order of keys and times; those of the side "right" are after the rows of this time."""
+        if self._distinct is not None:
+            return keys * self._width + np.searchsorted(self._distinct, times, side=side)
+        places = np.clip(times, self._first, self._first + self._width - 1) - self._first
+        return keys * self._width + places + (side == "right")
 
 
 def ranges(keys: Ints, first: Ints, last: Ints, of_keys: Ints, of_times: Ints) -> tuple[Ints, Ints, Ints]:

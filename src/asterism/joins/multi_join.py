@@ -143,7 +143,9 @@ class MultiJoinSearch:
         """The results, some at a time: for each of them the rows of all inputs, or NO_ROW."""
         self._active = [self._is_active(number) for number in range(self._join.count)]
         for seed, active in enumerate(self._active):
-            rows = np.flatnonzero(active)
+            # Neighbours are found faster one after the other.
+            order, joins = self._sorted[seed].order, self._sides[seed].joins
+            rows = np.concatenate([order[active[order]], np.flatnonzero(active & ~joins)])
             must = self._join.present_with(seed, 0)
             for at in range(0, len(rows), self._at_once):
                 begun = rows[at : at + self._at_once]
@@ -287,18 +289,21 @@ class MultiJoinSearch:
         for bound in self._join.bounds:
             for number, other in ((bound.later, bound.earlier), (bound.earlier, bound.later)):
                 lower, upper = bound.window(other)
-                times = self._sides[number].times
-                begin, end = self._candidates(other, self._sides[number].join_keys, times + lower, times + upper)
-                is_kept = np.concatenate([[0], np.cumsum(keep[other][self._sorted[other].order])])
-                over = times + upper <= self._horizon
-                if other == bound.earlier or not self._join.left[other]:
+                order, side = self._sorted[number].order, self._sides[number]
+                rows = order[keep[number][order]]
+                over = side.times[rows] + upper <= self._horizon
+                needed = other == bound.earlier or not self._join.left[other]
+                rows = rows[over if needed else ~over]
+                times = side.times[rows]
+                begin, end = self._candidates(other, side.keys[rows], times + lower, times + upper)
+                if needed:
                     # Without a row of the other input there is no result with this one.
-                    keep[number] &= ~over | (is_kept[end] > is_kept[begin])
-                else:
-                    decided = over
-                    if len(self._join.of_input[other]) == 1 and other not in self._conditions:
-                        decided = over | (end > begin)
-                    due[number] = np.minimum(due[number], np.where(decided, END_OF_TIME, times + upper))
+                    is_kept = np.concatenate([[0], np.cumsum(keep[other][self._sorted[other].order])])
+                    keep[number][rows[is_kept[end] == is_kept[begin]]] = False
+                    continue
+                if len(self._join.of_input[other]) == 1 and other not in self._conditions:
+                    rows = rows[end == begin]  # the others have a row
+                due[number][rows] = np.minimum(due[number][rows], side.times[rows] + upper)
         return keep, due, gone
 
     def largest_key(self, keep: Sequence[Mask]) -> tuple[list[int | None], list[int]]:
