@@ -32,7 +32,7 @@ ON_TIME, OUTPUT = "on_time", "output"
 """Arguments that every call can have."""
 MAX_ARGUMENTS = 100
 _functions: dict[str, TableFunction] = {}
-_OPENING, _CLOSING = TokenType.L_PAREN, TokenType.R_PAREN
+_OPENING = TokenType.L_PAREN
 _CALL = "TABLE(my_operator(TABLE clicks PARTITION BY user, on_time => DESCRIPTOR(ts)))"
 
 
@@ -168,17 +168,16 @@ def _calls(statement: StatementTokens) -> Iterator[tuple[int, int]]:
     arguments.
     """
     tokens, closed_at = statement.tokens, statement.closed_at
+    with_tables = {
+        statement.opened_by[at]
+        for at in range(1, len(tokens))
+        if word_of(tokens[at]) == "TABLE" and tokens[at - 1].token_type in (_OPENING, TokenType.COMMA, TokenType.FARROW)
+    }
     for at in range(len(tokens) - 1):
-        if at + 1 not in closed_at or tokens[at + 1].token_type is not _OPENING or not _name_of(tokens[at]):
+        if at + 1 not in closed_at or not _name_of(tokens[at]):
             continue
         within = at >= 2 and tokens[at - 1].token_type is _OPENING and word_of(tokens[at - 2]) == "TABLE"
-        starts = [
-            here
-            for here in range(at + 2, closed_at[at + 1])
-            if statement.opened_by[here] == at + 1
-            and tokens[here - 1].token_type in (_OPENING, TokenType.COMMA, TokenType.FARROW)
-        ]
-        if within or any(word_of(tokens[here]) == "TABLE" for here in starts):
+        if within or at + 1 in with_tables:
             yield at, closed_at[at + 1]
 
 
