@@ -46,7 +46,7 @@ TEXTS: dict[str, Provocation] = {
         f"{ORDER} MEASURES array_agg(v) AS m ALL ROWS PER MATCH PATTERN (A+)", "MAX_RUNNING", 2
     ),
     "too_many_steps": limited(
-        f"{ORDER} PATTERN ((A | B)+ C) DEFINE A AS c = 'b', C AS SUM(v) = 100 AND FIRST(v) = 0",
+        f"{ORDER} PATTERN ((A | B)+ C) DEFINE A AS c = 'b', C AS SUM(v) = 100 AND COUNT(B.*) >= 0",
         "match_search.MAX_STEPS",
         20,
     ),
