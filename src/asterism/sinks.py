@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -23,7 +23,8 @@ __all__ = ["FileSink", "SqlSink"]
 ROWS = 1_000
 """The number of rows in one call of the driver."""
 _KEY = 'key="match_id"'
-_BATCH = "/batch=([0-9]+)/[^/]*$"
+_BATCH_COLUMN = "batch"
+_BATCH = f"/{_BATCH_COLUMN}=([0-9]+)/[^/]*$"
 
 
 class ToArrow(Protocol):
@@ -162,7 +163,7 @@ class FileSink:
     A sink of :meth:`PatternStream.run` and of the other streams. The rows of micro-batch 7 are in the folder ``batch=7`` of
     *path*, which is overwritten if the micro-batch is repeated after a failure: it has the same rows then.
     ``spark.read.parquet(path)`` reads all rows, with the number of the micro-batch in the column ``batch``. A reader may see a
-    folder while it is written.
+    folder while it is written. Rows that have a column ``batch`` themselves are refused.
 
     The micro-batches of a query are numbered from 0 for each checkpoint. A query with a new checkpoint would therefore replace
     some of the files of an earlier query and keep others, so a *path* with later micro-batches than the first one that is
@@ -171,7 +172,8 @@ class FileSink:
     :param path: the folder, as Spark reads it: ``/data/matches``, ``s3a://bucket/matches``. It is created if it does not exist.
     :param format: a data source of Spark that writes files: ``parquet``, ``json``, ``orc``. Formats without nested values, such
         as ``csv``, need measures (``select``) instead of events.
-    :raises SinkError: an argument is invalid. When it is called: *path* has files of another query
+    :raises SinkError: an argument is invalid. When the query starts: the rows have a column ``batch``. When it is called:
+        *path* has files of another query
 
     >>> FileSink("/data/matches", "json")
     FileSink('/data/matches', 'json')
@@ -191,6 +193,7 @@ class FileSink:
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write the rows of a micro-batch."""
+        self.check_columns(df.columns)
         last = self._last_in_folder(df) if self._last is None else self._last
         if last is not None and last > batch_id:
             raise SinkError(
@@ -198,8 +201,22 @@ class FileSink:
                 f"This query writes micro-batch {batch_id}, but the folder already has micro-batch {last}.",
                 "use a new folder with a new checkpoint",
             )
-        df.write.format(self.format).mode("overwrite").save(f"{self.path}/batch={batch_id}")
+        df.write.format(self.format).mode("overwrite").save(f"{self.path}/{_BATCH_COLUMN}={batch_id}")
         self._last = batch_id
+
+    def check_columns(self, columns: Iterable[str]) -> None:
+        """Called when a query starts, with the columns of its rows.
+
+        :raises SinkError: the number of the micro-batch would hide one of them
+        """
+        for name in columns:
+            if name.lower() == _BATCH_COLUMN:
+                raise SinkError(
+                    f"the rows have a column {name!r}, which cannot be read from the files",
+                    f"The folders are named {_BATCH_COLUMN}=0, {_BATCH_COLUMN}=1, ...: a reader finds this column in their names.",
+                    f"give a measure another name: a.{name} AS {name}_number; rename a column of the events before: "
+                    f"df.withColumnRenamed({name!r}, '{name}_number')",
+                )
 
     def _last_in_folder(self, df: DataFrame) -> int | None:
         """The last micro-batch of which there are files.

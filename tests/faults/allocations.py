@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from asterism import Pattern
+from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import LimitExceededError
 from asterism.matching import kernels, linking, matcher, page
@@ -85,7 +86,7 @@ def tried(pattern: Pattern, options: dict[str, Any], memory: Memory) -> int:
     def prepared(some: list[dict[str, Any]]) -> pa.Table:
         table = pa.Table.from_pylist(some, schema=SCHEMA)
         hashes = pa.array([int(row["key"][1:]) << 32 for row in some], pa.int64())
-        return operator.prepare(EVENTS, table.append_column("__key_hash", hashes))
+        return operator.prepare(EVENTS, table.append_column(KEY_HASH, hashes))
 
     first = MemoryStore()
     operator.process(first, [Arrival(EVENTS, prepared(rows[:6])), Arrival(EVENTS, None, 4_500_000)], Now())

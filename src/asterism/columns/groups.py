@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints, Mask, one_chunk
+from asterism.columns.internal import internal
 
-KEY_HASH = "__key_hash"
+KEY_HASH = internal("key_hash")
 """Column with the 64-bit hash of the key, added by the host."""
 BUCKET = "__bucket"
 """The bucket of the key of a row of a table. A bucket is a range of key hashes."""

@@ -356,7 +356,10 @@ class BoundPattern:
         :attr:`columns_beside_bits`; None if a condition is more than ranges of columns, which cannot fail, or if
         :meth:`prepare` computes other values, too.
         """
-        if not self._bits or any(field.name in self.scope.schema.names for field in self.bit_fields):
+        names = {
+            name.lower() for name in self.scope.schema.names
+        }  # Spark replaces a column of the same name in any case
+        if not self._bits or any(field.name in names for field in self.bit_fields):
             return None
         if any(not self.slot_column(slot).startswith("e:") for slot in self.programs.slots):
             return None

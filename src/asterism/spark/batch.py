@@ -13,15 +13,16 @@ from pyspark.sql import functions as F
 
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import BUCKET
+from asterism.columns.internal import internal
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.matching.operator import CepOperator
 from asterism.operators.operator import EVENTS, Arrival, Now, Operator, Result
 from asterism.operators.state_store import MemoryStore
 from asterism.spark.exchange import GAUGES, METRICS, Batches, divided, gathered, results
 
-BATCH_GROUP, BATCH_NUMBER, BATCH_TIME, BATCH_INPUT = "__group", "__number", "__time", "__input"
-BATCH_ORDER = "__order"
-ORDER, TIME_BITS, STEP_BITS = "__bucket_and_time", 50, 4
+BATCH_GROUP, BATCH_NUMBER, BATCH_TIME = internal("group"), internal("number"), internal("time")
+BATCH_INPUT, BATCH_ORDER = internal("input"), internal("order")
+ORDER, TIME_BITS, STEP_BITS = internal("bucket_and_time"), 50, 4
 ENDED = Now(END_OF_TIME, END_OF_TIME)
 Answer = Callable[[Iterable[Result]], Batches]
 """Makes rows of results: :func:`answered`, or :func:`rows_of`."""

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -39,6 +39,16 @@ from asterism.spark.upstream import ends_by_itself as ends_upstream
 from asterism.spark.upstream import has_upstream
 
 Sink = Callable[[DataFrame, int], None]
+
+
+@runtime_checkable
+class ChecksColumns(Protocol):
+    """A sink that can refuse the columns of its rows before the query starts."""
+
+    def check_columns(self, columns: Iterable[str]) -> None:
+        """:raises SinkError: it cannot write them"""
+
+
 _SECONDS = 0.005
 """Between two checks of a query, and of a question of its control source."""
 
@@ -122,6 +132,9 @@ def run(
         finally:
             rows.unpersist()
 
+    for output, sink in sinks.items():
+        if isinstance(sink, ChecksColumns):
+            sink.check_columns(schemas[output].names)
     inputs = [stream.df for stream in streams]
     if not any(df.isStreaming for df in inputs):
         write(results(Use(drain=False, key_groups=key_groups or DEFAULT_KEY_GROUPS)), 0)

@@ -11,8 +11,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from asterism.arguments import expect
+from asterism.columns.internal import check_not_internal
 from asterism.columns.sort_keys import SortKey, no_order
-from asterism.columns.time import MILLISECONDS, TIME_UNITS
+from asterism.columns.time import DAY, FAR, MILLISECONDS, TIME_UNITS
 from asterism.errors import ColumnNotFoundError, ColumnTypeError, StreamDefinitionError
 from asterism.spark.column_types import check_collation, plain_columns
 
@@ -21,12 +22,15 @@ _KEY_TYPES = (
 )  # fmt: skip
 _ORDER_TYPES = (*_KEY_TYPES, T.FractionalType, T.DayTimeIntervalType, T.NullType)
 
+MAX_DURATION = timedelta(days=FAR // DAY - 1)
+"""An event time minus this duration fits into 64 bits, in microseconds."""
+
 
 @dataclass(frozen=True)
 class KeyedStream:
     """A DataFrame of events, with its key and its event time.
 
-    :param df: a streaming or a batch DataFrame
+    :param df: a streaming or a batch DataFrame. Names of columns that begin with ``__asterism_`` are reserved.
     :param key: key column or columns. Without one, all events have the same key, and a single task processes them; for an
         operator of your own that needs no key, see :class:`DataStream`. Null is a key like any other.
     :param time: event-time column. TIMESTAMP; TIMESTAMP_NTZ, interpreted as UTC; DATE, interpreted as midnight UTC; or
@@ -150,6 +154,7 @@ class BroadcastStream:
 
 def _check_columns(df: DataFrame, names: Sequence[str], where: str) -> None:
     columns = [field.name for field in df.schema]
+    check_not_internal(columns, "a column of the stream")
     for name in names:
         if not isinstance(name, str):
             raise StreamDefinitionError(
@@ -188,5 +193,8 @@ def _check_time(stream: KeyedStream | DataStream | BroadcastStream) -> None:
         raise StreamDefinitionError(f"max_out_of_orderness cannot be negative ({delay})")
     if idle_after is not None and idle_after <= timedelta(0):
         raise StreamDefinitionError(f"idle_after must be positive, not {idle_after}")
+    for name, value in (("max_out_of_orderness", delay), ("idle_after", idle_after)):
+        if value is not None and value > MAX_DURATION:
+            raise StreamDefinitionError(f"{name} can be at most {MAX_DURATION.days:,} days, not {value}")
     if idle_after is not None and time is None:
         raise StreamDefinitionError("idle_after requires an event time, and the input has none")

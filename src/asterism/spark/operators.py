@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect, expect_outputs
+from asterism.columns.internal import internal
 from asterism.errors import StreamDefinitionError
 from asterism.operators.multiple_input import MultipleInputOperator, check_operator
 from asterism.operators.stream_operator import Input, StreamOperator
@@ -179,10 +180,12 @@ class OperatorStream:
                 raise StreamDefinitionError(f'the input "{name}" has no key by which it can be partitioned')
 
         def keys(name: str) -> list[Column]:
-            return [F.col(quoted_name(key)).alias(f"__key{n}") for n, key in enumerate(keys_of(self.streams[name]))]
+            return [
+                F.col(quoted_name(key)).alias(internal(f"key{n}")) for n, key in enumerate(keys_of(self.streams[name]))
+            ]
 
         rows = together(self.operator, self.streams, names, keys)
-        by_key = Window.partitionBy(*[f"__key{n}" for n in range(len(self.operator.key_schema))])
+        by_key = Window.partitionBy(*[internal(f"key{n}") for n in range(len(self.operator.key_schema))])
         number = F.row_number().over(by_key.orderBy(BATCH_TIME, BATCH_INPUT))
         rows = rows.select(number.alias(BATCH_NUMBER), BATCH_TIME, BATCH_INPUT, *map(quoted_name, names))
         _warn_of_a_shuffle(rows)

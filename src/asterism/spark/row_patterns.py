@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect, expect_outputs
 from asterism.columns.groups import KEY_HASH
+from asterism.columns.internal import internal
 from asterism.errors import StreamDefinitionError
 from asterism.matching.operator import OnLimit
 from asterism.operators.key_group import check_pages, complete
@@ -54,7 +55,7 @@ from asterism.spark.stateful import (
 )
 
 _OUTPUTS = (MATCHES, LATE_ROWS)
-_PROCESSING_TIME = "__processing_time"
+_PROCESSING_TIME = internal("processing_time")
 """A column of the rows of a table: Spark's current time, which is one for a query, in microseconds since the epoch."""
 
 

@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial, reduce
 from typing import Any
 
@@ -21,6 +20,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from asterism.arguments import expect, expect_number
 from asterism.columns.groups import KEY_HASH
+from asterism.columns.internal import internal
 from asterism.columns.time import micros
 from asterism.errors import StreamDefinitionError
 from asterism.operators.histograms import GREATEST, LEAST, SUM, count_name, value_name
@@ -36,7 +36,7 @@ from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, WATERMARK,
 from asterism.spark.keyed_stream import BroadcastStream, DataStream, KeyedStream
 from asterism.spark.row_schemas import spark_schema
 from asterism.spark.settings import DEFAULT_KEY_GROUPS, configure_state_store, warn_of_tasks
-from asterism.spark.times import event_micros
+from asterism.spark.times import event_micros, spark_delay
 from asterism.spark.upstream import OTHER, OURS, behind, goes_on, has_watermark, is_watermarked, marked
 from asterism.spark.versions import PASSES_START, DataSource, check_version
 from asterism.spark.worker import task
@@ -52,8 +52,7 @@ WATERMARKS = "spark.asterism.watermarks"
 true.
 """
 _numbers = itertools.count(1)
-_EVENT_TIME = "__event_time"
-_MARKED_TIME = "__marked_time"
+_EVENT_TIME, _MARKED_TIME = internal("event_time"), internal("marked_time")
 
 
 @dataclass(frozen=True)
@@ -252,7 +251,7 @@ def filtered(stream: KeyedStream, condition: str | None, use: Use) -> tuple[Data
         if not isinstance(kind, T.TimestampType):
             time = F.timestamp_micros(event_micros(quoted_name(column), kind, stream.time_unit))
             df, column = df.withColumn(_EVENT_TIME, time), _EVENT_TIME
-        delay = stream.max_out_of_orderness // timedelta(milliseconds=1) + 1
+        delay = spark_delay(stream.max_out_of_orderness)
         df = df.withWatermark(quoted_name(column), f"{delay} milliseconds")
     return df if condition is None else df.where(condition), watched
 

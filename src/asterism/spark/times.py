@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -12,6 +14,16 @@ _NTZ = (
     f"bigint(unix_date(date({{0}}))) * {DAY} + bigint(hour({{0}})) * 3600000000 + bigint(minute({{0}})) * 60000000"
     " + bigint(extract(SECOND FROM {0}) * 1000000)"
 )
+
+
+def spark_delay(max_out_of_orderness: timedelta) -> int:
+    """The delay of Spark's watermark in milliseconds, rounded up: Spark's watermark is never later than
+    ``max(time) - max_out_of_orderness - 1 ms``.
+
+    >>> spark_delay(timedelta(0)), spark_delay(timedelta(microseconds=500)), spark_delay(timedelta(seconds=1))
+    (1, 2, 1001)
+    """
+    return -(-max_out_of_orderness // timedelta(milliseconds=1)) + 1
 
 
 def event_micros(column: str, kind: T.DataType, unit: str) -> Column:

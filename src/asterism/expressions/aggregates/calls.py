@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from asterism.columns.arrays import Ints, one_chunk
+from asterism.columns.internal import internal
 from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSyntaxError, ExpressionTypeError
 from asterism.expressions.aggregates.accumulators import Cell, Count, distinct_places, filled, sorted_places
 from asterism.expressions.aggregates.functions import FUNCTIONS, Site, SqlAggregate, folded, orderable
@@ -252,7 +253,7 @@ class Measures:
             """Identical calls are computed once."""
             if call.source not in names:
                 computed_by, data_type = add(call, text)
-                names[call.source] = f"__call_{len(self.calls)}"
+                names[call.source] = internal(f"call_{len(self.calls)}")
                 self.calls.append(computed_by)
                 fields.append(pa.field(names[call.source], data_type))
             return names[call.source]
