@@ -43,6 +43,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -107,6 +108,74 @@ class AsterismError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors are pickled from Spark's Python workers to the driver.
         return type(self), (self.message, self.detail, self.hint)
+
+
+_IN_A_TEXT = re.compile(r"\basterism\.errors\.(\w+): \[[A-Z_]+\] (.*(?:\n  .*)*)")
+
+
+def error_in(error: BaseException | str) -> AsterismError | None:
+    """The error of this library that an exception of Spark contains, or its text; None: there is none.
+
+    Code of this library that runs in a process of Spark can only fail with an exception of Spark, which has the traceback as
+    text: a ``StreamingQueryException`` or a ``PythonException``. If the text has several errors, the last one counts.
+
+    >>> error = error_in("Traceback ...\\nasterism.errors.StateError: [STATE_ERROR] it is new\\n  Hint: wait\\n\\tat org...")
+    >>> type(error).__name__, error.message, error.hint
+    ('StateError', 'it is new', 'wait')
+    """
+    if isinstance(error, AsterismError):
+        return error
+    classes = _classes()
+    for name, text in reversed(_IN_A_TEXT.findall(str(error))):
+        if name in classes:
+            return _parsed(classes[name], text)
+    return None
+
+
+def _classes(base: type[AsterismError] | None = None) -> dict[str, type[AsterismError]]:
+    """The classes of this module by name."""
+    base = AsterismError if base is None else base
+    found = {base.__name__: base} if base.__module__ == __name__ else {}
+    for one in base.__subclasses__():
+        found |= _classes(one)
+    return found
+
+
+def _parsed(kind: type[AsterismError], text: str) -> AsterismError:
+    """An error from its text without the code."""
+    message, *lines = text.split("\n")
+    lines = [line.removeprefix("  ") for line in lines]
+    is_placed = issubclass(kind, PatternError) and bool(lines) and lines[-1].startswith("At: ")
+    path = lines.pop().removeprefix("At: ") if is_placed else None
+    hint = lines.pop().removeprefix("Hint: ") if lines and lines[-1].startswith("Hint: ") else None
+    found = kind(message, "\n".join(lines) or None, hint)
+    if path is not None and isinstance(found, PatternError):
+        found.path = path
+    return found
+
+
+@contextmanager
+def unwrapped() -> Iterator[None]:
+    """Inside the block, exceptions of Spark that contain an error of this library are raised as that error.
+
+    ``run`` and the DataFrames of results do this by themselves. A DataFrame that is derived from them, and a query that
+    ``writeStream`` starts, are Spark's::
+
+        with unwrapped():
+            found.matches.where("user = 'ann'").show()
+
+    The exception of Spark is the ``__cause__`` of the error.
+    """
+    try:
+        yield
+    except AsterismError:
+        raise
+    except Exception as error:
+        # Only exceptions of Spark contain the traceback of another process.
+        known = error_in(error) if type(error).__module__.partition(".")[0] in ("pyspark", "py4j") else None
+        if known is None:
+            raise
+        raise known from error
 
 
 def _in_one_line(text: str) -> str:

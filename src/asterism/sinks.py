@@ -213,7 +213,7 @@ class FileSink:
             if name.lower() == _BATCH_COLUMN:
                 raise SinkError(
                     f"the rows have a column {name!r}, which cannot be read from the files",
-                    f"The folders are named {_BATCH_COLUMN}=0, {_BATCH_COLUMN}=1, ...: a reader finds this column in their names.",
+                    f"The folders are named {_BATCH_COLUMN}=0, {_BATCH_COLUMN}=1, ...: readers find this column in their names.",
                     f"give a measure another name: a.{name} AS {name}_number; rename a column of the events before: "
                     f"df.withColumnRenamed({name!r}, '{name}_number')",
                 )

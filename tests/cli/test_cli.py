@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from asterism.cli.main import main
 from asterism.cli.match import shown
 from asterism.cli.spark_files import files_to_read
-from asterism.cli.terminal import asterism_error_in, errors_explained
+from asterism.cli.terminal import errors_explained
 from asterism.errors import StreamDefinitionError
 from tests.kit import CORPUS
 
@@ -179,29 +179,6 @@ def test_file_names_are_not_globs(tmp_path: Path) -> None:
     path = tmp_path / "a[1],{2}.jsonl"
     path.touch()
     assert files_to_read(path).glob == str(tmp_path) + r"/{a\[1\]\,\{2\}.jsonl}"
-
-
-def test_last_asterism_error_of_a_traceback_is_found() -> None:
-    """The last is the one that the others led to."""
-    text = """An exception was thrown from the Python worker:
-Traceback (most recent call last):
-  File "x.py", line 1, in f
-asterism.errors.ExpressionError: the cause
-
-The above exception was the direct cause of the following exception:
-
-asterism.errors.InvalidEventError: the event time "ts" of 1 events is null
-  An event without a time has no place.
-  Hint: filter such events out
-
-\tat org.apache.spark.api.python"""
-    lines = [
-        'the event time "ts" of 1 events is null',
-        "  An event without a time has no place.",
-        "  Hint: filter such events out",
-    ]
-    assert asterism_error_in(text) == "\n".join(lines)
-    assert asterism_error_in("java.lang.OutOfMemoryError") is None
 
 
 def test_bugs_keep_their_traceback() -> None:

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import tests.contracts.ledger
-from asterism.errors import StateError
+from asterism.errors import StateError, UserFunctionError
 from asterism.operators.keyed_state import BroadcastValueState, ListState, ValueState
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
@@ -203,7 +203,7 @@ def test_bounded_inputs_come_first_and_once(spark: SparkSession, tmp_path: Path)
     )
     run()  # without new elements, a stream that has ended is ended again
     write([{"id": 99, "account": 0}], probe, tmp_path / "probe", 1, first=2)
-    with pytest.raises(StreamingQueryException, match="its bounded inputs cannot be read again"):
+    with pytest.raises(StateError, match="its bounded inputs cannot be read again"):
         run()
 
 
@@ -244,9 +244,9 @@ def test_mistakes_are_named_and_do_no_harm(spark: SparkSession, tmp_path: Path) 
     with pytest.raises(StateError, match='the state "balance" of OfOtherState changed its type'):
         run(OfOtherState(), drain=False)
     account = next(move["account"] for move in moves if move["id"] == 150)
-    with pytest.raises(StreamingQueryException) as caught:
+    with pytest.raises(UserFunctionError) as caught:
         run(Failing(tmp_path), drain=False)
-    text = str(caught.value)
+    text = str(caught.value.__cause__)
     for part in (
         "KeyError: 'color'",  # the cause, with its own traceback
         "The above exception was the direct cause",

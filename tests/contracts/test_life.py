@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from pyspark import cloudpickle
-from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 import asterism.operators.state_store
 import tests.contracts.ledger
+from asterism.errors import NewerStateError, OperatorError
 from asterism.operators.keyed_state import BroadcastListState, BroadcastMapState, BroadcastValueState, ValueState
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
@@ -204,7 +204,7 @@ def test_state_of_a_newer_release_is_refused(spark: SparkSession, tmp_path: Path
     run(OfNewerRelease(), drain=False)
     before = {name: utc(sink.rows) for name, sink in sinks.items()}
     write(moves[30:], MOVES, tmp_path / "moves", 1, first=1)
-    with pytest.raises(StreamingQueryException, match="newer") as caught:
+    with pytest.raises(NewerStateError, match="newer") as caught:
         run(Ledger())
     assert "key group " in str(caught.value)
     assert {name: utc(sink.rows) for name, sink in sinks.items()} == before
@@ -227,7 +227,7 @@ def test_a_keyed_input_that_changes_broadcast_state_is_named(spark: SparkSession
         moves=KeyedStream(source(spark, tmp_path / "moves", MOVES, streaming=False), "account", "t"),
         fees=BroadcastStream(source(spark, tmp_path / "fees", FEES, streaming=False), "t"),
     )
-    with pytest.raises(PythonException) as caught:
+    with pytest.raises(OperatorError) as caught:
         stream.output("booked").collect()
     assert 'the broadcast state "fee" cannot be changed here' in str(caught.value)
     assert 'operator Meddling, function on_move, input "moves", key ' in str(caught.value)

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import asterism
 from asterism import CEP, FilePatternProcessorDiscovererFactory, KeyedStream, Pattern, PatternProcessor
+from asterism.errors import AsterismError, SinkError
 from asterism.sinks import FileSink, SqlSink
 from tests.kit import ROOT
 
@@ -128,13 +128,13 @@ def test_a_checkpoint_is_copied_and_restored(carts: Carts) -> None:
     shutil.rmtree(older)
     shutil.copytree(copy / "pattern_processors", older)
     refused = "the checkpoint has 2 sets of pattern processors, but their folder only 1"
-    with pytest.raises(StreamingQueryException, match=refused):
+    with pytest.raises(AsterismError, match=refused):
         carts.run()
 
     carts.rules(bought=BOUGHT, pending=PENDING)
     shown = carts.shell(restore)
     assert "bob" in shown
-    with pytest.raises(StreamingQueryException, match="has the results of another query"):
+    with pytest.raises(SinkError, match="has the results of another query"):
         carts.run()
     last = max(int(file.name) for file in (copy / "commits").iterdir() if file.name.isdigit())
     for batch in (carts.folder / "matches").glob("batch=*"):

@@ -121,6 +121,8 @@ TEXTS: dict[str, Provocation] = {
     "measure_syntax": measuring("LAST(a.price) + AS p"),
     "measure_twice": measuring("LAST(a.price) AS p", "LAST(b.price) AS p"),
     "measure_named_as_key": measuring("LAST(a.price) AS user"),
+    "measure_named_as_key_in_spark": measuring("LAST(a.price) AS USER"),
+    "measures_equal_in_spark": measuring("LAST(a.price) AS p", "LAST(b.price) AS P"),
     "measure_type_mismatch": measuring("LAST(a.status) + 1 AS s"),
     "output_stage_named_as_key": lambda: operator(begin("user")),
     "output_stage_named_as_time": lambda: operator(begin("start_time")),

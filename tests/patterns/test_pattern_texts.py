@@ -357,6 +357,18 @@ WRITING: dict[str, Provocation] = {
 
 # ---------------------------------------------------------------------------------------------------- the tests
 
+
+def subclass_of_iterative_condition() -> object:
+    class Cheaper(IterativeCondition):
+        def __init__(self, limit: float) -> None:
+            self.limit = limit
+
+    return Cheaper
+
+
+PATTERNS["iterative_condition_subclass"] = subclass_of_iterative_condition
+
+
 TEXTS: dict[str, Provocation] = (
     PATTERNS | COMPILER | {name: reading(document) for name, document in DOCUMENTS.items()} | WRITING
 )

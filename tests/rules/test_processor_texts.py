@@ -93,7 +93,26 @@ def coordinator() -> Coordinator:
     return Coordinator(compiler, FolderStore(str(Path("store"))))
 
 
+def assigning() -> object:
+    class Limit(PatternProcessor):
+        def __init__(self, limit: float) -> None:
+            self.limit = limit
+
+    return Limit(5.0)
+
+
+def overriding() -> object:
+    class Limit(PatternProcessor):
+        @property
+        def id(self) -> str:  # type: ignore[override]
+            return "limit"
+
+    return Limit
+
+
 ERRORS: dict[str, Callable[[], object]] = {
+    "subclass_that_assigns": assigning,
+    "subclass_that_overrides_a_field": overriding,
     "id_empty": lambda: rule(""),
     "id_number": lambda: rule(7),
     "id_with_line_break": lambda: rule("a\nb"),

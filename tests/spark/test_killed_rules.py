@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from pyspark import cloudpickle
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from asterism import Pattern
 from asterism.cli.main import main
+from asterism.errors import AsterismError
 from asterism.rules.discovery_status import OFF
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.set_store import status_of
@@ -53,7 +53,7 @@ def test_a_query_that_a_rule_has_brought_down_starts_again_without_it(
     query.once()
     query.rules(AB, wrong)
     query.events(e(2, "b"), e(3, "a"), e(4, "tick"))
-    with pytest.raises(StreamingQueryException, match='the pattern processor "bad" version 1 failed'):
+    with pytest.raises(AsterismError, match='the pattern processor "bad" version 1 failed'):
         query.once()
     options = {}
     if how == "without":

@@ -142,3 +142,19 @@ def test_a_column_that_the_folders_of_a_file_sink_would_hide(
                 checkpoint=str(tmp_path / "state"),
             )
         assert not list(tmp_path.iterdir())
+
+
+def test_a_stage_can_have_the_name_of_a_key_column(frames: list[DataFrame], tmp_path: Path) -> None:
+    pattern = Pattern.begin("user").where("kind = 'a'").followed_by("b").where("kind = 'b'")
+    found = CEP.pattern(KeyedStream(frames[0], key="user", time="ts"), pattern)
+    assert [tuple(row) for row in found.select("user.ts AS begins", "FIRST(b.ts) AS paid").collect()] == [
+        ("u", 1000, 2000)
+    ]
+    with pytest.raises(StreamDefinitionError, match="would have two columns named 'user'") as caught:
+        found.matches  # noqa: B018
+    hint = str(caught.value.hint)
+    (measure,) = re.findall(r'select\("(.*)"\)', hint)
+    rows = Collect()
+    of_stream = CEP.pattern(KeyedStream(frames[1], key="user", time="ts"), pattern, key_groups=1)
+    of_stream.run({"matches": rows}, select={"matches": [measure]}, checkpoint=str(tmp_path / "state"))
+    assert rows.rows == [{"user": "u", "n": 1}]

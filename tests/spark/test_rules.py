@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from asterism import Pattern, RegisteredCondition
 from asterism.discovery import SqlPatternProcessorDiscovererFactory
+from asterism.errors import AsterismError
 from asterism.rules.discovery_status import INTERRUPTED, OFF
 from asterism.rules.interfaces import ProcessorRegistry
 from asterism.rules.processor import PatternProcessor
@@ -116,7 +117,7 @@ def test_the_last_set_goes_on_without_the_discoverer(spark: SparkSession, tmp_pa
 
 def test_without_any_set_a_query_fails(spark: SparkSession, tmp_path: Path) -> None:
     query = Watch(spark, tmp_path)
-    with pytest.raises(StreamingQueryException, match="no pattern processors could be discovered"):
+    with pytest.raises(AsterismError, match="no pattern processors could be discovered"):
         query.once()
 
 
@@ -131,7 +132,7 @@ def test_a_folder_of_sets_that_is_lost_is_noticed(spark: SparkSession, tmp_path:
         query.settle()
     query.options["store"] = str(tmp_path / "another")
     query.events(e(2, "b"), e(9, "z"))
-    with pytest.raises(StreamingQueryException, match="the checkpoint has 2 sets of pattern processors"):
+    with pytest.raises(AsterismError, match="the checkpoint has 2 sets of pattern processors"):
         query.once()
     query.options["store"] = str(tmp_path / "store")
     query.once()
@@ -155,9 +156,7 @@ def test_an_older_folder_of_sets_is_noticed_when_the_rules_have_changed(spark: S
     shutil.copytree(backup, store)
     query.rules(BY_ITEM)
     query.events(e(3, "b"), e(9, "z"))
-    with pytest.raises(
-        StreamingQueryException, match="set 2 of pattern processors is not the one that the checkpoint has used"
-    ):
+    with pytest.raises(AsterismError, match="set 2 of pattern processors is not the one that the checkpoint has used"):
         query.once()
     shutil.rmtree(store)
     shutil.move(tmp_path / "used", store)
@@ -536,12 +535,12 @@ def test_a_processor_that_fails_fails_the_query(spark: SparkSession, tmp_path: P
     query = Watch(spark, tmp_path)
     query.rules(AB, PatternProcessor("fraud-7", 3, FAILS))
     query.events(e(1, "a", x=1.0), e(2, "b", x=1.0), e(3, "z"))
-    with pytest.raises(StreamingQueryException, match='the pattern processor "fraud-7" version 3 failed') as caught:
+    with pytest.raises(AsterismError, match='the pattern processor "fraud-7" version 3 failed') as caught:
         query.once()
     for part in ("division by zero", 'stage "b"', "key 'ann'", "event of 1970-01-01T00:00:02"):
         assert part in str(caught.value)
     query.rules(AB, PatternProcessor("fraud-7", 4, FAILS))
-    with pytest.raises(StreamingQueryException, match='the pattern processor "fraud-7" version 3 failed'):
+    with pytest.raises(AsterismError, match='the pattern processor "fraud-7" version 3 failed'):
         query.once()
     query.options["on_error"] = "disable"
     query.once()

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, FilePatternProcessorDiscovererFactory, KeyedStream, Pattern, PatternProcessor
+from asterism.errors import NullEventTimeError
 
 pytestmark = pytest.mark.spark
 
@@ -84,7 +84,7 @@ def test_an_event_without_a_time_is_late_over_a_table_too(spark: SparkSession, t
     factory = FilePatternProcessorDiscovererFactory(tmp_path / "rules.json")
     processors = CEP.pattern_processors(KeyedStream(table, key="user", time="ts"), factory)
     assert [(row.ts, row.kind) for row in processors.output("late").collect()] == [(None, "b")]
-    with pytest.raises(PythonException, match='the event time "ts" of 1 events is null'):
+    with pytest.raises(NullEventTimeError, match='the event time "ts" of 1 events is null'):
         processors.output("matches").collect()
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from asterism import CEP, KeyedStream, Pattern, Semantics
-from asterism.errors import StateError, StreamDefinitionError
+from asterism.errors import NullEventTimeError, StateError, StreamDefinitionError
 from asterism.spark import signals
 from asterism.spark.execution import Sink
 from asterism.spark.versions import PASSES_START
@@ -259,7 +259,7 @@ def test_null_event_times_fail_a_query_without_late_output(spark: SparkSession, 
     table = events(20)
     write_files(table.set_column(2, SCHEMA.field("ts"), pa.nulls(20, SCHEMA.field("ts").type)), tmp_path / "in", [])
     stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, **FEW)
-    with pytest.raises(StreamingQueryException, match='the event time "ts" of 20 events is null'):
+    with pytest.raises(NullEventTimeError, match='the event time "ts" of 20 events is null'):
         stream.run({"matches": Collect()}, checkpoint=str(tmp_path / "cp"))
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from asterism.cli.backtest import history_frame
 from asterism.cli.local_spark import local_spark
 from asterism.cli.spark_files import files_to_read
-from asterism.cli.terminal import asterism_error_in, first_paragraph
+from asterism.cli.terminal import first_paragraph
 from asterism.columns.time import time_text
 from asterism.console.samples import SampleSettings
 from asterism.console.worker import Handler, Tell, run
-from asterism.errors import AsterismError, PatternProcessorError
+from asterism.errors import AsterismError, PatternProcessorError, error_in
 from asterism.patterns.semantics import Semantics
 from asterism.rules.backtest import BacktestMatch, BacktestReport
 from asterism.text.printable import event_text, one_line
@@ -55,7 +55,7 @@ class BacktestHandler:
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
                 raise
-            raise PatternProcessorError(asterism_error_in(str(error)) or first_paragraph(str(error))) from error
+            raise error_in(error) or PatternProcessorError(first_paragraph(str(error))) from error
         finally:
             ended.set()
             watch.join()

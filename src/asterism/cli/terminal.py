@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from asterism.errors import AsterismError, printable
+from asterism.errors import AsterismError, error_in, printable
 from asterism.patterns.semantics import Semantics
 
 if TYPE_CHECKING:
@@ -53,17 +53,8 @@ def errors_explained() -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
             raise
-        raise CommandFailure(asterism_error_in(str(error)) or first_paragraph(str(error))) from error
-
-
-def asterism_error_in(text: str) -> str | None:
-    """The message of an AsterismError that a Spark worker raised, from the traceback on the driver.
-
-    >>> asterism_error_in('Traceback ...\\nasterism.errors.StateError: no\\n  Hint: do\\n\\n\\tat org...')
-    'no\\n  Hint: do'
-    """
-    found = re.findall(r"asterism\.errors\.\w+: (.*(?:\n  .*)*)", text)
-    return found[-1] if found else None
+        known = error_in(error)
+        raise CommandFailure(first_paragraph(str(error)) if known is None else str(known)) from error
 
 
 def first_paragraph(text: str) -> str:

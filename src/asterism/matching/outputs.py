@@ -10,7 +10,6 @@ Python object per event or match.
 from __future__ import annotations
 
 import enum
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -124,13 +123,13 @@ class MatchOutput:
             event = pa.struct(list(schema))
             self.schema = pa.schema([*self.base_schema, *(pa.field(stage, pa.list_(event)) for stage in self.stages)])
             self.kept_columns = list(schema.names)
-        twice = [name for name, count in Counter(self.schema.names).items() if count > 1]
-        if twice:
-            raise StreamDefinitionError(
-                f"the {spec.kind.value} output would have two columns named {sorted(twice)[0]!r}",
-                f"Its columns are the key columns, then {', '.join(self.schema.names[len(keys) :])}.",
-                "rename the stage or the key column, or select other columns with select(...)",
-            )
+        hint = "rename the key column: df.withColumnRenamed({0!r}, 'event_{0}')"
+        _check_alike(spec, self.base_schema.names, len(keys), hint)
+        if self.measures is None:
+            hint = 'select measures instead of all events: select("COUNT({0}.*) AS n"); or rename the stage or the key column'
+        else:
+            hint = "give the measure another name: COUNT(a.*) AS n"
+        _check_alike(spec, self.schema.names, len(keys), hint)
         if spec.function is not None:
             assert spec.function_schema is not None
             self.schema = spec.function_schema
@@ -179,6 +178,23 @@ class MatchOutput:
             raise EvaluationFailedError(
                 f"match function {name} returned a column of a wrong type", str(error)
             ) from None
+
+
+def _check_alike(spec: OutputSpec, names: Sequence[str], keys: int, hint: str) -> None:
+    """Refuse names of columns that are equal in Spark. Names of key columns, the first ones, are those of the user's DataFrame.
+
+    :raises StreamDefinitionError: two names are equal
+    """
+    seen: dict[str, int] = {}
+    for place, name in enumerate(names):
+        former = seen.setdefault(name.lower(), place)
+        if former != place and (place >= keys or names[former] == name):
+            alike = repr(name) if names[former] == name else f"{names[former]!r} and {name!r}, which are equal in Spark"
+            raise StreamDefinitionError(
+                f"the {spec.kind.value} output would have two columns named {alike}",
+                f"Its columns are the key columns, then {', '.join(names[keys:])}.",
+                hint.format(name),
+            )
 
 
 class _Parts:

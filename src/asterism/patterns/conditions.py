@@ -119,6 +119,14 @@ class IterativeCondition(Condition):
     function: Callable[[Event, ConditionContext], bool]
     columns: tuple[str, ...] | None = None
 
+    def __init_subclass__(cls) -> None:
+        raise MalformedPatternError(
+            f"the class {cls.__name__} cannot be derived from IterativeCondition",
+            "In Flink, a class overrides filter(event, context). Here, that is a function.",
+            "IterativeCondition(function), where function(event, context) returns True or False; it can be an object with "
+            "__call__, or functools.partial(function, limit)",
+        )
+
     def __init__(
         self, function: Callable[[Event, ConditionContext], bool], columns: str | Sequence[str] | None = None
     ) -> None:

@@ -135,6 +135,20 @@ class PatternProcessor:
     """The cached value of :attr:`text`."""
     _of_shadow_template: bool = field(default=False, init=False, compare=False, repr=False)
 
+    def __init_subclass__(cls) -> None:
+        hint = "pass the values to super().__init__(id, version, pattern, ...); or write a function that returns a PatternProcessor"
+        for name in (field.name for field in fields(PatternProcessor)):
+            if name in vars(cls):
+                raise PatternProcessorError(f"the class {cls.__name__} cannot override the field {name!r}", hint=hint)
+
+        def refuse(self: PatternProcessor, name: str, value: object) -> None:
+            raise PatternProcessorError(
+                f"{cls.__name__} cannot set {name!r:.100}, because a PatternProcessor is immutable", hint=hint
+            )
+
+        # The method of a frozen class with slots fails with a TypeError in subclasses.
+        cls.__setattr__ = refuse  # type: ignore[assignment, method-assign]
+
     def __hash__(self) -> int:
         # Ids are distinct within a set, and hashing a pattern takes as long as writing it.
         return hash((self.id, self.version))

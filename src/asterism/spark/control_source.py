@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from asterism.errors import CheckpointMismatchError
+from asterism.errors import CheckpointMismatchError, StreamDefinitionError
 from asterism.spark import CHUNKS, CONTROL, END_OF_INPUT, signals
 from asterism.spark.partitioning import check_key_groups_of, label
 from asterism.spark.versions import (
+    PASSES_START,
     DataSource,
     DataSourceStreamReader,
     InputPartition,
@@ -180,4 +181,18 @@ class DrainReader(SourceReader):
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         start = self.check(start)
+        check_that_query_ends(limit)
         return self.ended(start) if self.last is None else self.last
+
+
+def check_that_query_ends(limit: ReadLimit) -> None:
+    """
+    :param limit: with which Spark asks a source that does not support the trigger *available now*
+    :raises StreamDefinitionError: the query has another trigger, with which more data could follow the end of input
+    """
+    if PASSES_START and not isinstance(limit, ReadAllAvailable):
+        raise StreamDefinitionError(
+            "a query that ends its input needs a trigger with which it ends",
+            "drain=True ends the input in the first micro-batch, and the events after that would be lost.",
+            "drain=False; or writeStream.trigger(availableNow=True)",
+        )

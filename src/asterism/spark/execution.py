@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,7 +10,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -18,7 +19,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect
-from asterism.errors import CheckpointRequiredError, StateError, StreamDefinitionError
+from asterism.errors import CheckpointRequiredError, StateError, StreamDefinitionError, unwrapped
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.spark import signals, versions
 from asterism.spark.evolution import check_checkpoint_of, control_offsets
@@ -29,26 +30,21 @@ from asterism.spark.settings import (
     PARTITIONS,
     arrow_batches,
     checkpoint_files,
+    kept_progress,
     new_key_groups,
     settings,
     state_compression,
     stateful_tasks,
 )
 from asterism.spark.stateful import OBSERVATION, Use, unique_observation, unpacked
+from asterism.spark.unwrapping import unwrapping
 from asterism.spark.upstream import ends_by_itself as ends_upstream
 from asterism.spark.upstream import has_upstream
 
 Sink = Callable[[DataFrame, int], None]
-
-
-@runtime_checkable
-class ChecksColumns(Protocol):
-    """A sink that can refuse the columns of its rows before the query starts."""
-
-    def check_columns(self, columns: Iterable[str]) -> None:
-        """:raises SinkError: it cannot write them"""
-
-
+_log = logging.getLogger("asterism.spark")
+_AT_ONCE = {"availableNow", "once"}
+"""The triggers with which Spark can read all available data in one micro-batch."""
 _SECONDS = 0.005
 """Between two checks of a query, and of a question of its control source."""
 
@@ -76,13 +72,13 @@ class RunOptions:
     ) -> RunOptions:
         """The arguments of a user.
 
-        :param drain: whether a query without a trigger ends its input
-        :param with_trigger: whether one with a trigger does
+        :param drain: whether the query ends its input; None: it does without a trigger
+        :param with_trigger: whether a query with a trigger ends its input if *drain* is None
         :raises StreamDefinitionError: one of them is of a wrong type
         """
         expect(StreamDefinitionError, sinks, Mapping, "sinks must map outputs to functions", 'run({"matches": sink})')
         expect(StreamDefinitionError, checkpoint, str | PathLike | None, "the checkpoint must be a path")
-        expect(StreamDefinitionError, drain, bool, "drain must be True or False")
+        expect(StreamDefinitionError, drain, bool | None, "drain must be True or False")
         expect(
             StreamDefinitionError, trigger, Mapping | None, "a trigger must be a dict", 'trigger={"availableNow": True}'
         )
@@ -98,9 +94,18 @@ class RunOptions:
                     hint="use a function of a DataFrame and a batch id: "
                     "lambda df, batch_id: df.write.mode('append').parquet(path)",
                 )
-        return cls(checkpoint, drain if trigger is None else with_trigger, trigger, name)
+        if drain is None:
+            drain = True if trigger is None else with_trigger
+        if drain and trigger is not None and not _AT_ONCE & trigger.keys():
+            raise StreamDefinitionError(
+                f"a query with the trigger {next(iter(trigger), 'none')} cannot end its input, because it does not end",
+                "Its first micro-batch would end the input, and the events after that would be lost.",
+                'drain=False; a last run without a trigger, or with trigger={"availableNow": True}, ends the input',
+            )
+        return cls(checkpoint, drain, trigger, name)
 
 
+@unwrapped()
 def run(
     results: Callable[[Use], DataFrame],
     schemas: Mapping[str, pa.Schema],
@@ -114,7 +119,7 @@ def run(
     operator: KeyGroupOperator,
     started: Callable[[StreamingQuery, str], object] | None = None,
 ) -> StreamingQuery | None:
-    """Write the outputs of *results* to their *sinks*. They are computed only once.
+    """Write the outputs of *results* to their *sinks*. They are computed only once. Errors of this library are raised as such.
 
     :param streams: the streams that the inputs are connected to
     :param operator: the operator, which is compared with the state of the checkpoint
@@ -133,8 +138,9 @@ def run(
             rows.unpersist()
 
     for output, sink in sinks.items():
-        if isinstance(sink, ChecksColumns):
-            sink.check_columns(schemas[output].names)
+        check_columns = getattr(sink, "check_columns", None)  # of FileSink
+        if callable(check_columns):
+            check_columns(schemas[output].names)
     inputs = [stream.df for stream in streams]
     if not any(df.isStreaming for df in inputs):
         write(results(Use(drain=False, key_groups=key_groups or DEFAULT_KEY_GROUPS)), 0)
@@ -142,10 +148,9 @@ def run(
     check_checkpoint(options.checkpoint)
     queries = _Queries(results, write, options, inputs, spark, key_groups, operator, started)
     if options.trigger is not None:
-        # With a processing time, Spark never reads all available data at once.
-        if options.drain and "processingTime" not in options.trigger:
-            return _until_its_end(partial(queries.start, options.trigger, ending=True))
-        return queries.start(options.trigger, ending=options.drain)
+        if options.drain:
+            return unwrapping(_until_its_end(partial(queries.start, options.trigger, ending=True)))
+        return unwrapping(queries.start(options.trigger, ending=False))
     if not ends_by_itself and not options.drain:
         # With timers in processing time, Spark runs empty micro-batches forever.
         raise StreamDefinitionError(
@@ -156,6 +161,19 @@ def run(
     if options.drain and not has_ended:
         _end_input(queries)
     return None
+
+
+@contextmanager
+def _stopped_if_interrupted(query: StreamingQuery) -> Iterator[None]:
+    """Inside the block, the caller waits for a query that no one else has yet."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        query.stop()
+        _log.warning(
+            "the query %s was stopped, because run() was interrupted; its checkpoint can be continued", query.id
+        )
+        raise
 
 
 @dataclass(frozen=True)
@@ -223,6 +241,7 @@ class _Queries:
             PARTITIONS: str(stateful_tasks(self.spark, use.key_groups)),
             **arrow_batches(self.spark),
             **state_compression(self.spark),
+            **kept_progress(self.spark),
         }
         of_sources = {
             **checkpoint_files(self.spark, str(self.options.checkpoint)),
@@ -231,7 +250,8 @@ class _Queries:
         with settings(self.spark, of_sources):
             with settings(self.spark, values):
                 query = writer.start()
-            _wait_for_begin(query)
+            with _stopped_if_interrupted(query):
+                _wait_for_begin(query)
         if self.started is not None:
             self.started(query, use.observation)
         return query
@@ -258,7 +278,7 @@ def _process_available_data(queries: _Queries) -> bool:
         with settings(queries.spark, empty):
             answers = drain and not queries.follow and versions.PASSES_START
             query = queries.start(_AVAILABLE_NOW, ending=False, place=end.place if answers else None)
-        with _ending_after_last_data(query, end):
+        with _ending_after_last_data(query, end), _stopped_if_interrupted(query):
             query.awaitTermination()
     if not drain:
         return False
@@ -277,7 +297,8 @@ def _end_input(queries: _Queries) -> None:
     with signals.ending():
         for _ in range(2):  # the only micro-batch of the first query may be one that had failed before
             query = queries.start(_AVAILABLE_NOW, ending=True)
-            query.awaitTermination()
+            with _stopped_if_interrupted(query):
+                query.awaitTermination()
             if _all_end(_operators(query)):
                 return
     raise _not_reached("The last operator has ended its input; those before it have not.")

@@ -141,7 +141,7 @@ class OperatorStream:
         sinks: Mapping[str, Sink],
         *,
         checkpoint: str | None = None,
-        drain: bool = True,
+        drain: bool | None = None,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> StreamingQuery | None:

@@ -229,8 +229,8 @@ class PatternStream:
         self.on_limit = on_limit
         self.spark: SparkSession = stream.df.sparkSession
         self.schema = arrow_schema(self.spark, stream.df.schema, stream.time_unit)
-        # Validate the pattern now, not when a result is requested.
-        self._operator({OutputKind.MATCHES.value: OutputSpec(OutputKind.MATCHES)})
+        # Validate the pattern now, not when a result is requested. Names of columns depend on the result.
+        self._operator({OutputKind.MATCHES.value: OutputSpec(OutputKind.MATCHES, measures=())})
 
     @property
     def operator(self) -> CepOperator:
@@ -303,7 +303,7 @@ class PatternStream:
         *,
         checkpoint: str | None = None,
         select: Mapping[str, Sequence[str]] | None = None,
-        drain: bool = True,
+        drain: bool | None = None,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> StreamingQuery | None:

@@ -18,7 +18,7 @@ from uuid import uuid4
 from pyspark import cloudpickle
 
 from asterism.errors import StateError
-from asterism.spark.control_source import ControlSource, SourceReader
+from asterism.spark.control_source import ControlSource, SourceReader, check_that_query_ends
 from asterism.spark.partitioning import label
 from asterism.spark.versions import InputPartition, SupportsTriggerAvailableNow
 from asterism.text.printable import one_line
@@ -214,6 +214,7 @@ class ProcessorDrainReader(_Announces):
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         start = self.check(start)
+        check_that_query_ends(limit)
         return self.ended(self.announced(start)) if self.last is None else self.last
 
 

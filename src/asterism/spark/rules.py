@@ -125,7 +125,7 @@ class PatternProcessorStream:
         sinks: Mapping[str, Sink],
         *,
         checkpoint: str | None = None,
-        drain: bool = True,
+        drain: bool | None = None,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
         without: Iterable[str] = (),

@@ -40,6 +40,7 @@ _ARROW_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _ARROW_DEFAULTS = {_ARROW_RECORDS: "10000", _ARROW_BYTES: "67108864b"}
 _NO_LIMIT = 2**31 - 1
+_RECENT_PROGRESS, _LEAST_PROGRESS = "spark.sql.streaming.numRecentProgressUpdates", 2
 _LOCK = threading.RLock()
 _log = logging.getLogger("asterism.spark")
 
@@ -76,7 +77,19 @@ def arrow_batches(spark: SparkSession) -> dict[str, str]:
     """
     with _LOCK:
         defaults = all(spark.conf.get(key) == value for key, value in _ARROW_DEFAULTS.items())
-    return {_ARROW_RECORDS: "1000", _ARROW_BYTES: str(_NO_LIMIT)} if defaults else {}
+        records = int(spark.conf.get(_ARROW_RECORDS) or 0)
+    if defaults:
+        return {_ARROW_RECORDS: "1000", _ARROW_BYTES: str(_NO_LIMIT)}
+    # For Spark, zero or a negative number is no limit; its sources in Python accept only positive ones.
+    return {} if records > 0 else {_ARROW_RECORDS: str(_NO_LIMIT)}
+
+
+def kept_progress(spark: SparkSession) -> dict[str, str]:
+    """The setting with which Spark keeps the progress of at least two micro-batches, in which a run looks for the end of input:
+    after the micro-batch that ends the input, there can be one without data.
+    """
+    wanted = int(spark.conf.get(_RECENT_PROGRESS) or 0)
+    return {} if wanted >= _LEAST_PROGRESS else {_RECENT_PROGRESS: str(_LEAST_PROGRESS)}
 
 
 def checkpoint_files(spark: SparkSession, checkpoint: str) -> dict[str, str]:

@@ -37,6 +37,7 @@ from asterism.spark.keyed_stream import BroadcastStream, DataStream, KeyedStream
 from asterism.spark.row_schemas import spark_schema
 from asterism.spark.settings import DEFAULT_KEY_GROUPS, configure_state_store, warn_of_tasks
 from asterism.spark.times import event_micros, spark_delay
+from asterism.spark.unwrapping import unwrapping
 from asterism.spark.upstream import OTHER, OURS, behind, goes_on, has_watermark, is_watermarked, marked
 from asterism.spark.versions import PASSES_START, DataSource, check_version
 from asterism.spark.worker import task
@@ -309,9 +310,8 @@ def stateful(
     configure_state_store(spark)
     if not use.final:
         warn_of_tasks(spark, use.key_groups)
-    _register(spark, source)
     reader = (
-        spark.readStream.format(source.name())
+        spark.readStream.format(_registered(spark, source))
         .option("keyGroups", use.key_groups)
         .option("definition", operator.fingerprint.hex())
         .option("drain", str(use.drain).lower())
@@ -347,14 +347,30 @@ def stateful(
     return results.observe(use.observation, *columns)
 
 
-def _register(spark: SparkSession, source: type[DataSource]) -> None:
-    try:
-        spark.dataSource.register(source)
-    except AnalysisException as error:
-        # A session that is created after a query of another one knows the source already: Spark looks for installed sources in a
-        # Python process, and finds the classes that this process has loaded.
-        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
-            raise
+def _registered(spark: SparkSession, source: type[DataSource]) -> str:
+    """Register a source, and return its name in this session."""
+    name = source.name()
+    for number in itertools.count(2):
+        try:
+            spark.dataSource.register(source)
+        except AnalysisException as error:
+            # In a session that was created by newSession(), Spark refuses the name after a query of another session: it looks for
+            # installed sources in a Python process, and finds the classes that this process has loaded. But it cannot load them.
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise
+            source = _renamed(source, f"{name}_{number}")
+        else:
+            break
+    return source.name()
+
+
+def _renamed(source: type[DataSource], name: str) -> type[DataSource]:
+    class Renamed(source):  # type: ignore[misc, valid-type] # the base is a variable
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+    return Renamed
 
 
 def _count(name: str) -> Column:
@@ -412,7 +428,7 @@ def output_of(
     """
     streams = list(streams)
     if not any(stream.df.isStreaming for stream in streams):
-        return results
+        return unwrapping(results)
     rows = unpacked(results, output, schema)
     inputs = max((_delay(stream) for stream in streams if has_watermark(stream.df)), default=0)
     late = None if takes is None else inputs + takes

@@ -44,6 +44,7 @@ from asterism.spark.table_functions import (
     registered,
     unknown_function,
 )
+from asterism.spark.unwrapping import unwrapping
 from asterism.text.printable import quoted_name
 
 _BEFORE_A_TABLE = ("FROM", "JOIN", ",", "LATERAL")
@@ -144,7 +145,7 @@ def sql(
             raise error.moved(text, clause.begin) from None
         frames[f"matches_{number}"] = found
         statement.replaced.append((begin, clause.end, f"matches_{number}"))
-    return _of_spark(lambda: _run(spark, statement.whole(given), frames), lambda: statement, functions)
+    return unwrapping(_of_spark(lambda: _run(spark, statement.whole(given), frames), lambda: statement, functions))
 
 
 def _of_spark(

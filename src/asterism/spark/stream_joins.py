@@ -203,7 +203,7 @@ class _StreamJoin:
         sinks: Mapping[str, Sink],
         *,
         checkpoint: str | None = None,
-        drain: bool = True,
+        drain: bool | None = None,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> StreamingQuery | None:

@@ -251,7 +251,7 @@ class WindowedStream:
         reduce: Reduce | None = None,
         fold: Fold | None = None,
         checkpoint: str | None = None,
-        drain: bool = True,
+        drain: bool | None = None,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> StreamingQuery | None:
