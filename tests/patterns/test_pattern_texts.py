@@ -370,7 +370,11 @@ PATTERNS["iterative_condition_subclass"] = subclass_of_iterative_condition
 
 
 TEXTS: dict[str, Provocation] = (
-    PATTERNS | COMPILER | {name: reading(document) for name, document in DOCUMENTS.items()} | WRITING
+    PATTERNS
+    | COMPILER
+    | {name: reading(document) for name, document in DOCUMENTS.items()}
+    | WRITING
+    | {"iterative_condition_subclass": subclass_of_iterative_condition}
 )
 
 

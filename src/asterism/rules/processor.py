@@ -136,10 +136,11 @@ class PatternProcessor:
     _of_shadow_template: bool = field(default=False, init=False, compare=False, repr=False)
 
     def __init_subclass__(cls) -> None:
-        hint = "pass the values to super().__init__(id, version, pattern, ...); or write a function that returns a PatternProcessor"
-        for name in (field.name for field in fields(PatternProcessor)):
-            if name in vars(cls):
-                raise PatternProcessorError(f"the class {cls.__name__} cannot override the field {name!r}", hint=hint)
+        hint = "pass the values to super().__init__(id, version, pattern); or write a function that returns a PatternProcessor"
+        for each in fields(PatternProcessor):
+            if each.name in vars(cls):
+                problem = f"the class {cls.__name__} cannot override the field {each.name!r}"
+                raise PatternProcessorError(problem, hint=hint)
 
         def refuse(self: PatternProcessor, name: str, value: object) -> None:
             raise PatternProcessorError(

@@ -30,7 +30,6 @@ from asterism.spark.settings import (
     PARTITIONS,
     arrow_batches,
     checkpoint_files,
-    kept_progress,
     new_key_groups,
     settings,
     state_compression,
@@ -223,6 +222,11 @@ class _Queries:
         # There is an upstream operator, whose mark was lost.
         return self._start(replace(use, observation=unique_observation()), trigger)
 
+    def sent_messages(self) -> dict[int, int]:
+        """The number of messages that the control source of each operator has sent, of a checkpoint."""
+        offsets = control_offsets(self.spark, str(self.options.checkpoint))
+        return {number: offset["messages"] for number, offset in enumerate(offsets)}
+
     def _key_groups(self, offsets: Sequence[Mapping[str, Any]]) -> int:
         """:param offsets: those of :func:`control_offsets`"""
         if self.key_groups is not None:
@@ -241,7 +245,6 @@ class _Queries:
             PARTITIONS: str(stateful_tasks(self.spark, use.key_groups)),
             **arrow_batches(self.spark),
             **state_compression(self.spark),
-            **kept_progress(self.spark),
         }
         of_sources = {
             **checkpoint_files(self.spark, str(self.options.checkpoint)),
@@ -296,10 +299,14 @@ def _end_input(queries: _Queries) -> None:
     """
     with signals.ending():
         for _ in range(2):  # the only micro-batch of the first query may be one that had failed before
+            before = queries.sent_messages()
             query = queries.start(_AVAILABLE_NOW, ending=True)
             with _stopped_if_interrupted(query):
                 query.awaitTermination()
-            if _all_end(_operators(query)):
+            operators = _operators(query)
+            if query.lastProgress is None:  # with numRecentProgressUpdates=1, Spark keeps none
+                operators = {n: sent > before.get(n, 0) for n, sent in queries.sent_messages().items()}
+            if _all_end(operators):
                 return
     raise _not_reached("The last operator has ended its input; those before it have not.")
 

@@ -32,6 +32,7 @@ from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import arrow_schema, function_schema, zone_if_used
 from asterism.spark.rules import PatternProcessorStream, lookups_of
+from asterism.spark.settings import of_expressions
 from asterism.spark.stateful import (
     Use,
     batch_results,
@@ -366,7 +367,8 @@ class PatternStream:
 
     def _results(self, operator: CepOperator, use: Use) -> DataFrame:
         """Results as chunks, with the names of their outputs."""
-        return self._streaming(operator, use) if self.stream.df.isStreaming else self._batch(operator, use)
+        with of_expressions(self.spark):
+            return self._streaming(operator, use) if self.stream.df.isStreaming else self._batch(operator, use)
 
     def _relevance(self, operator: CepOperator) -> str | None:
         """A condition for the events that can affect the result, which filters them before the exchange. Late events are kept if

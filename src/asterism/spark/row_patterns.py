@@ -42,6 +42,7 @@ from asterism.spark.execution import RunOptions, Sink, run
 from asterism.spark.host import EVENT_TIME, NO_TIME
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import arrow_schema, spark_schema, zone_if_used
+from asterism.spark.settings import of_expressions
 from asterism.spark.stateful import (
     Use,
     check_key_groups,
@@ -53,6 +54,7 @@ from asterism.spark.stateful import (
     packed,
     stateful,
 )
+from asterism.spark.unwrapping import unwrapping
 
 _OUTPUTS = (MATCHES, LATE_ROWS)
 _PROCESSING_TIME = internal("processing_time")
@@ -195,7 +197,11 @@ class RowPatternStream:
         if not self.stream.df.isStreaming:
             if output == LATE_ROWS:
                 return self.stream.df.limit(0)
-            return mapped(self._by_key(), _matcher(self._checked, rows_of(MATCHES)), spark_schema(self._checked.output))
+            with of_expressions(self.spark):
+                rows = self._by_key()
+            return unwrapping(
+                mapped(rows, _matcher(self._checked, rows_of(MATCHES)), spark_schema(self._checked.output))
+            )
         use = Use.as_dataframe(self.drain, output, self.key_groups)
         return output_of(
             self._results([output], use), output, self._output_schemas[output], streams=[self.stream], use=use,
@@ -212,6 +218,10 @@ class RowPatternStream:
 
     def _results(self, outputs: Collection[str], use: Use) -> DataFrame:
         """Results as chunks, with the names of their outputs."""
+        with of_expressions(self.spark):
+            return self._plan(outputs, use)
+
+    def _plan(self, outputs: Collection[str], use: Use) -> DataFrame:
         stream = self.stream
         if not stream.df.isStreaming:
             return mapped(self._by_key(), _matcher(self._checked, answered), RESULTS)

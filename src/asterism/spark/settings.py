@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.utils import is_remote
 
+from asterism.errors import StreamDefinitionError
 from asterism.rules.file_systems import is_path
 
 PARTITIONS = "spark.sql.shuffle.partitions"
@@ -40,26 +41,69 @@ _ARROW_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _ARROW_DEFAULTS = {_ARROW_RECORDS: "10000", _ARROW_BYTES: "67108864b"}
 _NO_LIMIT = 2**31 - 1
-_RECENT_PROGRESS, _LEAST_PROGRESS = "spark.sql.streaming.numRecentProgressUpdates", 2
+_EXPRESSIONS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.parser.quotedRegexColumnNames": "false",
+    "spark.sql.variable.substitute": "false",  # of ${name}, also in literals
+}
+"""What expressions mean. Except for the last one, these are Spark's defaults."""
+_LEGACY = "spark.sql.legacy."
 _LOCK = threading.RLock()
 _log = logging.getLogger("asterism.spark")
 
 
 @contextmanager
-def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Set *values* inside the block, and restore the previous ones after it. Only one thread at a time can be inside."""
+def settings(spark: SparkSession, values: Mapping[str, str | None]) -> Iterator[None]:
+    """Set *values* inside the block, and restore the previous ones after it. Only one thread at a time can be inside.
+
+    :param values: None stands for Spark's default
+    """
     with _LOCK:
         before = {key: spark.conf.get(key, None) for key in values}
         try:
-            for key, value in values.items():
-                spark.conf.set(key, value)
+            _set(spark, values)
             yield
         finally:
-            for key, old in before.items():
-                if old is None:
-                    spark.conf.unset(key)
-                else:
-                    spark.conf.set(key, old)
+            _set(spark, before)
+
+
+def _set(spark: SparkSession, values: Mapping[str, str | None]) -> None:
+    for key, value in values.items():
+        if value is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, value)
+
+
+@contextmanager
+def of_expressions(spark: SparkSession) -> Iterator[None]:
+    """Inside the block, Spark understands an expression as this library does, whatever the settings of the session are. An
+    expression keeps the settings with which it was analyzed.
+
+    :raises StreamDefinitionError: Spark Connect, which analyzes all expressions of a query together when the query runs, has
+        other settings
+    """
+    others: dict[str, str | None] = {}
+    for key, value in _EXPRESSIONS.items():
+        if (found := spark.conf.get(key, value)) != value:
+            others[key] = value
+            if is_remote():
+                raise StreamDefinitionError(
+                    f"expressions have another meaning with the setting {key}={found}",
+                    "With Spark Connect, all expressions of a query have the settings of the session.",
+                    f'spark.conf.set("{key}", "{value}")',
+                )
+    if not is_remote():
+        explicit = getattr(spark.conf, "getAll", {})  # Spark 3.5 cannot list them
+        others |= {key: None for key in explicit if key.startswith(_LEGACY)}
+    if not others:
+        yield
+        return
+    with settings(spark, others):
+        yield
 
 
 def configure_state_store(spark: SparkSession) -> None:
@@ -82,14 +126,6 @@ def arrow_batches(spark: SparkSession) -> dict[str, str]:
         return {_ARROW_RECORDS: "1000", _ARROW_BYTES: str(_NO_LIMIT)}
     # For Spark, zero or a negative number is no limit; its sources in Python accept only positive ones.
     return {} if records > 0 else {_ARROW_RECORDS: str(_NO_LIMIT)}
-
-
-def kept_progress(spark: SparkSession) -> dict[str, str]:
-    """The setting with which Spark keeps the progress of at least two micro-batches, in which a run looks for the end of input:
-    after the micro-batch that ends the input, there can be one without data.
-    """
-    wanted = int(spark.conf.get(_RECENT_PROGRESS) or 0)
-    return {} if wanted >= _LEAST_PROGRESS else {_RECENT_PROGRESS: str(_LEAST_PROGRESS)}
 
 
 def checkpoint_files(spark: SparkSession, checkpoint: str) -> dict[str, str]:
