@@ -24,6 +24,7 @@ from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.reading import read
+from asterism.spark import statements
 from asterism.spark.row_schemas import arrow_schema
 from tests.spark.streams import DISORDER, Collect, events, random_cuts, stream_of, write_files
 
@@ -299,6 +300,55 @@ def test_wrong_arguments(spark: SparkSession, letters: DataFrame) -> None:
         match_recognize(letters, AB, max_rows=0)
     with pytest.raises(StreamDefinitionError, match="there is no dialect 'oracle'\n  Dialects: standard, flink"):
         sql(f"SELECT * FROM letters MATCH_RECOGNIZE ({AB})", spark, letters=letters, dialect="oracle")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"drain": "letters"}, {"drain": None}, {"key_groups": "4"}, {"max_rows": "many"}, {"on_limit": 5}, {"dialect": 5},
+     {"max_out_of_orderness": 5}, {"args": {"x": 1}}],
+    ids=lambda options: next(iter(options)),
+)  # fmt: skip
+@pytest.mark.parametrize("statement", ["SELECT * FROM letters", f"SELECT * FROM letters MATCH_RECOGNIZE ({AB})"])
+def test_options_of_a_statement_are_checked(
+    spark: SparkSession, letters: DataFrame, statement: str, options: dict[str, Any]
+) -> None:
+    (name, value) = next(iter(options.items()))
+    with pytest.raises(StreamDefinitionError, match=name):
+        sql(statement, spark, letters=letters, **{name: letters if value == "letters" else value})
+
+
+@pytest.mark.parametrize(
+    ("statement", "streaming"),
+    [
+        ("WITH s AS (SELECT * FROM arriving) SELECT * FROM letters MATCH_RECOGNIZE ({0}) JOIN s ON s.n = a", [False]),
+        ("WITH x AS (SELECT * FROM arriving MATCH_RECOGNIZE ({0})), y AS (SELECT * FROM letters MATCH_RECOGNIZE ({0}))"
+         " SELECT x.a FROM x JOIN y ON x.a = y.a", [True, False]),
+        ("SELECT * FROM arriving MATCH_RECOGNIZE ({0}) x JOIN letters MATCH_RECOGNIZE ({0}) y ON x.a = y.a", [True, False]),
+        ("WITH s AS (SELECT * FROM arriving), n AS (SELECT * FROM letters), t AS (SELECT letters.n, letters.c FROM letters, s)"
+
+         " SELECT x.a FROM (SELECT s.n, upper(s.c) AS c FROM (n) AS s WHERE s.n IN (SELECT s.n FROM n AS s))"
+         " MATCH_RECOGNIZE ({0}) x JOIN (SELECT * FROM t) MATCH_RECOGNIZE ({0}) y ON x.a = y.a", [False, True]),
+    ],
+)  # fmt: skip
+def test_a_clause_is_over_a_stream_if_its_table_reads_one(
+    spark: SparkSession,
+    letters: DataFrame,
+    statement: str,
+    streaming: list[bool],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+
+    def looked_at(df: DataFrame, *arguments: Any, **options: Any) -> Any:
+        seen.append(df.isStreaming)
+        return match_recognize(df, *arguments, **options)
+
+    monkeypatch.setattr(statements, "match_recognize", looked_at)
+    rate = spark.readStream.format("rate").load()
+    # Over a stream, ORDER BY is the time.
+    arriving = rate.selectExpr("value AS n", "'a' AS c")
+    sql(statement.format(AB), spark, letters=letters.selectExpr("CAST(n AS BIGINT) AS n", "c"), arriving=arriving)
+    assert seen == streaming
 
 
 def test_the_dialect_of_flink(spark: SparkSession, letters: DataFrame) -> None:

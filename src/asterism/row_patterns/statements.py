@@ -96,6 +96,45 @@ class StatementTokens:
             part, visible = [], not {"SEMI", "ANTI"} & set(kinds)
         return names
 
+    def read_tables(self, begin: int, end: int, *, table_first: bool = True) -> frozenset[str] | None:
+        """The names of tables, in lower case, that a part of a statement can read, from token *begin* to *end*; None: any. A
+        column after a comma of FROM inside of a function can be among them.
+
+        :param table_first: whether the part begins with a table
+
+        >>> statement = StatementTokens.read("SELECT a, b FROM s, t AS u WHERE c IN (SELECT d FROM db.v JOIN w USING (e))")
+        >>> sorted(statement.read_tables(0, len(statement.tokens), table_first=False))
+        ['db', 's', 't', 'w']
+        """
+        names = set()
+        for at in range(begin, end):
+            if word_of(self.tokens[at]) == "IDENTIFIER":
+                return None
+            if _is_name(self.tokens[at]) and self._is_table(at, begin if table_first else -1):
+                names.add(self.tokens[at].text.lower())
+        return frozenset(names)
+
+    def _is_table(self, at: int, first: int) -> bool:
+        """Whether a table can begin at a token, by what is before it.
+
+        :param first: where a table begins
+        """
+        while at != first and at > 0 and self.tokens[at - 1].token_type is TokenType.L_PAREN:
+            at -= 1
+        if at == first:
+            return True
+        before = word_of(self.tokens[at - 1]) if at > 0 else ""
+        if before != ",":
+            is_distinct = at > 1 and word_of(self.tokens[at - 2]) == "DISTINCT"
+            return before in ("FROM", "JOIN", "TABLE", "LATERAL") and not is_distinct
+        for earlier in range(at - 2, self.opened_by[at], -1):
+            if self.opened_by[earlier] == self.opened_by[at]:
+                if earlier == first or (word := word_of(self.tokens[earlier])) in ("FROM", "JOIN", "ON", "USING"):
+                    return True
+                if word in ("SELECT", "WHERE", "BY", "HAVING", "VALUES", "LIMIT", "WITH", "SET"):
+                    return False
+        return False
+
     def outer_table_names(self, clause: FoundClause) -> list[tuple[str, ...]]:
         """The names of the tables of the queries around the query of a clause.
 

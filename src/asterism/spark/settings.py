@@ -47,9 +47,8 @@ _EXPRESSIONS = {
     "spark.sql.decimalOperations.allowPrecisionLoss": "true",
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.parser.quotedRegexColumnNames": "false",
-    "spark.sql.variable.substitute": "false",  # of ${name}, also in literals
 }
-"""What expressions mean. Except for the last one, these are Spark's defaults."""
+"""The settings that give a meaning to expressions, with the defaults of Spark 4."""
 _LEGACY = "spark.sql.legacy."
 _LOCK = threading.RLock()
 _log = logging.getLogger("asterism.spark")

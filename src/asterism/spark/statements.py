@@ -8,6 +8,7 @@ table expressions are needed.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,9 +26,9 @@ from asterism.arguments import expect, expect_string, shown
 from asterism.errors import ExpressionError, ExpressionSyntaxError, StreamDefinitionError
 from asterism.matching.operator import OnLimit
 from asterism.operators.stream_operator import StreamOperator
-from asterism.row_patterns.clause import DialectName, InputTable
+from asterism.row_patterns.clause import DialectName, InputTable, dialect_of
 from asterism.row_patterns.match_recognize import MatchRecognize
-from asterism.row_patterns.operator import MAX_ROWS
+from asterism.row_patterns.operator import MAX_ROWS, check_limit
 from asterism.row_patterns.reading import FACTORY, read_dynamic
 from asterism.row_patterns.resolution import outer_row
 from asterism.row_patterns.statements import CLAUSE, DYNAMIC_CLAUSE, MAX_NESTING, FoundClause, StatementTokens, word_of
@@ -35,6 +36,7 @@ from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.patterns import CEP
 from asterism.spark.row_patterns import match_recognize
+from asterism.spark.stateful import check_key_groups
 from asterism.spark.table_functions import (
     CallRunner,
     FunctionCall,
@@ -75,7 +77,8 @@ def sql(
     :param dialect: as for :func:`asterism.match_recognize`, for every clause
     :param tables: DataFrames, by the names that the statement uses; they hide tables and views with these names. For
         MATCH_RECOGNIZE_DYNAMIC, also discoverer factories of pattern processors. For calls, also subclasses of StreamOperator,
-        which hide registered functions.
+        which hide registered functions. A table with the name of an option needs another name. There are no ``args``: values for
+        parameters such as ``:x`` come in a DataFrame, or as literals.
     :raises ExpressionError: a clause or a call is invalid; with the position in the statement
     :raises StreamDefinitionError: an argument is invalid
     :raises pyspark.errors.AnalysisException: the rest of the statement is invalid
@@ -86,6 +89,18 @@ def sql(
     expect_string(StreamDefinitionError, text, "a statement must be a string", hint)
     if not is_session(spark):
         raise StreamDefinitionError(f"the second argument must be a SparkSession, not {shown(spark)}", hint=hint)
+    # The options are checked here, too: without a clause, nothing else looks at them.
+    expect(StreamDefinitionError, drain, bool, "drain must be True or False")
+    expect(
+        StreamDefinitionError,
+        max_out_of_orderness,
+        timedelta,
+        "max_out_of_orderness must be a timedelta",
+        "timedelta(seconds=5)",
+    )
+    check_key_groups(key_groups)
+    check_limit(max_rows, on_limit)
+    dialect_of(dialect)
     functions = registered(tables)
     named: dict[str, Any] = {name: value for name, value in tables.items() if not is_function(value)}
     for name, df in named.items():
@@ -99,15 +114,19 @@ def sql(
     statement.check_kind(calls)
     frames: dict[str, DataFrame] = {}
     used = {token.text.lower() for token in statement.tokens}
-    given: list[str] = []
+    given: dict[str, str] = {}
     for name, df in named.items():
         if name.lower() in used and not isinstance(df, PatternProcessorDiscovererFactory):
             place = f"table_{len(given)}"
             frames[place] = df
-            given.append(f"{quoted_name(name)} AS (SELECT * FROM {{{place}}})")
+            given[name] = f"{quoted_name(name)} AS (SELECT * FROM {{{place}}})"
+
+    starts = [token.start for token in statement.tokens]
 
     def table_of(begin: int, end: int, at: int) -> DataFrame:
-        return _run(spark, statement.query(given, at, f"SELECT * FROM {statement.text(begin, end)}"), frames)
+        first, last = bisect_left(starts, begin), bisect_left(starts, end)
+        names = statement.read_tables(first, last)
+        return _run(spark, statement.query(given, names, at, f"SELECT * FROM {statement.text(begin, end)}"), frames)
 
     options: Any = {"key_groups": key_groups, "drain": drain}
     runner = CallRunner(text, functions, spark, table_of, options, max_out_of_orderness)
@@ -121,8 +140,11 @@ def sql(
         first = statement.table_before(clause)
         begin, end = statement.tokens[first].start, statement.tokens[clause.keyword - 1].end + 1
 
-        def select(columns: str, clause: FoundClause = clause, table: str = statement.text(begin, end)) -> DataFrame:
-            query = statement.query(given, clause.keyword, f"SELECT {columns} FROM {table}")
+        def select(
+            columns: str, clause: FoundClause = clause, first: int = first, table: str = statement.text(begin, end)
+        ) -> DataFrame:
+            names = statement.read_tables(first, clause.keyword)
+            query = statement.query(given, names, clause.keyword, f"SELECT {columns} FROM {table}")
             try:
                 return _run(spark, query, frames)
             except AnalysisException as error:
@@ -145,7 +167,9 @@ def sql(
             raise error.moved(text, clause.begin) from None
         frames[f"matches_{number}"] = found
         statement.replaced.append((begin, clause.end, f"matches_{number}"))
-    return unwrapping(_of_spark(lambda: _run(spark, statement.whole(given), frames), lambda: statement, functions))
+    return unwrapping(
+        _of_spark(lambda: _run(spark, statement.whole(list(given.values())), frames), lambda: statement, functions)
+    )
 
 
 def _of_spark(
@@ -341,8 +365,13 @@ class _Statement(StatementTokens):
             at = to
         return "".join([*parts, _escaped(self.source[at:end])])
 
-    def query(self, given: Sequence[str], at: int, query: str) -> str:
-        """A query with the common table expressions that token *at* sees. Those of inner queries hide those of outer ones."""
+    def query(self, given: Mapping[str, str], names: frozenset[str] | None, at: int, query: str) -> str:
+        """A query with the common table expressions that it reads of those that token *at* sees. Those of inner queries hide
+        those of outer ones. The others are left out, because with one over a stream, Spark regards the query as a stream.
+
+        :param given: more of them, by name
+        :param names: what the query reads, see :meth:`read_tables`
+        """
         opened = self.opened_by[at]
         path = []
         while opened >= 0:
@@ -352,13 +381,19 @@ class _Statement(StatementTokens):
                 raise ExpressionSyntaxError.at(problem, self.source, self.tokens[at].start)
             opened = self.opened_by[opened]
         for level in (*path, -1):
-            seen = [one for one in self._expressions(level) if self.tokens[at].start > one[2]]
-            defined = [self.text(begin, end) for _, begin, end in seen]
-            query = _with(defined, query, recursive=any(is_recursive for is_recursive, *_ in seen))
-        return _with(given, query)
+            defined: list[str] = []
+            recursive = False
+            for is_recursive, name, close in reversed(list(self._expressions(level))):
+                if close < at and (names is None or self.tokens[name].text.lower() in names):
+                    more = self.read_tables(name + 1, close, table_first=False)
+                    names = None if names is None or more is None else names | more
+                    defined.insert(0, self.text(self.tokens[name].start, self.tokens[close].end + 1))
+                    recursive |= is_recursive
+            query = _with(defined, query, recursive=recursive)
+        return _with([text for name, text in given.items() if names is None or name.lower() in names], query)
 
     def _expressions(self, level: int) -> Iterator[tuple[bool, int, int]]:
-        """The common table expressions of a query in a parenthesis: whether they are recursive, begin, end."""
+        """The common table expressions of a query in a parenthesis: whether they are recursive, and the first and last tokens."""
         end_of_level = self.closed_at.get(level, len(self.tokens)) if level >= 0 else len(self.tokens)
         mine = [at for at in range(level + 1, end_of_level) if self.opened_by[at] == level]
         for place, at in enumerate(mine):
@@ -368,7 +403,6 @@ class _Statement(StatementTokens):
             recursive = bool(rest) and word_of(self.tokens[rest[0]]) == "RECURSIVE"
             rest = rest[recursive:]
             while rest:
-                name = self.tokens[rest[0]]
                 # The name can be followed by columns in parentheses.
                 body = next(
                     (n for n, here in enumerate(rest[:8]) if here in self.closed_at and self._is_query(here)), None
@@ -376,7 +410,7 @@ class _Statement(StatementTokens):
                 if body is None:
                     break
                 close = self.closed_at[rest[body]]
-                yield recursive, name.start, self.tokens[close].end + 1
+                yield recursive, rest[0], close
                 after = rest.index(close) if close in rest else len(rest)
                 if after + 1 >= len(rest) or word_of(self.tokens[rest[after + 1]]) != ",":
                     break
