@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from asterism import CEP, read_state
-from asterism.spark.settings import checkpoint_files
+from asterism.errors import StreamDefinitionError
+from asterism.spark.settings import check_worker_memory, checkpoint_files, settings
 from tests.spark.streams import FUNNEL, Collect, batch_matches, events, ids, stream_of, write_file, write_files
 
 pytestmark = pytest.mark.spark
@@ -92,19 +94,6 @@ def test_no_process_looks_for_links(default_session: SparkSession, tmp_path: Pat
     assert not [command for command in started if "readlink" in command]
 
 
-def test_a_query_runs_in_a_session_that_is_created_after_one_of_another_session(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Spark may know the control source there already."""
-    table = events(50)
-    write_files(table, tmp_path / "in", [])
-    for number, session in enumerate([spark.newSession(), spark.newSession(), spark]):
-        found = Collect()
-        stream = CEP.pattern(stream_of(session, tmp_path / "in"), FUNNEL)
-        stream.run({"matches": found}, checkpoint=str(tmp_path / f"cp{number}"), drain=True)
-        assert ids(found.rows) == batch_matches(session, table, FUNNEL)
-
-
 def compression_of(checkpoint: Path, batch: int) -> str:
     """The compression of state that the offset log has."""
     metadata: str = json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[1])["conf"][COMPRESSION]
@@ -128,3 +117,60 @@ def test_a_checkpoint_keeps_the_compression_of_its_state(
         if number == 0:
             assert read_state(default_session, str(tmp_path / "cp")).waiting_events().count()
     assert ids(found.rows) == batch_matches(default_session, table, FUNNEL)
+
+
+def fake_session(**conf: str) -> Any:
+    class Conf:
+        def get(self, key: str, default: str | None = None) -> str | None:
+            return conf.get(key.removeprefix("spark.").replace(".", "_"), default)
+
+    return SimpleNamespace(conf=Conf(), sparkContext=SimpleNamespace(defaultParallelism=2))
+
+
+@pytest.mark.parametrize(
+    ("memory", "conf", "refused"),
+    [
+        (None, {}, False),
+        ("2g", {"master": "local[2]"}, True),
+        ("4g", {"master": "local[2]"}, False),
+        ("512m", {"master": "spark://host:7077"}, True),
+        ("2048", {"master": "yarn"}, False),
+        ("8G", {"executor_cores": "4"}, False),
+        ("4gb", {"executor_cores": "4"}, True),
+        ("much", {}, False),  # Spark refuses it
+    ],
+)
+def test_workers_need_address_space(memory: str | None, conf: dict[str, str], refused: bool) -> None:
+    session = fake_session(**conf) if memory is None else fake_session(executor_pyspark_memory=memory, **conf)
+    if not refused:
+        check_worker_memory(session)
+        return
+    with pytest.raises(StreamDefinitionError, match=f"spark.executor.pyspark.memory={memory}\n  Spark divides it"):
+        check_worker_memory(session)
+
+
+PROGRESS, RECORDS = "spark.sql.streaming.numRecentProgressUpdates", "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+
+@pytest.mark.parametrize("values", [{PROGRESS: "1", RECORDS: "0"}, {RECORDS: "-1"}], ids=["1 and 0", "-1"])
+def test_a_query_runs_with_unusual_settings(spark: SparkSession, tmp_path: Path, values: dict[str, str]) -> None:
+    table, found = events(50), Collect()
+    write_files(table, tmp_path / "in", [])
+    stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=1)
+    with settings(spark, values):
+        with pytest.raises(StreamDefinitionError, match="writeStream cannot start this DataFrame"):
+            stream.matches  # noqa: B018
+        stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"))
+    assert ids(found.rows) == batch_matches(spark, table, FUNNEL)
+
+
+def test_streams_in_several_sessions_on_one_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    """Of sessions that were created before and after the first stream. Spark may know the control source there already."""
+    table, found = events(60), Collect()
+    sessions = [spark.newSession(), spark, spark.newSession(), spark.newSession()]
+    for number, session in enumerate(sessions):
+        write_file(table.slice(15 * number, 15), tmp_path / "in", number)
+        session.conf.set("spark.sql.session.timeZone", "UTC")
+        stream = CEP.pattern(stream_of(session, tmp_path / "in"), FUNNEL, key_groups=1)
+        stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=session is sessions[-1])
+    assert ids(found.rows) == batch_matches(spark, table, FUNNEL)

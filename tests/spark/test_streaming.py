@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -9,15 +13,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from asterism import CEP, KeyedStream, Pattern, Semantics
-from asterism.errors import NullEventTimeError, StateError, StreamDefinitionError
+from asterism.errors import EvaluationFailedError, NullEventTimeError, StateError, StreamDefinitionError, unwrapped
 from asterism.spark import signals
-from asterism.spark.execution import Sink
+from asterism.spark.execution import RunOptions, Sink
 from asterism.spark.versions import PASSES_START
 from tests.kit import until
 from tests.spark.streams import (
@@ -129,6 +133,93 @@ def test_a_run_that_failed_anywhere_can_be_repeated(spark: SparkSession, tmp_pat
         run(fails)
     run(found)
     assert ids(found.rows) == batch_matches(spark, table, ABSENCE)
+
+
+def test_an_interrupted_run_stops_its_query(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = events(200)
+    write_files(table, tmp_path / "in", [100])
+    before = spark.conf.getAll
+    found = Collect()
+
+    def interrupts(df: DataFrame, batch_id: int) -> None:
+        os.kill(os.getpid(), signal.SIGINT)  # as Ctrl-C does
+        time.sleep(60)
+
+    def run(sink: Sink) -> None:
+        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), ABSENCE, key_groups=1)
+        stream.run({"matches": sink}, checkpoint=str(tmp_path / "cp"))
+
+    with pytest.raises(KeyboardInterrupt):
+        run(interrupts)
+    assert spark.streams.active == []
+    assert "was stopped, because run() was interrupted" in caplog.text
+    assert spark.conf.getAll == before
+    run(found)
+    assert ids(found.rows) == batch_matches(spark, table, ABSENCE)
+
+
+def nothing(df: DataFrame, batch_id: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("drain", "trigger", "of_stream", "ends"),
+    [
+        (None, None, False, True),
+        (False, None, True, False),
+        (None, {"availableNow": True}, False, False),
+        (None, {"availableNow": True}, True, True),
+        (True, {"once": True}, False, True),
+        (False, {"processingTime": "1 second"}, True, False),
+        (True, {"processingTime": "1 second"}, False, None),
+        (None, {"processingTime": "1 second"}, True, None),
+        (True, {"continuous": "1 second"}, False, None),
+    ],
+)
+def test_which_queries_end_their_input(
+    drain: bool | None, trigger: dict[str, Any] | None, of_stream: bool, ends: bool | None
+) -> None:
+    def options() -> RunOptions:
+        return RunOptions.checked({"matches": nothing}, "cp", drain, trigger, None, with_trigger=of_stream)
+
+    if ends is not None:
+        assert options().drain == ends
+    else:
+        with pytest.raises(StreamDefinitionError, match="cannot end its input, because it does not end"):
+            options()
+
+
+def test_a_dataframe_that_ends_its_input_needs_a_query_that_ends(spark: SparkSession, tmp_path: Path) -> None:
+    write_files(events(20), tmp_path / "in", [])
+    matches = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=1, drain=True).matches
+    writer = matches.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "cp"))
+    with pytest.raises(StreamDefinitionError, match="needs a trigger with which it ends"), unwrapped():
+        writer.start().awaitTermination()
+
+
+def test_errors_are_raised_by_their_class(spark: SparkSession, tmp_path: Path) -> None:
+    """By ``run``, by its query, and by the DataFrames of results."""
+    table = events(20)
+    write_files(table, tmp_path / "in", [])
+    pattern = Pattern.begin("a").where("1 / (price - price) > 0")
+    stream = CEP.pattern(stream_of(spark, tmp_path / "in"), pattern, key_groups=1)
+    found = batch(spark, table, pattern)
+    places: list[Callable[[], object]] = [
+        lambda: stream.run({"matches": Collect()}, checkpoint=str(tmp_path / "cp")),
+        lambda: stream.run(
+            {"matches": Collect()}, checkpoint=str(tmp_path / "cp"), trigger={"availableNow": True}
+        ).awaitTermination(),  # type: ignore[union-attr] # with a trigger, there is a query
+        found.matches.collect,
+        found.select("a.id AS id").toArrow,
+        lambda: found.run({"matches": Collect()}),
+    ]
+    for number, place in enumerate(places):
+        with pytest.raises(EvaluationFailedError, match="could not be computed: division by zero") as caught:
+            place()
+        assert isinstance(caught.value.__cause__, PySparkException), number
+    with pytest.raises(PySparkException):
+        found.matches.where("user = 'u1'").collect()
 
 
 def test_events_that_arrive_during_a_run_are_left_to_the_next_one(spark: SparkSession, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from asterism.spark.settings import (
     arrow_batches,
     checkpoint_files,
     new_key_groups,
+    resolved,
     settings,
     state_compression,
     stateful_tasks,
@@ -145,6 +146,7 @@ def run(
         write(results(Use(drain=False, key_groups=key_groups or DEFAULT_KEY_GROUPS)), 0)
         return None
     check_checkpoint(options.checkpoint)
+    options = replace(options, checkpoint=resolved(spark, str(options.checkpoint)))
     queries = _Queries(results, write, options, inputs, spark, key_groups, operator, started)
     if options.trigger is not None:
         if options.drain:

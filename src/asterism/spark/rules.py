@@ -44,6 +44,7 @@ from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import arrow_schema, spark_schema
 from asterism.spark.rule_progress import CountedQuery, count, counts_of
 from asterism.spark.rule_source import Payload
+from asterism.spark.settings import resolved
 from asterism.spark.stateful import Use, bounded, hashed, mapped, output_of, packed, stateful
 from asterism.spark.versions import offset_of
 from asterism.text.printable import quoted_name
@@ -215,7 +216,9 @@ class PatternProcessorStream:
         return next(found, INITIALIZING)
 
     def _store(self, checkpoint: str | None) -> FolderStore:
-        location = self.store if self.store is not None else None if checkpoint is None else f"{checkpoint}/{STORE}"
+        location = self.store
+        if location is None and checkpoint is not None:
+            location = f"{resolved(self.spark, str(checkpoint))}/{STORE}"
         if location is None:
             raise CheckpointRequiredError(
                 "the checkpoint is required to find the store of the query", hint="status(checkpoint=...)"

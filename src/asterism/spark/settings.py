@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from pyspark.errors import AnalysisException
@@ -50,6 +52,10 @@ _EXPRESSIONS = {
 }
 """The settings that give a meaning to expressions, with the defaults of Spark 4."""
 _LEGACY = "spark.sql.legacy."
+_WORKER_MEMORY = "spark.executor.pyspark.memory"
+LEAST_WORKER_MEMORY = 2**31
+"""In bytes, of a Python worker. With less, its libraries cannot be loaded; small queries have used 2.3 GB."""
+_UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _LOCK = threading.RLock()
 _log = logging.getLogger("asterism.spark")
 
@@ -127,6 +133,18 @@ def arrow_batches(spark: SparkSession) -> dict[str, str]:
     return {} if records > 0 else {_ARROW_RECORDS: str(_NO_LIMIT)}
 
 
+def check_arrow_batches(spark: SparkSession) -> None:
+    """:raises StreamDefinitionError: a query that the user starts could not read sources in Python"""
+    with _LOCK:
+        records = spark.conf.get(_ARROW_RECORDS, None)
+    if records is not None and int(records) <= 0:
+        raise StreamDefinitionError(
+            f"writeStream cannot start this DataFrame with {_ARROW_RECORDS}={records}",
+            "Spark's sources in Python need a positive number.",
+            f'use run(...); or spark.conf.set("{_ARROW_RECORDS}", "{_NO_LIMIT}"), which is no limit either',
+        )
+
+
 def checkpoint_files(spark: SparkSession, checkpoint: str) -> dict[str, str]:
     """The setting with which Spark writes the files of a checkpoint.
 
@@ -148,9 +166,45 @@ def state_compression(spark: SparkSession) -> dict[str, str]:
     return {} if spark.conf.get(_STATE_COMPRESSION, None) is not None else {_STATE_COMPRESSION: "zstd"}
 
 
+def check_worker_memory(spark: SparkSession) -> None:
+    """
+    :raises StreamDefinitionError: ``spark.executor.pyspark.memory``, if it is set, leaves a Python worker too little. It
+        limits the address space of a worker, which compiled libraries use much of without using as much memory.
+    """
+    wanted = spark.conf.get(_WORKER_MEMORY, None)
+    found = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", wanted or "", re.IGNORECASE)
+    if found is None:
+        return
+    each = int(found[1]) * _UNITS[found[2].lower() or "m"] // _cores_of_worker_memory(spark)
+    if each < LEAST_WORKER_MEMORY:
+        raise StreamDefinitionError(
+            f"the Python workers of this session have too little memory: {_WORKER_MEMORY}={wanted}",
+            f"Spark divides it by the cores of an executor: {each / 2**30:.2g} GB of address space for each worker.",
+            "3 GB or more for each core of an executor, when the session is created; or leave the setting out",
+        )
+
+
+def _cores_of_worker_memory(spark: SparkSession) -> int:
+    cores = spark.conf.get("spark.executor.cores", None)
+    if cores is not None:
+        return int(cores)
+    return _cores(spark) if (spark.conf.get("spark.master", "") or "").startswith("local") else 1
+
+
 def is_local(spark: SparkSession, location: str) -> bool:
     """Whether a path or URI is in a local file system: of the driver and of the executors, each its own or a mounted one."""
     return _default_is_local(spark) if is_path(location) else location.startswith(_LOCAL)
+
+
+def resolved(spark: SparkSession, location: str) -> str:
+    """A location in a local file system as an absolute path, as Spark understands a relative one: in the working directory that
+    this program had when Spark was started.
+    """
+    if is_remote() or not is_path(location) or Path(location).is_absolute() or not is_local(spark, location):
+        return location
+    jvm = spark._jvm
+    assert jvm is not None
+    return str(Path(jvm.java.lang.System.getProperty("user.dir"), location))
 
 
 def _default_is_local(spark: SparkSession) -> bool:

@@ -35,7 +35,13 @@ from asterism.spark.exchange import Batches, pack, unpack
 from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, WATERMARK, OperatorHost
 from asterism.spark.keyed_stream import BroadcastStream, DataStream, KeyedStream
 from asterism.spark.row_schemas import spark_schema
-from asterism.spark.settings import DEFAULT_KEY_GROUPS, configure_state_store, warn_of_tasks
+from asterism.spark.settings import (
+    DEFAULT_KEY_GROUPS,
+    check_arrow_batches,
+    check_worker_memory,
+    configure_state_store,
+    warn_of_tasks,
+)
 from asterism.spark.times import event_micros, spark_delay
 from asterism.spark.unwrapping import unwrapping
 from asterism.spark.upstream import OTHER, OURS, behind, goes_on, has_watermark, is_watermarked, marked
@@ -135,6 +141,7 @@ def mapped(df: DataFrame, function: Callable[[Batches], Batches], schema: T.Stru
     :raises ColumnTypeError: a column cannot be passed to Python
     """
     check_passes(df)
+    check_worker_memory(df.sparkSession)
     names = df.columns
     if not any("." in name or "`" in name for name in names):
         return df.mapInArrow(task(function), schema)
@@ -309,6 +316,7 @@ def stateful(
     check_version(spark, chunks[0])
     configure_state_store(spark)
     if not use.final:
+        check_arrow_batches(spark)
         warn_of_tasks(spark, use.key_groups)
     reader = (
         spark.readStream.format(_registered(spark, source))
