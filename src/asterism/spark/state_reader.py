@@ -59,6 +59,8 @@ from asterism.spark.row_schemas import spark_schema
 from asterism.spark.settings import configure_state_store
 from asterism.windows.stored_windows import windows_of, windows_schema
 
+_ESCAPED = ' %#?"<>^`{|}[]\\'
+"""The characters that are escaped in the path of a URI, which Spark's source of state does once too often."""
 _PLACE = "use the checkpoint location of a query that has completed a micro-batch"
 _HEADER = -1
 """In place of the number of a page."""
@@ -97,7 +99,8 @@ def read_state(
         :class:`~asterism.WindowOperator`. The class of an operator is also checked against the state.
     :param operator_id: Spark's number of the operator. Default: the only one. A query with several operators has several.
     :param batch_id: the micro-batch after which the state is read. Default: the last one that was committed.
-    :raises StateError: there is no such checkpoint, it has no state of Asterism, or the operator does not match
+    :raises StateError: there is no such checkpoint, it has no state of Asterism, or the operator does not match; or its path has
+        a character that is escaped in URIs, such as a space, ``%`` or ``#``, with which Spark cannot read state
 
     docs/state.md has runnable examples.
     """
@@ -108,6 +111,13 @@ def read_state(
     for name, number in (("operator_id", operator_id), ("batch_id", batch_id)):
         expect(StateError, number, int | None, f"{name} must be an integer or None", f"{name}=0")
     given = _definition_of(operator)
+    wrong = next((letter for letter in checkpoint if letter in _ESCAPED), None)
+    if wrong is not None:
+        raise StateError(
+            f"Spark cannot read state in a location with the character {wrong!r}",
+            f"{checkpoint}\nQueries can use this checkpoint, but Spark's source of state escapes the character.",
+            "read it through a symbolic link, or in a copy, whose path has no such character",
+        )
     configure_state_store(spark)
     try:
         found = spark.read.format("state-metadata").load(checkpoint).collect()
