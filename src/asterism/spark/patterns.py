@@ -316,9 +316,12 @@ class PatternStream:
 
         :param checkpoint: checkpoint location, required for a stream
         :param select: measures per output. Default: the columns of :attr:`matches`, :attr:`timed_out` and :attr:`late`.
-        :param drain: with the default trigger, whether to end the stream after all available data has been processed
+        :param drain: whether to end the stream after all available data has been processed. Default: True without a trigger;
+            with one, as in :meth:`CEP.pattern`
         :param trigger: arguments of ``DataStreamWriter.trigger``. Default: process the available data and return.
         :return: the running query if *trigger* was given; otherwise None, after the query has ended
+        :raises StreamDefinitionError: an argument is invalid; or the query would end its input, and does not end with this trigger
+        :raises AsterismError: the query failed with this error, which Spark's exception contains
         """
         options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
         _check_select(select)
