@@ -320,7 +320,7 @@ class PatternStream:
             with one, as in :meth:`CEP.pattern`
         :param trigger: arguments of ``DataStreamWriter.trigger``. Default: process the available data and return.
         :return: the running query if *trigger* was given; otherwise None, after the query has ended
-        :raises StreamDefinitionError: an argument is invalid; or the query would end its input, and does not end with this trigger
+        :raises StreamDefinitionError: an argument is invalid; or the query would end its input, but does not end
         :raises AsterismError: the query failed with this error, which Spark's exception contains
         """
         options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
