@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from asterism import CEP, KeyedStream, Pattern, Semantics
-from asterism.errors import EvaluationFailedError, NullEventTimeError, StateError, StreamDefinitionError, unwrapped
+from asterism.errors import LimitExceededError, NullEventTimeError, StateError, StreamDefinitionError, unwrapped
 from asterism.spark import signals
 from asterism.spark.execution import RunOptions, Sink
 from asterism.spark.versions import PASSES_START
@@ -202,9 +202,9 @@ def test_errors_are_raised_by_their_class(spark: SparkSession, tmp_path: Path) -
     """By ``run``, by its query, and by the DataFrames of results."""
     table = events(20)
     write_files(table, tmp_path / "in", [])
-    pattern = Pattern.begin("a").where("1 / (price - price) > 0")
-    stream = CEP.pattern(stream_of(spark, tmp_path / "in"), pattern, key_groups=1)
-    found = batch(spark, table, pattern)
+    pattern = Pattern.begin("a").followed_by("b").where("price < 0")
+    stream = CEP.pattern(stream_of(spark, tmp_path / "in", key="kind"), pattern, key_groups=1, max_partial_matches=1)
+    found = CEP.pattern(KeyedStream(spark.createDataFrame(table), "kind", "ts"), pattern, max_partial_matches=1)
     places: list[Callable[[], object]] = [
         lambda: stream.run({"matches": Collect()}, checkpoint=str(tmp_path / "cp")),
         lambda: stream.run(
@@ -215,11 +215,11 @@ def test_errors_are_raised_by_their_class(spark: SparkSession, tmp_path: Path) -
         lambda: found.run({"matches": Collect()}),
     ]
     for number, place in enumerate(places):
-        with pytest.raises(EvaluationFailedError, match="could not be computed: division by zero") as caught:
+        with pytest.raises(LimitExceededError, match="partial matches") as caught:
             place()
         assert isinstance(caught.value.__cause__, PySparkException), number
     with pytest.raises(PySparkException):
-        found.matches.where("user = 'u1'").collect()
+        found.matches.where("kind = 'view'").collect()
 
 
 def test_events_that_arrive_during_a_run_are_left_to_the_next_one(spark: SparkSession, tmp_path: Path) -> None:
