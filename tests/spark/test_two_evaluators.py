@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 ROWS = r"""
     SELECT * FROM VALUES
         (1000L, 'u', 'a1', 1, 1.23BD), (2000L, 'u', 'ab', 2, 4.56BD), (3000L, 'u', 's', NULL, 7.89BD),
-        (4000L, 'u', '\\d', 2147483647, 12345678901234567890123456789012345678BD), (5000L, 'u', 'x', 5, NULL)
+        (4000L, 'u', '\\d', 2147483647, 1234567890123456789.12BD), (5000L, 'u', 'x', 5, NULL)
     AS t(ts, user, s, v, d)
 """
 SETTINGS = [
