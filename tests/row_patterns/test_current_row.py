@@ -61,6 +61,15 @@ def current_row(text: str) -> CurrentRow:
         (f"MEASURES A.v AS v PATTERN (A X* $ B) {A_X_B}", ""),
         (f"MEASURES A.v AS v PATTERN ((A X* B)?) {A_X_B}", ""),  # each row begins an empty match
         ("MEASURES A.v AS v PATTERN (A B) DEFINE A AS c = 'a', B AS c = 'b'", ""),  # other rows interrupt a match
+        (f"MEASURES A.v AS v PATTERN (A {{- X*? -}} [^B]) WITHIN INTERVAL '1' HOUR {A_X_B}", "xy"),
+        ("MEASURES A.v AS v PATTERN (A {- X*? -} [^B]) WITHIN INTERVAL '1' HOUR DEFINE A AS c = 'a', B AS c = 'b'", "xyN"),
+        (f"MEASURES A.v AS v ONE ROW PER MATCH SHOW TIMEOUT MATCHES PATTERN (A {{- X* -}} B) WITHIN INTERVAL '1' HOUR {A_X_B}",
+         "xy"),
+        (f"MEASURES A.v AS v ONE ROW PER MATCH SHOW TIMEOUT MATCHES PATTERN (A X* B) WITHIN INTERVAL '1' HOUR {A_X_B}", ""),
+        (f"MEASURES A.v AS v AFTER MATCH NO SKIP PATTERN (A X* B) {A_X_B}", ""),
+        (f"MEASURES A.v AS v PATTERN (A X* B [^A]) {A_X_B}", ""),  # the next row would be another one
+        ("MEASURES A.v AS v PATTERN (A X*{Y} B) DEFINE A AS c = 'a', B AS c = 'b', Y AS c = 'y'", "xN"),
+        ("MEASURES A.v AS v PATTERN (A [^Y] X* B) DEFINE A AS c = 'a', B AS c = 'b', Y AS c = 'y'", ""),
     ],
 )  # fmt: skip
 def test_neutral_rows(text: str, letters: str) -> None:
@@ -83,6 +92,7 @@ def test_too_many_conditions_and_too_many_terms() -> None:
 # ---------------------------------------------------------------------- the fast path and the slow one
 
 PATTERNS = [
+    "A {- X*? -} [^B]", "A {- X* -} [^C] B", "A X*{C} B", "A {- X*? -} B {- X* -} [^C]", "A {- X*? -} B T",
     "A X* B", "A X*? B", "A X* B X* C", "A X* (B | C)", "(A | B X*) C", "A (X | B)* C", "A (X* B)+", "A X* B C?", "A X* A",
     "A (X | C)* B", "(A X*)+ B", "X* A X* B", "A (B X*)* C", "A X+ B", "A X* B {- X* -} C", "PERMUTE(A, B) X* C",
 ]  # fmt: skip
@@ -118,9 +128,11 @@ def expected_rows(clause: CheckedClause, rows: pa.Table) -> Any:
 def test_patterns_have_neutral_rows() -> None:
     found = []
     for pattern in PATTERNS:
+        within = "WITHIN INTERVAL '1' HOUR" if "[" in pattern else ""
+        pattern = pattern.removesuffix(" T")
         define = ", ".join(f"{name} AS c = '{name.lower()}'" for name in sorted(set(re.findall("[ABCX]", pattern))))
-        found.append(current_row(f"MEASURES FIRST(v) AS v PATTERN ({pattern}) DEFINE {define}").has_neutral)
-    assert sum(found) == 9
+        found.append(current_row(f"MEASURES FIRST(v) AS v PATTERN ({pattern}) {within} DEFINE {define}").has_neutral)
+    assert sum(found) == 14
 
 
 @given(
@@ -147,12 +159,18 @@ def test_the_answer_is_that_for_all_rows(
     outputs: list[str],
     cut: int,
 ) -> None:
+    timeouts = pattern.endswith(" T")
+    pattern = pattern.removesuffix(" T")
+    if timeouts or "[" in pattern:
+        within = "WITHIN INTERVAL '2' SECOND"
     names = set(re.findall(r"\b[ABCX]\b", pattern))
+    assume(skip != "TO LAST B" or "[^B]" not in pattern)
     assume({"B", "C"} & set(re.findall(r"[BC]\b", measures + skip)) <= names)
     rows = table_of(words)
     defined = [one for one in ("A AS c = 'a'", b, "C AS c = 'c' AND v > 1", x) if one[0] in names]
     text = (
-        f"PARTITION BY k ORDER BY ts MEASURES {measures} AFTER MATCH SKIP {skip} PATTERN ({pattern}) {within}"
+        f"PARTITION BY k ORDER BY ts MEASURES {measures} ONE ROW PER MATCH"
+        f"{' SHOW TIMEOUT MATCHES' if timeouts else ''} AFTER MATCH SKIP {skip} PATTERN ({pattern}) {within}"
         f" DEFINE {', '.join(defined)}"
     )
     clause = checked_clause(text, SCHEMA)

@@ -29,9 +29,9 @@ from asterism.expressions.names import plain_column
 from asterism.expressions.parsing import conjuncts
 from asterism.expressions.types import TIME_ZONE
 from asterism.expressions.values import UnsupportedError
-from asterism.row_patterns.automaton import ACCEPT, RowAutomaton
+from asterism.row_patterns.automaton import ACCEPT, AT_DEADLINE, RowAutomaton
 from asterism.row_patterns.checking import CheckedClause, VariableCondition
-from asterism.row_patterns.clause import RowsPerMatch, SkipTo
+from asterism.row_patterns.clause import NotNext, RowsPerMatch, SkipTo
 from asterism.row_patterns.resolution import AggregateValue, Leaf, RowValue, is_near
 
 MAX_BITS = 63
@@ -256,29 +256,40 @@ def _neutral_rows(
     """(the variables that a match can begin with, for each state the ways to take a neutral row); none if no row is neutral."""
     nothing: tuple[frozenset[str], tuple[tuple[_Loop, ...], ...]] = frozenset(), ()
     seen = _variables_seen(clause)
-    if seen is None or clause.clause.rows is not RowsPerMatch.ONE or automaton.edges[:, 1].any():
+    if seen is None or clause.clause.rows is not RowsPerMatch.ONE or (automaton.edges[:, 1] & ~AT_DEADLINE).any():
         return nothing
-    # All ways to match, and the last row of a match that times out, may contain the row.
-    if (automaton.edges[:, 2] >= 0).any() or clause.clause.timeouts or clause.clause.skip.to is SkipTo.NO_SKIP:
+    implied = any(isinstance(node, NotNext) and node.implied for node in clause.clause.pattern.walk())
+    if implied or clause.clause.skip.to is SkipTo.NO_SKIP:
         return nothing
+    # What times out, and a match that ends at the deadline, lose the rows at their end that are not in the output.
+    only_excluded = clause.clause.timeouts or bool((automaton.edges[:, 1] & AT_DEADLINE).any())
 
     def variable(state: int) -> str:
         return automaton.names[int(automaton.variables[state])]
 
-    targets = [[target for target, _, _ in automaton.edges_of(state)] for state in range(automaton.start + 1)]
-    if ACCEPT in targets[automaton.start]:
+    edges = [automaton.edges_of(state) for state in range(automaton.start + 1)]
+    first = [target for target, _, _ in edges[automaton.start]]
+    if ACCEPT in first:
         return nothing
-    begins = frozenset(map(variable, targets[automaton.start]))
+    begins = frozenset(map(variable, first))
     found: dict[tuple[_Loop, ...], None] = {}
-    for leading in map(list, dict.fromkeys(map(tuple, targets[: automaton.start]))):
-        if leading == [ACCEPT]:
+    for leading in map(list, dict.fromkeys(map(tuple, edges[: automaton.start]))):
+        if not leading or leading == [(ACCEPT, 0, ())]:
             continue
-        if ACCEPT in leading:  # a match that ends here would be longer, or the next row would be another one
+        # A match that ends here would be longer, or the next row would be another one.
+        if any(target == ACCEPT and guards != AT_DEADLINE for target, guards, _ in leading):
             return nothing
+        targets = [target for target, _, _ in leading if target != ACCEPT]
         ways = [
-            _Loop(variable(target), frozenset(variable(other) for other in leading if other != target))
-            for target in dict.fromkeys(leading)
-            if targets[target] == leading and variable(target) not in seen
+            _Loop(
+                variable(target),
+                frozenset(variable(other) for other in targets if other != target)
+                | frozenset(automaton.names[one] for to, _, unless in leading if to == target for one in unless),
+            )
+            for target in dict.fromkeys(targets)
+            if edges[target] == leading
+            and variable(target) not in seen
+            and (automaton.excluded[target] or not only_excluded)
         ]
         ways = [way for way in ways if way.taken not in way.others and way.taken not in begins]
         if not ways:
