@@ -51,6 +51,17 @@ def test_a_key_is_what_spark_groups_by() -> None:
     assert driver.found == [("by x", 1, ("0",), "a1 b2"), ("by x", 1, ("nan",), "a3 b4")]
 
 
+@pytest.mark.parametrize("cut", range(4))
+def test_events_with_equal_times_are_in_the_order_of_order_by(cut: int) -> None:
+    in_sql = PatternProcessor("sql", 1, sql="MEASURES A.x AS x PATTERN (A B) DEFINE A AS kind = 'a', B AS kind = 'b'")
+    events = [e(1, "b", x=2.0), e(1, "a", x=1.0), e(1, "b", x=0.0)]
+    for order_by, x in (["x"], 2.0), (["-x"], 0.0), (["user", "-x NULLS FIRST"], 0.0), ([], 0.0), (["kind"], 2.0):
+        driver = Driver(order_by=order_by).batch(events[:cut], sets=[AB, in_sql.as_data()]).batch(events[cut:]).end()
+        matches = {row["processor_id"]: row for row in driver.rows["matches"]}
+        assert len(driver.rows["matches"]) == len(matches) == 2
+        assert matches["ab"]["events"][1]["event"]["x"] == x
+
+
 def test_without_any_key_there_is_one() -> None:
     driver = Driver(keys=()).batch([e(1, "a", "ann"), e(2, "b", "bob")], sets=[AB]).end()
     assert driver.found == [("ab", 1, (), "a1 b2")]

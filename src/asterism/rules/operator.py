@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from asterism.columns.arrays import Ints, cast_to
 from asterism.columns.keys import KEY
 from asterism.columns.schemas import small_type
+from asterism.columns.sort_keys import SortKey, check_order, order_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Described, TimeColumn
 from asterism.errors import AsterismError, CheckpointMismatchError, LimitExceededError, PatternProcessorError
 from asterism.matching.matcher import Step, enough_memory
@@ -142,6 +143,7 @@ class DynamicCepOperator(KeyGroupOperator):
     :param lookups, ids_by_events: see :class:`~asterism.rules.binding.ProcessorCompiler`
     :param left_out: names of processors (``id`` or ``id@version``) that are disabled in every key group and for which nothing
         is compiled or evaluated; each with the number of the last set to which this applies
+    :param order_by: the order of events with equal times, as in :class:`asterism.KeyedStream`
     """
 
     def __init__(
@@ -162,9 +164,12 @@ class DynamicCepOperator(KeyGroupOperator):
         lookups: Sequence[LookupColumn] = (),
         ids_by_events: bool = False,
         left_out: Mapping[str, int] | None = None,
+        order_by: Sequence[str] = (),
     ) -> None:
         check_limit(max_partial_matches)
         self.schema = schema
+        self.order_by = [SortKey.of(text) for text in order_by]
+        check_order(schema, self.order_by)
         self.left_out = dict(left_out or {})
         self.source = source
         self.wants_late, self.wants_shadow = wants_late, wants_shadow
@@ -491,6 +496,9 @@ class DynamicCepOperator(KeyGroupOperator):
         self._reached = horizon
         in_force = self._in_force()
         copies = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
+        if self.order_by:  # rules keep this order among equal times
+            order = order_of(copies, [key._replace(name="e:" + key.name) for key in self.order_by])
+            copies = copies.take(pa.array(order))
         # State of processors that are removed or end is deleted. If there is much, it is checked against the limit.
         one_ends = in_force.first_end is not None and in_force.first_end <= horizon
         everything = self.must_advance(group) or one_ends or group.header.size > MAX_STATE // 2

@@ -176,6 +176,7 @@ def backtest(
         max_partial_matches=max_partial_matches,
         lookups=[one.column for one in lookups],
         ids_by_events=True,
+        order_by=stream.order_by,
     )
     if stream.df.isStreaming:
         raise StreamDefinitionError(

@@ -272,6 +272,7 @@ class PatternProcessorStream:
             disable_on_limit=self.disable_on_limit,
             lookups=[one.column for one in self.lookups],
             left_out=dict.fromkeys(killed, last) | dict.fromkeys(without, ALL_SETS),
+            order_by=self.stream.order_by,
         )
 
     def _results(self, operator: DynamicCepOperator, without: frozenset[str], use: Use) -> DataFrame:
