@@ -79,13 +79,18 @@ def test_row_patterns(events: pa.Table, rows: str) -> None:
         assert texts(found.column("v")) == texts(events.column("v"))
 
 
-@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize("how", ["inner", "left", "many streams"])
 def test_joins(events: pa.Table, how: str) -> None:
     side: dict[str, Any] = {"columns": events.schema, "key": "user", "time": "ts"}
     apart = timedelta(seconds=1)
-    harness = JoinHarness.interval_join(side, side, (apart, apart), how=how, prefix="r_")
+    if how == "many streams":
+        sides, between = {"left": side, "right": side}, {("left", "right"): (apart, apart)}
+        harness = JoinHarness.multi_join(sides, between, prefix={"right": "r_"})
+    else:
+        harness = JoinHarness.interval_join(side, side, (apart, apart), how=how, prefix="r_")
     for name in ("left", "right"):
         harness.feed(events, name)
+    harness.restore(harness.snapshot())
     found = harness.end().output("results").sort_by("ts")
     value, null = texts(events.column("v"))
     assert texts(found.column("v")) == [value, null][: found.num_rows]
