@@ -131,7 +131,7 @@ def main(arguments: list[str] | None = None) -> int:
     cli.add_argument("--runs", type=int, default=3, help="rounds after the warm-up")
     cli.add_argument("--cores", type=int, default=2)
     cli.add_argument("--batches", type=int, default=3, help="micro-batches that bring events")
-    cli.add_argument("--key-groups", type=int, help="of asterism")
+    cli.add_argument("--key-groups", type=int, default=8, help="of each join of asterism")
     cli.add_argument("--memory", default="6g", help="heap of the JVM")
     args = cli.parse_args(arguments)
 
