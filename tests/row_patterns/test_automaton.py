@@ -137,3 +137,19 @@ def test_refused(clause: str, text: str) -> None:
     with pytest.raises(ExpressionSyntaxError) as raised:
         compiled_pattern(read(clause))
     assert str(raised.value) == text
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "A " + " ".join(f"[^V{n}]" for n in range(20)) + " B",
+        "A " + " ".join(f"([^V{n}] | [^W{n}])" for n in range(16)) + " B",
+        "A " + "(" * 30 + "B" + "".join(f")+{{V{n}}}" for n in range(30)),
+    ],
+    ids=["sequence", "alternatives", "loops"],
+)
+def test_too_many_variables_that_a_row_must_not_satisfy(pattern: str) -> None:
+    begin = time.perf_counter()
+    with pytest.raises(ExpressionSyntaxError, match=r"too many variables \(limit 16\)"):
+        automaton(pattern)
+    assert time.perf_counter() - begin < 5

@@ -30,6 +30,10 @@ from asterism.row_patterns.clause import (
 )
 
 MAX_EDGES = 200_000
+MAX_NEGATED = 16
+"""Variables that a row must not satisfy."""
+MAX_WAYS = 64
+"""Combinations of such variables, and of anchors, with which a state leads to a part of the pattern."""
 ACCEPT = -1
 """The target of an edge to a complete match."""
 _MANY = 12
@@ -154,6 +158,12 @@ def compiled_pattern(clause: Clause) -> RowAutomaton:
             problem = "in the dialect of Flink, a variable that may be left out cannot follow a greedy loop"
             hint = "a reluctant loop, as in B*?, or the standard's dialect"
             raise ExpressionSyntaxError.at(problem, clause.text, clause.pattern.start, hint) from None
+        except _TooManyNegatedError:
+            problem = (
+                f"a row must not satisfy too many variables (limit {MAX_NEGATED}), or too many combinations of them"
+            )
+            hint = "[^A] with OR in the condition of A, instead of several"
+            raise ExpressionSyntaxError.at(problem, clause.text, clause.pattern.start, hint) from None
         first_edge.append(len(edges))
         if len(edges) > MAX_EDGES:
             problem = f"the automaton of this pattern has more than {MAX_EDGES:,} edges"
@@ -219,6 +229,10 @@ class _Unless:
     variable: int
     then: int
     always: bool
+
+
+class _TooManyNegatedError(Exception):
+    """Too many variables that a row must not satisfy come together."""
 
 
 class _TwoLoopsError(Exception):
@@ -376,6 +390,8 @@ class _Program:
             ways = seen.setdefault((number, begun), [])
             if any(other & ~guards == 0 and {*without} <= {*unless} for other, without in ways):
                 continue  # a preferred way leads here, under no more conditions
+            if len(ways) == MAX_WAYS or len(unless) > MAX_NEGATED:
+                raise _TooManyNegatedError
             ways.append((guards, unless))
             match instruction:
                 case _TakeRow():
