@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from asterism import CEP, read_state
 from asterism.errors import StreamDefinitionError
-from asterism.spark.settings import check_worker_memory, checkpoint_files, settings
+from asterism.spark.settings import check_worker_memory, checkpoint_files, resolved, settings
 from tests.spark.streams import FUNNEL, Collect, batch_matches, events, ids, stream_of, write_file, write_files
 
 pytestmark = pytest.mark.spark
@@ -48,6 +48,17 @@ def test_a_path_is_in_the_default_file_system(default_session: SparkSession, tmp
     default_session.conf.set("fs.viewfs.mounttable.everything.link./data", f"file:{tmp_path}")
     assert checkpoint_files(default_session, "/data/checkpoint") == {}
     assert checkpoint_files(default_session, f"file:{tmp_path}/checkpoint") == {CLASS: BY_FILE_SYSTEM}
+
+
+def test_a_relative_checkpoint_is_where_spark_has_it(
+    default_session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for Python, if the program has changed its working directory."""
+    before = Path.cwd()  # of Spark's JVM, too
+    monkeypatch.chdir(tmp_path)
+    assert resolved(default_session, "states/cp") == str(before / "states" / "cp")
+    for location in ("/data/cp", "file:/data/cp", "hdfs://namenode/cp", "s3a://bucket/cp"):
+        assert resolved(default_session, location) == location
 
 
 def test_the_class_of_the_session_is_kept(default_session: SparkSession) -> None:

@@ -360,3 +360,10 @@ def test_the_command(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["deadlines"][0]["deadline"] == "2025-01-01T12:10:00+00:00"
     wrong = CliRunner().invoke(main, ["state", str(place.folder / "nowhere")])
     assert (wrong.exit_code, "there is no state of Asterism in" in wrong.output) == (2, True)
+
+
+@pytest.mark.parametrize("letter", [" ", "%", "#", "?"])
+def test_locations_in_which_spark_cannot_read_state(spark: SparkSession, letter: str) -> None:
+    with pytest.raises(StateError, match="cannot read state in a location with the character") as caught:
+        read_state(spark, f"/data/my{letter}checkpoint")
+    assert "symbolic link" in str(caught.value.hint)
