@@ -14,7 +14,6 @@ from asterism.errors import CheckpointMismatchError, StreamDefinitionError
 from asterism.spark import CHUNKS, CONTROL, END_OF_INPUT, signals
 from asterism.spark.partitioning import check_key_groups_of, label
 from asterism.spark.versions import (
-    PASSES_START,
     DataSource,
     DataSourceStreamReader,
     InputPartition,
@@ -98,7 +97,7 @@ class SourceReader(DataSourceStreamReader):
         # data.
         return ReadMaxRows(_NO_LIMIT)
 
-    def is_ending(self, limit: ReadLimit) -> bool:
+    def is_ending(self, limit: ReadLimit | None) -> bool:
         """Whether the query, which another operator drains, is planning its last micro-batch."""
         return isinstance(limit, ReadAllAvailable) and self.folder is not None and signals.is_ending(self.folder)
 
@@ -185,12 +184,12 @@ class DrainReader(SourceReader):
         return self.ended(start) if self.last is None else self.last
 
 
-def check_that_query_ends(limit: ReadLimit) -> None:
+def check_that_query_ends(limit: ReadLimit | None) -> None:
     """
-    :param limit: with which Spark asks a source that does not support the trigger *available now*
+    :param limit: with which Spark asks a source that does not support the trigger *available now*; None: Spark 4.1 does not tell
     :raises StreamDefinitionError: the query has another trigger, with which more data could follow the end of input
     """
-    if PASSES_START and not isinstance(limit, ReadAllAvailable):
+    if limit is not None and not isinstance(limit, ReadAllAvailable):
         raise StreamDefinitionError(
             "a query that ends its input needs a trigger with which it ends",
             "drain=True ends the input in the first micro-batch, and the events after that would be lost.",

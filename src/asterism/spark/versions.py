@@ -123,7 +123,7 @@ class _ReaderOf41(DataSourceStreamReader):
         self.reader, self.check = reader, check
         self.start: dict[str, Any] | None = json.loads(options["start"]) if "start" in options else None
         ending = "signals" in options and signals.is_ending(options["signals"])
-        self.limit: ReadLimit = ReadAllAvailable() if ending else reader.getDefaultReadLimit()
+        self.limit: Any = ReadAllAvailable() if ending else None  # None: unknown
 
     def initialOffset(self) -> dict[str, Any]:
         return self.reader.initialOffset()
