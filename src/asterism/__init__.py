@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from asterism.windows.evictors import Evictor
     from asterism.windows.folds import Fold
     from asterism.windows.operator import WindowOperator
+    from asterism.windows.process_function import ProcessWindowFunction, WindowContext
     from asterism.windows.triggers import (
         All,
         ContinuousEventTimeTrigger,
@@ -160,6 +161,7 @@ __all__ = [
     "PatternProcessorStream",
     "PatternStream",
     "PeriodicPatternProcessorDiscoverer",
+    "ProcessWindowFunction",
     "ProcessingTimeTrigger",
     "ProcessorRegistry",
     "PurgingTrigger",
@@ -183,6 +185,7 @@ __all__ = [
     "TumblingWindows",
     "UrlPatternProcessorDiscovererFactory",
     "ValueState",
+    "WindowContext",
     "WindowOperator",
     "WindowedStream",
     "Windows",
@@ -258,6 +261,7 @@ _NAMES = {
     "windows.evictors": ["Evictor"],
     "windows.folds": ["Fold"],
     "windows.operator": ["WindowOperator"],
+    "windows.process_function": ["ProcessWindowFunction", "WindowContext"],
     "patterns.conditions": ["IterativeCondition", "NamedCondition", "NotCondition", "SqlCondition"],
     "patterns.json_format": ["pattern_json_schema"],
     "patterns.pattern": ["Pattern"],

@@ -704,7 +704,8 @@ ELSEWHERE = {
         "match_recognize", "multi_broadcast_join", "read_state", "sql", "window", "window_join",
     },
     "to be derived from": {
-        "AggregateFunction", "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
+        "AggregateFunction", "ProcessWindowFunction", "WindowContext",
+        "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
         "LookupSource", "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor", "Windows",
     },
     "what comes out": {"Backtest", "Finding", "Snapshot", "StateReader", "WindowFiring"},

@@ -22,6 +22,7 @@ from asterism import (
     GlobalWindows,
     KeyedStream,
     ProcessingTimeTrigger,
+    ProcessWindowFunction,
     SessionWindows,
     SlidingWindows,
     TimeSpan,
@@ -29,6 +30,8 @@ from asterism import (
     TriggerContext,
     TriggerResult,
     TumblingWindows,
+    ValueState,
+    WindowContext,
     WindowedStream,
     window,
 )
@@ -364,16 +367,31 @@ class AtTheEnd(Trigger):
         return TriggerResult.FIRE
 
 
+class Numbered(ProcessWindowFunction):
+    """Numbers the windows of a key, in its state."""
+
+    windows = ValueState("BIGINT")
+
+    def process(self, elements: pa.Table, span: TimeSpan, ctx: WindowContext) -> dict[str, Any]:
+        windows = ctx.global_state(self.windows)
+        windows.update((windows.value() or 0) + 1)
+        return {"n": elements["n"][0].as_py(), "number": windows.value()}
+
+
 def test_a_stream_with_a_trigger_of_ones_own_in_event_time_ends_by_itself(spark: SparkSession, tmp_path: Path) -> None:
     table = events(60, users=5)
     write_files(table, tmp_path / "in", [30])
     found = Collect()
     windowed = window(stream_of(spark, tmp_path / "in"), TumblingWindows.of(HOUR), trigger=AtTheEnd(), key_groups=2)
     assert windowed.in_order
-    windowed.run({"results": found}, aggregate="count(*) AS n", checkpoint=str(tmp_path / "cp"), drain=False)
-    windowed.run({"results": found}, aggregate=["count(*) AS n"], checkpoint=str(tmp_path / "cp"))
+    numbered = {"process": Numbered(), "schema": "n BIGINT, number BIGINT", "checkpoint": str(tmp_path / "cp")}
+    windowed.run({"results": found}, aggregate="count(*) AS n", drain=False, **numbered)
+    windowed.run({"results": found}, aggregate=["count(*) AS n"], **numbered)
     assert {row["kind"] for row in found.rows} == {"on_time"}
-    wanted = of_table(spark, table, trigger=AT_END).aggregate(["count(*) AS n"]).toArrow().to_pylist()
+    by_table = of_table(spark, table, trigger=AT_END)
+    counted = by_table.process(Numbered(), "n BIGINT, number BIGINT", aggregate=["count(*) AS n"])
+    wanted = counted.toArrow().to_pylist()
+    assert max(row["number"] for row in wanted) > 1
     assert texts(found.rows) == texts(wanted)
 
 

@@ -22,6 +22,8 @@ from asterism.operators.stored_state import BROADCAST, STATE, WAITING
 FIXED = "fixed"
 """In the details of a definition: what cannot change, as texts by name; a text that begins with ``#`` is a hash."""
 NEW_CHECKPOINT = "undo this change; or end the former query with drain=True before, which empties its state"
+STATES_OF_WINDOW_FUNCTIONS = "function_state:", "window_state:"
+"""Prefixes of tables."""
 _KEPT = "e:"
 """The prefix of the columns of events that a query keeps, of which it can need more or fewer."""
 
@@ -57,7 +59,8 @@ def incompatibility(old: StateDefinition, new: StateDefinition) -> Incompatibili
             f"Was: {_shown(old.keys)}\nIs:  {_shown(new.keys)}",
             setting + NEW_CHECKPOINT,
         )
-    return _of_inputs(old, new) or (_of_states(old, new) if new.kind is OperatorKind.OPERATOR else None)
+    has_states = new.kind in (OperatorKind.OPERATOR, OperatorKind.WINDOWS)
+    return _of_inputs(old, new) or (_of_states(old, new) if has_states else None)
 
 
 def _key_type(kind: pa.DataType) -> pa.DataType:
@@ -100,10 +103,11 @@ def _of_inputs(old: StateDefinition, new: StateDefinition) -> Incompatibility | 
 
 
 def _of_states(old: StateDefinition, new: StateDefinition) -> Incompatibility | None:
-    operator, kinds, now = new.details["operator"], old.details["kinds"], new.details["kinds"]
+    operator = new.details.get("operator", "the window function")
+    kinds, now = old.details.get("kinds", {}), new.details.get("kinds", {})
     for table, schema in old.tables.items():
         name = table.partition(":")[2]
-        if table.startswith((STATE, BROADCAST)):
+        if table.startswith((STATE, BROADCAST, *STATES_OF_WINDOW_FUNCTIONS)):
             if table not in new.tables:
                 what = (
                     "became a broadcast state" if STATE in table and BROADCAST + name in new.tables else "was removed"

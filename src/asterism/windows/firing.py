@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints, Mask
-from asterism.columns.groups import group_codes
+from asterism.columns.groups import first_rows, group_codes
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.errors import OperatorError
 from asterism.operators.key_group import Group
+from asterism.operators.keyed_state import KEY
 from asterism.operators.operator import EVENTS
 from asterism.operators.state_store import additions_from_bytes, tables_from_bytes, tables_to_bytes, with_additions
 from asterism.windows.assigners import SessionWindows, assigned
@@ -36,7 +37,9 @@ from asterism.windows.plan import (
     UNFIRED,
     WindowPlan,
 )
+from asterism.windows.process_function import FunctionStates, ProcessWindowFunction, divided, renumbered
 from asterism.windows.session_ids import IDS, REPLACES, SESSION_ID, Sessions
+from asterism.windows.trigger_table import CallPhase
 from asterism.windows.triggers import TimeSpan
 from asterism.windows.user_triggers import UserDefinedTriggers, span_of
 
@@ -105,11 +108,36 @@ class WindowCall:
         self.old_seen = np.repeat(np.array(seen, np.int64), sizes)
         self.old_page = np.repeat(np.arange(len(pages)), sizes)
         self._load_additions(len(schemas), sizes)
-        rows = [page[ROW_TABLE] for page in pages if len(page) > ROW_TABLE]
+        rows = [page[ROW_TABLE] for page in pages] if plan.partials is None else []
         self.old_rows = pa.concat_tables([plan.row_schema.empty_table(), *rows])
         names = plan.key_schema.names
-        codes, self.n_keys = group_codes(pa.concat_tables([self.old.select(names), self.events.select(names)]))
-        self.old_code, self.event_code = codes[: self.old.num_rows], codes[self.old.num_rows :]
+        self.stored_states = [page[len(schemas) - len(plan.state_schemas) :] for page in pages] if plan.states else []
+        with_state = pa.concat_tables([plan.key_schema.empty_table(), *(tables[0] for tables in self.stored_states)])
+        self.all_keys = pa.concat_tables([self.old.select(names), with_state, self.events.select(names)])
+        codes, self.n_keys = group_codes(self.all_keys)
+        self.old_code, state_code, self.event_code = np.split(
+            codes, np.cumsum([self.old.num_rows, with_state.num_rows])
+        )
+        if plan.states:
+            self._load_states(state_code, sizes, codes)
+
+    def _load_states(self, state_code: Ints, sizes: list[int], codes: Ints) -> None:
+        """The states of the function, by the codes of keys and by the indexes of old panes."""
+        counts = [tables[0].num_rows for tables in self.stored_states]
+        owners, panes = divided(state_code, counts), divided(np.arange(sum(sizes)), sizes)
+        names, schemas = list(self.plan.states), list(self.plan.state_schemas.values())
+        loaded = [
+            renumbered([tables[at] for tables in self.stored_states], schema, owners if at <= len(names) else panes)
+            for at, schema in enumerate(schemas)
+            if at > 0
+        ]
+        self.states_by_key = dict(zip(names, loaded, strict=False))
+        self.states_by_pane = dict(zip(names, loaded[len(names) :], strict=False))
+        self.page_of_key = np.zeros(self.n_keys, np.int64)
+        self.page_of_key[self.event_code] = self.pages.of_events[0]
+        self.page_of_key[self.old_code] = self.old_page
+        self.page_of_key[state_code] = np.repeat(np.arange(len(counts)), counts)
+        self.key_rows = self.all_keys.take(pa.array(first_rows(codes, self.n_keys)))
 
     def _load_additions(self, tables: int, sizes: list[int]) -> None:
         """Columns of panes that releases before do not know. Without them, a pane that has not fired has only new elements."""
@@ -323,6 +351,12 @@ class WindowCall:
             self.group.metrics[UNFIRED] += int(log.sizes[kernels.UNFIRED])
         key_of = self._keys(old, example)
         self.sessions = self._sessions_of(panes, now, log, old, end, key_of) if self.plan.session_ids else None
+        self.states = self._states(old, example) if self.plan.states else None
+        gone = ~now.alive
+        if end is not None:  # a session that is part of another one goes on, and not every element has begun one
+            gone[log.merges[: log.sizes[kernels.MERGES], 1]] = False
+            gone &= now.end > now.start
+        self.dropped = np.flatnonzero(gone)
         kept, counts, rows = self._results(recorded, fired, key_of, now, old)
         self._write(now, kept, counts, rows, key_of, old, example, rules, user_defined)
 
@@ -350,6 +384,86 @@ class WindowCall:
         starts[~was], ends[~was] = self._element_times, end
         return Sessions(key_of, ids, replaces, (starts, ends), merges)
 
+    def _states(self, old: Ints, example: Ints) -> FunctionStates:
+        plan, was = self.plan, old != NONE
+        assert isinstance(plan.function, ProcessWindowFunction)
+        keys = np.empty(len(old), np.int64)
+        keys[was], keys[~was] = self.old_code[old[was]], self.event_code[example[~was]]
+        by_window = None
+        if not plan.windows.merges:
+            pane_of = np.empty(self.old.num_rows, np.int64)
+            pane_of[old[was]] = np.flatnonzero(was)
+            by_window = {name: renumbered([rows], rows.schema, [pane_of]) for name, rows in self.states_by_pane.items()}
+        return FunctionStates(
+            plan.function,
+            self.key_rows.select(plan.key_schema.names if plan.keys else []).rename_columns(list(plan.keys)),
+            self.states_by_key,
+            by_window,
+            keys,
+            time=self.group.before if self.event_time else BEFORE_TIME,
+            event_time=self.event_time,
+        )
+
+    def _applied(
+        self, elements: pa.Table, offsets: Ints, fired: Ints, spans: list[TimeSpan], panes: Any
+    ) -> tuple[pa.Table, Ints]:
+        """Call the window function for each firing."""
+        plan = self.plan
+        assert plan.function is not None
+        if not isinstance(plan.function, ProcessWindowFunction):
+            return applied(plan.function, plan.result_schema, elements, offsets, spans)
+        if self.states is None:
+            function = plan.function
+            self.states = FunctionStates(
+                function, pa.table({}), {}, {}, np.zeros(len(panes.start), np.int64),
+                time=BEFORE_TIME, event_time=self.event_time,
+            )  # fmt: skip
+        from asterism.windows import kernels
+
+        # Windows that are dropped are cleared after their firings of that time.
+        gone = self.dropped
+        last = np.where(panes.end[gone] == END_OF_TIME, END_OF_TIME, panes.end[gone] - self.resolution)
+        at = (
+            np.where(last > END_OF_TIME - self.lateness, END_OF_TIME, last + self.lateness) if self.event_time else last
+        )
+        stages = np.where(at <= self.group.before, CallPhase.BEFORE, CallPhase.AFTER)
+        stages = stages if self.event_time else np.full(len(gone), CallPhase.PROCESSING_TIME)
+        place = np.where(fired[:, kernels.PLACE] == NONE, END_OF_TIME, fired[:, kernels.PLACE])
+        order = np.lexsort(
+            [
+                np.repeat([0, 1], [len(fired), len(gone)]),
+                np.concatenate([fired[:, kernels.STOP], panes.end[gone]]),
+                np.concatenate([place, np.full(len(gone), END_OF_TIME)]),
+                np.concatenate([fired[:, kernels.TIME], at]),
+                np.concatenate([fired[:, kernels.STAGE], stages]),
+            ]
+        )
+        tables, firing_of = [plan.result_schema.empty_table()], []
+        for number in order.tolist():
+            if number >= len(fired):
+                pane = int(gone[number - len(fired)])
+                span = TimeSpan(None, None) if plan.windows.is_global else span_of(*self._bounds(panes, pane))
+                self.states.clear(pane, span, int(at[number - len(fired)]))
+                continue
+            stage, time = int(fired[number, kernels.STAGE]), int(fired[number, kernels.TIME])
+            timed = CallPhase.PROCESSING_TIME if not self.event_time else None
+            moves = stage == timed if timed is not None else stage in (CallPhase.BEFORE, CallPhase.AFTER)
+            mine = elements.slice(int(offsets[number]), int(offsets[number + 1] - offsets[number]))
+            found = self.states.process(
+                int(fired[number, kernels.PANE]),
+                mine,
+                spans[number],
+                time if moves else BEFORE_TIME,
+                plan.result_schema,
+            )
+            tables.append(found)
+            firing_of.append(np.full(found.num_rows, number, np.int64))
+        return pa.concat_tables(tables), np.concatenate([np.empty(0, np.int64), *firing_of])
+
+    @staticmethod
+    def _bounds(panes: Any, pane: int) -> tuple[int, int]:
+        return int(panes.start[pane]), int(panes.end[pane])
+
     def _user_defined(self, panes: Any, old: Ints, elements: pa.Table, rules: Any) -> UserDefinedTriggers:
         texts = self.old.column("own").to_pylist()
         states = [texts[at] if at != NONE else None for at in old.tolist()]
@@ -372,7 +486,7 @@ class WindowCall:
             was = old != NONE
             before = self.old.select(plan.partials.kept.names).take(pa.array(np.where(was, old, 0), mask=~was))
             results, kept = plan.partials.run(recorded, before)
-            self._emit(*self._finished(results, np.arange(len(fired)), fired, key_of), fired, key_of)
+            self._emit(*self._finished(results, np.arange(len(fired)), fired, key_of, panes), fired, key_of)
             return kept, panes.count, None
         old_counts = self.old.column("count").to_numpy()
         sizes = np.where(old != NONE, old_counts[np.maximum(old, 0)] if len(old_counts) else 0, 0)
@@ -385,21 +499,21 @@ class WindowCall:
         if plan.computation is not None:
             make = partial(results_of, plan.computation)
         else:
-            assert plan.function is not None
             spans = self._spans(fired)
 
             def make(rows: pa.Table, offsets: Ints, firings: Ints) -> tuple[pa.Table, Ints]:
-                assert plan.function is not None
-                return applied(plan.function, plan.result_schema, plain(rows), offsets, spans)
+                return self._applied(plain(rows), offsets, fired, spans, panes)
 
         evict_spans = self._spans(fired) if plan.evictor is not None and plan.evictor.is_user_defined else []
         results, firing_of, rows, counts = Rows(make, plan.evictor, evict_spans).run(recorded, old_rows, old_at)
         if plan.computation is not None:
-            results, firing_of = self._finished(results, firing_of, fired, key_of)
+            results, firing_of = self._finished(results, firing_of, fired, key_of, panes)
         self._emit(results, firing_of, fired, key_of)
         return None, counts, rows
 
-    def _finished(self, results: pa.Table, firing_of: Ints, fired: Ints, key_of: pa.Table) -> tuple[pa.Table, Ints]:
+    def _finished(
+        self, results: pa.Table, firing_of: Ints, fired: Ints, key_of: pa.Table, panes: Any
+    ) -> tuple[pa.Table, Ints]:
         """The result of each firing, or what the window function makes of it and of the key."""
         from asterism.windows.kernels import PANE
 
@@ -412,7 +526,7 @@ class WindowCall:
         both = of_keys | dict(zip(results.column_names, results.columns, strict=True)) | of_keys
         results = pa.table(list(both.values()), names=list(both))
         offsets = np.arange(len(fired) + 1)
-        return applied(plan.function, plan.result_schema, results, offsets, self._spans(fired))
+        return self._applied(results, offsets, fired, self._spans(fired), panes)
 
     def _spans(self, fired: Ints) -> list[TimeSpan]:
         if self.plan.windows.is_global:
@@ -483,16 +597,38 @@ class WindowCall:
         usual = np.where(panes.firings == 0, counts, 0)
         emptied = np.asarray((counts == 0) & (panes.count > 0), np.int64)
 
+        # Keys whose windows have all been dropped may have state of the window function.
+        states = None if self.states is None or not plan.states else self.states.settled()
+        owners = np.empty(0, np.int64)
+        if states is not None and not group.over:
+            owners = np.unique(np.concatenate([rows.column(KEY).to_numpy() for rows in states[0]]))
+
         def encoded(which: Ints) -> tuple[bytes, int, int]:
-            mine = remaining[which]
+            mine, keys_of_page = (
+                remaining[which[which < len(remaining)]],
+                owners[which[which >= len(remaining)] - len(remaining)],
+            )
             tables = [seen, table.take(pa.array(mine))]
             if rows is not None:
                 sizes = counts[mine]
                 elements = np.repeat(row_at[mine] - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
                 tables.append(rows.take(pa.array(elements)))
-            next_event_time = int(event_times[mine].min()) if self.event_time else END_OF_TIME
+            if states is not None:
+                tables.append(self.key_rows.take(pa.array(keys_of_page)))
+                for some, numbers, count in (
+                    (states[0], keys_of_page, self.n_keys),
+                    (states[1], mine, len(panes.start)),
+                ):
+                    new_number = np.full(count, NONE, np.int64)
+                    new_number[numbers] = np.arange(len(numbers))
+                    for state in some:
+                        found = new_number[state.column(KEY).to_numpy()]
+                        kept_rows = state.filter(pa.array(found != NONE))
+                        kept_rows = kept_rows.set_column(0, KEY, pa.array(found[found != NONE]))
+                        tables.append(kept_rows.take(pa.array(np.argsort(found[found != NONE], kind="stable"))))
+            next_event_time = int(event_times[mine].min(initial=END_OF_TIME)) if self.event_time else END_OF_TIME
             value = with_additions(tables_to_bytes(tables), additions(mine))
-            return value, next_event_time, int(processing_times[mine].min())
+            return value, next_event_time, int(processing_times[mine].min(initial=END_OF_TIME))
 
         def additions(mine: Ints) -> pa.Table | None:
             if self.sessions is None and not emptied[mine].any() and (panes.unfired[mine] == usual[mine]).all():
@@ -502,5 +638,12 @@ class WindowCall:
                 added |= {SESSION_ID: self.sessions.ids(mine), REPLACES: self.sessions.to_be_replaced(mine).cast(IDS)}
             return pa.table(added)
 
-        keys = table.select(plan.key_schema.names)
-        self.pages.rewrite(lambda: keys.take(pa.array(remaining)), page_of[remaining], partial(map, encoded))
+        def keys() -> pa.Table:
+            names = plan.key_schema.names
+            found = [table.select(names).take(pa.array(remaining))]
+            return pa.concat_tables([*found, *([self.key_rows.take(pa.array(owners))] if len(owners) else [])])
+
+        pages = page_of[remaining]
+        if len(owners):
+            pages = np.concatenate([pages, self.page_of_key[owners]])
+        self.pages.rewrite(keys, pages, partial(map, encoded))

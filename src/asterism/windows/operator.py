@@ -73,6 +73,7 @@ from asterism.windows.plan import (
     WindowFunction,
     WindowPlan,
 )
+from asterism.windows.process_function import ProcessWindowFunction, states_of
 from asterism.windows.session_ids import IDS, REPLACES, SESSION_COLUMNS, SESSION_ID
 from asterism.windows.stored_windows import PANES
 from asterism.windows.trigger_table import CallPhase, trigger_table_of
@@ -237,6 +238,7 @@ class WindowOperator(KeyGroupOperator):
         added += ["always on time"] if self.always_on_time else []
         added += ["session ids"] if session_ids else []
         added += [repr(fold)] if fold is not None else []
+        added += [repr(self.plan.states)] if self.plan.states else []
         definition = repr(
             (
                 windows, self.trigger, self.lateness, measures, _named(function), _named(reduce), str(self.result_schema),
@@ -247,14 +249,19 @@ class WindowOperator(KeyGroupOperator):
 
     @property
     def definition(self) -> StateDefinition:
-        tables = dict(zip(("seen", PANES, "rows"), self.plan.page_schemas, strict=False))
+        schemas, of_states = self.plan.page_schemas, self.plan.state_schemas
+        count = len(schemas) - len(of_states)
+        tables = dict(zip(("seen", PANES, "rows"), schemas[:count], strict=False)) | of_states
         return StateDefinition(
             OperatorKind.WINDOWS,
             pa.schema([self.schema.field(name) for name in self.keys]),
             tables,
             {name: spec.prepared for name, spec in self.inputs.items()},
-            {"lateness": self.lateness, "partials": self._partial_names, FIXED: self._fixed},
-        )
+            {
+                "lateness": self.lateness, "partials": self._partial_names, FIXED: self._fixed,
+                **({"kinds": {name: spec.kind.value for name, spec in self.plan.states.items()}} if self.plan.states else {}),
+            },
+        )  # fmt: skip
 
     @property
     def _partial_names(self) -> list[str]:
@@ -291,8 +298,8 @@ class WindowOperator(KeyGroupOperator):
         panes = found[PANES]
         found[PANES] = panes.drop_columns([name for name in panes.column_names if name.startswith("p:")])
         new = {
-            name: aligned(rows, schema)
-            for (name, schema), rows in zip(self.definition.tables.items(), found.values(), strict=True)
+            name: aligned(found[name], schema) if name in found else schema.empty_table()
+            for name, schema in self.definition.tables.items()
         }
         if self.partials is not None:
             new[PANES] = self.partials.continued(panes, old.details["partials"], new[PANES])
@@ -301,6 +308,17 @@ class WindowOperator(KeyGroupOperator):
     def evolved(self, store: StateStore, header: GroupHeader, old: StateDefinition) -> None:
         # The trigger or the lateness may have changed, so that windows are due at other times.
         header.next_event_times[header.exists] = BEFORE_TIME
+
+    def open(self) -> None:
+        if isinstance(self.function, ProcessWindowFunction):
+            try:
+                self.function.open()
+            except Exception as error:
+                raise failed(f"{type(self.function).__name__}.open", error) from error
+
+    def close(self) -> None:
+        if isinstance(self.function, ProcessWindowFunction):
+            self.function.close()
 
     # ------------------------------------------------------------------ definition
 
@@ -324,7 +342,7 @@ class WindowOperator(KeyGroupOperator):
                 "a window function requires output columns, and only a window function can have them",
                 hint='output="n BIGINT, mean DOUBLE"',
             )
-        if function is not None and not callable(function):
+        if function is not None and not (callable(function) or isinstance(function, ProcessWindowFunction)):
             raise StreamDefinitionError(f"the window function cannot be called: {function!r}")
         self.function = function
         self.partials: Partials | None = None
@@ -434,6 +452,7 @@ class WindowOperator(KeyGroupOperator):
             partials=self.partials,
             computation=self.computation,
             function=self.function,
+            states=states_of(self.function),
             result_schema=self.result_schema,
             result_names=tuple(self.result_names),
             key_schema=self.key_schema,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,12 @@ import pyarrow as pa
 
 from asterism.columns.time import TimeColumn
 from asterism.expressions.aggregates import Aggregates
+from asterism.operators.keyed_state import StateSpec
 from asterism.windows.assigners import Windows
 from asterism.windows.evictors import Evictor
 from asterism.windows.folds import Folding
 from asterism.windows.panes import Partials, Reduction
+from asterism.windows.process_function import FUNCTION_KEYS, FUNCTION_STATE, WINDOW_STATE, ProcessWindowFunction
 from asterism.windows.trigger_table import TriggerTable
 from asterism.windows.triggers import TimeSpan, Trigger
 
@@ -33,7 +35,7 @@ META = pa.schema([("seen", pa.int64())])
 """Data of a page besides its panes: the watermark at which it was written."""
 META_TABLE, PANE_TABLE, ROW_TABLE = range(3)
 """The tables of a page: META, the panes and, if elements are kept, their rows."""
-WindowFunction = Callable[[pa.Table, TimeSpan], Any]
+WindowFunction = Callable[[pa.Table, TimeSpan], Any] | ProcessWindowFunction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,8 @@ class WindowPlan:
     partials: Partials | None
     computation: Aggregates | Reduction | Folding | None
     function: WindowFunction | None
+    states: Mapping[str, StateSpec]
+    """The states of the function."""
     result_schema: pa.Schema
     result_names: tuple[str, ...]
     key_schema: pa.Schema
@@ -69,4 +73,14 @@ class WindowPlan:
     @property
     def page_schemas(self) -> list[pa.Schema]:
         """The tables of a page of state."""
-        return [META, self.pane_schema] + ([] if self.partials is not None else [self.row_schema])
+        contents = [] if self.partials is not None else [self.row_schema]
+        return [META, self.pane_schema, *contents, *self.state_schemas.values()]
+
+    @property
+    def state_schemas(self) -> dict[str, pa.Schema]:
+        """The tables of the states of the function, the last ones of a page."""
+        if not self.states:
+            return {}
+        by_key = {FUNCTION_STATE + name: spec.schema for name, spec in self.states.items()}
+        by_window = {WINDOW_STATE + name: spec.schema for name, spec in self.states.items()}
+        return {FUNCTION_KEYS: self.key_schema, **by_key, **({} if self.windows.merges else by_window)}
