@@ -370,12 +370,14 @@ def test_patterns_of_a_statement_can_be_rules(spark: SparkSession, letters: Data
     (tmp_path / "rules.json").write_text(json.dumps([rule.to_dict()]))
     statement = """
         SELECT m.processor_id AS rule, int(m.measures['n']) AS n
-        FROM (SELECT n, c, timestamp_seconds(n) AS ts FROM letters)
-        MATCH_RECOGNIZE_DYNAMIC (ORDER BY ts pattern_processor_discoverer_factory = rules, on_error = 'disable') AS m
+        FROM (SELECT n, c, timestamp_seconds(n) AS ts FROM letters) AS l
+        MATCH_RECOGNIZE_DYNAMIC (ORDER BY l.ts pattern_processor_discoverer_factory = rules, on_error = 'disable') AS m
     """
     rules = FilePatternProcessorDiscovererFactory(tmp_path / "rules.json")
     found = sql(statement, spark, letters=letters, rules=rules)
     assert sorted(map(tuple, found.collect())) == [("ab", b) for _, b in ANSWER]
+    with pytest.raises(ColumnNotFoundError, match=r"measures of rules are in a map: m.measures\['n'\]"):
+        sql(statement.replace("m.measures['n']", "m.n"), spark, letters=letters, rules=rules)
 
 
 @pytest.mark.parametrize(
@@ -388,6 +390,7 @@ def test_patterns_of_a_statement_can_be_rules(spark: SparkSession, letters: Data
         ("pattern_processor_discoverer_factory rules", "must be followed by ="),
         ("pattern_processor_discoverer_factory = ", "the value of pattern_processor_discoverer_factory is missing"),
         ("pattern_processor_discoverer_factory = rules", "there is no discoverer factory 'rules'"),
+        ("pattern_processor_discoverer_factory = rules store = '/s'", "a comma is missing between two options"),
         ("pattern_processor_discoverer_factory = letters", "there is no discoverer factory 'letters'"),
         ("pattern_processor_discoverer_factory = rules DEFINE", "unexpected text after the options"),
     ],

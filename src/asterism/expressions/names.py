@@ -204,7 +204,9 @@ class Scope:
             raise ColumnNotFoundError(
                 f"unknown stage {stage!r:.100}",
                 f"in: {text:.1000}\nStages: {', '.join(self.all_names) or '(none)'}",
-                "stage names are case-sensitive",
+                "stage names are case-sensitive"
+                if self.all_names
+                else "columns are written without the name of a table",
             )
 
 

@@ -23,7 +23,7 @@ from pyspark.sql.utils import is_remote
 from sqlglot.tokenizer_core import TokenType
 
 from asterism.arguments import expect, expect_string, shown
-from asterism.errors import ExpressionError, ExpressionSyntaxError, StreamDefinitionError
+from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSyntaxError, StreamDefinitionError
 from asterism.matching.operator import OnLimit
 from asterism.operators.stream_operator import StreamOperator
 from asterism.row_patterns.clause import DialectName, InputTable, dialect_of
@@ -178,7 +178,7 @@ def _of_spark(
     """What Spark makes of a statement. If it has refused one, the error is about a misspelled table function, if there is one."""
     try:
         return run()
-    except AnalysisException:
+    except AnalysisException as refused:
         error = None
         if functions:
             with suppress(ExpressionSyntaxError):
@@ -186,6 +186,8 @@ def _of_spark(
                 error = unknown_function(read.source, read, functions)
         if error is not None:
             raise error from None
+        with suppress(ExpressionSyntaxError):
+            statement().check_measure_of_rules(refused)
         raise
 
 
@@ -353,6 +355,16 @@ class _Statement(StatementTokens):
             is_named = self.tokens[at + 1].token_type is TokenType.DOT and table.lower() in outer
             if is_named and f"`{table}`.`{column}`".lower() in error.lower():
                 raise outer_row(f"{table}.{column}", self.source, self.tokens[at].start)
+
+    def check_measure_of_rules(self, error: AnalysisException) -> None:
+        """Fail if a column that Spark does not find may be a measure of MATCH_RECOGNIZE_DYNAMIC."""
+        unknown = (error.getMessageParameters() or {}).get("objectName", "")
+        if all(clause.word != DYNAMIC_CLAUSE for clause in self.clauses) or not unknown:
+            return
+        *table, column = unknown.replace("`", "").split(".")
+        problem = f"unknown column {unknown}"
+        hint = f"the measures of rules are in a map: {'.'.join([*table, 'measures'])}[{column!r}]"
+        raise ColumnNotFoundError(problem, None, hint) from error
 
     def text(self, begin: int, end: int) -> str:
         """A part of the statement, with the replacements made so far, for :func:`_run`."""
