@@ -255,3 +255,20 @@ def test_timeouts_and_no_skip() -> None:
         == "ALL ROWS PER MATCH SHOW TIMEOUT MATCHES"
     )
     assert read("PATTERN (A [^B] C+{D})").variables == ("A", "B", "C", "D")
+
+
+@pytest.mark.parametrize(
+    ("clause", "subqueries"),
+    [
+        ("MEASURES (SELECT max(n) FROM (SELECT 1 AS n)) AS a, (with w AS (SELECT 1) SELECT * FROM w) AS b PATTERN (A)",
+         ["(SELECT max(n) FROM (SELECT 1 AS n))", "(with w AS (SELECT 1) SELECT * FROM w)"]),
+        ("PATTERN (A B) DEFINE A AS n IN (SELECT 1), B AS n > (1 + (SELECT 2))", ["(SELECT 2)"]),
+        ("PATTERN (SELECT A) SUBSET U = (SELECT, A) DEFINE A AS n = (SELECT.n) AND '(SELECT 1)' = (`SELECT`)", []),
+    ],
+)  # fmt: skip
+def test_subqueries_of_a_clause(clause: str, subqueries: list[str]) -> None:
+    written = f"SELECT * FROM t MATCH_RECOGNIZE ({clause})"
+    statement = StatementTokens.read(written)
+    places = statement.subqueries(statement.clauses[0])
+    found = [written[statement.tokens[begin].start : statement.tokens[end].end + 1] for begin, end in places]
+    assert found == subqueries

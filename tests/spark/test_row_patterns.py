@@ -242,9 +242,14 @@ def letters(spark: SparkSession) -> DataFrame:
         ("SELECT * FROM (SELECT 1000L * n AS n, c FROM letters) MATCH_RECOGNIZE (ORDER BY n MEASURES A.n AS a,"
          " MATCH_TIMEOUT() AS t ONE ROW PER MATCH SHOW TIMEOUT MATCHES PATTERN (A [^A] B{2}) WITHIN INTERVAL '2' SECOND"
          " DEFINE A AS c = 'a', B AS c = 'b')", [(1000, False), (7000, True)]),
+        ("WITH few AS (SELECT * FROM letters WHERE n > 4) SELECT * FROM few MATCH_RECOGNIZE (ORDER BY n MEASURES"
+         " COUNT(*) AS k, (SELECT max(n) FROM letters) AS top, SUM(A.n - (SELECT min(n) FROM few)) AS s, (SELECT max(b) FROM"
+         f" letters MATCH_RECOGNIZE ({AB})) AS b ALL ROWS PER MATCH PATTERN (A*) DEFINE A AS A.n > (SELECT 6))",
+         [(5, 0, 8, None, 8, "a"), (6, 0, 8, None, 8, "b"), (7, 1, 8, 2, 8, "a"), (8, 2, 8, 5, 8, "b")]),
     ],
     ids=["plain", "alias", "subquery", "common table expressions", "nested", "function", "inner with", "same names", "values",
-         "names of tables", "join", "merged columns", "timeout"],
+         "names of tables", "join", "merged columns", "timeout",
+         "subqueries"],
 )  # fmt: skip
 def test_statement(spark: SparkSession, letters: DataFrame, statement: str, answer: list[tuple[Any, ...]]) -> None:
     before = len(spark.catalog.listTables())
@@ -267,6 +272,10 @@ def test_statement_without_a_clause_is_spark_s(spark: SparkSession) -> None:
          "Hint: a.n or b.n"),
         ("SELECT * FROM letters AS o, LATERAL (SELECT * FROM letters MATCH_RECOGNIZE (ORDER BY n MEASURES 1 AS m PATTERN (A)"
          " DEFINE A AS n > o.n))", UnsupportedSyntaxError, "cannot read o.n, a column of the query around it"),
+        ("SELECT * FROM letters MATCH_RECOGNIZE (MEASURES (SELECT max(n) FROM letters WHERE n < A.n) AS m PATTERN (A))",
+         UnsupportedSyntaxError, "A.n is no column of the subquery"),
+        ("SELECT * FROM letters AS l MATCH_RECOGNIZE (PATTERN (A) DEFINE A AS n IN (SELECT 1))", UnsupportedSyntaxError,
+         "subqueries are not supported"),
         ("SELECT (SELECT count(*) FROM (SELECT * FROM letters WHERE n > o.n) MATCH_RECOGNIZE (ORDER BY n PATTERN (A))) FROM"
          " letters AS o", UnsupportedSyntaxError, "cannot read o.n, a column of the query around it"),
         ("SELECT * FROM letters MATCH_RECOGNIZE (PATTERN (A)", ExpressionSyntaxError, "is not closed"),

@@ -519,6 +519,8 @@ class _MatchItems:
                 found[leaf] = timed_out.take(pa.array(self._match, mask=self._match < 0))
             elif isinstance(leaf, RowValue):
                 at = self._places(leaf)
+                if self._is_constant(leaf):
+                    at = np.maximum(at, 0)  # an empty match has no row
                 if leaf.number in columns and not leaf.labelled:
                     found[leaf] = columns[leaf.number].take(pa.array(at, mask=at < 0))
                 else:
@@ -534,6 +536,11 @@ class _MatchItems:
                 leaf: results[leaf.number] for leaf in aggregates if (leaf.variable, leaf.final) == (variable, final)
             }
         return found
+
+    def _is_constant(self, leaf: RowValue) -> bool:
+        values = self._clause.rows.values
+        column = plain_column(values.texts[leaf.number])
+        return column is not None and values.schema.names[column] in self._clause.clause.constants
 
     def _places(self, leaf: RowValue) -> Ints:
         from asterism.row_patterns import kernels as k

@@ -344,6 +344,8 @@ class Clause:
     dialect: ClauseDialect = ClauseDialect.STANDARD
     tables: tuple[InputTable, ...] = ()
     """the tables of the input, as far as they have names"""
+    constants: tuple[str, ...] = ()
+    """columns of the input with the same value in all rows: those of subqueries"""
     timeouts: bool = False
     """SHOW TIMEOUT MATCHES"""
 

@@ -453,6 +453,8 @@ class Resolver:
                         _check_stray(node, source)
                     continue
                 node.replace(column)
+                if call is None and isinstance(column, exp.Column) and column.name in self._clause.constants:
+                    continue
                 if call is None or call.name.lower() == "classifier":
                     found.setdefault(variable, start)
             whole: exp.Expr = holder.this

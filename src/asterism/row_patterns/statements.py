@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot.tokenizer_core import Token, TokenType
@@ -134,6 +134,26 @@ class StatementTokens:
                 if word in ("SELECT", "WHERE", "BY", "HAVING", "VALUES", "LIMIT", "WITH", "SET"):
                     return False
         return False
+
+    def subqueries(self, clause: FoundClause) -> Iterator[tuple[int, int]]:
+        """The scalar subqueries in a clause: the tokens of their parentheses.
+
+        >>> statement = StatementTokens.read("SELECT * FROM t MATCH_RECOGNIZE (MEASURES (SELECT 1) AS x PATTERN (A))")
+        >>> list(statement.subqueries(statement.clauses[0]))
+        [(7, 10)]
+        """
+        at = clause.keyword + 2
+        while at < self.closed_at[clause.keyword + 1]:
+            before, here = word_of(self.tokens[at - 1]), self.tokens[at]
+            opens = here.token_type is TokenType.L_PAREN
+            words = [word_of(token) for token in self.tokens[at + 1 : at + 3]]
+            if opens and words[0] in ("SELECT", "WITH") and words[1] not in (",", ")", ".") and before != "PATTERN":
+                if before not in ("IN", "EXISTS", "ANY", "ALL", "SOME"):
+                    yield at, self.closed_at[at]
+                at = self.closed_at[at]
+            elif opens and before == "PATTERN":
+                at = self.closed_at[at]
+            at += 1
 
     def outer_table_names(self, clause: FoundClause) -> list[tuple[str, ...]]:
         """The names of the tables of the queries around the query of a clause.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -23,7 +24,13 @@ from pyspark.sql.utils import is_remote
 from sqlglot.tokenizer_core import TokenType
 
 from asterism.arguments import expect, expect_string, shown
-from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSyntaxError, StreamDefinitionError
+from asterism.errors import (
+    ColumnNotFoundError,
+    ExpressionError,
+    ExpressionSyntaxError,
+    StreamDefinitionError,
+    UnsupportedSyntaxError,
+)
 from asterism.matching.operator import OnLimit
 from asterism.operators.stream_operator import StreamOperator
 from asterism.row_patterns.clause import DialectName, InputTable, dialect_of
@@ -140,11 +147,16 @@ def sql(
         first = statement.table_before(clause)
         begin, end = statement.tokens[first].start, statement.tokens[clause.keyword - 1].end + 1
 
+        inside = [*statement.subqueries(clause)] if clause.word == CLAUSE else []
+        names_read = statement.tables_read_by(first, clause, inside)
+
         def select(
-            columns: str, clause: FoundClause = clause, first: int = first, table: str = statement.text(begin, end)
+            columns: str,
+            clause: FoundClause = clause,
+            names_read: frozenset[str] | None = names_read,
+            table: str = statement.text(begin, end),
         ) -> DataFrame:
-            names = statement.read_tables(first, clause.keyword)
-            query = statement.query(given, names, clause.keyword, f"SELECT {columns} FROM {table}")
+            query = statement.query(given, names_read, clause.keyword, f"SELECT {columns} FROM {table}")
             try:
                 return _run(spark, query, frames)
             except AnalysisException as error:
@@ -152,7 +164,21 @@ def sql(
                 raise
 
         written = text[clause.begin : clause.end]
-        table = _TableBeforeClause.read(spark, select, statement.table_names(first, clause.keyword), written)
+        subqueries = []
+        for opening, closing in inside:
+            start = statement.tokens[opening].start
+            if select("*").isStreaming:
+                problem = "over a stream, a clause cannot have subqueries: their values would be those of a micro-batch"
+                raise UnsupportedSyntaxError.at(problem, text, start)
+            subquery = statement.text(start, statement.tokens[closing].end + 1)
+            query = statement.query(given, names_read, clause.keyword, f"SELECT {subquery} AS value")
+            _check_subquery(partial(_run, spark, query, frames), text, start)
+            subqueries.append((opening, closing, subquery))
+        names = statement.table_names(first, clause.keyword)
+        table = _TableBeforeClause.read(spark, select, names, written, [text for _, _, text in subqueries])
+        for (opening, closing, _), name in zip(subqueries, table.constants, strict=True):
+            after, until = (statement.tokens[at].start - clause.begin for at in (opening, closing))
+            written = written[: after + 1] + name.ljust(until - after - 1) + written[until:]
         options = {"max_out_of_orderness": max_out_of_orderness, "key_groups": key_groups, "drain": drain}
         try:
             if clause.word == DYNAMIC_CLAUSE:
@@ -161,7 +187,7 @@ def sql(
                 options |= {"max_rows": max_rows, "on_limit": on_limit, "dialect": dialect}
                 read = MatchRecognize(written, dialect)
                 outer = (InputTable(name, outer=True) for name in statement.outer_table_names(clause))
-                read.clause = replace(read.clause, tables=(*table.tables, *outer))
+                read.clause = replace(read.clause, tables=(*table.tables, *outer), constants=table.constants)
                 found = table.shown(match_recognize(table.df, read, **options).matches)
         except ExpressionError as error:
             raise error.moved(text, clause.begin) from None
@@ -197,22 +223,34 @@ class _TableBeforeClause:
 
     :ivar renamed: the names in the tables of the columns that have other names in *df*; two tables of a join can have
         columns of the same name
+    :ivar constants: the columns of the subqueries of the clause, which Spark computes once
     """
 
     df: DataFrame
     tables: tuple[InputTable, ...]
     renamed: Mapping[str, str]
+    constants: tuple[str, ...]
 
     @classmethod
     def read(
-        cls, spark: SparkSession, select: Callable[[str], DataFrame], names: Sequence[tuple[str, ...]], clause: str
+        cls,
+        spark: SparkSession,
+        select: Callable[[str], DataFrame],
+        names: Sequence[tuple[str, ...]],
+        clause: str,
+        subqueries: Sequence[str],
     ) -> _TableBeforeClause:
         """:param select: the columns of the table that are listed in an SQL text"""
         every, renamed = select("*"), {}
+        prefix = "_"  # short, so that the name takes the place of the subquery
+        while any(name.startswith(prefix) for name in every.columns):
+            prefix += "_"
+        constants = tuple(f"{prefix}{number}" for number in range(len(subqueries)))
+        computed = [f"{text} AS {name}" for text, name in zip(subqueries, constants, strict=True)]
         catalog = (spark.catalog.currentCatalog(),) if any(len(name) == 2 for name in names) else ()
         tables = [InputTable((*catalog, *name) if len(name) == 2 else name) for name in names]
         if len(tables) < 2:
-            return cls(every, tuple(tables), {})
+            return cls(select(", ".join(["*", *computed])) if computed else every, tuple(tables), {}, constants)
         prefixes = [".".join(map(quoted_name, name)) for name in names]
         columns = [select(f"{prefix}.*").columns for prefix in prefixes]
         counts = Counter(name.lower() for name in every.columns)
@@ -229,15 +267,32 @@ class _TableBeforeClause:
                     listed.append(f"{prefix}.{quoted_name(name)} AS {quoted_name(other)}")
                     renamed[other] = name
                     tables[number] = replace(table, columns=(*tables[number].columns, (name, other)))
-        return cls(select(", ".join(listed)) if renamed else every, tuple(tables), renamed)
+        listed = [*(listed if renamed else ["*"]), *computed]
+        return cls(select(", ".join(listed)) if renamed or computed else every, tuple(tables), renamed, constants)
 
     def shown(self, matches: DataFrame) -> DataFrame:
         """The result of the clause, with the names that the columns have in their tables."""
-        if self.renamed.keys().isdisjoint(matches.columns):
+        if {*self.renamed, *self.constants}.isdisjoint(matches.columns):
             return matches
         # Merged columns are there once.
         columns = [name for name in matches.columns if self.renamed.get(name) not in matches.columns]
+        columns = [name for name in columns if name not in self.constants]
         return matches.select(*(F.col(quoted_name(name)).alias(self.renamed.get(name, name)) for name in columns))
+
+
+def _check_subquery(subquery: Callable[[], DataFrame], source: str, start: int) -> None:
+    """Check that a subquery of a clause reads no row of the clause, and no stream."""
+    hint = "compute it before, as a column: SELECT *, (SELECT ...) AS largest FROM events"
+    try:
+        streams = subquery().isStreaming
+    except AnalysisException as error:
+        if not str(error.getCondition()).startswith("UNRESOLVED_COLUMN"):
+            raise
+        name = (error.getMessageParameters() or {}).get("objectName", "a name").replace("`", "")
+        problem = f"{name:.100} is no column of the subquery, which cannot read the rows of the clause"
+        raise UnsupportedSyntaxError.at(problem, source, start, hint) from None
+    if streams:
+        raise UnsupportedSyntaxError.at("a subquery of a clause cannot read a stream", source, start)
 
 
 def _by_rules(
@@ -346,6 +401,14 @@ class _Statement(StatementTokens):
             hint = f"SELECT * FROM trades {clause.word} (...)"
             raise ExpressionSyntaxError.at(problem, self.source, clause.begin, hint)
         return first
+
+    def tables_read_by(
+        self, first: int, clause: FoundClause, subqueries: Sequence[tuple[int, int]]
+    ) -> frozenset[str] | None:
+        """The names of tables that the table before a clause, from token *first* on, and its subqueries can read; None: any."""
+        parts = [self.read_tables(first, clause.keyword)]
+        parts += [self.read_tables(opening + 1, closing, table_first=False) for opening, closing in subqueries]
+        return None if None in parts else frozenset().union(*(part for part in parts if part is not None))
 
     def check_outer_row(self, clause: FoundClause, error: str) -> None:
         """Fail if the table before a clause reads a table of the query around it, which is why Spark refused it."""
