@@ -20,7 +20,7 @@ from asterism.rules.operator import PROCESSORS, DynamicCepOperator
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.result_rows import MATCHES
 from asterism.rules.rule_counts import FAMILY, RuleCounts
-from asterism.rules.sets import ProcessorSet
+from asterism.rules.sets import ProcessorSet, still_waiting
 from asterism.rules.state_pages import prepared_set
 
 SCHEMA = pa.schema(
@@ -91,7 +91,8 @@ class Sets:
             self.replaced.append((version, list(processors)))
 
     def put(self, processors: Sequence[PatternProcessor], killed: Sequence[str] = ()) -> ProcessorSet:
-        self.all.append(ProcessorSet(len(self.all) + 1, tuple(processors), tuple(killed), self.lookups))
+        waiting = still_waiting(self.all[-1], processors) if self.all else ()
+        self.all.append(ProcessorSet(len(self.all) + 1, tuple(processors), tuple(killed), self.lookups, waiting))
         return self.all[-1]
 
     def retained(self) -> list[ProcessorSet]:

@@ -129,6 +129,42 @@ def test_sets_are_kept_until_a_micro_batch_has_brought_the_next(tmp_path: Path) 
     assert pickle.loads(pickle.dumps(manager.store)).retained()[0].processors == (version(3),)
 
 
+def test_a_set_has_the_versions_of_earlier_sets_that_wait(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    scheduled = [version(number, timestamp=at(10 * number)) for number in range(2, 6)]
+    manager.on_pattern_processors_updated([version(1)])
+    for one in scheduled[:2]:
+        manager.on_pattern_processors_updated([one])
+    [(number, waits)] = FolderStore(str(tmp_path)).get(3).waiting
+    assert (number, waits.version) == (2, 2)
+    manager.planned(3, 0)
+    assert [(one.version, one.state) for one in manager.current_status().rules] == [(2, "waiting"), (3, "waiting")]
+    again = coordinator(tmp_path)
+    again.on_pattern_processors_updated([scheduled[2]])
+    assert [(number, one.version) for number, one in again.store.get(4).waiting] == [(2, 2), (3, 3)]
+    again.store.write_counts(RuleCounts(watermark=30_000_000))
+    again.on_pattern_processors_updated([scheduled[3]])
+    assert [(number, one.version) for number, one in again.store.get(5).waiting] == [(3, 3), (4, 4)]
+    again.on_pattern_processors_updated([version(1)])
+    assert again.store.get(6).waiting == ()
+
+
+def test_only_so_many_versions_may_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinators, "MAX_WAITING", 2)
+    manager = coordinator(tmp_path)
+    scheduled = [version(number, timestamp=at(10 * number)) for number in range(2, 5)]
+    manager.on_pattern_processors_updated([version(1)])
+    manager.planned(1, 0)
+    for one in scheduled:
+        manager.on_pattern_processors_updated([one])
+    assert "2 earlier versions wait for their timestamps" in str(manager.status.refused["ab"])
+    assert [one.version for one in manager.current_pattern_processors()] == [3]
+    manager.planned(manager.version, 1)
+    manager.on_pattern_processors_updated([])
+    manager.on_pattern_processors_updated(scheduled[2:])
+    assert [one.version for one in manager.current_pattern_processors()] == [4]
+
+
 def test_a_version_is_kept_until_the_time_of_the_next(tmp_path: Path) -> None:
     """The coordinator does not know event time: the key groups say which versions are in force until then."""
     manager = coordinator(tmp_path)

@@ -99,7 +99,7 @@ class TwiceDriver(Driver):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_an_event_sees_the_rows_of_the_set_with_which_it_arrives(seed: int) -> None:
+def test_an_event_sees_the_rows_of_the_set_in_force(seed: int) -> None:
     rng = random.Random(seed)
     phases = [
         ({"ann": 5, "bob": 50}, [e(1, "ann", 6), e(2, "bob", 6), e(3, "ann", 1, "b"), e(4, "cyd", 1)]),
@@ -118,6 +118,7 @@ def test_an_event_sees_the_rows_of_the_set_with_which_it_arrives(seed: int) -> N
             made.batch(sets=RULES)
             for part in cut(events):
                 made.batch(part, watermark=part[-1][0] - 2)  # events wait
+            made.batch(watermark=events[-1][0])  # and meet the set after this one if they still do
         made.end()
         assert not made.rows[ERRORS]
         return made.seen()  # type: ignore[no-any-return]
@@ -140,6 +141,17 @@ def test_an_event_sees_the_rows_of_the_set_with_which_it_arrives(seed: int) -> N
         second: ["max", f"{most:.1f}"] for second, most in above.items()
     }
     assert [row[1] for row in whole if row[0] == "unknown"] == [4, 16, 21, 23]
+
+
+def test_an_event_that_waits_sees_the_rows_of_the_set_that_comes_meanwhile() -> None:
+    made = TwiceDriver()
+    made.sets.look_up(LIMITS, limits(ann=5, bob=50))
+    made.batch(sets=RULES).batch([e(1, "ann", 6), e(2, "bob", 6), e(3, "ann", 6)], watermark=1)
+    made.sets.look_up(LIMITS, limits(ann=50, bob=5))
+    made.batch(sets=RULES).batch(watermark=9)
+    rows = [row for row in made.seen() if row[0] in ("above", "above a", "sql")]
+    assert [row[:2] for row in rows] == [(name, second) for name in ("above", "above a", "sql") for second in (1, 2)]
+    assert [json.loads(row[3])[1] for row in rows[4:]] == [["max", "5.0"], ["max", "5.0"]]
 
 
 def test_a_condition_that_fails_shows_the_row() -> None:

@@ -127,7 +127,7 @@ def test_conditions_are_evaluated_before_the_exchange_once() -> None:
         .where("id = 7")
     )
     only = ProcessorSet(1, (PatternProcessor("p", 1, pattern), PatternProcessor("q", 1, other)))
-    operator = DynamicCepOperator(SCHEMA, time="ts", source=Sets(only))
+    operator = DynamicCepOperator(SCHEMA, time="ts", source=Sets(only), waiting_time=0)
     events = pa.table([[1, 2, 3], [1, 2, 3], ["a", "b", "a"], [0.0, 0.0, 2.0], [0, 0, 0]], schema=SCHEMA)
     copies = operator.prepare(EVENTS, events)
     assert [len(met) for met in copies.column("__met").to_pylist()] == [1, 2]

@@ -16,7 +16,7 @@ from asterism.operators.state_definition import DEFINITION_PAGE
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.result_rows import ERRORS, LATE, MATCHES, TIMED_OUT
 from asterism.rules.state_pages import SETS_PAGE
-from tests.rules.driver import Driver, Event, at, chain, cuts, processor
+from tests.rules.driver import Driver, Event, at, chain, cuts, processor, table_of
 
 AB = processor("ab", 1, chain("a", "b"))
 
@@ -128,10 +128,85 @@ def test_what_was_scheduled_can_be_replaced_before_its_time() -> None:
     assert driver.batch(events).end().found == [("ab", 1, ("ann",), "a1 b2"), ("ab", 3, ("ann",), "a5 c6")]
 
 
-def test_a_processor_sees_no_event_that_arrived_before_it() -> None:
-    driver = Driver().batch([e(5, "a")], sets=[AB], watermark=1)  # the event waits for the watermark
+def test_a_processor_sees_the_events_after_the_watermark_also_those_that_arrived_before_it() -> None:
+    driver = Driver().batch([e(1, "a"), e(5, "a")], sets=[AB], watermark=1)  # the second event waits for the watermark
     driver.batch([e(6, "b")], sets=[AB, processor("new", 1, chain("a", "b"))], watermark=6)
-    assert driver.found == [("ab", 1, ("ann",), "a5 b6")]
+    assert driver.found == [("ab", 1, ("ann",), "a1 b6"), ("ab", 1, ("ann",), "a5 b6"), ("new", 1, ("ann",), "a5 b6")]
+
+
+@pytest.mark.parametrize("disorder", [None, 60_000_000])
+def test_a_new_version_sees_what_waits(disorder: int | None) -> None:
+    """Without it, neither version would match an event that arrived before the second one."""
+    driver = Driver(key_groups=2, waiting_time=disorder).batch(sets=[AB])
+    driver.batch([e(12, "a"), e(15, "z", "cyd")], watermark=-45)
+    driver.batch(
+        [e(13, "b"), e(100, "z", "cyd")], sets=[processor("ab", 2, AB.pattern, timestamp=at(10))], watermark=40
+    )
+    assert driver.found == [("ab", 2, ("ann",), "a12 b13")]
+
+
+def test_events_that_no_rule_needs_wait_for_those_that_come() -> None:
+    """Whether the condition is in the index, evaluated for all events, or a function, and whichever rule there was."""
+    text = "upper(kind) = 'A' AND x > 1"
+    rules = [
+        processor("text", 1, Pattern.begin("a").where(text)),
+        processor("index", 1, chain("a")),
+        PatternProcessor("clause", 1, sql="MEASURES 1 AS n PATTERN (A) DEFINE A AS kind = 'a'"),
+    ]
+    driver = Driver().batch([e(5, "a", x=2), e(6, "b"), e(7, "a", "bob", x=1)], sets=[], watermark=1)
+    driver.batch(sets=rules).batch(watermark=10)
+    found = sorted((row["processor_id"], row["start_time"].timestamp()) for row in driver.rows[MATCHES])
+    assert found == [("clause", 5), ("clause", 7), ("index", 5), ("index", 7), ("text", 5)]
+
+
+def test_a_new_key_sees_the_events_that_arrive_from_its_micro_batch_on() -> None:
+    by_item = [processor("by item", version, chain("a", "b"), key=("item",)) for version in (1, 2)]
+    driver = Driver(key_groups=4).batch([e(5, "a")], sets=[AB], watermark=1)  # in the key group of ann
+    driver.batch([e(6, "a"), e(7, "b")], sets=[AB, by_item[0]], watermark=3)
+    driver.batch(sets=[AB, by_item[1]]).batch(watermark=9)  # the key is known
+    assert driver.found == [
+        *(("ab", 1, ("ann",), found) for found in ("a5 b7", "a6 b7")),
+        ("by item", 2, ("7",), "a6 b7"),
+    ]
+    # Without a rule with this key, nothing is kept for it.
+    driver = Driver(key_groups=4).batch([e(5, "a")], sets=[by_item[0]], watermark=1)
+    driver.batch([e(6, "b")], sets=[]).batch(sets=[by_item[1]]).batch([e(8, "a"), e(9, "b")], watermark=20)
+    assert driver.found == [("by item", 2, ("7",), "a8 b9")]
+
+
+def test_without_disorder_only_the_latest_events_are_kept_for_later_rules() -> None:
+    driver = Driver(waiting_time=1_000)
+    driver.batch(sets=[AB])
+    events = [e(1, "x"), e(2, "a"), e(3, "y"), e(3, "z")]
+    kinds = driver.operator.prepare("events", table_of(events)).column("e:kind").to_pylist()
+    assert kinds == ["a", "y", "z"]
+    assert Driver(waiting_time=0).operator.prepare("events", table_of(events)).num_rows == 0
+
+
+def test_a_key_that_is_null_is_the_key_of_the_stream() -> None:
+    by_x = processor("by x", 1, chain("a", "b"), key=("nullif(x, 1.0)",))
+    events = [
+        e(1, "a", "ann", x=1),
+        e(2, "b", "bob", x=1),
+        e(3, "b", "ann", x=1),
+        e(4, "a", "cyd", x=2),
+        e(5, "b", "dan", x=2),
+    ]
+    driver = Driver(key_groups=3).batch(events, sets=[by_x]).end()
+    assert driver.found == [("by x", 1, ("2",), "a4 b5"), ("by x", 1, ("ann",), "a1 b3")]
+    # A clause groups NULLs, as SQL does, also beside such a rule. A key of several expressions is NULL if all of them are.
+    sql = "PARTITION BY nullif(x, 1.0) MEASURES 1 AS n PATTERN (A B) DEFINE A AS kind = 'a', B AS kind = 'b'"
+    both = processor("both", 1, chain("a", "b"), key=("nullif(x, 1.0)", "nullif(item, 7)"))
+    half = processor("half", 1, chain("a", "b"), key=("nullif(x, 1.0)", "item"))
+    driver = Driver(key_groups=3).batch(events, sets=[PatternProcessor("sql", 1, sql=sql), by_x, both, half]).end()
+    found = sorted(
+        (r["processor_id"], *map(str, r["key"]), r["start_time"].second, r["end_time"].second)
+        for r in driver.rows[MATCHES]
+    )
+    assert found == [
+        ("both", "2", "None", 4, 5), ("both", "ann", 1, 3), ("by x", "2", 4, 5), ("by x", "ann", 1, 3),
+        ("half", "2", "7", 4, 5), ("half", "None", "7", 1, 2), ("sql", "2", 4, 5), ("sql", "None", 1, 2),
+    ]  # fmt: skip
 
 
 def test_timeouts_late_events_and_measures() -> None:

@@ -174,6 +174,24 @@ def test_after_the_end_of_input_rules_are_told_again(spark: SparkSession, tmp_pa
     assert query.found == [("ab", 1, ("ann",), "a1 b2"), ("ab", 1, ("ann",), "a101 b102")]
 
 
+# ---------------------------------------------------------------------- events that wait
+
+
+def test_events_that_wait_meet_the_rules_of_the_next_run(spark: SparkSession, tmp_path: Path) -> None:
+    """The watermark passes the events in the second run, whose rules are others."""
+    query = Watch(spark, tmp_path, delay=60)
+    query.rules(AB, rule("gone", 1, "a", "b"))
+    query.events(e(12, "a"), e(14, "A", "bob"), e(15, "z", "cy"))
+    query.once()
+    anew = {"id": "sql", "version": 1, "sql": "PATTERN (A B) DEFINE A AS upper(kind) = 'A', B AS kind = 'b'"}
+    query.rules(rule("ab", 2, "a", "b", timestamp=at(10)), anew)
+    query.events(e(13, "b"), e(16, "b", "bob"), e(100, "z", "cy"))
+    query.once()
+    rows = query.sinks["matches"].rows
+    assert found(row for row in rows if row["processor_id"] == "ab") == [("ab", 2, ("ann",), "a12 b13")]
+    assert sorted((row["processor_id"], *row["key"]) for row in rows) == [("ab", "ann"), ("sql", "ann"), ("sql", "bob")]
+
+
 # ---------------------------------------------------------------------- versions do not mix
 
 
@@ -227,20 +245,24 @@ class Chain:
 
 @dataclass(eq=False)
 class Life:
-    """A version of a rule, with its partial matches: for the events that arrived since it came, of the times that are its."""
+    """A version of a rule, with its partial matches: for the events of the times that are its."""
 
     rule: Chain
-    since: int
+    began: float
     until: float = float("inf")
     open: dict[tuple[str, ...], list[tuple[Event, ...]]] = field(default_factory=dict)
 
     @property
     def begins(self) -> float:
-        return float("-inf") if self.rule.timestamp is None else self.rule.timestamp
+        return self.began if self.rule.timestamp is None else self.rule.timestamp
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.rule.key or ("user",)
 
     def see(self, event: Event) -> Iterator[Found]:
         second, kind, user, item, _ = event
-        key = tuple(str({"user": user, "item": item}[name]) for name in self.rule.key or ("user",))
+        key = tuple(str({"user": user, "item": item}[name]) for name in self.key)
         going = []
         for run in [*self.open.get(key, ()), ()]:
             if run and second - run[0][0] >= self.rule.within:
@@ -261,33 +283,39 @@ class Model:
 
     def __init__(self) -> None:
         self.lives: list[Life] = []
+        self.keys = {("user",): 0}
+        """By which key rules group, with the number of the set since which they do: events have arrived with it, or wait."""
         self.sets = 0
         self.waiting: list[tuple[Event, int]] = []
         self.watermark = float("-inf")
         self.found: list[Found] = []
 
-    def announce(self, rules: Sequence[Chain], number: int) -> None:
-        """The whole truth: what is not in it goes, what has another version is replaced, at once or at its time."""
-        self.sets = number
+    def announce(self, rules: Sequence[Chain], number: int, waiting: Sequence[tuple[int, Chain]] = ()) -> None:
+        """The whole truth: what is not in it goes, what has another version is replaced, at once or at its time.
+
+        :param waiting: versions of sets that came together with this one
+        """
         lives: list[Life] = []
         for one in rules:
             mine = [life for life in self.lives if life.rule.name == one.name]
-            life = next((life for life in mine if life.rule.version == one.version), Life(one, number))
-            life.until = float("inf")
-            if life.begins > self.watermark:
-                for before in mine:
-                    if before.begins <= self.watermark:
-                        before.until = life.begins
-                        lives.append(before)
-            lives.append(life)
-        self.lives = lives
+            together = [version for came, version in waiting if version.name == one.name and came > self.sets]
+            for version in [*together, one]:
+                new = Life(version, self.watermark)
+                life = next((life for life in mine if life.rule.version == version.version), new)
+                before = [other for other in mine if other is not life and other.begins < life.begins]
+                mine = [*before, life] if life.begins > self.watermark else [life]
+            for life, after in zip(mine, [*mine[1:], None], strict=True):
+                life.until = float("inf") if after is None else after.begins
+            lives += mine
+        self.lives, self.sets = lives, number
+        self.keys = {("user",): 0} | {life.key: self.keys.get(life.key, number) for life in lives}
 
     def batch(self, events: Sequence[Event]) -> None:
         self.waiting += [(event, self.sets) for event in events if event[0] > self.watermark]
         self.watermark = max([self.watermark, *(event[0] - 0.001 for event in events)])
         for event, number in sorted(one for one in self.waiting if one[0][0] <= self.watermark):
             for life in self.lives:
-                if life.since <= number and life.begins <= event[0] < life.until:
+                if self.keys[life.key] <= number and life.begins <= event[0] < life.until:
                     self.found += life.see(event)
         self.waiting = [one for one in self.waiting if one[0][0] > self.watermark]
         self.lives = [life for life in self.lives if life.until > self.watermark]
@@ -297,8 +325,10 @@ class Model:
         known = {(one.name, one.version): one for one in rules}
         store = FolderStore(f"{query.checkpoint}/{STORE}")
         for number, events in query.history():
-            if number > self.sets:  # of those that came together the last one counts
-                self.announce([known[one.id, one.version] for one in store.get(number).processors], number)
+            if number > self.sets:  # of those that came together the last one counts, with the versions that wait
+                came = store.get(number)
+                waiting = [(before, known[one.id, one.version]) for before, one in came.waiting]
+                self.announce([known[one.id, one.version] for one in came.processors], number, waiting)
             self.batch(events)
         return sorted(self.found)
 

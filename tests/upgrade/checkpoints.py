@@ -14,10 +14,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from asterism.operators.group_header import GroupHeader
+from asterism.operators.operator import EVENTS
+from asterism.operators.state_store import batch_from_bytes, batch_to_bytes
+from asterism.rules.in_force import InForce
+from asterism.rules.operator import DynamicCepOperator
+from asterism.rules.replication import FIRST, CopyFilter
+from asterism.rules.state_pages import SETS_PAGE, entries_of_page, entries_to
 from tests.nemesis.queries import QUERIES, SECONDS, Query
+from tests.nemesis.replay import Replay
 
 STORED = Path(__file__).parent / "stored"
 FILES, MORE = 4, 4
@@ -103,3 +113,30 @@ def restore(query: Query, path: Path) -> None:
             here = re.sub(r'"file:/+[^"]*?/(\w+/\d+\.parquet)"', rf'"file://{query.folder}/\1"', here)
             here = re.sub(r'"file:/+[^"]*?/checkpoint/([^"]*)"', rf'"file:{query.checkpoint}/\1"', here)
             log.write_text(here)
+
+
+def as_rules_were_stored(replay: Replay) -> None:
+    """Change the state to what releases until 0.2.0-alpha have stored: of the events that wait, those that a rule needs, and only
+    for the rules that were in force when they arrived.
+    """
+    operator = replay.operator
+    assert isinstance(operator, DynamicCepOperator)
+    schema = operator.inputs[EVENTS].prepared
+    place = list(operator.inputs).index(EVENTS)
+    for store in replay.stores:
+        stored, page = store.read_header(), store.read_page(SETS_PAGE)
+        if stored is None or page is None:
+            continue
+        state, header = entries_of_page(page), GroupHeader.from_bytes(stored)
+        bound = InForce.of(state.entries, operator.compiler).bound
+        copy_filter = CopyFilter.of(bound, {one.name: one for one in state.lookups})
+        assert not header.chunks[place]
+        if header.buffers[place]:
+            copies = batch_from_bytes(header.buffers[place], schema)
+            new = copies.column(FIRST).to_numpy()
+            copies = copies.filter(pa.array(~new | copy_filter.required(copies, new)))
+            first = pa.array(np.zeros(copies.num_rows, np.bool_))
+            copies = copies.set_column(schema.get_field_index(FIRST), schema.field(FIRST), first)
+            header.buffers[place] = batch_to_bytes(copies) if copies.num_rows else b""
+        store.write_page(SETS_PAGE, entries_to(state._replace(selectors=None)))
+        store.write_header(header.to_bytes())

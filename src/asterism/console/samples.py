@@ -360,8 +360,8 @@ def _key_of(rule: PatternProcessor, keys: Sequence[str]) -> Sequence[str]:
     """The key of a rule as expressions."""
     if rule.sql is not None:
         partition = [one.expression.text for one in read(rule.sql).partition_by]
-        return partition or selector_of(rule, keys)
-    return selector_of(rule, keys)
+        return partition or selector_of(rule, keys).expressions
+    return selector_of(rule, keys).expressions
 
 
 def _keys_of(rule: PatternProcessor, events: pa.Table, keys: Sequence[str]) -> pa.Array:

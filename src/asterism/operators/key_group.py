@@ -179,7 +179,9 @@ class KeyGroupOperator(ABC):
         For large results this is a generator: at each yield, the emitted rows are passed on.
         """
 
-    def arrived(self, store: StateStore, arrivals: Sequence[Arrival], time: int) -> Sequence[Arrival]:
+    def arrived(
+        self, store: StateStore, header: GroupHeader, arrivals: Sequence[Arrival], time: int
+    ) -> Sequence[Arrival]:
         """Called first, when everything at or before *time* has been processed; returns the arrivals for the call."""
         return arrivals
 
@@ -215,7 +217,7 @@ class KeyGroupOperator(ABC):
             if header.fingerprint != self.fingerprint:
                 self._evolve(store, header)
         before = header.watermark if now.watermark == END_OF_TIME else max(header.watermark, now.watermark)
-        arrivals = self.arrived(store, arrivals, before if self.event_time else now.processing_time - 1)
+        arrivals = self.arrived(store, header, arrivals, before if self.event_time else now.processing_time - 1)
         numbers = {name: number for number, name in enumerate(self.inputs)}
         waited = {name for name, number in numbers.items() if header.is_waiting(number)}
         moved: dict[str, int] = {}

@@ -7,7 +7,7 @@ and pass, and not as much as those that wait.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -31,6 +31,16 @@ class WaitingEvents:
         recent, chunks = self._header.buffers[self._number], self._header.chunks[self._number]
         first = min((first for _, first in chunks), default=END_OF_TIME)
         return min(first, _first_time(batch_from_bytes(recent, self._schema))) if recent else first
+
+    def replace(self, function: Callable[[pa.Table], pa.Table]) -> None:
+        """Replace the events by what *function* makes of them, whose times are the same."""
+        header, number = self._header, self._number
+        if header.buffers[number]:
+            header.buffers[number] = batch_to_bytes(function(batch_from_bytes(header.buffers[number], self._schema)))
+        for place, _ in header.chunks[number]:
+            stored = self._store.read_page(place)
+            assert stored is not None
+            self._store.write_page(place, batch_to_bytes(function(batch_from_bytes(stored, self._schema))))
 
     def exchange(self, arrived: Sequence[pa.Table], watermark: int) -> list[pa.Table]:
         """Add the events that have *arrived*, and remove and return those that the watermark has passed, in arrival order."""

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -52,9 +53,43 @@ NO_KEY = "!"
 """Replaces the key text of an event whose key could not be computed."""
 
 
-def selector_of(processor: PatternProcessor, keys: Sequence[str]) -> tuple[str, ...]:
-    """The expressions by which a processor groups events: its own key, or the key columns of the stream."""
-    return processor.key if processor.key is not None else tuple(map(_column_as_sql, keys))
+class Selector(NamedTuple):
+    """By which key expressions events are copied.
+
+    :ivar number: identifies the selector
+    :ivar seed: of the hash of its keys, so that equal expressions send equal keys to the same key group
+    :ivar instead_of_null: the expressions that are used for an event for which all *expressions* are NULL, if there are any
+    """
+
+    expressions: tuple[str, ...]
+    number: int
+    seed: int
+    instead_of_null: tuple[str, ...] | None = None
+
+
+def selector_of_stream(keys: Sequence[str]) -> Selector:
+    """By the key columns of the stream."""
+    expressions = tuple(map(_column_as_sql, keys))
+    return Selector(expressions, number_of(*expressions), number_of(*expressions))
+
+
+def selector_of(processor: PatternProcessor, keys: Sequence[str]) -> Selector:
+    """By the own key of a processor, or the key columns of the stream. If its own key is NULL, the key of the stream is the key
+    (FLIP-200).
+    """
+    stream = selector_of_stream(keys)
+    if processor.key is None or processor.key == stream.expressions:
+        return stream
+    number = number_of(*processor.key)
+    return Selector(processor.key, number, number, stream.expressions if keys and processor.key else None)
+
+
+def selector_of_partitions(partition_by: tuple[str, ...], keys: Sequence[str]) -> Selector:
+    """By PARTITION BY of a rule in SQL, where NULL is a value like any other, or by the key columns of the stream."""
+    stream = selector_of_stream(keys)
+    if not partition_by or partition_by == stream.expressions:
+        return stream
+    return Selector(partition_by, number_of("PARTITION BY", *partition_by), number_of(*partition_by))
 
 
 def _column_as_sql(name: str) -> str:
@@ -94,7 +129,7 @@ def _number_of_call(condition: PythonCondition) -> int:
 class BoundProcessor:
     """A processor bound to the *schema* of the events.
 
-    :param selector: the key expressions; *number* is their hash
+    :param selector: by which keys it groups
     :param conditions: for each condition bit of the pattern, the number of its condition; equal conditions of all processors
         have the same number
     :param ranges: for each of them its ranges, if it consists of ranges of columns, or of these and a rest
@@ -107,14 +142,18 @@ class BoundProcessor:
 
     processor: PatternProcessor
     schema: pa.Schema
-    selector: tuple[str, ...]
-    number: int
+    selector: Selector
     conditions: tuple[int, ...]
     ranges: tuple[Ranges | None, ...]
     evaluated: tuple[int | None, ...]
     needs_all: bool
     lookups: tuple[tuple[str, ...], ...]
     kept_lookups: frozenset[str]
+
+    @property
+    def number(self) -> int:
+        """The number of its selector."""
+        return self.selector.number
 
     @property
     def name(self) -> str:
@@ -182,6 +221,7 @@ class ProcessorCompiler:
         ids_by_events: bool = False,
     ) -> None:
         self.events, self.keys, self.time = schema, list(keys), time
+        self.stream_selector = selector_of_stream(keys)
         self.lookups = {one.name: one for one in lookups}
         self.schema = with_lookups(schema, lookups)
         """The columns of the events, and the lookups."""
@@ -255,7 +295,7 @@ class ProcessorCompiler:
             return self._with_clause(processor)
         check_pattern(processor.pattern)
         selector = selector_of(processor, self.keys)
-        self.key_expressions(selector)
+        self.key_expressions(selector.expressions)
         if processor.function is not None and processor.function not in self.functions:
             raise PatternProcessorError(
                 f"the function {processor.function!r:.120} is not known",
@@ -313,7 +353,6 @@ class ProcessorCompiler:
             processor,
             self.schema,
             selector,
-            number_of(*selector),
             conditions,
             ranges,
             evaluated,
@@ -357,7 +396,7 @@ class ProcessorCompiler:
                 "suppress cannot be combined with WITH UNMATCHED ROWS, whose rows are no matches"
             )
         key = tuple(one.expression.text for one in written.partition_by)
-        selector = key or selector_of(processor, self.keys)
+        selector = selector_of_partitions(key, self.keys)
         clause = ClauseOfRule(written, self.schema, self.time, self._limit(processor), *self._id_names(processor))
         starts = () if clause.starts is None else (clause.starts,)
         conditions = tuple(number_of("starts", repr(one)) for one in starts)
@@ -367,7 +406,6 @@ class ProcessorCompiler:
             processor,
             self.schema,
             selector,
-            number_of(*selector),
             conditions,
             starts,
             (None,) * len(starts),
@@ -384,7 +422,7 @@ class ProcessorCompiler:
         """
         with tried_before():  # evaluated together below
             bound = self.compile(processor)
-        expressions = [self.key_expressions(bound.selector)[0]]
+        expressions = [self.key_expressions(bound.selector.expressions)[0]]
         if isinstance(bound, BoundPatternProcessor):
             expressions.append(bound.pattern.vectorized.what_is_evaluated())
             for output in bound.outputs.values():

@@ -53,7 +53,7 @@ from asterism.rules.lookup_changes import check_lookups
 from asterism.rules.lookups import DefinedLookup, LookupWatch, stored_lookups
 from asterism.rules.processor import PatternProcessor, Slot, found_at
 from asterism.rules.set_store import FolderStore
-from asterism.rules.sets import Entries, Entry, ProcessorSet, stored
+from asterism.rules.sets import Entries, Entry, ProcessorSet, WaitingVersion, still_waiting, stored
 from asterism.text.printable import one_line
 
 MAX_REASON = 2000
@@ -68,6 +68,8 @@ MAX_NAMED = 10
 """Refused rules that an error names."""
 MAX_UNWRITTEN = 10_000
 """Entries of the history that wait because the store cannot be written; the oldest ones are dropped."""
+MAX_WAITING = 100
+"""How many versions of a rule may wait for their timestamps before another one."""
 MAX_POLL_SECONDS = 120.0
 """Seconds after which a poll that has not returned is reported. The timeouts of discoverers, at most a minute, expire
 earlier.
@@ -448,7 +450,7 @@ class Coordinator(PatternProcessorManager):
             self._check_owner()
             number = self._set.version + 1
             lookups = self._lookups.store_versions(number, self.store) if news else self._set.lookups
-            new = ProcessorSet(number, tuple(map(stored, after)), out, lookups)
+            new = ProcessorSet(number, tuple(map(stored, after)), out, lookups, self._waiting_before(after))
             used = self._used.with_(after)
             if used is not self._used or not self._knows_used:
                 self.store.write_used_versions(used, self._used if self._knows_used else None)
@@ -572,9 +574,11 @@ class Coordinator(PatternProcessorManager):
             if number <= self._planned:
                 return
             first = [found for found in self.store.retained() if found.version <= before] if not self._planned else []
+            used = self._planned
             for found in [*first, self.store.get(number)]:
                 horizon = self._event_time() if self._entries.depend_on_time(found) else BEFORE_TIME
-                self._entries = self._entries.after(found, horizon).without(self._without)
+                self._entries = self._entries.after(found, horizon, used).without(self._without)
+                used = found.version
             self._planned = number
             known = {(state.id, state.version): state for state in self._live}
             restored = before if first else 0
@@ -746,7 +750,23 @@ class Coordinator(PatternProcessorManager):
                 self._checked[new.text] = None
             except Exception as error:
                 self._checked[new.text] = _as_error(error)
-        return self._checked[new.text] or self._used.check(new)
+        return self._checked[new.text] or self._used.check(new) or self._check_waiting(new)
+
+    def _waiting_before(self, processors: Sequence[PatternProcessor]) -> tuple[WaitingVersion, ...]:
+        """:func:`still_waiting`"""
+        found = still_waiting(self._set, processors)
+        return still_waiting(self._set, processors, self._event_time()) if found else ()
+
+    def _check_waiting(self, new: PatternProcessor) -> AsterismError | None:
+        """The reason why *new* cannot wait for its time, too."""
+        if new.timestamp is None or len(self._waiting_before([new])) < MAX_WAITING:
+            return None
+        return PatternProcessorError(
+            f"{MAX_WAITING} earlier versions wait for their timestamps",
+            "All of them come into force in turn.",
+            "publish the version again when event time has reached the first of them; or publish one without a timestamp, "
+            "which withdraws them",
+        )
 
 
 def _refused_shadow(one: PatternProcessor) -> RefusedProcessor:

@@ -14,7 +14,8 @@ import numpy as np
 from asterism.caches import keep, recent
 from asterism.columns.arrays import Ints
 from asterism.rules.binding import BoundPatternProcessor, ProcessorCompiler
-from asterism.rules.sets import MAX_SETS, Entries, can_end, rarely_collected
+from asterism.rules.kill_list import is_named
+from asterism.rules.sets import MAX_SETS, Entries, ProcessorSet, can_end, rarely_collected
 from asterism.rules.shares import Shares
 
 RuleName = tuple[str, int, int]
@@ -58,4 +59,18 @@ class InForce:
         return np.array([self._numbers.get(name, -1) for name in names], np.int64)
 
 
+def selectors_of(new: ProcessorSet, compiler: ProcessorCompiler) -> frozenset[int]:
+    """The selectors of the processors of a set that are not killed. The most recent ones are cached for the lifetime of the
+    process.
+    """
+    key = compiler.definition, id(new)
+    found = recent(_SELECTORS, key)
+    if found is None:
+        usable = [one for one in new.all_processors if not is_named(one, new.killed) and compiler.binds(one)]
+        made = frozenset(compiler.bind(one).number for one in usable)
+        found = keep(_SELECTORS, MAX_SETS, key, (new, made))
+    return found[1]
+
+
+_SELECTORS: dict[tuple[str, int], tuple[ProcessorSet, frozenset[int]]] = {}
 _IN_FORCE: dict[tuple[str, int], InForce] = {}

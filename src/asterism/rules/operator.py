@@ -1,9 +1,10 @@
 """Matches many patterns, which can change while the stream runs, in one operator.
 
 The events are a keyed input, and the sets of pattern processors are a broadcast input. Before the exchange, an event is
-copied for each key by which some processor groups (:mod:`asterism.rules.replication`). In a key group, each processor in
-force sees the copies of its selector that arrived since the set that added it and whose times it covers. All processors with a
-pattern are matched in one call (:mod:`asterism.rules.shares`), those with a clause one by one (:mod:`asterism.rules.clauses`).
+copied for each key by which some processor groups (:mod:`asterism.rules.replication`). In a key group, a set takes effect at
+the watermark before the call that brings it: each processor in force sees the copies of its selector whose times it covers, also
+those that arrived before it and still wait (docs/decisions/0087). All processors with a pattern are matched in one call
+(:mod:`asterism.rules.shares`), those with a clause one by one (:mod:`asterism.rules.clauses`).
 
 Source: FLIP-200.
 """
@@ -21,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.columns.arrays import Ints, cast_to
+from asterism.columns.arrays import Ints, Mask, cast_to
 from asterism.columns.keys import KEY
 from asterism.columns.schemas import small_type
 from asterism.columns.sort_keys import SortKey, check_order, order_of
@@ -38,6 +39,7 @@ from asterism.operators.operator import EVENTS, Arrival, InputSpec, Now, Result
 from asterism.operators.pages import Pages
 from asterism.operators.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state_store import StateStore, batch_from_bytes, batch_to_bytes
+from asterism.operators.waiting_events import WaitingEvents
 from asterism.patterns.semantics import Semantics
 from asterism.rules import rule_counts
 from asterism.rules.binding import (
@@ -50,7 +52,7 @@ from asterism.rules.binding import (
 from asterism.rules.clause_events import ClauseEvents
 from asterism.rules.clauses import ClauseOutcome
 from asterism.rules.emission import Emission
-from asterism.rules.in_force import InForce, RuleName
+from asterism.rules.in_force import InForce, RuleName, selectors_of
 from asterism.rules.kill_list import is_named
 from asterism.rules.lookup_changes import LookupConversion, check_lookups, unusable_rules
 from asterism.rules.lookup_tables import LookupColumn, keep_versions
@@ -58,6 +60,8 @@ from asterism.rules.processor import PatternProcessor
 from asterism.rules.registered_conditions import RegisteredCondition
 from asterism.rules.replication import (
     FAILED,
+    FIRST,
+    MET,
     SELECTOR,
     SINCE,
     CopyFilter,
@@ -66,6 +70,7 @@ from asterism.rules.replication import (
     copies_schema,
     failure_of,
     flattened,
+    to_evaluate_again,
     with_numbers,
 )
 from asterism.rules.result_rows import (
@@ -93,6 +98,7 @@ from asterism.rules.state_pages import (
     SETS_PAGE,
     SUPPRESSIONS_PAGE,
     ClauseState,
+    SetState,
     clauses_from,
     clauses_to,
     entries_of_page,
@@ -141,6 +147,8 @@ class DynamicCepOperator(KeyGroupOperator):
         unlimited; it also limits the cost of a single event, see docs/limits.md
     :param disable_on_limit: a processor that exceeds a limit is disabled in the same way
     :param lookups, ids_by_events: see :class:`~asterism.rules.binding.ProcessorCompiler`
+    :param waiting_time: how long before the latest event of a batch an event must be so that it cannot wait for the watermark,
+        in microseconds: the maximum out-of-orderness, and a millisecond; None: any event may wait; 0: the rules do not change
     :param left_out: names of processors (``id`` or ``id@version``) that are disabled in every key group and for which nothing
         is compiled or evaluated; each with the number of the last set to which this applies
     :param order_by: the order of events with equal times, as in :class:`asterism.KeyedStream`
@@ -163,6 +171,7 @@ class DynamicCepOperator(KeyGroupOperator):
         disable_on_limit: bool = True,
         lookups: Sequence[LookupColumn] = (),
         ids_by_events: bool = False,
+        waiting_time: int | None = None,
         left_out: Mapping[str, int] | None = None,
         order_by: Sequence[str] = (),
     ) -> None:
@@ -172,6 +181,7 @@ class DynamicCepOperator(KeyGroupOperator):
         check_order(schema, self.order_by)
         self.left_out = dict(left_out or {})
         self.source = source
+        self.waiting_time = waiting_time
         self.wants_late, self.wants_shadow = wants_late, wants_shadow
         self.disable_on_limit = disable_on_limit
         self.disable_on_error = disable_on_error
@@ -198,8 +208,8 @@ class DynamicCepOperator(KeyGroupOperator):
         self.results = RuleResults(schema, self.time, self.compiler, wants_shadow=wants_shadow)
         self.output_schemas = self.results.schemas
         self.fingerprint = self._hash_of(prepared, {one.name: one.key for one in lookups})
-        # For the current key group, during a call: the newest set and the entries, now and before the call.
-        self._version, self._entries, self._lookups = self._before = entries_of_page(None)
+        # For the current key group, during a call: its sets, now and before the call.
+        self._version, self._entries, self._lookups, self._selectors = self._before = entries_of_page(None)
         self._expired = NO_TIME
         """The last time at which a processor was found to have expired, during a call."""
         self._reached = NO_TIME
@@ -310,11 +320,10 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def converted_events(self, old: StateDefinition, name: str, value: bytes) -> bytes:
         value, conversion = super().converted_events(old, name, value), self._conversion(old)
-        if name != EVENTS or not len(conversion.written):
+        if name != EVENTS:
             return value
-        prepared = self.inputs[name].prepared
-        rows = batch_from_bytes(value, prepared)
-        return batch_to_bytes(with_numbers(rows, conversion.written, conversion.numbers))
+        rows = batch_from_bytes(value, self.inputs[name].prepared)
+        return batch_to_bytes(to_evaluate_again(with_numbers(rows, conversion.written, conversion.numbers)))
 
     def evolved(self, store: StateStore, header: GroupHeader, old: StateDefinition) -> None:
         stored, clauses = store.read_page(CLAUSES_PAGE), self._conversion(old).clauses
@@ -327,8 +336,14 @@ class DynamicCepOperator(KeyGroupOperator):
         store.write_page(CLAUSES_PAGE, clauses_to(states))
 
     def __getstate__(self) -> dict[str, Any]:
-        version, entries, lookups = before = entries_of_page(None)
-        own = {"_version": version, "_entries": entries, "_lookups": lookups, "_before": before}
+        version, entries, lookups, selectors = before = entries_of_page(None)
+        own = {
+            "_version": version,
+            "_entries": entries,
+            "_lookups": lookups,
+            "_selectors": selectors,
+            "_before": before,
+        }
         return self.__dict__ | own
 
     # ------------------------------------------------------------------ before the exchange
@@ -346,22 +361,37 @@ class DynamicCepOperator(KeyGroupOperator):
             raise AssertionError("sets must be created by prepared_set")
         full = pa.table([cast_to(events.column(f.name), f.type) for f in self.schema], schema=self.schema)
         times = event_times(full, self.time, self.processing_time, self.wants_late)
-        processors: dict[int, PatternProcessor] = {}
+        named: dict[int, PatternProcessor] = {}
         # Events from the time on at which a processor expires do not matter to it.
         first = NO_TIME if self.processing_time or times.null_count else pc.min(times).as_py()
         retained = self.source.retained()
         for found in retained:
             killed = {*found.killed, *self._left_out(found.version)}
-            processors |= {
-                id(p): p
-                for p in found.processors
-                if not is_named(p, killed) and (first is None or p.effective_until is None or p.effective_until > first)
-            }
-        bound = self._bound(processors.values(), retained)
+            named |= {id(p): p for p in found.all_processors if not is_named(p, killed)}
+        processors = [
+            p for p in named.values() if first is None or p.effective_until is None or p.effective_until > first
+        ]
+        bound = self._bound(processors, retained)
+        kept = self._may_wait(times)
+        selectors = {self.compiler.stream_selector} if kept is not None else set()
+        if kept is not None:
+            selectors |= {one.selector for one in self._bound(named.values(), retained)}
         versions = [{one.name: one for one in found.lookups} for found in retained]
         for lookup in self.compiler.lookups.values():
             keep_versions(lookup, {known[lookup.name].digest for known in versions if lookup.name in known})
-        return copies_of(full, times, bound, self.compiler, versions, self.source.read_lookup)
+        return copies_of(
+            full, times, bound, self.compiler, versions, self.source.read_lookup, kept=kept, selectors=selectors
+        )
+
+    def _may_wait(self, times: pa.Array | pa.ChunkedArray) -> Mask | None:
+        """Which events may wait for the watermark. None: none."""
+        if self.processing_time or self.waiting_time == 0 or not len(times):
+            return None
+        values = times.to_numpy()
+        timed: Mask = values != NO_TIME
+        if self.waiting_time is not None:
+            timed &= values > int(values.max()) - self.waiting_time
+        return timed
 
     def _bound(
         self, processors: Collection[PatternProcessor], retained: Sequence[ProcessorSet]
@@ -372,7 +402,7 @@ class DynamicCepOperator(KeyGroupOperator):
         try:
             return self.compiler.bind_all(processors)
         except AsterismError:
-            newest = {id(one) for one in retained[-1].processors}
+            newest = {id(one) for one in retained[-1].all_processors}
             return self.compiler.bind_all(one for one in processors if id(one) in newest or self.compiler.binds(one))
 
     def _left_out(self, version: int) -> set[str]:
@@ -383,7 +413,8 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
         stored = store.read_page(SETS_PAGE)
-        self._before = self._version, self._entries, self._lookups = entries_of_page(stored)
+        self._before = entries_of_page(stored)
+        self._version, self._entries, self._lookups, self._selectors = self._before
         self._expired = NO_TIME
         results = super().slices(store, arrivals, now)
         result = next(results)
@@ -402,11 +433,14 @@ class DynamicCepOperator(KeyGroupOperator):
             # A later run begins without this state.
             ended = [entry.name for entry in self._entries if entry.disabled and not entry.killed]
             result = _with_metrics(result, dict.fromkeys((metric(rule_counts.ENABLED, name) for name in ended), 1))
-        elif (self._version, self._entries, self._lookups) != self._before:
-            store.write_page(SETS_PAGE, entries_to(self._version, self._entries, self._lookups))
+        elif self._version and (state := self._state()) != self._before:
+            store.write_page(SETS_PAGE, entries_to(state))
         if self._entries.are_scheduled and BEFORE_TIME < self._reached < END_OF_TIME:
             result = _with_metrics(result, {rule_counts.WATERMARK: self._reached})
         yield result
+
+    def _state(self) -> SetState:
+        return SetState(self._version, self._entries, self._lookups, self._selectors)
 
     def _has_new_timed(self) -> bool:
         """Whether a processor with a timestamp is new in this call, or was a shadow before it."""
@@ -415,9 +449,11 @@ class DynamicCepOperator(KeyGroupOperator):
         before = {(entry.name, entry.processor.shadow) for entry in self._before[1]}
         return any(e.begins is not None and (e.name, e.processor.shadow) not in before for e in self._entries)
 
-    def arrived(self, store: StateStore, arrivals: Sequence[Arrival], time: int) -> Sequence[Arrival]:
-        """Apply the newest set, and return the copies of events that a processor requires. Copies for sets that are not
-        announced yet, or that an earlier attempt at this call did not know, are left out.
+    def arrived(
+        self, store: StateStore, header: GroupHeader, arrivals: Sequence[Arrival], time: int
+    ) -> Sequence[Arrival]:
+        """Apply the newest set, and return the copies of events that a processor requires, or that wait. Copies for sets that are
+        not announced yet, or that an earlier attempt at this call did not know, are left out.
         """
         sets = [
             set_from(value)
@@ -426,26 +462,75 @@ class DynamicCepOperator(KeyGroupOperator):
             for value in arrival.events.column("set").to_pylist()
         ]
         newest = max(sets, key=lambda found: found.version, default=None)
+        if self._version and self._selectors is None:
+            self._convert_waiting(store, header)
         self._pass(time)
         if newest is not None and newest.version > self._version:
-            self._version, self._lookups = newest.version, newest.lookups
+            known, self._version, self._lookups = self._version, newest.version, newest.lookups
             if any(p.effective_until is not None and p.effective_until <= time for p in newest.processors):
                 self._expired = time
-            self._entries = self._entries.after(newest, time)
+            self._entries = self._entries.after(newest, time, known)
         self._entries = self._entries.without(self._left_out(self._version))
-        copy_filter = CopyFilter.of(
-            self._in_force().bound,
-            {one.name: one for one in self._lookups},
-        )
-        known = NO_TIME if self.processing_time else time
+        self._selectors = self._known_selectors(newest)
+        copy_filter = self._copy_filter()
         arrivals = [arrival for arrival in arrivals if arrival.input == EVENTS]
         arrived = [arrival.events for arrival in arrivals if arrival.events is not None]
         if not arrived:
             return arrivals
-        copies = copy_filter.of_arrivals(pa.concat_tables(arrived), self._version, known)
+        late, passes = NO_TIME, END_OF_TIME
+        if not self.processing_time:
+            late, passes = time, max(time, *(arrival.watermark for arrival in arrivals))
+        selectors = [number for number, _ in self._selectors]
+        copies = copy_filter.of_arrivals(pa.concat_tables(arrived), self._version, late, passes, selectors)
         # In one table, because each costs some time.
-        whole = Arrival(EVENTS, self._with_lookups(copies, copy_filter))
+        whole = Arrival(EVENTS, copies)
         return [whole, *(replace(arrival, events=None) for arrival in arrivals)]
+
+    def _convert_waiting(self, store: StateStore, header: GroupHeader) -> None:
+        """Give events that have waited since an earlier release the selectors of clauses, which were those of other rules with
+        the same key expressions.
+        """
+        bound = [
+            self.compiler.bind(e.processor) for e in self._entries if not e.killed and self.compiler.binds(e.processor)
+        ]
+        numbers = {one.selector.seed: one.number for one in bound if one.number != one.selector.seed}
+        if not numbers:
+            return
+
+        def with_copies(copies: pa.Table) -> pa.Table:
+            parts = [copies]
+            for before, number in numbers.items():
+                mine = copies.filter(pc.equal(copies.column(SELECTOR), before))
+                column = pa.array(np.full(mine.num_rows, number))
+                parts.append(mine.set_column(0, copies.schema.field(SELECTOR), column))
+            return pa.concat_tables(parts)
+
+        place = list(self.inputs).index(EVENTS)
+        WaitingEvents(store, header, place, self.inputs[EVENTS].prepared).replace(with_copies)
+
+    def _copy_filter(self) -> CopyFilter:
+        return CopyFilter.of(self._in_force().bound, {one.name: one for one in self._lookups})
+
+    def _known_selectors(self, new: ProcessorSet | None) -> tuple[tuple[int, int], ...]:
+        """The selectors of which every event that may wait has a copy, each with the first set for which this holds.
+
+        :param new: the set that has arrived, if there is one
+        """
+        before = self._before.selectors
+        if before is not None and new is None and not self.left_out:
+            return before
+        stream = self.compiler.stream_selector.number
+        numbers = {stream, *(bound.number for bound in self._in_force().bound)}
+        known = {stream: 0} | dict(before or ())
+        if before is None:  # an earlier release has written the state; what arrives from now on has all copies
+            former = [entry.processor for entry in self._before.entries if not entry.killed]
+            known |= {bound.number: 0 for bound in map(self.compiler.bind, filter(self.compiler.binds, former))}
+        if new is not None and not self.left_out:
+            # Rules of the set that have expired can be extended. Of those that are left out, nothing is copied.
+            numbers |= selectors_of(new, self.compiler)
+        elif not self.left_out:
+            numbers |= known.keys()
+        return tuple(sorted((number, known.get(number, self._version)) for number in numbers))
 
     def _in_force(self) -> InForce:
         """The entries, bound.
@@ -462,14 +547,44 @@ class DynamicCepOperator(KeyGroupOperator):
                 raise
             raise unusable_rules(unusable, error) from error
 
+    def _passed(self, copies: pa.Table) -> pa.Table:
+        """The copies that the watermark has passed and that a processor requires, with what the newest set has of them."""
+        copy_filter = self._copy_filter()
+        whole = copies.column(FIRST).to_numpy()
+        if whole.any():
+            copies = self._that_waited(copies, whole, copy_filter)
+        return self._with_lookups(copies, copy_filter)
+
+    def _that_waited(self, copies: pa.Table, whole: Mask, copy_filter: CopyFilter) -> pa.Table:
+        """
+        :param whole: the copies that were there whichever processor needed them; for the others nothing changes
+        """
+        numbers, sets = (np.array(column, np.int64) for column in zip(*(self._selectors or [(0, 0)]), strict=True))
+        selectors, since = copies.column(SELECTOR).to_numpy(), copies.column(SINCE).to_numpy()
+        at = np.minimum(np.searchsorted(numbers, selectors), len(numbers) - 1)
+        kept = ~whole | ((numbers[at] == selectors) & (since >= sets[at]))
+        if not kept.all():
+            copies, whole, since = copies.filter(pa.array(kept)), whole[kept], since[kept]
+        changed = whole & ((since < self._version) | copies.column(MET).is_null().to_numpy())
+        if changed.any():
+            versions = {one.name: one for one in self._lookups}
+            again = copies.filter(pa.array(changed))
+            again = copy_filter.evaluated_again(again, self._version, self.compiler, versions, self.source.read_lookup)
+            order = np.concatenate([np.flatnonzero(~changed), np.flatnonzero(changed)])
+            copies = pa.concat_tables([copies.filter(pa.array(~changed)), again]).take(pa.array(np.argsort(order)))
+        wanted = ~whole | copy_filter.required(copies, whole)
+        return copies if wanted.all() else copies.filter(pa.array(wanted))
+
     def _with_lookups(self, copies: pa.Table, copy_filter: CopyFilter) -> pa.Table:
         """The copies with the lookups that are read after the exchange, also in messages about events that failed."""
         if not self._lookups or not copies.num_rows:
             return copies
         failed = pc.list_value_length(copies.column(FAILED)).to_numpy() > 0
         selectors = copies.column(SELECTOR).to_numpy()
+        # Events that have waited since an earlier release, and a set of it, keep what they have seen.
+        now = copies.column(SINCE).to_numpy() == self._version
         for version in self._lookups:
-            needed = failed | np.isin(selectors, copy_filter.kept_lookups.get(version.name, ()))
+            needed = now & (failed | np.isin(selectors, copy_filter.kept_lookups.get(version.name, ())))
             if version.name not in self.compiler.lookups or not needed.any():
                 continue
             rows = np.flatnonzero(needed)
@@ -479,14 +594,14 @@ class DynamicCepOperator(KeyGroupOperator):
             place = np.full(copies.num_rows, -1, np.int64)
             place[rows] = np.arange(len(rows))
             number = copies.column_names.index(f"e:{version.name}")
-            column = column.take(pa.array(place, mask=~needed))
+            column = pc.if_else(pa.array(needed), column.take(pa.array(place, mask=~needed)), copies.column(number))
             copies = copies.set_column(number, copies.schema.field(number), column)
         return copies
 
     def must_advance(self, group: Group) -> bool:
         self._reached = group.processing_time if self.processing_time else group.watermark
         # The state of removed processors must be deleted.
-        return (self._version, self._entries, self._lookups) != self._before
+        return (self._version, self._entries, self._lookups) != self._before[:3]
 
     def late(self, group: Group, name: str, events: pa.Table) -> None:
         group.metrics[LATE_ELEMENTS] += events.num_rows
@@ -496,6 +611,8 @@ class DynamicCepOperator(KeyGroupOperator):
         self._reached = horizon
         in_force = self._in_force()
         copies = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
+        if copies.num_rows:
+            copies = self._passed(copies)
         if self.order_by:  # rules keep this order among equal times
             order = order_of(copies, [key._replace(name="e:" + key.name) for key in self.order_by])
             copies = copies.take(pa.array(order))

@@ -1,5 +1,5 @@
 """Copies events before the exchange: one copy for each key by which some pattern processor groups, if the event is relevant
-to it.
+to it, or may wait for the watermark: then the processors of later sets may need it, too.
 
 A copy belongs to a *selector*, the list of key expressions, and contains the numbers of the conditions that it satisfies. So
 each distinct condition is evaluated once, for many events at a time, no matter how many processors and key groups there are.
@@ -11,7 +11,7 @@ them. After the exchange, the version is known: the other numbers are dropped, a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -30,16 +30,24 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.ranges import Ranges
 from asterism.matching.binding import python_mask
 from asterism.patterns.conditions import PythonCondition
-from asterism.rules.binding import NO_KEY, BoundPatternProcessor, BoundProcessor, ProcessorCompiler, number_of
+from asterism.rules.binding import (
+    NO_KEY,
+    BoundPatternProcessor,
+    BoundProcessor,
+    ProcessorCompiler,
+    Selector,
+    number_of,
+)
 from asterism.rules.condition_index import NO_REST, ConditionIndex
 from asterism.rules.lookup_tables import LookupVersion, nulls_of
 from asterism.text.printable import event_text
 
 SELECTOR, SINCE, FIRST, MET, FAILED = "__selector", "__since", "__first", "__met", "__failed"
-"""Columns of copies besides KEY: the number of the selector; the set in force at arrival; whether it is the first copy of its
-event; the numbers of the conditions that the event satisfies, except for those in an index, and of those that could not be
-computed (the number of the selector if the key could not). The first copy has the numbers of all conditions, of any selector,
-because it alone determines whether an event is late.
+"""Columns of copies besides KEY: the number of the selector; the newest set at arrival; whether it is the first copy of its
+event, and of those that wait, whether they are there whichever processor needs them; the numbers of the conditions that the event
+satisfies, except for those in an index, and of those that could not be computed (the number of the selector if the key could
+not). The first copy has the numbers of all conditions, of any selector, because it alone determines whether an event is late.
+MET is NULL if the conditions must be evaluated again.
 """
 MAX_FAILURES = 16
 """The maximum number of events in a batch that are identified individually if they abort the evaluation (for example for lack
@@ -70,11 +78,15 @@ def copies_of(
     compiler: ProcessorCompiler,
     versions: Sequence[LookupVersions] = ({},),
     read: Callable[[LookupVersion], bytes] | None = None,
+    *,
+    kept: Mask | None = None,
+    selectors: Iterable[Selector] = (),
 ) -> pa.Table:
     """The copies of *events*, with KEY_HASH. Their columns of lookups are NULL.
 
     :param versions: of the lookups, in each set that may be in force
     :param read: see :func:`~asterism.rules.lookup_tables.table_of`
+    :param kept: the events that are copied for each of *selectors*, and for those of processors, whichever of them need it
     """
     from asterism.columns.hashing import hash_strings
 
@@ -85,29 +97,37 @@ def copies_of(
         parts.append(_timeless(events.filter(pa.array(timeless)), schema, compiler))
         timed = pa.array(~timeless)
         events, times = events.filter(timed), times.filter(timed)
+        kept = None if kept is None else kept[~timeless]
     met, failed, written = _evaluated(events, processors, compiler, versions, read)
     all_met, all_failed = _listed(met, events.num_rows), _listed(failed, events.num_rows)
     seen = np.zeros(events.num_rows, np.bool_)
     of_selectors = RuleConditions.by_selector(processors)
-    for number in sorted(of_selectors, key=lambda number: of_selectors[number].processors[0].selector):
-        conditions = of_selectors[number]
-        numbers = [each for number in conditions.evaluated.tolist() for each in written.get(number, (number,))]
+    known = {one.selector.number: one.selector for one in processors}
+    if kept is not None and kept.any():
+        known |= {one.number: one for one in selectors}
+    for number, selector in sorted(known.items(), key=lambda pair: (pair[1].expressions, pair[0])):
+        wanted = np.zeros(events.num_rows, np.bool_) if kept is None else kept.copy()
+        numbers: list[int] = []
+        failures: dict[int, Mask] = {}
+        if number in of_selectors:
+            conditions = of_selectors[number]
+            numbers = [each for number in conditions.evaluated.tolist() for each in written.get(number, (number,))]
+            failures = {n: failed[n] for n in numbers if n in failed}
+            if conditions.needs_all:
+                wanted[:] = True
+            else:
+                # Of a condition that reads lookups, the events that satisfy it with any of the versions.
+                masks = {
+                    number: np.logical_or.reduce([met[each] for each in written.get(number, (number,))])
+                    for number in conditions.evaluated.tolist()
+                }
+                wanted |= conditions.satisfied(events, masks)
+                for mask in failures.values():
+                    wanted |= mask
         own_met = _listed({n: met[n] for n in numbers}, events.num_rows)
-        # Of a condition that reads lookups, the events that satisfy it with any of the versions.
-        masks = {
-            number: np.logical_or.reduce([met[each] for each in written.get(number, (number,))])
-            for number in conditions.evaluated.tolist()
-        }
-        failures = {n: failed[n] for n in numbers if n in failed}
-        if conditions.needs_all:
-            wanted = np.ones(events.num_rows, np.bool_)
-        else:
-            wanted = conditions.satisfied(events, masks)
-            for mask in failures.values():
-                wanted |= mask
         rows = np.flatnonzero(wanted)
-        kept = events.take(pa.array(rows))
-        keys, keyless = _keys(kept, conditions.processors[0].selector, compiler)
+        copied = events.take(pa.array(rows))
+        keys, keyless = _keys(copied, selector, compiler)
         own_failed, every_failed = _listed(failures, events.num_rows), all_failed
         if keyless.any():
             without = np.zeros(events.num_rows, np.bool_)
@@ -124,10 +144,10 @@ def copies_of(
             pa.array(first),
             _taken(own_met, all_met, rows, first),
             _taken(own_failed, every_failed, rows, first),
-            *kept.columns,
-            *(nulls_of(lookup, kept.num_rows) for lookup in compiler.lookups.values()),
+            *copied.columns,
+            *(nulls_of(lookup, copied.num_rows) for lookup in compiler.lookups.values()),
         ]
-        hashes = (hash_strings(keys) ^ np.uint64(number & (2**64 - 1))).view(np.int64)
+        hashes = (hash_strings(keys) ^ np.uint64(selector.seed & (2**64 - 1))).view(np.int64)
         parts.append(pa.table(columns, schema=schema).append_column(KEY_HASH, pa.array(hashes)))
     return pa.concat_tables(parts)
 
@@ -210,37 +230,101 @@ class CopyFilter:
         key: tuple[int | LookupVersion, ...] = (*map(id, processors), *versions.values())
         return recent(_FILTERS, key) or keep(_FILTERS, MAX_FILTERS, key, cls(processors, versions))
 
-    def of_arrivals(self, copies: pa.Table, version: int, time: int) -> pa.Table:
-        """The copies that a processor requires, with the set *version* as SINCE. Of late events, which are at or before
+    def of_arrivals(
+        self, copies: pa.Table, version: int, time: int, passes: int, selectors: Collection[int]
+    ) -> pa.Table:
+        """The copies that are kept, with the set *version* as SINCE: those of *selectors* that a processor requires, or that may
+        wait, because their times are after *passes*; the latter have a true FIRST. Of late events, which are at or before
         *time*, one copy each remains if a processor that is not a shadow requires them. MET and FAILED contain what the
-        processors of the selector use, and FIRST is whether the event is late.
+        processors of the selector use.
         """
         copies = with_numbers(copies, self._written, self._number_of_written)
-        times, selectors = copies.column(TIME).to_numpy(), copies.column(SELECTOR).to_numpy()
-        late = times <= time
+        times = copies.column(TIME).to_numpy()
+        known = np.isin(copies.column(SELECTOR).to_numpy(), list(selectors))
+        late, waits = times <= time, times > passes
+        wanted = known & waits & ~late
+        wanted |= self.required(copies, known & ~waits & ~late)
+        if late.any():
+            needed = late & (times == NO_TIME)
+            needed[late] |= self._if_late.required(self._if_late.read_of(copies, np.flatnonzero(late)))
+            wanted |= needed & copies.column(FIRST).to_numpy()
+        if not wanted.all():
+            copies, waits = copies.filter(pa.array(wanted)), waits[wanted]
+        return self._with_what_is_used(copies, version, waits)
+
+    def required(self, copies: pa.Table, which: Mask) -> Mask:
+        """Which of some copies a processor requires."""
+        selectors = copies.column(SELECTOR).to_numpy()
+        wanted = np.zeros(copies.num_rows, np.bool_)
+        for selector, conditions in self._of.items():
+            mine = which & (selectors == selector)
+            if mine.any():
+                wanted[mine] = conditions.required(conditions.read_of(copies, np.flatnonzero(mine)))
+        return wanted
+
+    def _with_what_is_used(self, copies: pa.Table, version: int, waits: Mask) -> pa.Table:
+        selectors = copies.column(SELECTOR).to_numpy()
         met_rows, met = flattened(copies.column(MET))
         failed_rows, failed = flattened(copies.column(FAILED))
-        wanted = np.zeros(copies.num_rows, np.bool_)
         used_met, used_failed = np.zeros(len(met), np.bool_), failed == selectors[failed_rows]
         for selector, conditions in self._of.items():
             mine = selectors == selector
             of_met, of_failed = mine[met_rows], mine[failed_rows]
             used_met[of_met] = np.isin(met[of_met], conditions.evaluated)
             used_failed[of_failed] |= np.isin(failed[of_failed], conditions.evaluated)
-            wanted[mine] = conditions.required(conditions.read_of(copies, np.flatnonzero(mine)))
-        if late.any():
-            needed = np.zeros(copies.num_rows, np.bool_)
-            needed[late] = self._if_late.required(self._if_late.read_of(copies, np.flatnonzero(late)))
-            wanted = np.where(late, (needed | (times == NO_TIME)) & copies.column(FIRST).to_numpy(), wanted)
         columns = {
             SINCE: pa.array(np.full(copies.num_rows, version, np.int64)),
-            FIRST: pa.array(late),
+            FIRST: pa.array(waits),
             MET: _counted(met_rows[used_met], met[used_met], copies.num_rows),
             FAILED: _counted(failed_rows[used_failed], failed[used_failed], copies.num_rows),
         }
-        for name, column in columns.items():
-            copies = copies.set_column(copies.column_names.index(name), copies.schema.field(name), column)
-        return copies if wanted.all() else copies.filter(pa.array(wanted))
+        return _with_columns(copies, columns)
+
+    def evaluated_again(
+        self,
+        copies: pa.Table,
+        version: int,
+        compiler: ProcessorCompiler,
+        versions: LookupVersions,
+        read: Callable[[LookupVersion], bytes],
+    ) -> pa.Table:
+        """The copies with MET and FAILED for these processors, and *version* as SINCE, whatever they had on arrival.
+
+        :param versions: of the lookups that the events see
+        :param read: see :func:`~asterism.rules.lookup_tables.table_of`
+        """
+        schema = compiler.events
+        selectors = copies.column(SELECTOR).to_numpy()
+        rows_of_met, rows_of_failed = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        all_met, all_failed = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        failed_rows, failed = flattened(copies.column(FAILED))
+        keyless = failed == selectors[failed_rows]
+        rows_of_failed.append(failed_rows[keyless])
+        all_failed.append(failed[keyless])
+        for selector, conditions in self._of.items():
+            rows = np.flatnonzero(selectors == selector)
+            if not len(rows) or not len(conditions.evaluated):
+                continue
+            mine = copies.take(pa.array(rows))
+            events = pa.table([mine.column(f"e:{name}") for name in schema.names], schema=schema)
+            met, bad, written = _evaluated(events, conditions.processors, compiler, [versions], read)
+            number_of = {each: number for number, some in written.items() for each in some}
+            for masks, places, numbers in ((met, rows_of_met, all_met), (bad, rows_of_failed, all_failed)):
+                for each, mask in masks.items():
+                    places.append(rows[mask])
+                    numbers.append(np.full(int(mask.sum()), number_of.get(each, each), np.int64))
+        columns = {
+            SINCE: pa.array(np.full(copies.num_rows, version, np.int64)),
+            MET: _grouped(np.concatenate(rows_of_met), np.concatenate(all_met), copies.num_rows),
+            FAILED: _grouped(np.concatenate(rows_of_failed), np.concatenate(all_failed), copies.num_rows),
+        }
+        return _with_columns(copies, columns)
+
+
+def _with_columns(copies: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
+    for name, column in columns.items():
+        copies = copies.set_column(copies.column_names.index(name), copies.schema.field(name), column)
+    return copies
 
 
 def with_numbers(copies: pa.Table, written: Ints, numbers: Ints) -> pa.Table:
@@ -256,6 +340,13 @@ def with_numbers(copies: pa.Table, written: Ints, numbers: Ints) -> pa.Table:
         number = copies.column_names.index(name)
         copies = copies.set_column(number, copies.schema.field(name), _counted(rows, found, copies.num_rows))
     return copies
+
+
+def to_evaluate_again(copies: pa.Table) -> pa.Table:
+    """The copies, so that the conditions are evaluated again for those that are there whichever processor needs them."""
+    met = copies.column(MET)
+    nulls = pa.nulls(copies.num_rows, met.type)
+    return _with_columns(copies, {MET: pc.if_else(copies.column(FIRST), nulls, met)})
 
 
 class RuleConditions:
@@ -362,6 +453,12 @@ class RuleConditions:
             met_at, met = np.zeros_like(met_at), np.empty(0, np.int64)
         indexed = self._index.met([copies.column(name) for name in self._read], copies.num_rows, masks)
         return by_condition(*indexed, met_at, met, len(self.numbers))
+
+
+def _grouped(rows: Ints, numbers: Ints, count: int) -> pa.ListArray:
+    """:func:`_counted`, if the rows are not in order."""
+    order = np.argsort(rows, kind="stable")
+    return _counted(rows[order], numbers[order], count)
 
 
 def _counted(rows: Ints, numbers: Ints, count: int) -> pa.ListArray:
@@ -516,34 +613,44 @@ def _without_error(text: str) -> str:
     return "".join(found)
 
 
-def _keys(
-    events: pa.Table,
-    selector: tuple[str, ...],
-    compiler: ProcessorCompiler,
-) -> tuple[pa.Array, Mask]:
+def _keys(events: pa.Table, selector: Selector, compiler: ProcessorCompiler) -> tuple[pa.Array, Mask]:
     """The key texts, and the events for which the key could not be computed."""
-    rows = events.num_rows
-    none = np.zeros(rows, np.bool_)
-    if not selector:
-        return key_strings([], rows), none
-    expressions, numbers = compiler.key_expressions(selector)
+    none = np.zeros(events.num_rows, np.bool_)
+    if not selector.expressions:
+        return key_strings([], events.num_rows), none
+    expressions, numbers = compiler.key_expressions(selector.expressions)
     try:
         values = expressions.evaluate(events)
     except InvalidEventError:
         for number in set(numbers):
             none |= _tolerant(expressions.alone(number), _COMPUTED, events)[1]
-        values = expressions.evaluate(events.filter(pa.array(~none)))
-        good = key_strings([values[number] for number in numbers], int(rows - none.sum()))
+        good = events.filter(pa.array(~none))
+        keys = _key_texts(good, [expressions.evaluate(good)[number] for number in numbers], selector, compiler)
         place = np.cumsum(~none) - 1
-        taken = good.take(pa.array(place, mask=none))
+        taken = keys.take(pa.array(place, mask=none))
         return taken.fill_null(NO_KEY), none
-    return key_strings([values[number] for number in numbers], rows), none
+    return _key_texts(events, [values[number] for number in numbers], selector, compiler), none
+
+
+def _key_texts(
+    events: pa.Table, values: Sequence[pa.ChunkedArray], selector: Selector, compiler: ProcessorCompiler
+) -> pa.Array:
+    """The key texts; where all values are NULL, those of the key of the stream."""
+    keys = key_strings(values, events.num_rows)
+    if selector.instead_of_null is None or not all(value.null_count for value in values):
+        return keys
+    nulls = np.logical_and.reduce([value.is_null().to_numpy(zero_copy_only=False) for value in values])
+    if not nulls.any():
+        return keys
+    expressions, numbers = compiler.key_expressions(selector.instead_of_null)
+    found = expressions.evaluate(events)
+    return pc.if_else(pa.array(nulls), key_strings([found[number] for number in numbers], events.num_rows), keys)
 
 
 def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: ProcessorCompiler) -> InvalidEventError:
     """The error for an event for which *number*, as in FAILED, could not be computed."""
     evaluate: Callable[[pa.Table], Any]
-    what, evaluate = "its key", compiler.key_expressions(one.selector)[0].evaluate
+    what, evaluate = "its key", compiler.key_expressions(one.selector.expressions)[0].evaluate
     if number != one.number:
         assert isinstance(one, BoundPatternProcessor), "a clause has no conditions here"
         what = f"a condition of {one.stages_with(number)}"

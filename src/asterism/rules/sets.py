@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -21,7 +22,7 @@ from asterism.caches import keep, recent
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.rules.kill_list import is_named
 from asterism.rules.lookup_tables import LookupVersion
-from asterism.rules.processor import PatternProcessor, found_at, from_text
+from asterism.rules.processor import PatternProcessor, Slot, found_at, from_text
 
 MAX_SETS = 16
 """How many sets a process keeps, of all queries together. A query needs two of them at a time. With rules that change all the
@@ -33,22 +34,36 @@ OBJECTS = 100_000
 """After how many new objects Python looks for reference cycles while rules are read or bound."""
 
 
+WaitingVersion = tuple[int, PatternProcessor]
+"""A version with a timestamp, and the number of the last set that had it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessorSet:
     """All processors from one point on. *version* counts the sets, from 1; *killed* has the names of the processors that a
-    person has excluded; *lookups* has the versions of the tables that they read, by the names of the lookups.
+    person has excluded; *lookups* has the versions of the tables that they read, by the names of the lookups; *waiting* has
+    the versions of earlier sets that come into force before those of this one, see :func:`still_waiting`.
     """
 
     version: int
     processors: tuple[PatternProcessor, ...]
     killed: tuple[str, ...] = ()
     lookups: tuple[LookupVersion, ...] = ()
+    waiting: tuple[WaitingVersion, ...] = ()
+
+    @property
+    def all_processors(self) -> Iterator[PatternProcessor]:
+        """Those of the set, and those that wait."""
+        yield from self.processors
+        for _, processor in self.waiting:
+            yield processor
 
     def to_bytes(self) -> bytes:
         found = {"version": self.version, "processors": [processor.text for processor in self.processors]}
         killed = {"killed": self.killed} if self.killed else {}
         lookups = {"lookups": lookups_to_json(self.lookups)} if self.lookups else {}
-        return json.dumps(found | killed | lookups, ensure_ascii=False).encode()
+        waiting = {"waiting": [[number, one.text] for number, one in self.waiting]} if self.waiting else {}
+        return json.dumps(found | killed | lookups | waiting, ensure_ascii=False).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes) -> ProcessorSet:
@@ -66,9 +81,36 @@ class ProcessorSet:
         found = json.loads(value)
         with rarely_collected():
             processors = tuple(processor_of(text) for text in found["processors"])
-        return cls(
-            found["version"], processors, tuple(found.get("killed", ())), lookups_from_json(found.get("lookups", {}))
-        )
+            waiting = tuple((number, processor_of(text)) for number, text in found.get("waiting", ()))
+        killed, lookups = tuple(found.get("killed", ())), lookups_from_json(found.get("lookups", {}))
+        return cls(found["version"], processors, killed, lookups, waiting)
+
+
+def still_waiting(
+    before: ProcessorSet, processors: Iterable[PatternProcessor], time: int = BEFORE_TIME
+) -> tuple[WaitingVersion, ...]:
+    """The versions of the set *before*, and of those before it, that come into force in turn before *processors*, the versions of
+    the next set: each has an earlier timestamp than the version that follows it.
+
+    A set has them, because a micro-batch gets only the newest set. So they do not depend on which sets a micro-batch got.
+
+    :param time: an event time that all key groups have reached, in microseconds; versions that were replaced by then are left out
+    """
+    now = {processor.slot: processor for processor in processors}
+    known = [*before.waiting, *((before.version, one) for one in before.processors)]
+    found = [(number, one) for number, one in known if one.slot in now and _is_before(one, now[one.slot])]
+    successors = dict(now)
+    kept: list[WaitingVersion] = []
+    for number, one in reversed(found):
+        begins = successors[one.slot].effective_from
+        if begins is not None and begins > time:
+            kept.append((number, one))
+        successors[one.slot] = one
+    return tuple(reversed(kept))
+
+
+def _is_before(one: PatternProcessor, other: PatternProcessor) -> bool:
+    return one.timestamp is not None and other.timestamp is not None and one.timestamp < other.timestamp
 
 
 def lookups_to_json(lookups: Iterable[LookupVersion]) -> dict[str, Any]:
@@ -119,7 +161,7 @@ _PROCESSORS: WeakValueDictionary[str, PatternProcessor] = WeakValueDictionary()
 """Those that are in use. A rule that changes often would otherwise fill the memory with its versions."""
 _SETS: dict[bytes, ProcessorSet] = {}
 _ENTRIES: dict[tuple[int, ...], Entries] = {}
-_CHANGES: dict[tuple[int, int, int | None], tuple[Entries, ProcessorSet, Entries]] = {}
+_CHANGES: dict[tuple[int, int, int | None, int], tuple[Entries, ProcessorSet, Entries]] = {}
 """What follows from entries and a set. Entries do not refer to those that follow them: the first ones, which are none, would
 keep all others in memory.
 """
@@ -150,7 +192,7 @@ class ProcessorSource(Protocol):
 class Entry:
     """A processor in a key group.
 
-    :param since: the number of the set that added it; it does not see events that arrived earlier
+    :param since: the number of the set that added it
     :param begins: the event time in microseconds from which it is in force; None: always
     :param until: the event time at which its successor replaces it; None: there is no successor
     :param disabled: whether it failed or is *killed*; it is then disabled until its next version
@@ -199,8 +241,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The events that a processor sees: those that arrived with the set *since* or later, with times from *begins* to before
-    *until* (microseconds).
+    """The events that a processor sees: those with times from *begins* to before *until* (microseconds). Of events that have
+    waited since an earlier release, those that arrived with the set *since* or later.
     """
 
     since: int = 0
@@ -268,19 +310,19 @@ class Entries(tuple[Entry, ...]):
 
     def depend_on_time(self, new: ProcessorSet) -> bool:
         """Whether the entries after the set *new* depend on the event time at which it arrives."""
-        return self.are_scheduled or self._end or any(one.timestamp or one.expires for one in new.processors)
+        return self.are_scheduled or self._end or any(one.timestamp or one.expires for one in new.all_processors)
 
-    def after(self, new: ProcessorSet, horizon: int) -> Entries:
+    def after(self, new: ProcessorSet, horizon: int, known: int = 0) -> Entries:
         """:func:`updated`, without those that the set has killed."""
-        key = id(self), id(new), horizon if self.depend_on_time(new) else None
+        key = id(self), id(new), horizon if self.depend_on_time(new) else None, known if new.waiting else 0
         found = recent(_CHANGES, key)
         if found is None:
-            made = Entries.of(without(updated(self, new, horizon), new.killed))
+            made = Entries.of(without(updated(self, new, horizon, known), new.killed))
             found = keep(_CHANGES, MAX_ENTRIES, key, (self, new, made))
         return found[2]
 
 
-def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[Entry]:
+def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int, known: int = 0) -> list[Entry]:
     """The entries after a set has arrived, in the order of the set, at the event time *horizon* (microseconds).
 
     A set is complete. Of the previous entries, it keeps those that it contains, and those that are in force until the time of
@@ -289,11 +331,15 @@ def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[E
     * A processor that is in force, or whose time is in the future, is kept with its partial matches, with its new labels and
       *expires*.
     * A processor without a timestamp, or whose time has passed, immediately replaces the processor with its id.
-    * A processor whose time is in the future is added, and the one in force stays until then.
-    * A processor whose time is in the future and that is not in the set any more is removed; it was never in force.
+    * A processor whose time is in the future is added. The one in force stays until then, and so do those that wait for an
+      earlier time: all come into force in turn.
+    * A processor whose time is in the future, and that is neither in the set nor one of its *waiting* ones, is removed; it was
+      never in force.
     * A processor that has expired is removed. If it is later extended, it begins anew.
     * A shadow that is not a shadow any more is kept with its partial matches, and replaces the processor as any other version
       would. The same holds in the other direction.
+
+    :param known: the number of the set before; of the *waiting* ones, those of later sets are added first
     """
     before: dict[str, list[Entry]] = {}
     for entry in passed(entries, horizon):
@@ -301,20 +347,37 @@ def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[E
     by_id: dict[str, list[PatternProcessor]] = {}
     for processor in new.processors:
         by_id.setdefault(processor.id, []).append(processor)
+    waiting: dict[Slot, list[WaitingVersion]] = {}
+    for number, processor in new.waiting:
+        waiting.setdefault(processor.slot, []).append((number, processor))
     found: list[Entry] = []
     for id, processors in by_id.items():
         free = before.get(id, [])
         for processor in sorted(processors, key=lambda one: one.shadow):
-            kept = _with_new(processor, free, new.version, horizon)
-            found += kept
-            names = {entry.name for entry in kept}
+            own = [entry for entry in free if entry.processor.shadow == processor.shadow]
+            in_turn = [*waiting.get(processor.slot, ()), (new.version, processor)]
+            own = [
+                entry
+                for entry in own
+                if entry.first_time <= horizon or any(entry.processor.has_definition_of(one) for _, one in in_turn)
+            ]
+            for number, version in in_turn:
+                if number > known:
+                    own = _with_new(version, own, free, number, horizon)
+            found += own
+            names = {entry.name for entry in own}
             free = [entry for entry in free if entry.name not in names]
     return passed(found, horizon)
 
 
-def _with_new(processor: PatternProcessor, free: Sequence[Entry], number: int, horizon: int) -> list[Entry]:
-    """The entries of the id of *processor*, a shadow or not, after the set *number*. *free*: the previous entries of the id."""
-    own = [entry for entry in free if entry.processor.shadow == processor.shadow]
+def _with_new(
+    processor: PatternProcessor, own: Sequence[Entry], free: Sequence[Entry], number: int, horizon: int
+) -> list[Entry]:
+    """The entries of a slot after the set *number*, in the order of their times.
+
+    :param own: the previous entries of the slot
+    :param free: those of its id, of which it may take one that was, or was not, a shadow
+    """
     in_force = next((entry for entry in own if entry.first_time <= horizon), None)
     if in_force is not None and in_force.processor.has_definition_of(processor):
         return [_until(None, _as_now(processor, in_force))]
@@ -324,8 +387,12 @@ def _with_new(processor: PatternProcessor, free: Sequence[Entry], number: int, h
         newest = Entry(processor, number, processor.effective_from)
     else:
         newest = _as_now(processor, known)
-    replaced = [] if in_force is None or newest.first_time <= horizon else [_until(newest.begins, in_force)]
-    return [*replaced, _until(None, newest)]
+    if newest.first_time <= horizon:
+        return [_until(None, newest)]
+    earlier = [entry for entry in own if entry is not known and entry.first_time < newest.first_time]
+    in_turn = [*sorted(earlier, key=attrgetter("first_time")), newest]
+    ends = [*(entry.begins for entry in in_turn[1:]), None]
+    return [_until(end, entry) for entry, end in zip(in_turn, ends, strict=True)]
 
 
 def _until(time: int | None, entry: Entry) -> Entry:

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -37,8 +37,19 @@ SUPPRESSIONS_PAGE = 258
 """The page of state of suppressed matches. Page 0 exists if this one does, too."""
 SET_SCHEMA = pa.schema([(TIME, pa.int64()), ("set", pa.binary())])
 """The schema of :func:`prepared_set`."""
-SetState = tuple[int, Entries, tuple[LookupVersion, ...]]
-"""The number of the newest set, the entries, and the lookups of that set."""
+
+
+class SetState(NamedTuple):
+    """The number of the newest set, the entries, the lookups of that set, and the selectors of which every event that may wait
+    has a copy, each with the number of the first set for which this holds; None in the state of an earlier release.
+    """
+
+    version: int
+    entries: Entries
+    lookups: tuple[LookupVersion, ...] = ()
+    selectors: tuple[tuple[int, int], ...] | None = None
+
+
 _LENGTH = struct.Struct("<I")
 
 
@@ -56,33 +67,43 @@ def set_from(value: bytes) -> ProcessorSet:
 
 
 _DECODED: dict[bytes, SetState] = {}
-_ENCODED: dict[tuple[int, int, tuple[LookupVersion, ...]], tuple[Entries, bytes]] = {}
+_ENCODED: dict[
+    tuple[int, int, tuple[LookupVersion, ...], tuple[tuple[int, int], ...] | None], tuple[Entries, bytes]
+] = {}
 
 
 def _decoded(value: bytes) -> SetState:
     found = json.loads(zlib.decompress(value))
     entries = Entries.of(Entry.from_dict(entry) for entry in found["entries"])
-    return found["version"], entries, lookups_from_json(found.get("lookups", {}))
+    selectors = found.get("selectors")
+    return SetState(
+        found["version"],
+        entries,
+        lookups_from_json(found.get("lookups", {})),
+        None if selectors is None else tuple((number, since) for number, since in selectors),
+    )
 
 
 def entries_of_page(value: bytes | None) -> SetState:
-    """The number of the newest set, the entries, and the lookups of that set."""
+    """What :func:`entries_to` has written; nothing if the state has no such page."""
     if value is None:
-        return 0, Entries.of(()), ()
+        return SetState(0, Entries.of(()))
     return recent(_DECODED, value) or keep(_DECODED, MAX_SETS, value, _decoded(value))
 
 
-def entries_to(version: int, entries: Entries, lookups: tuple[LookupVersion, ...]) -> bytes:
-    key = version, id(entries), lookups
+def entries_to(state: SetState) -> bytes:
+    key = state.version, id(state.entries), state.lookups, state.selectors
     known = recent(_ENCODED, key)
     if known is not None:
         return known[1]
-    found: dict[str, Any] = {"version": version, "entries": [entry.to_dict() for entry in entries]}
-    if lookups:
-        found["lookups"] = lookups_to_json(lookups)
+    found: dict[str, Any] = {"version": state.version, "entries": [entry.to_dict() for entry in state.entries]}
+    if state.lookups:
+        found["lookups"] = lookups_to_json(state.lookups)
+    if state.selectors is not None:
+        found["selectors"] = state.selectors
     value = zlib.compress(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
-    keep(_ENCODED, MAX_SETS, key, (entries, value))
-    keep(_DECODED, MAX_SETS, value, (version, entries, lookups))
+    keep(_ENCODED, MAX_SETS, key, (state.entries, value))
+    keep(_DECODED, MAX_SETS, value, state)
     return value
 
 

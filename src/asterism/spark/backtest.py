@@ -177,6 +177,7 @@ def backtest(
         lookups=[one.column for one in lookups],
         ids_by_events=True,
         order_by=stream.order_by,
+        waiting_time=0,
     )
     if stream.df.isStreaming:
         raise StreamDefinitionError(

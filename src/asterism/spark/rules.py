@@ -19,7 +19,7 @@ from pyspark.sql.utils import is_remote
 from asterism.arguments import expect_outputs
 from asterism.columns.arrays import cast_table
 from asterism.columns.groups import KEY_HASH
-from asterism.columns.time import TIME
+from asterism.columns.time import TIME, micros
 from asterism.errors import CheckpointRequiredError, StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE
 from asterism.operators.operator import EVENTS, Arrival
@@ -38,6 +38,7 @@ from asterism.rules.result_rows import LATE, SHADOW
 from asterism.rules.set_store import STORE, WAIT, FolderStore, SingleSetStore, wait_for
 from asterism.rules.state_pages import prepared_set
 from asterism.spark.batch import BATCH_GROUP, copied, sorted_arrival
+from asterism.spark.exchange import MILLISECOND
 from asterism.spark.execution import RunOptions, Sink, check_checkpoint, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import KeyedStream
@@ -46,6 +47,7 @@ from asterism.spark.rule_progress import CountedQuery, count, counts_of
 from asterism.spark.rule_source import Payload
 from asterism.spark.settings import resolved
 from asterism.spark.stateful import Use, bounded, hashed, mapped, output_of, packed, stateful
+from asterism.spark.upstream import has_watermark
 from asterism.spark.versions import offset_of
 from asterism.text.printable import quoted_name
 
@@ -271,9 +273,17 @@ class PatternProcessorStream:
             max_partial_matches=self.max_partial_matches,
             disable_on_limit=self.disable_on_limit,
             lookups=[one.column for one in self.lookups],
+            waiting_time=self._waiting_time,
             left_out=dict.fromkeys(killed, last) | dict.fromkeys(without, ALL_SETS),
             order_by=self.stream.order_by,
         )
+
+    @property
+    def _waiting_time(self) -> int | None:
+        """See :class:`DynamicCepOperator`. The watermark of a stream that comes from another operator is Spark's."""
+        if not self.stream.df.isStreaming:
+            return 0
+        return None if has_watermark(self.stream.df) else micros(self.stream.max_out_of_orderness) + MILLISECOND
 
     def _results(self, operator: DynamicCepOperator, without: frozenset[str], use: Use) -> DataFrame:
         store = operator.source
