@@ -63,6 +63,19 @@ def e(second: int, kind: str, x: float = 0.0, user: str = "ann") -> Event:
 EVENTS = [e(1, "a", 5), e(2, "c", 7), e(3, "b", 1), e(4, "a", 6, "bob"), e(5, "b", 9, "bob")]
 
 
+def test_conditions_of_a_rule_that_comes_later_are_evaluated_for_the_events_that_wait() -> None:
+    made = driver(key_groups=2, disable_on_error=True).batch(EVENTS, sets=[], watermark=1)
+    assert not CALLS
+    made.batch(sets=[rule(5), rule(5, ["c"], id="only c")]).batch(watermark=9)
+    assert made.found == [("only c", 1, ("ann",), "c2 b3"), ("r", 1, ("ann",), "c2 b3"), ("r", 1, ("bob",), "a4 b5")]
+    # The rule fails at the event, and has its matches before it.
+    made = driver(disable_on_error=True).batch([*EVENTS, e(6, "b", 13, "bob"), e(7, "b", 1)], sets=[], watermark=1)
+    made.batch(sets=[rule(5)]).batch(watermark=9)
+    assert made.found == [("r", 1, ("ann",), "c2 b3"), ("r", 1, ("bob",), "a4 b5")]
+    [error] = made.rows[ERRORS]
+    assert "13" in error["error"]
+
+
 @pytest.mark.parametrize("size", [1, 2, 100])
 def test_events_satisfy_a_condition_with_its_arguments(size: int) -> None:
     made = driver(key_groups=2).batch(sets=[rule(5), rule(0, ["a"], id="only a")])

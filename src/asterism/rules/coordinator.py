@@ -554,7 +554,7 @@ class Coordinator(PatternProcessorManager):
         """
         if not killed:
             return ()
-        known = [*processors, *(one for found in self.store.retained() for one in found.processors)]
+        known = [*processors, *(one for found in self.store.retained() for one in found.all_processors)]
         names = {name for one in known for name in names_of(one)}
         return tuple(sorted((names | {*self._set.killed}) & killed.keys()))
 

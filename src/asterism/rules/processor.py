@@ -79,10 +79,12 @@ class PatternProcessor:
     :param id: its name, up to 200 characters; ids are distinct within a set, except that there may be a shadow with the id
     :param version: an integer from 0; another version of the same id replaces the processor and drops its partial matches
     :param pattern: the pattern to match; None if there is *sql*
-    :param timestamp: the event time from which the processor is in force; None: from the micro-batch that adds it. A datetime
-        without a time zone is in UTC.
+    :param timestamp: the event time from which the processor is in force; None, or a time that has passed: for all events after
+        the watermark with which the micro-batch that adds it begins. A datetime without a time zone is in UTC. Several versions
+        may wait, and come into force in turn.
     :param key: SQL expressions over an event that group the events for this pattern (FLIP-200: ``KeySelector``); None: the
-        key of the stream or, if it has none, one key for all events
+        key of the stream or, if it has none, one key for all events. If all of them are NULL, the key of the event is that of
+        the stream.
     :param select: measures of a match, such as ``LAST(b.price) AS last``
     :param function: the name of a function of the query that computes one row for each match
     :param timed_out: whether timed-out partial matches are also written

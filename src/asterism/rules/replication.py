@@ -105,7 +105,9 @@ def copies_of(
     known = {one.selector.number: one.selector for one in processors}
     if kept is not None and kept.any():
         known |= {one.number: one for one in selectors}
-    for number, selector in sorted(known.items(), key=lambda pair: (pair[1].expressions, pair[0])):
+    # That of the stream is the first: of events that are kept, it has the first copy, whatever other rules there are.
+    stream = compiler.stream_selector.number
+    for number, selector in sorted(known.items(), key=lambda one: (one[0] != stream, one[1].expressions, one[0])):
         wanted = np.zeros(events.num_rows, np.bool_) if kept is None else kept.copy()
         numbers: list[int] = []
         failures: dict[int, Mask] = {}
