@@ -382,13 +382,14 @@ def test_a_stream_with_a_trigger_of_ones_own_in_event_time_ends_by_itself(spark:
     table = events(60, users=5)
     write_files(table, tmp_path / "in", [30])
     found = Collect()
-    windowed = window(stream_of(spark, tmp_path / "in"), TumblingWindows.of(HOUR), trigger=AtTheEnd(), key_groups=2)
+    windows = TumblingWindows.of(timedelta(seconds=5))
+    windowed = window(stream_of(spark, tmp_path / "in"), windows, trigger=AtTheEnd(), key_groups=2)
     assert windowed.in_order
     numbered = {"process": Numbered(), "schema": "n BIGINT, number BIGINT", "checkpoint": str(tmp_path / "cp")}
     windowed.run({"results": found}, aggregate="count(*) AS n", drain=False, **numbered)
     windowed.run({"results": found}, aggregate=["count(*) AS n"], **numbered)
     assert {row["kind"] for row in found.rows} == {"on_time"}
-    by_table = of_table(spark, table, trigger=AT_END)
+    by_table = of_table(spark, table, windows=windows, trigger=AT_END)
     counted = by_table.process(Numbered(), "n BIGINT, number BIGINT", aggregate=["count(*) AS n"])
     wanted = counted.toArrow().to_pylist()
     assert max(row["number"] for row in wanted) > 1
