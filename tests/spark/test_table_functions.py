@@ -148,6 +148,8 @@ def test_over_tables(spark: SparkSession) -> None:
             PARTITION BY user ORDER BY ts MEASURES A.value AS total, A.ts AS ts PATTERN (A) DEFINE A AS value > 1)
     ) PARTITION BY user ORDER BY ts, every => INTERVAL '5' SECOND))"""
     assert rows(sql(nested, spark, **given)) == [("ann", 5, 3), ("bob", 5, 3)]
+    of_spark = "big(TABLE(clicks) WITH SINGLE PARTITION ORDER BY ts, least => 12)"  # a sum of all rows
+    assert rows(sql(f"SELECT * FROM {of_spark}", spark, **given)) == [("bob", 12, 12)]
     behind = f"""SELECT * FROM TABLE({call}) MATCH_RECOGNIZE (
         PARTITION BY user ORDER BY total MEASURES A.total AS a, B.total AS b PATTERN (A B) DEFINE B AS total > A.total + 2)"""
     assert rows(sql(behind, spark, **given)) == [("ann", 3, 6)]
