@@ -11,7 +11,10 @@
 * A *node* is a row (event, stage, parent). Partial matches with a common prefix share its nodes.
 * A *finished* match that waits for its emission is a row (first event, node, time of its completion).
 * Rows of both kinds are kept in binary heaps on their first column, which behave like ``java.util.PriorityQueue``, including
-  ties: with a skip strategy, ties decide which match survives, and Flink's results are the specification.
+  ties: with a skip strategy, ties decide which match survives, and Flink's results are the specification. The heap of the partial
+  matches is always in order: each event goes through them in this order, and adds what they become. So the start state is the
+  last one, and the partial matches whose window ends next are the first ones. An event that matters to none of them visits the
+  start state alone (:func:`step`), and :func:`expire` visits those that end.
 
 *Guards* decide which edges an event can follow. Most test only condition bits, which are computed for the whole batch in
 advance, and take one comparison (:func:`follow`). The others are branching programs (:func:`holds`) that evaluate conditions
@@ -200,10 +203,13 @@ RESUME_KEY, RESUME_EVENT, RESUME_BEGAN = range(3)
 
 DONE, WAITING = 2, 3  # planes; planes 0 and 1 alternate between the partial matches and those made by the current event
 N_RUNS, N_NEW, N_DONE, N_WAITING, N_NODES, N_OUT, N_LOST, N_TIMERS = range(8)
-RUNS, BEGAN, EARLIEST, RELEVANT_MASK, DROPPED, TIME, STATE, EVENT, SHORT, COUNTS = range(8, 18)
+RUNS, BEGAN, EARLIEST, RELEVANT_MASK, DROPPED, TIME, STATE, EVENT, SHORT = range(8, 17)
+FIRST_RUN, BEGUN_MASK, IN_ORDER, STALE, COUNTS = range(17, 22)
 """Indexes of *count*: sizes; the plane of the partial matches; whether one began in this round; the earliest deadline; the
 mask of their relevant conditions; the number of partial matches dropped by the limit; the time and state of a failure (-1: no
-state); the event before which a slice ended; what there was not enough room for.
+state); the event before which a slice ended; what there was not enough room for; the row of the first partial match; the mask of
+relevant conditions without the start state; whether the deadlines are in the order of the partial matches; whether some were
+removed since the last :func:`survey`.
 """
 NO_HEAP, NO_NODES, NO_OUT, NO_LOST, NO_TIMERS, NO_NEW_RUNS, NO_NEW_WAITING, NO_NEW_TIMERS = range(8)
 
@@ -228,6 +234,24 @@ def move(heaps: Any, plane: int, source: int, target: int) -> None:
     heaps[plane, target, 0] = heaps[plane, source, 0]
     heaps[plane, target, 1] = heaps[plane, source, 1]
     heaps[plane, target, 2] = heaps[plane, source, 2]
+
+
+@uncounted
+def put(heaps: Any, plane: int, at: int, first: int, node: int, state: int) -> None:
+    """Add a partial match after those that began before or together with it."""
+    heaps[plane, at, 0] = first
+    heaps[plane, at, 1] = node
+    heaps[plane, at, 2] = state
+
+
+@uncounted
+def to_front(heaps: Any, count: Any) -> None:
+    """Move the partial matches to the beginning of their plane."""
+    begin, runs = count[FIRST_RUN], count[RUNS]
+    if begin > 0:
+        for run in range(count[N_RUNS]):
+            move(heaps, runs, begin + run, run)
+        count[FIRST_RUN] = 0
 
 
 @uncounted
@@ -259,6 +283,8 @@ def drop_head(heaps: Any, plane: int, size: int) -> int:
 @uncounted
 def discard(heaps: Any, plane: int, size: int, lowest: int, highest: int) -> int:
     """Remove the rows whose first event is in [lowest, highest]. Returns the new size."""
+    if size == 0 or heaps[plane, 0, 0] > highest:
+        return size
     kept = 0
     for at in range(size):
         if not lowest <= heaps[plane, at, 0] <= highest:
@@ -568,15 +594,32 @@ def step(
     states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, times: Any, bits: Any, values: Any,
     start: int, flink: bool, event: int, heaps: Any, count: Any, nodes: Any, work: Any,
 ) -> int:  # fmt: skip
-    """Process one event for all partial matches of a key; finished matches are added to plane DONE. Returns an error code."""
+    """Process one event for the partial matches of a key; finished matches are added to plane DONE. Returns an error code.
+
+    If it matters to the start state alone, the others stay where they are.
+    """
     runs = count[RUNS]
-    new = 1 - runs
-    n_new = n_done = 0
+    begin, end = count[FIRST_RUN], count[FIRST_RUN] + count[N_RUNS]
+    new, n_new = 1 - runs, 0
+    only_start = False
+    if end > begin and heaps[runs, end - 1, 0] == NO_EVENT and heaps[runs, end - 1, 2] == start:
+        only_start = not is_relevant(count[BEGUN_MASK], bits, event)
+    if only_start:
+        begin = end - 1
+        new, n_new = runs, begin
+    n_done = 0
     n_nodes = count[N_NODES]
     time, word = times[event], bits[event, 0]
-    for run in range(count[N_RUNS]):
+    for run in range(begin, end):
         first, node, state = heaps[runs, run, 0], heaps[runs, run, 1], heaps[runs, run, 2]
         fresh = first == NO_EVENT
+        if not fresh and not is_relevant(states[state, RELEVANT], bits, event):
+            if n_new == heaps.shape[1]:
+                count[SHORT] = NO_HEAP
+                return NO_ROOM
+            put(heaps, new, n_new, first, node, state)
+            n_new += 1
+            continue
         since = 0 if fresh else time - times[nodes[node, 0]]
         if states[state, PLAIN] == 1:
             n_edges, reached, error = follow(states, edges, word, state, since, False, work)
@@ -596,7 +639,7 @@ def step(
             return NO_ROOM
         made = n_new + n_done + n_nodes
         if not fresh and not stopped and n_edges == states[state, IGNORED] and only_ignores(edges, n_edges, work):
-            push(heaps, new, n_new, first, node, state)
+            put(heaps, new, n_new, first, node, state)
             n_new += 1
             n_edges = 0
         for which in range(n_edges):
@@ -609,19 +652,19 @@ def step(
                     push(heaps, DONE, n_done, first, node, time)
                     n_done += 1
                 elif not stopped:
-                    push(heaps, new, n_new, first, node, target)
+                    put(heaps, new, n_new, first, node, target)
                     n_new += 1
                 continue
             nodes[n_nodes, 0], nodes[n_nodes, 1], nodes[n_nodes, 2] = event, edges[edge, STAGE], node
-            begin = event if fresh else first
+            begun = event if fresh else first
             if fresh and time > 0:
                 count[BEGAN] = 1
             if states[target, KIND] == FINAL:
-                push(heaps, DONE, n_done, begin, n_nodes, time)
+                push(heaps, DONE, n_done, begun, n_nodes, time)
                 n_done += 1
             else:
                 if not stopped:
-                    push(heaps, new, n_new, begin, n_nodes, target)
+                    put(heaps, new, n_new, begun, n_nodes, target)
                     n_new += 1
                 # The match may be complete without a further event if all remaining stages are optional.
                 if states[target, PLAIN] == 1:
@@ -634,18 +677,20 @@ def step(
                     count[STATE] = target
                     return error
                 if reached & (1 << FINAL) != 0:
-                    push(heaps, DONE, n_done, begin, n_nodes, time)
+                    push(heaps, DONE, n_done, begun, n_nodes, time)
                     n_done += 1
             n_nodes += 1
         # In Flink a forbidden event seen from the start state ends the start state as well: no further match can begin.
         if fresh and state == start and not (stopped and flink):
-            push(heaps, new, n_new, NO_EVENT, -1, start)
+            put(heaps, new, n_new, NO_EVENT, -1, start)
             n_new += 1
         work[BUDGET, 0] -= MADE * (n_new + n_done + n_nodes - made)
         if work[BUDGET, 0] < 0:
             count[STATE] = state
             return TOO_MUCH_WORK
-    count[RUNS], count[N_RUNS], count[N_DONE], count[N_NODES] = new, n_new, n_done, n_nodes
+    if not only_start:
+        count[RUNS], count[FIRST_RUN] = new, 0
+    count[N_RUNS], count[N_DONE], count[N_NODES] = n_new - count[FIRST_RUN], n_done, n_nodes
     return OK
 
 
@@ -691,19 +736,19 @@ def hold_preferred(
 
 
 @uncounted
-def next_match(heaps: Any, n_waiting: int, runs: int, n_runs: int, undecided: bool, hold: bool) -> int:
+def next_match(heaps: Any, n_waiting: int, runs: int, begin: int, n_runs: int, undecided: bool, hold: bool) -> int:
     """The row of the next waiting match to emit; -1: none. With *undecided*, a match waits as long as a partial match that began
     with the same event.
     """
     if not undecided:
-        return -1 if hold and n_runs > 0 and heaps[runs, 0, 0] < heaps[WAITING, 0, 0] else 0
+        return -1 if hold and n_runs > 0 and heaps[runs, begin, 0] < heaps[WAITING, 0, 0] else 0
     best = -1
     for at in range(n_waiting):
         first = heaps[WAITING, at, 0]
         if best >= 0 and heaps[WAITING, best, 0] <= first:
             continue
         decided = True
-        for run in range(n_runs):
+        for run in range(begin, begin + n_runs):
             if heaps[runs, run, 0] == first or (hold and heaps[runs, run, 0] < first):
                 decided = False
                 break
@@ -755,7 +800,7 @@ def settle(
             work[BUDGET, 0] -= n_waiting * n_runs
             if work[BUDGET, 0] < 0:
                 return TOO_MUCH_WORK
-        chosen = next_match(heaps, n_waiting, runs, n_runs, undecided, hold)
+        chosen = next_match(heaps, n_waiting, runs, count[FIRST_RUN], n_runs, undecided, hold)
         if chosen < 0:
             break
         first, node, completed = heaps[WAITING, chosen, 0], heaps[WAITING, chosen, 1], heaps[WAITING, chosen, 2]
@@ -783,7 +828,12 @@ def settle(
                 return SKIP_MISSED if pivot < 0 else SKIP_TO_OWN_FIRST
             highest = pivot - 1
         if lowest <= highest:
-            n_runs = discard(heaps, runs, n_runs, lowest, highest)
+            if n_runs > 0 and heaps[runs, count[FIRST_RUN], 0] <= highest:
+                to_front(heaps, count)
+                n_left = discard(heaps, runs, n_runs, lowest, highest)
+                if n_left < n_runs:
+                    count[STALE] = 1
+                count[N_RUNS] = n_runs = n_left
             n_waiting = discard(heaps, WAITING, n_waiting, lowest, highest)
         out[n_out, 0], out[n_out, 1], out[n_out, 2] = key, completed if time == NO_ADVANCE else time, node
         n_out += 1
@@ -805,19 +855,25 @@ def confine(heaps: Any, count: Any, limit: int, drop: bool) -> int:
     Those that began last are dropped first. The remaining ones are closest to their end, and a partial match never affects
     those that began earlier, so their results are the same as without a limit.
     """
-    runs = count[RUNS]
-    found = 0
-    for run in range(count[N_RUNS]):
-        found += heaps[runs, run, 0] != NO_EVENT
+    runs, last = count[RUNS], count[FIRST_RUN] + count[N_RUNS] - 1
+    has_start = heaps[runs, last, 0] == NO_EVENT
+    found = count[N_RUNS] - has_start
     if found > limit:
         count[DROPPED] += found - limit
         if not drop:  # report the state with the most partial matches
-            tally = np.zeros(np.max(heaps[runs, : count[N_RUNS], 2]) + 1, np.int64)
-            for run in range(count[N_RUNS]):
+            tally = np.zeros(np.max(heaps[runs, count[FIRST_RUN] : last + 1, 2]) + 1, np.int64)
+            for run in range(count[FIRST_RUN], last + 1):
                 tally[heaps[runs, run, 2]] += heaps[runs, run, 0] != NO_EVENT
             count[STATE] = np.argmax(tally)
             return TOO_MANY_RUNS
+        youngest = last - has_start
+        if has_start and found == limit + 1 and heaps[runs, youngest, 0] > heaps[runs, youngest - 1, 0]:
+            move(heaps, runs, last, youngest)
+            count[N_RUNS] -= 1
+            return OK
+        to_front(heaps, count)
         count[N_RUNS] = keep_oldest(heaps, runs, count[N_RUNS], count[N_NODES], limit)
+        count[STALE] = 1
     return OK
 
 
@@ -825,20 +881,31 @@ def confine(heaps: Any, count: Any, limit: int, drop: bool) -> int:
 
 
 @uncounted
-def survey(states: Any, window: int, times: Any, heaps: Any, count: Any, nodes: Any) -> None:
-    """Determine the earliest deadline of the partial matches, and the events that matter to them."""
-    earliest = NEVER
-    relevant = 0
+def survey(states: Any, window: int, times: Any, heaps: Any, count: Any, nodes: Any, begin: int) -> None:
+    """Determine the earliest deadline of the partial matches, and the events that matter to them. Those before row *begin* were
+    surveyed before.
+    """
+    end = count[FIRST_RUN] + count[N_RUNS]
+    if begin <= count[FIRST_RUN]:
+        begin = count[FIRST_RUN]
+        count[EARLIEST], count[BEGUN_MASK], count[IN_ORDER], count[STALE] = NEVER, 0, window > 0, 0
+    earliest, begun, in_order, start = count[EARLIEST], count[BEGUN_MASK], count[IN_ORDER], 0
     runs = count[RUNS]
-    for run in range(count[N_RUNS]):
+    for run in range(begin, end):
         first, state = heaps[runs, run, 0], heaps[runs, run, 2]
-        relevant |= states[state, RELEVANT]
-        if first != NO_EVENT and states[state, KIND] != AT_LAST:
-            if window > 0:
-                earliest = min(earliest, times[first] + window)
-            if states[state, GAP] > 0:
-                earliest = min(earliest, times[nodes[heaps[runs, run, 1], 0]] + states[state, GAP])
-    count[EARLIEST], count[RELEVANT_MASK] = earliest, relevant
+        if first == NO_EVENT:
+            start |= states[state, RELEVANT]
+            continue
+        begun |= states[state, RELEVANT]
+        if states[state, KIND] == AT_LAST:
+            in_order = 0
+            continue
+        if window > 0:
+            earliest = min(earliest, times[first] + window)
+        if states[state, GAP] > 0:
+            in_order = 0
+            earliest = min(earliest, times[nodes[heaps[runs, run, 1], 0]] + states[state, GAP])
+    count[EARLIEST], count[BEGUN_MASK], count[IN_ORDER], count[RELEVANT_MASK] = earliest, begun, in_order, begun | start
 
 
 @uncounted
@@ -869,9 +936,32 @@ def expire(
     the difference of the end of time and a time before 1970 overflows, so such a partial match does not end.
     """
     runs = count[RUNS]
+    n_done, n_lost = 0, count[N_LOST]
+    if count[IN_ORDER] != 0 and not (flink and time == END_OF_TIME):
+        begin, end = count[FIRST_RUN], count[FIRST_RUN] + count[N_RUNS]
+        while begin < end and heaps[runs, begin, 0] != NO_EVENT and times[heaps[runs, begin, 0]] + window <= time:
+            first, node = heaps[runs, begin, 0], heaps[runs, begin, 1]
+            if states[heaps[runs, begin, 2], KIND] == PENDING:
+                push(heaps, DONE, n_done, first, node, time)
+                n_done += 1
+            elif n_lost == len(lost):
+                count[SHORT] = NO_LOST
+                return NO_ROOM
+            else:
+                lost[n_lost, 0], lost[n_lost, 1], lost[n_lost, 2] = key, times[first] + window, node
+                n_lost += 1
+            begin += 1
+        count[FIRST_RUN], count[N_RUNS], count[N_DONE], count[N_LOST] = begin, end - begin, n_done, n_lost
+        has_begun = begin < end and heaps[runs, begin, 0] != NO_EVENT
+        count[EARLIEST] = times[heaps[runs, begin, 0]] + window if has_begun else NEVER
+        if begin > end - begin:  # so seldom that it takes no time
+            to_front(heaps, count)
+            count[STALE] = 1
+        return OK
+    to_front(heaps, count)
+    count[STALE] = 1
     new = 1 - runs
-    n_new = n_done = 0
-    n_lost = count[N_LOST]
+    n_new = 0
     if n_lost + count[N_RUNS] > len(lost):
         count[SHORT] = NO_LOST
         return NO_ROOM
@@ -887,7 +977,7 @@ def expire(
                 by_gap = times[last] + states[state, GAP]
         deadline = min(by_window, by_gap)
         if deadline > time or deadline == NEVER:
-            push(heaps, new, n_new, first, node, state)
+            put(heaps, new, n_new, first, node, state)
             n_new += 1
         elif states[state, KIND] == PENDING:
             push(heaps, DONE, n_done, first, node, time)
@@ -918,7 +1008,8 @@ def advance_key(
     heaps, count, nodes, timers, out, lost, work = buffers
     start, window, max_runs = automaton[START_STATE], automaton[WINDOW], automaton[MAX_RUNS]
     max_work, max_held = automaton[MAX_WORK], automaton[MAX_HELD]
-    survey(states, window, times, heaps, count, nodes)
+    count[FIRST_RUN] = 0
+    survey(states, window, times, heaps, count, nodes, 0)
     resumed = began >= 0
     count[BEGAN] = max(began, 0)
     due = begin < end or resumed
@@ -945,7 +1036,8 @@ def advance_key(
             if error != OK:
                 count[TIME] = moment
                 return error
-            survey(states, window, times, heaps, count, nodes)
+            if count[STALE] != 0:
+                survey(states, window, times, heaps, count, nodes, 0)
             if flink:
                 break
         if at_horizon:
@@ -953,6 +1045,7 @@ def advance_key(
         # Most events matter to no partial match; a single test skips them.
         if is_relevant(count[RELEVANT_MASK], bits, event):
             work[BUDGET, 0] = max_work
+            plane, start_at = count[RUNS], count[FIRST_RUN] + count[N_RUNS] - 1
             error = step(
                 states, edges, guards, conditions, ops, times, bits, values, start, flink, event, heaps, count, nodes, work
             )  # fmt: skip
@@ -965,7 +1058,8 @@ def advance_key(
             if error != OK:
                 count[TIME] = time
                 return error
-            survey(states, window, times, heaps, count, nodes)
+            is_new = count[STALE] != 0 or count[RUNS] != plane
+            survey(states, window, times, heaps, count, nodes, 0 if is_new else start_at)
         if flink and count[BEGAN] == 1 and window > 0:
             if count[N_TIMERS] >= len(timers):
                 count[SHORT] = NO_TIMERS
@@ -975,6 +1069,7 @@ def advance_key(
     if until == END_OF_TIME and not flink:
         # No more events can arrive: partial matches without a deadline are complete if they waited only for the end, the others
         # end, and the matches that they held back are emitted.
+        to_front(heaps, count)
         runs, n_done = count[RUNS], 0
         for run in range(count[N_RUNS]):
             kind = states[heaps[runs, run, 2], KIND]
@@ -1090,6 +1185,7 @@ def advance_some(
             timers[timer, 0] = timer_rows[timer_at[key] + timer, 0]
         count[N_RUNS], count[N_WAITING], count[N_TIMERS] = n_runs, n_waiting, n_timers
         error = advance_key(tables, events, automata[pattern], key, begin, end, until, began, most, buffers)
+        to_front(heaps, count)
         runs, n_runs = count[RUNS], count[N_RUNS]
         if error in (OK, SLICE_FULL):
             # After a slice, the key continues with the next one.
