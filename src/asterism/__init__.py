@@ -280,30 +280,43 @@ def __dir__() -> list[str]:
     return sorted(_MODULES)
 
 
+_BOTH = "{} here, in event time and in processing time"
 _IN_FLINK = {
-    "TumblingEventTimeWindows": "TumblingWindows",
-    "TumblingProcessingTimeWindows": "TumblingWindows",
-    "SlidingEventTimeWindows": "SlidingWindows",
-    "SlidingProcessingTimeWindows": "SlidingWindows",
-    "EventTimeSessionWindows": "SessionWindows",
-    "ProcessingTimeSessionWindows": "SessionWindows",
-    "CountEvictor": "Evictor.count",
-    "DeltaEvictor": "Evictor.delta",
-    "TimeEvictor": "Evictor.time",
-    "EndOfStreamTrigger": "EventTimeTrigger.after_end_of_window",
+    "TumblingEventTimeWindows": _BOTH.format("TumblingWindows"),
+    "TumblingProcessingTimeWindows": _BOTH.format("TumblingWindows"),
+    "SlidingEventTimeWindows": _BOTH.format("SlidingWindows"),
+    "SlidingProcessingTimeWindows": _BOTH.format("SlidingWindows"),
+    "EventTimeSessionWindows": _BOTH.format("SessionWindows"),
+    "ProcessingTimeSessionWindows": _BOTH.format("SessionWindows"),
+    "CountEvictor": _BOTH.format("Evictor.count"),
+    "DeltaEvictor": _BOTH.format("Evictor.delta"),
+    "TimeEvictor": _BOTH.format("Evictor.time"),
+    "EndOfStreamTrigger": _BOTH.format("EventTimeTrigger.after_end_of_window"),
+    "KeyedProcessFunction": "StreamOperator here",
+    "OutputTag": "the name of an output here, as in run({'late': sink}); an operator declares an Output",
+    "PatternProcessFunction": "select(...) here, or a function of a PatternProcessor",
+    "ProcessFunction": "StreamOperator here",
+    "RichIterativeCondition": "IterativeCondition here, of a function",
+    "SimpleCondition": "where(...) here, with SQL or a function",
+    "Time": "datetime.timedelta here",
+    "ValueStateDescriptor": "ValueState here, as a class attribute of a StreamOperator",
+    "ListStateDescriptor": "ListState here, as a class attribute of a StreamOperator",
+    "MapStateDescriptor": "MapState here, as a class attribute of a StreamOperator",
+    "WatermarkStrategy": "KeyedStream(df, time=..., max_out_of_orderness=...) here",
 }
 """Names of Flink that differ in Asterism."""
 
 
 def __getattr__(name: str) -> Value:
     if name in _IN_FLINK:  # an ImportError, because "from asterism import" hides the text of an AttributeError
-        raise ImportError(
-            f"asterism has no {name!r}: it is {_IN_FLINK[name]} here, in event time and in processing time"
-        )
+        raise ImportError(f"asterism has no {name!r}: it is {_IN_FLINK[name]}")
     if name == "__version__":
         return import_module("importlib.metadata").version("asterism")
     if name in _MODULES:
         return getattr(import_module(f"asterism.{_MODULES[name]}"), name)
+    spelled = import_module("asterism.spelling").python_name(name)
+    if spelled != name and spelled in _MODULES:
+        raise ImportError(f"asterism has no {name!r}: it is {spelled} here")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -22,8 +22,9 @@ import asterism
 
 SOURCE = Path(asterism.__file__).parent
 ORDER = [
-    "errors", "arguments", "caches", "text", "columns", "expressions", "operators", "windows", "joins", "patterns", "matching",
-    "row_patterns", "rules", "discovery", "sinks", "trace", "spark", "testing", "console", "conformance", "cli", "__main__",
+    "errors", "spelling", "arguments", "caches", "text", "columns", "expressions", "operators", "windows", "joins",
+    "patterns", "matching", "row_patterns", "rules", "discovery", "sinks", "trace", "spark", "testing", "console",
+    "conformance", "cli", "__main__",
 ]  # fmt: skip
 """The packages (and modules beside them) from bottom to top: each imports only from those before it, at any moment."""
 LEVEL = {package: level for level, package in enumerate(ORDER)}

@@ -11,6 +11,7 @@ import pyarrow as pa
 from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, to_datetime, to_micros
 from asterism.operators.keyed_state import State
+from asterism.spelling import PythonNames
 
 EVENT, PROCESSING = "e", "p"
 ON_TIMER = {EVENT: "on_event_time_timer", PROCESSING: "on_processing_time_timer"}
@@ -58,7 +59,7 @@ class CallScope(Protocol):
     def apply_to_keyed_state(self, state: State, function: Callable[[Any, Any], None]) -> None: ...
 
 
-class Context:
+class Context(metaclass=PythonNames):
     """The context of an element or timer: its time and key, and access to timers."""
 
     def __init__(self, runtime: CallScope) -> None:

@@ -27,6 +27,7 @@ from asterism.columns.arrays import Ints, cast_to, python_values
 from asterism.columns.schemas import type_of
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import OperatorError, StreamDefinitionError, UserFunctionError
+from asterism.spelling import PythonNames
 
 KEY, NAME, VALUE, EXPIRES = "key", "name", "value", "expires"
 MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -296,7 +297,7 @@ def _exact(type_: pa.DataType) -> Callable[[Any], Any]:
 # ---------------------------------------------------------------------- the public states
 
 
-class State:
+class State(metaclass=PythonNames):
     """Base of states. As a class attribute it is a declaration; in a running operator it is the state of the current key."""
 
     kind = StateKind.VALUE

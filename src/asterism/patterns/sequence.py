@@ -18,6 +18,7 @@ from typing import Any, Self
 from asterism.arguments import expect, expect_string, shown
 from asterism.errors import MalformedPatternError, PatternTooLargeError, UnboundedNotStageError
 from asterism.patterns.conditions import AndCondition, Condition, ConditionLike, OrCondition, as_condition
+from asterism.spelling import PythonNames
 from asterism.text.printable import quoted_name
 
 MAX_GROUP_DEPTH = 50
@@ -139,7 +140,7 @@ _SKIP_HINT = "AfterMatchSkipStrategy.skip_past_last_event(), for example"
 
 
 @dataclass(frozen=True, slots=True)
-class AfterMatchSkipStrategy:
+class AfterMatchSkipStrategy(metaclass=PythonNames):
     """Defines which overlapping partial and completed matches are discarded after a match.
 
     >>> AfterMatchSkipStrategy.skip_to_first("b").kind
@@ -200,7 +201,7 @@ class AfterMatchSkipStrategy:
 
 
 @dataclass(frozen=True, slots=True)
-class PatternSequence:
+class PatternSequence(metaclass=PythonNames):
     """The stages of a pattern and the methods that extend them; :class:`~asterism.patterns.pattern.Pattern` is the public class.
 
     >>> p = (PatternSequence.begin("fails").where("event = 'failed'").times_or_more(3).consecutive()
@@ -376,7 +377,10 @@ class PatternSequence:
         if last.quantifier.kind is not QuantifierKind.LOOPING:
             raise MalformedPatternError(
                 f'stage "{last.name}": until applies to loops only',
-                hint="make it a loop first, with one_or_more() or times_or_more(n)",
+                hint="make it a loop first, with one_or_more() or times_or_more(n)"
+                if last.quantifier.kind is QuantifierKind.SINGLE
+                else "until ends loops without a maximum, which are one_or_more() and times_or_more(n); "
+                "times(n) can exclude the event in its condition",
             )
         return self._with(replace(last, until=as_condition(condition)))
 

@@ -66,7 +66,7 @@ def costs(pattern: PatternSequence) -> list[Diagnostic]:
       A stream stores the last event of "x" of each key forever.
       Hint: bound the time before a match: begin_without("x").where("...").within(...)
     """
-    return [*_remembered(pattern), *_decided_late(pattern)]
+    return [*_remembered(pattern), *_decided_late(pattern), *_absent_after_loop(pattern)]
 
 
 def warn(pattern: PatternSequence) -> None:
@@ -248,6 +248,16 @@ def _greedy(loop: Stage, after: Stage) -> Iterator[Diagnostic]:
 
 def _skip(pattern: PatternSequence) -> Iterator[Diagnostic]:
     first, skip = _first_of(pattern), pattern.skip
+    target = next((stage for stage in pattern.atoms() if stage.name == skip.stage), None)
+    if target is not None and target.contiguity.negated:
+        yield Diagnostic(
+            target.name,
+            f'{skip.kind.value} "{target.name}" '
+            + ("fails at the first match" if skip.throw_on_miss else "discards nothing"),
+            "A match has no event of a stage that must not occur.",
+            "name a stage that takes events, or use AfterMatchSkipStrategy.skip_past_last_event()",
+        )
+        return
     if first.name != skip.stage or first.group is not None or first.quantifier.optional:
         return
     if skip.kind is SkipKind.SKIP_TO_FIRST or first.quantifier.kind is QuantifierKind.SINGLE:
@@ -360,6 +370,22 @@ def _decided_late(pattern: PatternSequence) -> Iterator[Diagnostic]:
             f'matches of the loop "{giving_back.name}", which gives back, may wait until the end of the input',
             "A match waits until no partial match with the same first event is left; without a time bound, that may never be.",
             "add within(...), or use only next(...) and consecutive()",
+        )
+
+
+def _absent_after_loop(pattern: PatternSequence) -> Iterator[Diagnostic]:
+    """``a+ not_followed_by(x)`` at the end: as in Flink, a loop is left with the event after its last one."""
+    *_, loop, absence = [None, *pattern.stages]
+    if loop is None or absence is None or absence.contiguity is not Contiguity.NOT_FOLLOW or loop.group is not None:
+        return
+    if _takes_more(loop):
+        yield Diagnostic(
+            absence.name,
+            f'not_followed_by("{absence.name}") after the loop "{loop.name}" needs another event',
+            f'A match that ends with the newest event of "{loop.name}" is found only if another event follows that the pattern '
+            "sees.",
+            f'add a stage for the last event, with the same condition: .followed_by("last").where("...")'
+            f'.not_followed_by("{absence.name}")',
         )
 
 

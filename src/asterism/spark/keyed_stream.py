@@ -16,6 +16,7 @@ from asterism.columns.sort_keys import SortKey, no_order
 from asterism.columns.time import DAY, FAR, MILLISECONDS, TIME_UNITS
 from asterism.errors import ColumnNotFoundError, ColumnTypeError, StreamDefinitionError
 from asterism.spark.column_types import check_collation, plain_columns
+from asterism.spelling import PythonNames
 
 _KEY_TYPES = (
     T.IntegralType, T.StringType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.DecimalType, T.BinaryType,
@@ -27,7 +28,7 @@ MAX_DURATION = timedelta(days=FAR // DAY - 1)
 
 
 @dataclass(frozen=True)
-class KeyedStream:
+class KeyedStream(metaclass=PythonNames):
     """A DataFrame of events, with its key and its event time.
 
     :param df: a streaming or a batch DataFrame. Names of columns that begin with ``__asterism_`` are reserved.

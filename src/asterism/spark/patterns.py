@@ -46,6 +46,7 @@ from asterism.spark.stateful import (
 )
 from asterism.spark.timelines import timeline
 from asterism.spark.times import event_micros
+from asterism.spelling import PythonNames
 from asterism.text.printable import quoted_name
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _check_select(select: Any) -> None:
         expect_strings(StreamDefinitionError, texts, "measures must be a list of SQL strings", hint)
 
 
-class CEP:
+class CEP(metaclass=PythonNames):
     """Applies patterns to streams, like Flink's class of the same name."""
 
     @staticmethod
@@ -203,7 +204,7 @@ class CEP:
         )  # fmt: skip
 
 
-class PatternStream:
+class PatternStream(metaclass=PythonNames):
     """The results of a pattern applied to a stream. Each DataFrame is a separate query, which reads only the columns that it
     needs; :meth:`run` writes several outputs from one query.
     """

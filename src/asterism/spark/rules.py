@@ -49,11 +49,12 @@ from asterism.spark.settings import resolved
 from asterism.spark.stateful import Use, bounded, hashed, mapped, output_of, packed, stateful
 from asterism.spark.upstream import has_watermark
 from asterism.spark.versions import offset_of
+from asterism.spelling import PythonNames
 from asterism.text.printable import quoted_name
 
 
 @dataclass(frozen=True)
-class PatternProcessorStream:
+class PatternProcessorStream(metaclass=PythonNames):
     """The results of pattern processors: the outputs ``matches``, ``timed_out``, ``shadow``, ``late`` and ``errors``.
 
     A match has ``processor_id``, ``processor_version``, ``key`` (the values of the key, as strings), ``start_time``,

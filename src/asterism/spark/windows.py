@@ -30,6 +30,7 @@ from asterism.spark.stateful import (
     packed,
     stateful,
 )
+from asterism.spelling import PythonNames
 from asterism.text.printable import quoted_name
 from asterism.windows.assigners import Windows
 from asterism.windows.evictors import Evictor
@@ -117,7 +118,7 @@ def window(
     )
 
 
-class WindowedStream:
+class WindowedStream(metaclass=PythonNames):
     """The windows of a stream, on which results are computed. Each DataFrame is a separate query; :meth:`run` writes results
     and late elements from one query.
 

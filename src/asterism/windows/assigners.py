@@ -22,6 +22,7 @@ from asterism.columns.arrays import Ints
 from asterism.columns.time import END_OF_TIME, FAR, micros, to_datetime
 from asterism.columns.time_zones import moments, wall_times
 from asterism.errors import StreamDefinitionError, UserFunctionError
+from asterism.spelling import PythonNames
 from asterism.windows.arguments import code, duration, name_of
 from asterism.windows.user_functions import failed
 
@@ -33,7 +34,7 @@ MAX_KEPT = micros(timedelta(days=1_000_000))
 Gap = str | Callable[[pa.Table], Any]
 
 
-class Windows:
+class Windows(metaclass=PythonNames):
     """Base of window assigners, including user-defined ones: a subclass with the method :meth:`assign`.
 
     >>> class EvenAndOdd(Windows):

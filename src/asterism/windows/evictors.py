@@ -11,6 +11,7 @@ import pyarrow as pa
 from asterism.arguments import expect, expect_number, shown
 from asterism.columns.time import micros
 from asterism.errors import StreamDefinitionError
+from asterism.spelling import PythonNames
 from asterism.windows.arguments import check_delta, code, duration, name_of
 from asterism.windows.assigners import MAX_KEPT
 from asterism.windows.triggers import TimeSpan
@@ -18,7 +19,7 @@ from asterism.windows.triggers import TimeSpan
 # ---------------------------------------------------------------------- evictors
 
 
-class Evictor:
+class Evictor(metaclass=PythonNames):
     """Removes elements from a window when it fires; the result is computed from the remaining ones. Created by :meth:`count`,
     :meth:`time` and :meth:`delta`. Removed elements are not part of later firings. All elements are kept in state, instead of
     partial aggregates.

@@ -43,6 +43,7 @@ from typing import ClassVar, NamedTuple, NoReturn, Self
 
 from asterism.arguments import expect
 from asterism.errors import AsterismError, StreamDefinitionError
+from asterism.spelling import PythonNames
 from asterism.windows.arguments import check_delta, code, duration, name_of
 
 MAX_DEPTH = 100
@@ -267,28 +268,8 @@ def walk(trigger: Trigger) -> Iterator[Trigger]:
         yield from walk(part)
 
 
-_IN_FLINK = {
-    ("CountTrigger", "of"): "CountTrigger.at_least(5)",
-    ("EventTimeTrigger", "create"): "EventTimeTrigger.after_end_of_window()",
-    ("ProcessingTimeTrigger", "create"): "ProcessingTimeTrigger.after_end_of_window()",
-    ("NeverTrigger", "create"): "NeverTrigger()",
-}
-
-
-class _Spelled(type):
-    """Suggests the name in Asterism for a name of Flink."""
-
-    def __getattr__(cls, name: str) -> object:
-        """
-        :raises AttributeError: always
-        """
-        here = _IN_FLINK.get((cls.__name__, name))
-        hint = "" if here is None else f": write {here}"
-        raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}{hint}")
-
-
 @dataclass(frozen=True, repr=False)
-class BuiltIn(Trigger, metaclass=_Spelled):
+class BuiltIn(Trigger, metaclass=PythonNames):
     """Base of the built-in triggers. ``repr`` is the code that creates the trigger."""
 
     renderer: ClassVar[Callable[[Trigger], str]]
@@ -353,6 +334,8 @@ class CountTrigger(BuiltIn):
 
     Source: FLIP-9; Flink's ``CountTrigger``.
     """
+
+    _IN_FLINK: ClassVar = {"of": "CountTrigger.at_least(5)"}
 
     count: int
 
@@ -507,6 +490,8 @@ class EventTimeTrigger(BuiltIn):
     Source: FLIP-9; Flink's ``EventTimeTrigger``.
     """
 
+    _IN_FLINK: ClassVar = {"create": "EventTimeTrigger.after_end_of_window()"}
+
     delay: timedelta | None = None
     """after_first_element; None: after_end_of_window"""
     early: Trigger | None = None
@@ -580,6 +565,8 @@ class ProcessingTimeTrigger(BuiltIn):
 
     Source: FLIP-9; Flink's ``ProcessingTimeTrigger``.
     """
+
+    _IN_FLINK: ClassVar = {"create": "ProcessingTimeTrigger.after_end_of_window()"}
 
     delay: timedelta | None = None
     early: Trigger | None = None
@@ -802,6 +789,8 @@ class NeverTrigger(BuiltIn):
 
     Source: Flink's ``GlobalWindows.NeverTrigger``.
     """
+
+    _IN_FLINK: ClassVar = {"create": "NeverTrigger()"}
 
     def _code(self) -> str:
         return "NeverTrigger()"
