@@ -40,7 +40,7 @@ MANY_PROBLEMS = """\
     {"name": "odd:name", "type": "ATOMIC", "quantifier": {"properties": ["SINGLE", "GREEDY"]}},
     {"name": "group", "type": "COMPOSITE", "quantifier": {"properties": ["TIMES"], "times": {"from": 3, "to": 2}},
      "nodes": [{"name": "login", "type": "ATOMIC", "quantifier": {"properties": ["SINGLE"]},
-                "condition": {"type": "AVIATOR", "expression": "event == 'accepted'"}}]}
+                "condition": {"type": "MVEL", "expression": "event == 'accepted'"}}]}
   ],
   "edges": [
     {"source": "fails", "target": "odd:name", "type": "THEN"},

@@ -45,6 +45,7 @@ from asterism.matching.plan import MatchPlan
 from asterism.matching.tables import BITS_PER_WORD, Completion, Evaluation, completion, longest_match, tables_of
 from asterism.patterns.automaton import NfaStateKind
 from asterism.patterns.conditions import (
+    FOREIGN,
     AbsentBeforeCondition,
     Condition,
     FirstEventCondition,
@@ -450,7 +451,8 @@ def unregistered(condition: NamedCondition, known: Iterable[str] = ()) -> Malfor
     return MalformedPatternError(
         f"the condition {condition.name!r:.120} is not registered",
         f"Registered: {', '.join(sorted(known)) or 'none'}",
-        "conditions={name: function} in CEP.pattern_processors",
+        "conditions={name: function} in CEP.pattern_processors"
+        + (', or write it as SQL: {"type": "SQL", "expression": text}' if condition.name in FOREIGN else ""),
     )
 
 

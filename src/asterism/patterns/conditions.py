@@ -143,6 +143,9 @@ class IterativeCondition(Condition):
         return f"IterativeCondition({name_of(self.function)}{columns})"
 
 
+FOREIGN = ("AVIATOR", "GROOVY")
+"""Condition types of dynamic Flink CEP with an expression in a JVM language. Such a condition is a :class:`NamedCondition` with
+this name, whose argument is the expression."""
 MAX_ARGUMENTS = 20
 MAX_ARGUMENT = 1_000
 """The maximum number of characters of an argument, and of elements of a list."""

@@ -11,7 +11,7 @@ import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
+from functools import partial, reduce
 from operator import methodcaller
 from typing import Any, Generic, TypeVar
 
@@ -23,7 +23,12 @@ from asterism.errors import (
     PatternTooLargeError,
 )
 from asterism.patterns.conditions import (
+    FOREIGN,
+    AndCondition,
+    Condition,
     NamedCondition,
+    NotCondition,
+    OrCondition,
     SqlCondition,
 )
 from asterism.patterns.json_format import ANCHORS, TAKING, UNITS, VERSION
@@ -56,11 +61,11 @@ _GRAPH = (
     *ANCHORS, "subsets",
 )  # fmt: skip
 _ATOM = ("name", "type", "quantifier", "condition", "window")
-_FOREIGN = {
-    "AVIATOR": "its expression is in a JVM language",
-    "GROOVY": "its expression is in a JVM language",
-}
-"""Unsupported condition types of dynamic Flink CEP, with the reasons."""
+_JOINED = {"RichAndCondition": AndCondition, "RichOrCondition": OrCondition}
+_NEGATED, _SUBTYPE = "RichNotCondition", "SubtypeCondition"
+"""The classes of Flink that consist of other conditions, or name the class of the events, without their package."""
+MAX_NESTED = 50
+"""The depth of nested conditions."""
 
 _NAMED = '{"type": "CLASS", "className": name, "args": [...]}'
 _SQL = '{"type": "SQL", "expression": text}'
@@ -508,18 +513,18 @@ class _GraphReader(Generic[P]):
             self._note(error)
         return pattern.stages[-1] if len(self.reading.problems) == before else None
 
-    def _condition(self, at: _Value, what: str) -> SqlCondition | NamedCondition | None:
+    def _condition(self, at: _Value, what: str, depth: int = 0) -> Condition | None:
         if at.absent:
             return None
         if not isinstance(at.value, Mapping):
             raise at.fail(f"the {what} must be an object", _SQL)
         kind = at["type"]
         if kind.value != "SQL":
-            why = _FOREIGN.get(kind.value) if isinstance(kind.value, str) else None
-            if why is not None:
-                raise kind.fail(f"a condition of type {kind.value} is not supported: {why}", f"write it as SQL: {_SQL}")
-            kind.one_of(("SQL", "CLASS"), "condition type")
-            return self._named(at, what)
+            if kind.value in FOREIGN:
+                self._fields(at, ("type", "expression"))
+                return self._registered(at, kind.value, [at["expression"].text(f"the {what} has no expression")])
+            kind.one_of(("SQL", "CLASS", *FOREIGN), "condition type")
+            return self._named(at, what, depth)
         self._fields(at, ("type", "expression"))
         text = at["expression"].text(f"the {what} has no expression")
         if not text.strip():
@@ -527,14 +532,45 @@ class _GraphReader(Generic[P]):
         self.reading.conditions.append(ConditionText(at.owner, what, text, at["expression"].path))
         return SqlCondition(text)
 
-    def _named(self, at: _Value, what: str) -> NamedCondition:
-        self._fields(at, ("type", "className", "args"))
+    def _named(self, at: _Value, what: str, depth: int) -> Condition:
         name = at["className"].text(f"the {what} has no className")
+        simple = name.rpartition(".")[2]
+        if simple in (*_JOINED, _NEGATED) and not at["nestedConditions"].absent:
+            return self._nested(at, what, simple, depth)
+        if simple == _SUBTYPE and not at["subClassName"].absent:
+            self._fields(at, ("type", "className", "subClassName"))
+            return self._registered(at, at["subClassName"].text(f"the {what} has no subClassName"), [])
+        self._fields(at, ("type", "className", "args"))
         arguments = at["args"].value
         if not isinstance(arguments, list | None):
             raise at["args"].fail("args must be a list", _NAMED)
+        return self._registered(at, name, arguments or [])
+
+    def _nested(self, at: _Value, what: str, name: str, depth: int) -> Condition:
+        """AND, OR or NOT of conditions, as Flink prints them."""
+        self._fields(at, ("type", "className", "nestedConditions"))
+        nested = at["nestedConditions"]
+        count = "one condition" if name == _NEGATED else "at least two conditions"
+        if not isinstance(nested.value, list) or (
+            len(nested.value) != 1 if name == _NEGATED else len(nested.value) < 2
+        ):
+            raise nested.fail(f"the nestedConditions of {name} must be a list of {count}")
+        if depth == MAX_NESTED:
+            raise nested.fail(f"conditions are nested too deeply (limit {MAX_NESTED})")
+        parts = []
+        for part in nested:
+            found = self._condition(part, what, depth + 1)
+            if found is None:
+                raise part.fail(f"a condition of {name} is missing")
+            parts.append(found)
+        if name == _NEGATED:
+            return NotCondition(parts[0])
+        return reduce(_JOINED[name], parts)
+
+    def _registered(self, at: _Value, name: str, arguments: Sequence[Any]) -> NamedCondition:
+        """A condition that the query has registered under a name, which is never imported."""
         try:
-            return NamedCondition(name, arguments or ())
+            return NamedCondition(name, arguments)
         except MalformedPatternError as error:
             raise PatternFormatError(f"{at.owner}: {error.message}", error.detail, error.hint, at.path) from None
 

@@ -18,6 +18,7 @@ from asterism.errors import (
 )
 from asterism.expressions.parsing import MAX_DEPTH, parse
 from asterism.patterns.conditions import (
+    FOREIGN,
     AndCondition,
     Condition,
     NamedCondition,
@@ -168,6 +169,15 @@ def _skip_json(skip: AfterMatchSkipStrategy) -> Json:
 def _condition_json(condition: Condition, where: str) -> Json:
     if isinstance(condition, SqlCondition):
         return {"type": "SQL", "expression": condition.text}
+    if isinstance(condition, NamedCondition) and condition.name in FOREIGN and len(condition.arguments) == 1:
+        return {"type": condition.name, "expression": condition.arguments[0]}
+    if isinstance(condition, AndCondition | OrCondition | NotCondition) and _has_named(condition):
+        parts = [condition.condition] if isinstance(condition, NotCondition) else operands(condition)
+        return {
+            "type": "CLASS",
+            "className": f"org.apache.flink.cep.pattern.conditions.Rich{type(condition).__name__}",
+            "nestedConditions": [_condition_json(part, where) for part in parts],
+        }
     if isinstance(condition, NamedCondition):
         arguments = [list(one) if isinstance(one, tuple) else one for one in condition.arguments]
         return {"type": "CLASS", "className": condition.name} | ({"args": arguments} if arguments else {})
@@ -183,6 +193,15 @@ def _condition_json(condition: Condition, where: str) -> Json:
             f"{where}: its conditions cannot be combined into one expression", text, "remove the comments"
         )
     return {"type": "SQL", "expression": text}
+
+
+def _has_named(condition: Condition) -> bool:
+    match condition:
+        case AndCondition(left, right) | OrCondition(left, right):
+            return _has_named(left) or _has_named(right)
+        case NotCondition(inner):
+            return _has_named(inner)
+    return isinstance(condition, NamedCondition)
 
 
 def _joined(condition: Condition, where: str, negated: bool = False, depth: int = 0) -> tuple[str, exp.Expr]:
