@@ -14,6 +14,7 @@ from asterism.row_patterns import match_search
 from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.reading import read
+from asterism.testing import RowPatternHarness
 from tests.reference.row_patterns import BudgetError, SkipError, match_recognize
 from tests.row_patterns.cases import (
     FAILING_SKIPS,
@@ -144,3 +145,22 @@ def test_measures_that_name_earlier_ones(rows: str) -> None:
     assert len(found) > 8
     shadowed = by_engine("MEASURES COUNT(*) AS v, v AS w PATTERN (A+)", input_rows, schema)
     assert shadowed == [{"v": 9, "w": 2}]
+
+
+@pytest.mark.parametrize("rows", ["ONE ROW PER MATCH", "ALL ROWS PER MATCH", "ONE ROW PER MATCH SHOW TIMEOUT MATCHES"])
+def test_earlier_measures_and_order_by_row_by_row(rows: str) -> None:
+    clause = (
+        "PARTITION BY key ORDER BY ts MEASURES COUNT(*) AS n, n + 1 AS m, array_agg(A.value ORDER BY A.value DESC) AS down"
+        f" {rows} PATTERN (A+ B) WITHIN INTERVAL '10' SECOND DEFINE A AS kind = 'a', B AS kind = 'b'"
+    )
+    text = "x.a3@1s y.a1@1s x.a9@2s x.a5@3s | x.b1@4s y.b2@5s | x.a7@20s x.a8@21s x.b2@40s |50s"
+    whole, single = RowPatternHarness(clause, key_groups=2), RowPatternHarness(clause, key_groups=2)
+    whole.send(text)
+    for one in text.split():
+        single.send(one)
+    whole.end()
+    single.end()
+    assert single.matches == whole.matches
+    found = [(row["n"], row["m"], row["down"]) for row in whole.matches]
+    assert (4, 5, [9, 5, 3]) in found
+    assert all(n + 1 == m and down == sorted(down, reverse=True) for n, m, down in found)
