@@ -601,9 +601,12 @@ def step(
     runs = count[RUNS]
     begin, end = count[FIRST_RUN], count[FIRST_RUN] + count[N_RUNS]
     new, n_new = 1 - runs, 0
+    seen = bits[event, 0]
+    for column in range(1, bits.shape[1]):
+        seen |= bits[event, column]
     only_start = False
-    if end > begin and heaps[runs, end - 1, 0] == NO_EVENT and heaps[runs, end - 1, 2] == start:
-        only_start = not is_relevant(count[BEGUN_MASK], bits, event)
+    if count[BEGUN_MASK] >= 0 and seen & count[BEGUN_MASK] == 0 and end > begin:
+        only_start = heaps[runs, end - 1, 0] == NO_EVENT and heaps[runs, end - 1, 2] == start
     if only_start:
         begin = end - 1
         new, n_new = runs, begin
@@ -613,7 +616,7 @@ def step(
     for run in range(begin, end):
         first, node, state = heaps[runs, run, 0], heaps[runs, run, 1], heaps[runs, run, 2]
         fresh = first == NO_EVENT
-        if not fresh and not is_relevant(states[state, RELEVANT], bits, event):
+        if not fresh and states[state, RELEVANT] >= 0 and seen & states[state, RELEVANT] == 0:
             if n_new == heaps.shape[1]:
                 count[SHORT] = NO_HEAP
                 return NO_ROOM
