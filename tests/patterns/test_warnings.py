@@ -271,6 +271,12 @@ WITHOUT: dict[str, tuple[Pattern, str, Pattern]] = {
         'SKIP_TO_LAST "a" discards nothing',
         loop(),
     ),
+    "skip to a stage that must not occur": (
+        a().not_followed_by("n").where("kind = 'c'").followed_by("b").where("kind = 'b'")
+        .skip_strategy(AfterMatchSkipStrategy.skip_to_first("n")),
+        'SKIP_TO_FIRST "n" discards nothing',
+        a().not_followed_by("n").where("kind = 'c'").followed_by("b").where("kind = 'b'"),
+    ),
 }  # fmt: skip
 
 
@@ -331,6 +337,7 @@ COSTS: dict[str, Pattern] = {
         .followed_by("c")
         .where("value > 3")
     ),
+    "an absence after a loop": no_b(a().times_or_more(4)).within(MINUTE),
 }
 FREE: dict[str, Pattern] = {
     "a plain pattern": loop().greedy().followed_by("c").where("kind = 'c'"),
