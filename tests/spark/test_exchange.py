@@ -84,10 +84,10 @@ def test_a_large_result_is_divided_and_reads_as_one(monkeypatch: pytest.MonkeyPa
     table = pa.table({"n": pa.array(range(500)), "list": pa.array(nested)})
     for compressed in (False, True):
         parts = list(exchange.results({"one": table, "none": table.slice(0, 0)}, compressed=compressed))
-        assert {name for name, _, _ in parts} == {"one"}
+        assert {name for name, _ in parts} == {"one"}
         assert len(parts) > 10
 
-        chunks = pa.table({"chunk": pa.array([chunk for _, chunk, _ in parts], pa.binary())})
+        chunks = pa.table({"chunk": pa.array([chunk for _, chunk in parts], pa.binary())})
         received = exchange.unpack(table.schema)(iter(chunks.to_batches(max_chunksize=7)))
         assert pa.Table.from_batches(received).equals(table)
 
@@ -140,7 +140,7 @@ def test_nulls_take_no_room_in_chunks(kind: pa.DataType) -> None:
     count = 200_000
     table = pa.table({"n": pa.array(np.arange(count)), "nothing": pa.nulls(count, kind)})
     sizes, found = [], []
-    for _, chunk, _ in exchange.results({"matches": table}):
+    for _, chunk in exchange.results({"matches": table}):
         sizes.append(len(chunk))
         found.append(batch_from_bytes(chunk, table.schema))
     assert pa.concat_tables(found).equals(table)

@@ -55,10 +55,10 @@ _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_b
 
 
 def _string_of_bytes(value: bytes) -> str:
-    """Bytes as UTF-8. Those that are not UTF-8, and those that look like a literal of Python, are a literal of Python.
+    r"""Bytes as UTF-8. Those that are not UTF-8, and those that look like a literal of Python, are a literal of Python.
 
     >>> [_string_of_bytes(value) for value in (b"ann", b"\xff", b"b'a'")]
-    ['ann', "b'\\\\xff'", 'b"b\'a\'"']
+    ['ann', "b'\\xff'", 'b"b\'a\'"']
     """
     if value.startswith((b"b'", b'b"')):
         return str(value)

@@ -182,12 +182,13 @@ class MatchOutput:
 
 def _check_alike(spec: OutputSpec, names: Sequence[str], keys: int, hint: str) -> None:
     """Refuse names of columns that are equal in Spark. Names of key columns, the first ones, are those of the user's DataFrame.
+    Stages that differ only in case are different stages in Flink, and so are their columns.
 
     :raises StreamDefinitionError: two names are equal
     """
     seen: dict[str, int] = {}
     for place, name in enumerate(names):
-        former = seen.setdefault(name.lower(), place)
+        former = seen.setdefault(name if spec.measures is None else name.lower(), place)
         if former != place and (place >= keys or names[former] == name):
             alike = repr(name) if names[former] == name else f"{names[former]!r} and {name!r}, which are equal in Spark"
             raise StreamDefinitionError(
