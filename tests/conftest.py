@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from itertools import count
+from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -76,15 +77,22 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[Server]:
+_AnyServer = TypeVar("_AnyServer", Server, MariadbServer)
+
+
+def _started(kind: type[_AnyServer]) -> Iterator[_AnyServer]:
     try:
-        server = Server()
+        server = kind()
         server.start()
     except NoServerError as error:
         pytest.fail(str(error), pytrace=False)
     yield server
     server.remove()
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Server]:
+    yield from _started(Server)
 
 
 @pytest.fixture
@@ -98,13 +106,7 @@ def database(postgresql: Server) -> str:
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariadbServer]:
-    try:
-        server = MariadbServer()
-        server.start()
-    except NoServerError as error:
-        pytest.fail(str(error), pytrace=False)
-    yield server
-    server.remove()
+    yield from _started(MariadbServer)
 
 
 @pytest.fixture

@@ -154,14 +154,22 @@ class SqlitePlace(Place):
         self.path.with_name("away").rename(self.path)
 
 
-class PostgresqlPlace(Place):
-    def __init__(self, server: Server, database: str) -> None:
-        self.server, self.url, self.secret = server, database, server.password
-        self.name = database.rpartition("/")[2]
+class DatabasePlace(Place):
+    """A database of a server."""
+
+    def __init__(self, url: str, password: str) -> None:
+        self.url, self.secret = url, password
+        self.name = url.rpartition("/")[2]
         create_pattern_processor_table(self.url)
 
     def factory(self, interval: timedelta = INTERVAL) -> PatternProcessorDiscovererFactory:
         return SqlPatternProcessorDiscovererFactory(self.url, interval=interval)
+
+
+class PostgresqlPlace(DatabasePlace):
+    def __init__(self, server: Server, database: str) -> None:
+        super().__init__(database, server.password)
+        self.server = server
 
     def write(self, rules: Sequence[Rule]) -> None:
         with psycopg.connect(self.url) as connection:
@@ -187,14 +195,10 @@ class PostgresqlPlace(Place):
             connection.execute(statement)
 
 
-class MariadbPlace(Place):
+class MariadbPlace(DatabasePlace):
     def __init__(self, server: MariadbServer, database: str) -> None:
-        self.server, self.url, self.secret = server, database, server.password
-        self.name = database.rpartition("/")[2]
-        create_pattern_processor_table(self.url)
-
-    def factory(self, interval: timedelta = INTERVAL) -> PatternProcessorDiscovererFactory:
-        return SqlPatternProcessorDiscovererFactory(self.url, interval=interval)
+        super().__init__(database, server.password)
+        self.server = server
 
     def write(self, rules: Sequence[Rule]) -> None:
         insert = INSERT.replace("?", "%s").replace(" sql,", ' "sql",').replace(" key,", ' "key",')

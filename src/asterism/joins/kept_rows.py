@@ -13,7 +13,7 @@ from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import group_codes
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.joins.matching import JoinRows
-from asterism.operators.key_group import Group
+from asterism.operators.key_group import ONE_KEY, Group
 from asterism.operators.pages import Pages
 from asterism.operators.state_store import tables_from_bytes, tables_to_bytes
 
@@ -142,3 +142,10 @@ def as_stored(events: pa.Table, schema: pa.Schema) -> pa.Table:
 def stored_fields(schema: pa.Schema, names: Collection[str]) -> list[pa.Field]:
     """The columns *names* of a schema, as they are stored."""
     return [field.with_name("e:" + field.name) for field in schema if field.name in names]
+
+
+def key_columns(stored: pa.Schema) -> pa.Schema:
+    """The key columns of the state by the names that the user gave them; none if the streams have no key."""
+    if stored.names == ["k:" + ONE_KEY]:
+        return pa.schema([])
+    return pa.schema([pa.field(field.name.removeprefix("k:"), field.type) for field in stored])

@@ -28,7 +28,7 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, columns_of
 from asterism.expressions.parsing import parse
 from asterism.expressions.types import TIME_ZONE, name_of
-from asterism.joins.kept_rows import KeptRows, stored_fields
+from asterism.joins.kept_rows import KeptRows, key_columns, stored_fields
 from asterism.joins.kinds import IntervalJoin
 from asterism.joins.multi_join import NO_ROW, Bound, MultiJoin, MultiJoinSearch
 from asterism.joins.operator import JOINED
@@ -114,11 +114,9 @@ class MultiJoinOperator(KeyGroupOperator):
 
     @property
     def definition(self) -> StateDefinition:
-        names = [] if self.key_schema.names == ["k:" + ONE_KEY] else [name[2:] for name in self.key_schema.names]
-        keys = pa.schema([pa.field(name, kind) for name, kind in zip(names, self.key_schema.types, strict=False)])
         return StateDefinition(
             OperatorKind.JOIN,
-            keys,
+            key_columns(self.key_schema),
             self.row_schemas,
             {name: spec.prepared for name, spec in self.inputs.items()},
             {

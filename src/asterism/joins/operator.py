@@ -38,13 +38,13 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, columns_of
 from asterism.expressions.parsing import parse
 from asterism.expressions.types import TIME_ZONE, name_of
-from asterism.joins.kept_rows import MATCHED, SEEN, KeptRows, stored_fields
+from asterism.joins.kept_rows import MATCHED, SEEN, KeptRows, key_columns, stored_fields
 from asterism.joins.kinds import JoinKind, JoinSearch, WindowJoin
 from asterism.joins.matching import JoinRows
 from asterism.joins.stored_joins import LEFT, RIGHT
 from asterism.joins.types import BRINGING, FILTERING, INNER, KEEPS_LEFT, KEEPS_RIGHT, LEFT_SEMI, RIGHT_OUTER
 from asterism.operators.evolution import FIXED, aligned_tables
-from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, complete, key_schema_of, late_table
+from asterism.operators.key_group import LATE, Group, KeyGroupOperator, complete, key_schema_of, late_table
 from asterism.operators.multiple_input import Wire, check_same_keys
 from asterism.operators.operator import InputSpec
 from asterism.operators.pages import PAGE, fixed_pages_of
@@ -135,11 +135,9 @@ class JoinOperator(KeyGroupOperator):
 
     @property
     def definition(self) -> StateDefinition:
-        names = [] if self.key_schema.names == ["k:" + ONE_KEY] else [name[2:] for name in self.key_schema.names]
-        keys = pa.schema([pa.field(name, kind) for name, kind in zip(names, self.key_schema.types, strict=False)])
         return StateDefinition(
             OperatorKind.JOIN,
-            keys,
+            key_columns(self.key_schema),
             self.row_schemas,
             {name: spec.prepared for name, spec in self.inputs.items()},
             {

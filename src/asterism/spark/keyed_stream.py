@@ -121,10 +121,7 @@ class DataStream:
     time_unit: str = MILLISECONDS
 
     def __post_init__(self) -> None:
-        _check_unit(self.time_unit)
-        object.__setattr__(self, "df", plain_columns(self.df))
-        _check_columns(self.df, [] if self.time is None else [self.time], "in the stream")
-        _check_time(self)
+        _check_without_key(self, "in the stream")
 
 
 @dataclass(frozen=True)
@@ -147,10 +144,14 @@ class BroadcastStream:
     time_unit: str = MILLISECONDS
 
     def __post_init__(self) -> None:
-        _check_unit(self.time_unit)
-        object.__setattr__(self, "df", plain_columns(self.df))
-        _check_columns(self.df, [] if self.time is None else [self.time], "in the broadcast stream")
-        _check_time(self)
+        _check_without_key(self, "in the broadcast stream")
+
+
+def _check_without_key(stream: DataStream | BroadcastStream, where: str) -> None:
+    _check_unit(stream.time_unit)
+    object.__setattr__(stream, "df", plain_columns(stream.df))
+    _check_columns(stream.df, [] if stream.time is None else [stream.time], where)
+    _check_time(stream)
 
 
 def _check_columns(df: DataFrame, names: Sequence[str], where: str) -> None:
