@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text("utf-8")
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
 RELEASES = re.findall(r"^## \[(\d\S*)\] - (\S+)$", CHANGELOG, re.MULTILINE)
-PARTS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+PARTS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Performance", "Security"}
 
 
 def tags(*options: str) -> list[str]:
