@@ -16,6 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from asterism import (
     CEP,
+    AggregateFunction,
+    AggregatingState,
     BroadcastInput,
     BroadcastListState,
     BroadcastMapState,
@@ -31,6 +33,7 @@ from asterism import (
     Output,
     Pattern,
     PatternProcessor,
+    ProcessWindowFunction,
     StateReader,
     StreamOperator,
     TumblingWindows,
@@ -119,6 +122,30 @@ class Gate(StreamOperator):
         return InputSelection.ALL if self.opened.value() else InputSelection.of("keys")
 
 
+class Mean(AggregateFunction):
+    def create_accumulator(self) -> Any:
+        return {"total": 0.0, "n": 0}
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return {"total": accumulator["total"] + value, "n": accumulator["n"] + 1}
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator["total"] / accumulator["n"]
+
+
+class Means(ProcessWindowFunction):
+    """The mean of the totals of the firings of a key, and the totals of a window so far."""
+
+    mean = AggregatingState("STRUCT<total: DOUBLE, n: BIGINT>", Mean())
+    totals = ListState("DOUBLE", ttl=timedelta(hours=1))
+
+    def process(self, elements: pa.Table, window: Any, ctx: Any) -> Any:
+        [total] = elements.column("total").to_pylist()
+        ctx.global_state(self.mean).add(total)
+        ctx.window_state(self.totals).add(total)
+        return {"mean": ctx.global_state(self.mean).get()}
+
+
 @dataclass
 class Place:
     """A folder with the events, and a query over them."""
@@ -185,7 +212,8 @@ def test_a_pattern(place: Place) -> None:
 def test_windows(place: Place) -> None:
     trigger = EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(2))
     stream = window(place.events, TumblingWindows.of(4 * MINUTE), trigger=trigger, allowed_lateness=5 * MINUTE)
-    state = place.run(stream, "results", aggregate=["sum(price) AS total"])
+    how: dict[str, Any] = {"aggregate": ["sum(price) AS total"], "process": Means(), "schema": "mean DOUBLE"}
+    state = place.run(stream, "results", **how)
 
     def one(user: str, begin: int, firings: int, elements: int) -> dict[str, Any]:
         times = {"window_start": at(begin), "window_end": at(begin + 4), "kept_until": at(begin + 9)}
@@ -195,6 +223,28 @@ def test_windows(place: Place) -> None:
     assert rows(state.heaviest_keys(1)) == [{"key": {"user": "ann"}, "windows": 1, "elements": 3}]
     assert [row["kept_until"] for row in state.deadlines().toArrow().to_pylist()] == [at(9), at(9), at(13)]
     assert [row["time"] for row in rows(state.waiting_events())] == [at(9)]
+    assert (state.states, state.keyed_states) == ({"mean": "value", "totals": "list"}, ["mean", "totals"])
+    ann, bob = {"user": "ann"}, {"user": "bob"}
+    assert rows(state.state("mean")) == [
+        {"key": ann, "value": {"total": 12.0, "n": 2}},
+        {"key": bob, "value": {"total": 2.0, "n": 1}},
+    ]
+    assert rows(state.state("totals")) == rows(state.window_state("mean")) == []
+    window_totals = rows(state.window_state("totals"))
+    assert {row.pop("window_start") for row in window_totals} == {at(0)}
+    assert {row.pop("window_end") for row in window_totals} == {at(4)}
+    assert [(row["key"], row["position"], row["value"]) for row in window_totals] == [
+        (ann, 0, 4.0), (ann, 1, 8.0), (bob, 0, 2.0)
+    ]  # fmt: skip
+    assert all(row["expires"] > at(60) for row in window_totals)
+    with pytest.raises(
+        StateError, match=r"the window function has no state of windows 'mea'(.|\n)*It has: mean, totals"
+    ):
+        state.window_state("mea")
+    shown = CliRunner().invoke(main, ["state", place.checkpoint, "--json"])
+    assert json.loads(shown.output)["totals"] == {
+        "mean": 2, "totals": 0, "mean_of_windows": 0, "totals_of_windows": 3, "windows": 3
+    }  # fmt: skip
 
 
 def test_an_operator(place: Place) -> None:

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism import (
+    AggregateFunction,
+    AggregatingState,
     CountTrigger,
     EventTimeTrigger,
     GlobalWindows,
@@ -22,7 +24,9 @@ from asterism import (
     ValueState,
 )
 from asterism.errors import CheckpointMismatchError, StreamDefinitionError, UserFunctionError
+from asterism.operators.state_definition import DEFINITION_PAGE, StateDefinition
 from asterism.testing import WindowHarness, check_window_independence
+from asterism.windows.stored_windows import states_of_keys, states_of_windows
 from tests.kit import small_pages
 
 TEN = timedelta(seconds=10)
@@ -162,6 +166,28 @@ def test_states_can_be_added_to_a_checkpoint_and_not_changed() -> None:
         )
 
 
+@pytest.mark.parametrize("windows", [TumblingWindows.of(TEN), SessionWindows.with_gap(TEN), GlobalWindows()])
+def test_states_are_read_from_pages(windows: Any) -> None:
+    """As rows for people, with the definition that the state has: of a key, and of a window."""
+    per_window = not windows.merges
+    harness = WindowHarness(
+        windows, CountTrigger.at_least(1), process=Totals(per_window=per_window), columns=COLUMNS, pages=1
+    ).send("ann.a1@1s bob.a2@2s ann.a3@3s ann.a4@21s |25s")
+    [(_, pages)] = harness.snapshot().state
+    definition = StateDefinition.from_bytes(pages[DEFINITION_PAGE])
+    assert definition.details["kinds"] == {"firings": "value", "cleared": "list"}
+    of_keys = states_of_keys(definition, pages[0], "function_state:firings", positions=False)
+    assert of_keys.to_pylist() == [{"key": {"key": "ann"}, "value": 3}, {"key": {"key": "bob"}, "value": 1}]
+    assert ("window_state:firings" in definition.tables) == per_window
+    if per_window:
+        of_windows = states_of_windows(definition, pages[0], "window_state:firings", positions=False).to_pylist()
+        bounds = [(row["window_start"] is None, row["window_end"] is None) for row in of_windows]
+        assert bounds == [(windows.is_global, windows.is_global)] * len(bounds)
+        assert [(row["key"]["key"], row["value"]) for row in of_windows] == (
+            [("ann", 3), ("bob", 1)] if windows.is_global else [("ann", 1)]
+        )
+
+
 def test_processing_time() -> None:
     harness = WindowHarness(TumblingWindows.of(TEN), process=Totals(), columns=COLUMNS, time=None)
     harness.advance_processing_time("1s").send("ann.a1 ann.a2").advance_processing_time("10s")
@@ -219,10 +245,54 @@ def test_sessions_are_cleared_once() -> None:
     assert len(harness.late) == 1
 
 
+class Mean(AggregateFunction):
+    """As in Flink, without merge."""
+
+    def create_accumulator(self) -> Any:
+        return {"total": 0, "n": 0}
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return {"total": accumulator["total"] + value, "n": accumulator["n"] + 1}
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator["total"] / accumulator["n"]
+
+
+class Means(ProcessWindowFunction):
+    """The mean number of elements of the windows of a key, or of the firings of a window."""
+
+    mean = AggregatingState("STRUCT<total: BIGINT, n: BIGINT>", Mean())
+
+    def __init__(self, *, per_window: bool) -> None:
+        self.per_window = per_window
+
+    def process(self, elements: pa.Table, window: Any, ctx: Any) -> Any:
+        mean = (ctx.window_state if self.per_window else ctx.global_state)(self.mean)
+        mean.add(elements.num_rows)
+        return {"mean": mean.get()}
+
+
+def test_an_aggregating_state_of_the_key_does_not_merge_when_sessions_do() -> None:
+    """Its function needs no ``merge``: as in Flink, each firing adds to the accumulator that all sessions of the key share."""
+    harness = check_window_independence(
+        SessionWindows.with_gap(TEN / 5),
+        EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(2)),
+        "ann.a1@1s ann.a2@2s ann.a3@5s ann.a4@6s ann.a5@3500ms |30s ann.a6@41s |50s",
+        process=Means(per_window=False),
+        columns="mean DOUBLE",
+        in_order=False,
+    )
+    # Two sessions of two elements fire, the one of five that they become, and one of a single element.
+    assert [row["mean"] for row in harness.results] == [2.0, 2.0, 3.0, 2.5]
+
+
 def test_sessions_have_no_state_per_window() -> None:
-    harness = WindowHarness(SessionWindows.with_gap(TEN), process=Totals(), columns=COLUMNS)
-    with pytest.raises(UserFunctionError, match="session windows have no state per window"):
-        harness.send("ann.a1@1s |20s")
+    """As in Flink, whatever the state: an aggregate function without ``merge`` is never asked to merge."""
+    for process, columns in ((Totals(), COLUMNS), (Means(per_window=True), "mean DOUBLE")):
+        harness = WindowHarness(SessionWindows.with_gap(TEN), process=process, columns=columns)
+        with pytest.raises(UserFunctionError, match="session windows have no state per window") as caught:
+            harness.send("ann.a1@1s |20s")
+        assert "Hint: ctx.global_state, which all windows of the key share; or fold=Fold(" in str(caught.value)
 
 
 def test_states_cannot_have_the_names_of_methods() -> None:

@@ -76,9 +76,12 @@ def _summary(
 def _totals(reader: StateReader) -> dict[str, int]:
     match reader.kind:
         case "windows":
-            return {"windows": reader.windows().count()}
+            of_keys = {name: reader.state(name).count() for name in reader.states}
+            of_windows = {f"{name}_of_windows": reader.window_state(name).count() for name in reader.window_states}
+            return {**of_keys, **of_windows, "windows": reader.windows().count()}
         case "join":
-            return {f"rows_of_the_{side}_side": reader.kept_rows(side).count() for side in reader.inputs}
+            name = "rows_of_the_{}_side" if reader.inputs == ["left", "right"] else "rows_of_{}"
+            return {name.format(side): reader.kept_rows(side).count() for side in reader.inputs}
         case "operator":
             keyed = {name: reader.state(name).count() for name in reader.states if name in reader.keyed_states}
             broadcast = {name: reader.broadcast(name).count() for name in reader.states if name not in keyed}

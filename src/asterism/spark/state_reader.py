@@ -57,7 +57,15 @@ from asterism.rules.stored_rules import matches_of_rules, processors_in, searche
 from asterism.spark.partitioning import group_of, label
 from asterism.spark.row_schemas import spark_schema
 from asterism.spark.settings import configure_state_store
-from asterism.windows.stored_windows import windows_of, windows_schema
+from asterism.windows.stored_windows import (
+    FUNCTION_STATE,
+    WINDOW_STATE,
+    states_of_keys,
+    states_of_windows,
+    window_state_schema,
+    windows_of,
+    windows_schema,
+)
 
 _ESCAPED = ' %#?"<>^`{|}[]\\'
 """The characters that are escaped in the path of a URI, which Spark's source of state does once too often."""
@@ -67,6 +75,13 @@ _HEADER = -1
 _OPERATORS = "transformWithState"
 """How Spark's names of the operators that can be ours begin."""
 _PARTIAL = (OperatorKind.PATTERN, OperatorKind.RULES, OperatorKind.ROW_PATTERN)
+_READERS = {
+    STATE: ("keyed state", "state"),
+    BROADCAST: ("broadcast state", "broadcast"),
+    FUNCTION_STATE: ("state", "state"),
+    WINDOW_STATE: ("state of windows", "window_state"),
+}
+"""By the prefix of its table what a state is, and the method that reads it."""
 _Batches = Iterator[pa.RecordBatch]
 _Decode = Callable[[StateDefinition | None, int, bytes], pa.Table]
 """From the definition of a key group, the number of a page, and the page, to rows."""
@@ -280,13 +295,21 @@ class StateReader:
 
     @property
     def states(self) -> dict[str, str]:
-        """The keyed and broadcast states of a user-defined operator, by name: "value", "list" or "map"."""
+        """The keyed and broadcast states of a user-defined operator, or the states of a window function, by name: "value",
+        "list" or "map".
+        """
         return {name: kind for one in self._known for name, kind in one.details.get("kinds", {}).items()}
 
     @property
     def keyed_states(self) -> list[str]:
-        """Those that are keyed."""
-        return [name for name in self.states if any(STATE + name in one.tables for one in self._known)]
+        """Those that are kept by key."""
+        prefixes = STATE, FUNCTION_STATE
+        return [name for name in self.states if any(p + name in one.tables for one in self._known for p in prefixes)]
+
+    @property
+    def window_states(self) -> list[str]:
+        """Those of a window function that are kept by window, too: all, unless windows merge."""
+        return [name for name in self.states if any(WINDOW_STATE + name in one.tables for one in self._known)]
 
     @property
     def inputs(self) -> list[str]:
@@ -400,19 +423,40 @@ class StateReader:
         return self._decoded(_of_keys(), schema, lambda own, page, value: kept_rows_of(_sure(own), side, value, schema))
 
     def state(self, name: str) -> DataFrame:
-        """A keyed state of a user-defined operator: ``key``; of a list also ``position``, of a map ``map_key``; ``value``; and
-        ``expires``, if the state has a time to live.
+        """A keyed state of a user-defined operator, or the state of a window function by key (``ctx.global_state``): ``key``; of
+        a list also ``position``, of a map ``map_key``; ``value``; and ``expires``, if the state has a time to live. Of an
+        AggregatingState, ``value`` is the accumulator.
 
         :raises StateError: there is no such state
         """
-        definition, table, positions = self._state_of(name, STATE)
+        of_windows = self._needs("states", OperatorKind.OPERATOR, OperatorKind.WINDOWS) is OperatorKind.WINDOWS
+        definition, table, positions = self._state_of(name, FUNCTION_STATE if of_windows else STATE)
         schema = entries_schema(key_type(definition), definition.tables[table], positions=positions)
 
         def decode(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
-            tables = tables_of_page(_sure(own), value)
-            if table not in tables:  # the state is new
+            if table not in _sure(own).tables:  # the state is new
                 return schema.empty_table()
+            if of_windows:
+                return states_of_keys(_sure(own), value, table, positions=positions)
+            tables = tables_of_page(_sure(own), value)
             return entries(tables[table], _keys(_sure(own), tables), positions=positions)
+
+        return self._decoded(_of_keys(), schema, decode)
+
+    def window_state(self, name: str) -> DataFrame:
+        """The state of a window function by window (``ctx.window_state``): the columns of :meth:`state`, and after ``key``
+        ``window_start`` and ``window_end``, which are NULL for a global window. Session windows have no such state.
+
+        :raises StateError: there is no such state
+        """
+        self._needs("states of windows", OperatorKind.WINDOWS)
+        definition, table, positions = self._state_of(name, WINDOW_STATE)
+        schema = window_state_schema(key_type(definition), definition.tables[table], positions=positions)
+
+        def decode(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
+            if table not in _sure(own).tables:  # the state is new
+                return schema.empty_table()
+            return states_of_windows(_sure(own), value, table, positions=positions)
 
         return self._decoded(_of_keys(), schema, decode)
 
@@ -422,6 +466,7 @@ class StateReader:
 
         :raises StateError: there is no such state
         """
+        self._needs("broadcast states", OperatorKind.OPERATOR)
         definition, table, positions = self._state_of(name, BROADCAST)
         schema = entries_schema(None, definition.tables[table], positions=positions)
         one = F.col("key_group") == label(0)
@@ -443,21 +488,15 @@ class StateReader:
 
     def _state_of(self, name: str, prefix: str) -> tuple[StateDefinition, str, bool]:
         expect_string(StateError, name, "the name of a state must be a string", 'state("balance")')
-        self._needs("states", OperatorKind.OPERATOR)
         definition = self._defined("States")
         definition = next((one for one in self._known if prefix + name in one.tables), definition)
         if prefix + name not in definition.tables:
             names = [each.removeprefix(prefix) for each in definition.tables if each.startswith(prefix)]
-            kind, other = ("keyed", BROADCAST) if prefix == STATE else ("broadcast", STATE)
-            hint = (
-                f'{"broadcast" if prefix == STATE else "state"}("{name}")'
-                if other + name in definition.tables
-                else None
-            )
+            other = next((one for one in _READERS if one != prefix and one + name in definition.tables), None)
             raise StateError(
-                f"{definition.details['operator']} has no {kind} state {shown(name)}",
+                f"{definition.details.get('operator', 'the window function')} has no {_READERS[prefix][0]} {shown(name)}",
                 f"It has: {', '.join(names) or 'none'}",
-                hint,
+                None if other is None else f'{_READERS[other][1]}("{name}")',
             )
         return definition, prefix + name, definition.details["kinds"][name] == StateKind.LIST.value
 
@@ -582,7 +621,7 @@ class StateReader:
             )
         if self.kind not in kinds:
             has = {
-                OperatorKind.WINDOWS: "windows()",
+                OperatorKind.WINDOWS: "windows(); state(name) and window_state(name), if its function has state",
                 OperatorKind.JOIN: "kept_rows(side), waiting_events(side)",
                 OperatorKind.OPERATOR: "state(name), broadcast(name), timers()",
             }

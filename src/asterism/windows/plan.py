@@ -15,7 +15,8 @@ from asterism.windows.assigners import Windows
 from asterism.windows.evictors import Evictor
 from asterism.windows.folds import Folding
 from asterism.windows.panes import Partials, Reduction
-from asterism.windows.process_function import FUNCTION_KEYS, FUNCTION_STATE, WINDOW_STATE, ProcessWindowFunction
+from asterism.windows.process_function import ProcessWindowFunction
+from asterism.windows.stored_windows import FUNCTION_KEYS, FUNCTION_STATE, WINDOW_STATE
 from asterism.windows.trigger_table import TriggerTable
 from asterism.windows.triggers import TimeSpan, Trigger
 

@@ -22,15 +22,10 @@ from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, to_datetime
 from asterism.errors import OperatorError, StreamDefinitionError, UserFunctionError
 from asterism.operators.context import Element
-from asterism.operators.evolution import STATES_OF_WINDOW_FUNCTIONS
 from asterism.operators.keyed_state import KEY, State, StateSpec, StateTable
 from asterism.windows.triggers import TimeSpan
 from asterism.windows.user_functions import failed, table_of
 
-FUNCTION_KEYS = "function_keys"
-"""The table of the keys with state."""
-FUNCTION_STATE, WINDOW_STATE = STATES_OF_WINDOW_FUNCTIONS
-"""The prefixes of the tables of states, by key and by window."""
 S = TypeVar("S", bound=State)
 
 
@@ -144,7 +139,9 @@ class WindowContext:
         """
         if self._states.of_window is None:
             raise OperatorError(
-                "session windows have no state per window, because they merge", hint="use ctx.global_state"
+                "session windows have no state per window, because they merge",
+                "The state of two windows would have to become one.",
+                "ctx.global_state, which all windows of the key share; or fold=Fold(..., merge=...), whose accumulators merge",
             )
         return self._states.of_window.bound(state)
 
