@@ -531,8 +531,8 @@ class AggregateFunction(ABC):
 
     Functions may change their accumulator and return it. The type of the accumulator is that of the state.
 
-    Source: Flink's ``AggregateFunction``. Its ``merge`` is not needed: Flink calls it only for session windows that merge. State of
-    a key does not merge when its sessions do, and session windows have no state per window, as in Flink. To aggregate the
+    Source: Flink's ``AggregateFunction``. Its ``merge`` is not needed: Flink calls it only for session windows that merge. State
+    of a key does not merge when its sessions do, and session windows have no state per window, as in Flink. To aggregate the
     elements of sessions, use a :class:`~asterism.Fold` with ``merge``.
     """
 
