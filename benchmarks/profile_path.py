@@ -43,8 +43,8 @@ from asterism.operators.key_group import KeyGroupOperator
 from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state_store import MemoryStore, batch_from_bytes
 from asterism.row_patterns import checking, reading
-from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.operator import RowPatternOperator
+from asterism.row_patterns.result_rows import match_table
 from asterism.rules.binding import BoundPatternProcessor
 from asterism.rules.lookup_tables import LookupVersion
 from asterism.rules.operator import PROCESSORS, DynamicCepOperator

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.reading import read
+from asterism.row_patterns.result_rows import match_table
 from benchmarks import gen_data, harness, joins
 from benchmarks.gen_data import KINDS, Parameters
 from benchmarks.row_patterns import CASES, LONG, LONG_ROWS

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from asterism.errors import ExpressionSyntaxError, LimitExceededError
 from asterism.expressions.evaluation import tried_before
-from asterism.row_patterns import match_search
-from asterism.row_patterns.batch import match_table
+from asterism.row_patterns import search
 from asterism.row_patterns.checking import CheckedClause, check
 from asterism.row_patterns.clause import Exclusion
 from asterism.row_patterns.operator import DROPPED, MATCHES
 from asterism.row_patterns.reading import read
+from asterism.row_patterns.result_rows import match_table
 from tests.reference.row_patterns import BudgetError, match_recognize
 from tests.row_patterns.strategies import patterns_with_absence
 from tests.row_patterns.test_batch_property import CONDITIONS, MEASURES, OF_THE_MATCH, SCHEMA, some_rows
@@ -111,7 +111,7 @@ def test_limit_does_not_depend_on_cuts(
 @pytest.mark.parametrize("pattern", ["(A | B)+ C", "(A | B)+", "(A? B?)+ C"])
 def test_all_ways_are_limited(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if they are found quickly, and if none is found."""
-    monkeypatch.setattr(match_search, "MAX_STEPS", 100_000)
+    monkeypatch.setattr(search, "MAX_STEPS", 100_000)
     defined = "DEFINE C AS c = 'c'" if "C" in pattern else ""
     clause = checked(f"ORDER BY ts MEASURES COUNT(*) AS n AFTER MATCH NO SKIP PATTERN ({pattern}) {defined}")
     rows = pa.Table.from_pylist([{"k": "x", "ts": n, "c": "a", "v": 1} for n in range(60)], SCHEMA)

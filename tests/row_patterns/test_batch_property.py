@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from asterism.errors import SkipStrategyError
 from asterism.expressions.evaluation import tried_before
-from asterism.row_patterns import batch, match_conditions, match_search
+from asterism.row_patterns import match_conditions, match_items, search
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.clause import Exclusion
 from asterism.row_patterns.match_conditions import ConditionCompiler
 from asterism.row_patterns.reading import read
+from asterism.row_patterns.result_rows import match_table
 from tests.reference.row_patterns import BudgetError, SkipError, match_recognize
 from tests.row_patterns.strategies import patterns
 
@@ -101,8 +102,10 @@ def test_engine_and_reference_agree(
         checked = check(read(clause), SCHEMA)
     table = pa.Table.from_pylist(rows, SCHEMA)
     with ExitStack() as limits:
-        limits.enter_context(mock.patch.multiple(batch, MATCHED_ROWS=at_a_time, AT_ONCE=at_a_time))
-        limits.enter_context(mock.patch.multiple(match_search, AT_FIRST=min(at_a_time, 1024), MEMORY=at_a_time))
+        limits.enter_context(mock.patch.object(match_items, "AT_ONCE", at_a_time))
+        limits.enter_context(
+            mock.patch.multiple(search, MATCHED_ROWS=at_a_time, AT_FIRST=min(at_a_time, 1024), MEMORY=at_a_time)
+        )
         if asks:
             limits.enter_context(mock.patch.object(ConditionCompiler, "compiled", return_value=None))
             limits.enter_context(mock.patch.object(match_conditions, "_joint", return_value=None))
@@ -112,6 +115,6 @@ def test_engine_and_reference_agree(
             reject()
         except SkipError:
             with pytest.raises(SkipStrategyError):
-                batch.match_table(checked, table)
+                match_table(checked, table)
             return
-        assert batch.match_table(checked, table).to_pylist() == expected
+        assert match_table(checked, table).to_pylist() == expected

@@ -8,9 +8,10 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
-from asterism.row_patterns import batch, match_search
+from asterism.row_patterns import match_items, search
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.reading import read
+from asterism.row_patterns.result_rows import match_table
 from tests.kit import Golden, Provocation
 
 ROWS = pa.table(
@@ -19,13 +20,14 @@ ROWS = pa.table(
 
 
 def matched(text: str) -> Callable[[], object]:
-    return lambda: batch.match_table(check(read(text), ROWS.schema), ROWS)
+    return lambda: match_table(check(read(text), ROWS.schema), ROWS)
 
 
 def limited(text: str, limit: str, value: int) -> Callable[[], object]:
     def run() -> object:
-        module, name = (match_search, limit.split(".")[1]) if "." in limit else (batch, limit)
-        with mock.patch.object(module, name, value), mock.patch.object(match_search, "AT_FIRST", 1):
+        module, name = limit.split(".")
+        limited_module = {"search": search, "match_items": match_items}[module]
+        with mock.patch.object(limited_module, name, value), mock.patch.object(search, "AT_FIRST", 1):
             return matched(text)()
 
     return run
@@ -41,17 +43,17 @@ TEXTS: dict[str, Provocation] = {
     "time_is_null": matched(f"{ORDER} PATTERN (A B) WITHIN INTERVAL '1' SECOND"),
     "condition_fails": matched(f"{ORDER} PATTERN (A B) DEFINE B AS 1 DIV v = 2"),
     "measure_fails": matched(f"{ORDER} MEASURES 1 DIV v AS m PATTERN (A)"),
-    "partition_too_large": limited(f"{ORDER} PATTERN (A B)", "MAX_TABLE", 20),
+    "partition_too_large": limited(f"{ORDER} PATTERN (A B)", "search.MAX_TABLE", 20),
     "running_aggregates_too_long": limited(
-        f"{ORDER} MEASURES array_agg(v) AS m ALL ROWS PER MATCH PATTERN (A+)", "MAX_RUNNING", 2
+        f"{ORDER} MEASURES array_agg(v) AS m ALL ROWS PER MATCH PATTERN (A+)", "match_items.MAX_RUNNING", 2
     ),
     "too_many_steps": limited(
         f"{ORDER} PATTERN ((A | B)+ C) DEFINE A AS c = 'b', C AS SUM(v) = 100 AND COUNT(B.*) >= 0",
-        "match_search.MAX_STEPS",
+        "search.MAX_STEPS",
         20,
     ),
     "match_too_long_for_the_search": limited(
-        f"{ORDER} PATTERN (A+) DEFINE A AS SUM(v) < 100", "match_search.MAX_WORKSPACE", 100
+        f"{ORDER} PATTERN (A+) DEFINE A AS SUM(v) < 100", "search.MAX_WORKSPACE", 100
     ),
     "too_many_edges": matched(f"{ORDER} PATTERN ({'A? ' * 2000} B)"),
 }

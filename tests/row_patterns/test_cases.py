@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from asterism.errors import LimitExceededError, SkipStrategyError
-from asterism.row_patterns import match_search
-from asterism.row_patterns.batch import match_table
+from asterism.row_patterns import search
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.reading import read
+from asterism.row_patterns.result_rows import match_table
 from asterism.testing import RowPatternHarness
 from tests.reference.row_patterns import BudgetError, SkipError, match_recognize
 from tests.row_patterns.cases import (
@@ -110,7 +110,7 @@ def test_search_without_end_is_given_up(answer_of: Implementation) -> None:
     case = PatternCase("(X | Y)+ Z", "a" * 40, "", define="Z AS SUM(X.ts * X.ts * X.ts * X.ts * X.ts * X.ts) = -1")
     with (
         pytest.raises((BudgetError, LimitExceededError), match="steps"),
-        mock.patch.object(match_search, "MAX_STEPS", 100_000),
+        mock.patch.object(search, "MAX_STEPS", 100_000),
     ):
         answer_of(case.clause, case.input, SCHEMAS[PatternCase])
 

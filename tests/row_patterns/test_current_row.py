@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from asterism.errors import SkipStrategyError
 from asterism.row_patterns.automaton import compiled_pattern
-from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.operator import LATE_ROWS, MATCHES
+from asterism.row_patterns.result_rows import match_table
 from tests.reference.row_patterns import SkipError, match_recognize
 from tests.row_patterns.test_batch_property import SCHEMA, some_rows
 from tests.row_patterns.test_operator import WAYS, by_key, checked_clause, in_pieces, streamed, table_of

@@ -9,9 +9,9 @@ import pytest
 
 from asterism.errors import InvalidEventError
 from asterism.row_patterns import match_conditions
-from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.reading import read
+from asterism.row_patterns.result_rows import match_table
 
 
 def matched(clause: str, values: list[int | None], texts: list[str] | None = None) -> list[dict[str, Any]]:

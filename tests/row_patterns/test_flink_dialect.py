@@ -14,10 +14,10 @@ from asterism import AfterMatchSkipStrategy, Pattern
 from asterism.errors import ExpressionSyntaxError, PatternError, SkipStrategyError
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.automaton import compiled_pattern
-from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.clause import ClauseDialect
 from asterism.row_patterns.reading import read
+from asterism.row_patterns.result_rows import match_table
 from asterism.testing import PatternHarness
 
 SCHEMA = pa.schema({"ts": pa.int64(), "value": pa.int64(), "kind": pa.string()})

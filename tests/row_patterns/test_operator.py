@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from asterism.errors import InvalidEventError, LimitExceededError, SkipStrategyError
 from asterism.expressions.evaluation import tried_before
 from asterism.operators.state_definition import DEFINITION_PAGE
-from asterism.row_patterns import match_search
-from asterism.row_patterns.batch import match_table
+from asterism.row_patterns import search
 from asterism.row_patterns.checking import CheckedClause, check
 from asterism.row_patterns.clause import Exclusion
 from asterism.row_patterns.operator import DROPPED, LATE_ROWS, MATCHES, RowPatternOperator
 from asterism.row_patterns.reading import read
+from asterism.row_patterns.result_rows import match_table
 from asterism.testing import OperatorHarness
 from tests.row_patterns.cases import PATTERNS, PatternCase, Row
 from tests.row_patterns.strategies import patterns
@@ -207,7 +207,7 @@ LIMIT = 1000
 @pytest.mark.parametrize("text", HEAVY)
 def test_limit_of_steps_does_not_depend_on_cuts(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the table is answered, so is each stream; where a search takes too long in the table, it does in each stream."""
-    monkeypatch.setattr(match_search, "MAX_STEPS", LIMIT)
+    monkeypatch.setattr(search, "MAX_STEPS", LIMIT)
     clause = checked_clause(f"ORDER BY ts MEASURES FIRST(ts) AS a, LAST(ts) AS b {text}", SCHEMA)
     failures = 0
     for seed in range(30):

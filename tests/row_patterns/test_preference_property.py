@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism.expressions.evaluation import tried_before
-from asterism.row_patterns import batch
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.clause import (
     Alternation,
@@ -25,6 +24,7 @@ from asterism.row_patterns.clause import (
     Variable,
 )
 from asterism.row_patterns.reading import read
+from asterism.row_patterns.result_rows import match_table
 from tests.row_patterns.strategies import patterns
 
 SCHEMA = pa.schema({"i": pa.int64(), "c": pa.string()})
@@ -43,7 +43,7 @@ def labels_of(pattern: str, text: str, conditions: dict[str, str]) -> list[list[
         checked = check(read(clause), SCHEMA)
     table = pa.table({"i": range(len(text)), "c": list(text)}, SCHEMA)
     labels: list[list[str]] = [[] for _ in text]
-    for row in batch.match_table(checked, table).to_pylist():
+    for row in match_table(checked, table).to_pylist():
         if row["first"] is not None:
             labels[row["first"]].append(row["v"])
     return labels

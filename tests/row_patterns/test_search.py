@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from asterism.errors import LimitExceededError
-from asterism.row_patterns import kernels, match_search, search_kernels
-from asterism.row_patterns.batch import match_table
+from asterism.row_patterns import kernels, search, search_kernels
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.reading import read
+from asterism.row_patterns.result_rows import match_table
 
 NAMES = [
     "ACCEPT", "AT_START", "AT_END", "NOWHERE", "ANYWHERE", "PAST_LAST_ROW", "NEXT_ROW", "TO_FIRST", "TO_LAST", "OK",
@@ -32,9 +32,9 @@ def matches(clause: str, count: int) -> int:
 def test_failures_are_remembered_from_start_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a memory, each start would try all rows behind it."""
     clause = "PATTERN (A+ B) DEFINE B AS v > A.v + 2000"
-    monkeypatch.setattr(match_search, "MAX_STEPS", 300_000)
+    monkeypatch.setattr(search, "MAX_STEPS", 300_000)
     assert matches(clause, 20_000) == 0
-    monkeypatch.setattr(match_search, "MEMORY", 1)
+    monkeypatch.setattr(search, "MEMORY", 1)
     with pytest.raises(LimitExceededError, match="too many steps"):
         matches(clause, 20_000)
 
@@ -49,7 +49,7 @@ def test_failures_are_remembered_from_start_to_start(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_exponential_search_is_given_up(monkeypatch: pytest.MonkeyPatch, define: str) -> None:
-    monkeypatch.setattr(match_search, "MAX_STEPS", 200_000)
+    monkeypatch.setattr(search, "MAX_STEPS", 200_000)
     with pytest.raises(LimitExceededError, match="too many steps"):
         matches(f"PATTERN ((A | B)+ C) DEFINE {define}", 60)
 
@@ -65,6 +65,6 @@ def test_one_long_match() -> None:
 def test_what_only_the_first_row_decides_is_decided_once_for_each_start(
     monkeypatch: pytest.MonkeyPatch, define: str
 ) -> None:
-    monkeypatch.setattr(match_search, "MAX_STEPS", 1_000)
+    monkeypatch.setattr(search, "MAX_STEPS", 1_000)
     assert matches(f"PATTERN (A+ B) DEFINE {define}", 15_000) == 0
     assert matches(f"PATTERN (A+ (B | C)) DEFINE {define}, C AS v > 1 AND MATCH_NUMBER() < 3", 500) == 1

@@ -23,10 +23,10 @@ from asterism.expressions.evaluation import tried_before
 from asterism.matching.operator import PROCESSING_TIME
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.semantics import Semantics
-from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.operator import RowPatternOperator
 from asterism.row_patterns.reading import read
+from asterism.row_patterns.result_rows import match_table
 from asterism.rules import operator as dynamic_cep
 from asterism.rules.binding import BoundClauseProcessor, ProcessorCompiler
 from asterism.rules.processor import PatternProcessor

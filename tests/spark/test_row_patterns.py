@@ -20,10 +20,10 @@ from asterism import FilePatternProcessorDiscovererFactory, Pattern, PatternProc
 from asterism.cli.main import main
 from asterism.errors import ColumnNotFoundError, ExpressionSyntaxError, StreamDefinitionError, UnsupportedSyntaxError
 from asterism.row_patterns.automaton import compiled_pattern
-from asterism.row_patterns.batch import match_table
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.reading import read
+from asterism.row_patterns.result_rows import match_table
 from asterism.spark import statements
 from asterism.spark.row_schemas import arrow_schema
 from tests.spark.streams import DISORDER, Collect, events, random_cuts, stream_of, write_files

@@ -2,5 +2,5 @@
 
 ``clause`` has the syntax tree of a clause, ``reading`` reads it from text, ``resolution`` resolves the names and calls in its
 expressions, and ``checking`` checks it against the columns of its input. ``automaton`` compiles its pattern, ``kernels`` searches
-for matches, ``batch`` matches a clause in a table, and ``operator`` in a stream.
+for matches, ``result_rows`` matches a clause in a table, and ``operator`` in a stream.
 """

@@ -109,7 +109,7 @@ class ClauseConditions:
 
         :param shifted: see :data:`Shifted`
         :param words: see :meth:`asterism.row_patterns.current_row.CurrentRow.words`
-        :param in_depth: whether the search is that of :mod:`asterism.row_patterns.match_search` also if bits are the conditions
+        :param in_depth: whether the search is that of :mod:`asterism.row_patterns.search` also if bits are the conditions
         """
         from asterism.row_patterns import search_kernels as k
 

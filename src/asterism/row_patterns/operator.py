@@ -33,22 +33,14 @@ from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.operators.state_definition import KEYS_TABLE, OperatorKind, StateDefinition
 from asterism.operators.state_store import tables_from_bytes, tables_to_bytes
 from asterism.row_patterns.automaton import AT_START, compiled_pattern
-from asterism.row_patterns.batch import (
-    OrderedRows,
-    Search,
-    columns_kept,
-    evaluated,
-    match_ordered,
-    partition_keys,
-    reach_of_conditions,
-    reach_of_measures,
-    times_of,
-)
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause import Clause, RowsPerMatch
 from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.match_conditions import ClauseConditions
+from asterism.row_patterns.ordered_rows import OrderedRows, columns_kept, evaluated, partition_keys, times_of
 from asterism.row_patterns.resolution import MatchNumber
+from asterism.row_patterns.result_rows import match_ordered
+from asterism.row_patterns.search import Search, reach_of_conditions, reach_of_measures
 from asterism.row_patterns.stored_searches import ROWS
 
 MATCHES, LATE_ROWS = "matches", "late"

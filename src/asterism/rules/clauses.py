@@ -32,7 +32,6 @@ from asterism.operators.key_group import Group
 from asterism.operators.operator import EVENTS
 from asterism.operators.state_store import MemoryStore
 from asterism.row_patterns.automaton import ACCEPT, AT_START, RowAutomaton, compiled_pattern
-from asterism.row_patterns.batch import reach_of_conditions, reach_of_measures
 from asterism.row_patterns.checking import CheckedClause, check
 from asterism.row_patterns.clause import (
     Clause,
@@ -46,6 +45,7 @@ from asterism.row_patterns.clause import (
 from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.operator import LARGEST_LIMIT, MATCHES, RowPatternOperator
 from asterism.row_patterns.resolution import MatchProcessingTime, RowValue
+from asterism.row_patterns.search import reach_of_conditions, reach_of_measures
 from asterism.rules.processor import PatternProcessor
 from asterism.text.printable import quoted_name
 

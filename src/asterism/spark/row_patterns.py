@@ -20,7 +20,6 @@ from asterism.matching.operator import OnLimit
 from asterism.operators.key_group import check_pages, complete
 from asterism.operators.operator import EVENTS, Result
 from asterism.row_patterns.automaton import AT_END, compiled_pattern
-from asterism.row_patterns.batch import TableMatcher, reach_of_conditions, reach_of_measures
 from asterism.row_patterns.checking import CheckedClause, check
 from asterism.row_patterns.clause import Clause, ClauseDialect, DialectName, dialect_of
 from asterism.row_patterns.current_row import CurrentRow
@@ -34,6 +33,8 @@ from asterism.row_patterns.operator import (
     columns_read,
     event_time_of,
 )
+from asterism.row_patterns.result_rows import TableMatcher
+from asterism.row_patterns.search import reach_of_conditions, reach_of_measures
 from asterism.spark import RESULTS
 from asterism.spark.batch import Answer, answered, rows_of, whole
 from asterism.spark.column_types import plain_columns

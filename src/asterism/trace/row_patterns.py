@@ -17,9 +17,9 @@ from asterism.arguments import expect
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError, printable
 from asterism.expressions.names import columns_of
 from asterism.row_patterns.automaton import compiled_pattern
-from asterism.row_patterns.batch import OrderedRows
 from asterism.row_patterns.checking import CheckedClause, check
 from asterism.row_patterns.match_recognize import MatchRecognize
+from asterism.row_patterns.ordered_rows import OrderedRows
 from asterism.row_patterns.resolution import AggregateValue, RowValue
 from asterism.row_patterns.wording import name_text
 from asterism.text.printable import either

@@ -21,12 +21,13 @@ from asterism.errors import InvalidEventError
 from asterism.expressions.evaluation import Vectorized, tried_before
 from asterism.expressions.parsing import conjuncts, tokenize
 from asterism.row_patterns.automaton import ACCEPT, AT_DEADLINE, AT_END, AT_START, RowAutomaton
-from asterism.row_patterns.batch import OrderedRows, decided, leaves_of_path, meant_by, times_of
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause import NotNext, SkipTo
 from asterism.row_patterns.match_conditions import ClauseConditions
-from asterism.row_patterns.match_search import Path
+from asterism.row_patterns.match_items import meant_by
+from asterism.row_patterns.ordered_rows import OrderedRows, times_of
 from asterism.row_patterns.resolution import ResolvedExpression, parsed
+from asterism.row_patterns.search import Path, decided, leaves_of_path
 from asterism.row_patterns.wording import name_text
 from asterism.text.printable import one_line
 from asterism.trace.conditions import MAX_TEXT

@@ -1,0 +1,288 @@
+"""The values that expressions have for matches: what conditions and measures read of the rows of a match."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.columns.arrays import Ints, Mask, one_chunk
+from asterism.columns.groups import offsets_of
+from asterism.errors import InvalidEventError, LimitExceededError
+from asterism.expressions.aggregates.accumulators import filled, sort_keys, where_valid
+from asterism.expressions.names import columns_of, plain_column
+from asterism.expressions.types import BIGINT, DOUBLE, FLOATS, INTEGERS, NULL, STRING
+from asterism.row_patterns.automaton import RowAutomaton
+from asterism.row_patterns.checking import CheckedClause
+from asterism.row_patterns.ordered_rows import OrderedRows, evaluated
+from asterism.row_patterns.resolution import (
+    AggregateValue,
+    Leaf,
+    MatchNumber,
+    MatchProcessingTime,
+    MatchTimeout,
+    ResolvedExpression,
+    RowValue,
+)
+
+AT_ONCE = 1_000_000  # members of the groups whose running aggregates are computed together
+MAX_RUNNING = 200_000_000
+"""How many members the groups of the running aggregates of a match may have: the rows up to each of its rows."""
+_FEW = 4  # items, of which each may take a row, so that expressions are computed for taken rows instead of all
+_SURELY_FITS = 2**62  # of the absolute values of sums
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMatches:
+    """What the kernel found; see :func:`asterism.row_patterns.kernels.find_matches`."""
+
+    matches: Ints
+    labels: Ints
+    unmatched: Mask
+
+
+def meant_by(clause: CheckedClause, name: str | None) -> Mask:
+    """For each variable, whether a variable or a subset means its rows; all rows without a name."""
+    if name is None:
+        return np.ones(len(clause.variables), np.bool_)
+    return np.array([variable in clause.names[name] for variable in clause.variables], np.bool_)
+
+
+class MatchItems:
+    """What expressions see: matches, and how many of their rows.
+
+    :param match: a match, or -1
+    :param visible: for each item, how many rows of the match
+    :param processing_time: of expressions other than conditions, in microseconds since the epoch
+    """
+
+    def __init__(
+        self,
+        clause: CheckedClause,
+        automaton: RowAutomaton,
+        ordered: OrderedRows,
+        found: FoundMatches,
+        match: Ints,
+        visible: Ints,
+        processing_time: int = 0,
+    ) -> None:
+        from asterism.row_patterns import kernels as k
+
+        self._processing_time = processing_time
+        self._clause, self._automaton, self._ordered, self._found = clause, automaton, ordered, found
+        self._match, self._visible = match, visible
+        self._items = np.column_stack([match, visible])
+        matches = found.matches
+        self._match_of_label: Ints = np.repeat(np.arange(len(matches)), matches[:, k.ROWS])
+        self._row_of_label: Ints = matches[self._match_of_label, k.START] + place_of_label(found)
+
+    def leaves(self, expressions: Sequence[ResolvedExpression], *, whole: bool) -> dict[Leaf, pa.Array]:
+        """The values of all leaves of *expressions*, for each item.
+
+        :param whole: whether all rows of the match are visible in each item
+        """
+        from asterism.row_patterns import kernels as k
+
+        leaves = dict.fromkeys(leaf for one in expressions for leaf in one.leaves)
+        plain = {leaf.number for leaf in leaves if isinstance(leaf, RowValue) and not leaf.labelled}
+        columns = self._of_all_rows(sorted(plain))
+        found: dict[Leaf, pa.Array] = {}
+        for leaf in leaves:
+            if isinstance(leaf, MatchNumber):
+                found[leaf] = self._numbers(self._match)
+            elif isinstance(leaf, MatchProcessingTime):
+                now = pa.scalar(self._processing_time, self._clause.rows.time_type)
+                found[leaf] = pa.repeat(now, len(self._match))
+            elif isinstance(leaf, MatchTimeout):
+                timed_out = pa.array(self._found.matches[:, k.TIMED_OUT] != 0)
+                found[leaf] = timed_out.take(pa.array(self._match, mask=self._match < 0))
+            elif isinstance(leaf, RowValue):
+                at = self._places(leaf)
+                if self._is_constant(leaf):
+                    at = np.maximum(at, 0)  # an empty match has no row
+                if leaf.number in columns and not leaf.labelled:
+                    found[leaf] = columns[leaf.number].take(pa.array(at, mask=at < 0))
+                else:
+                    found[leaf] = self._of_taken_rows(leaf, at)
+        aggregates = [leaf for leaf in leaves if isinstance(leaf, AggregateValue)]
+        if not whole:
+            scanned = {leaf: self._scanned(leaf) for leaf in aggregates if not leaf.final}
+            found |= {leaf: column for leaf, column in scanned.items() if column is not None}
+            aggregates = [leaf for leaf in aggregates if leaf not in found]
+        for variable, final in dict.fromkeys((leaf.variable, leaf.final) for leaf in aggregates):
+            results = self._aggregated(variable, whole or final)
+            found |= {
+                leaf: results[leaf.number] for leaf in aggregates if (leaf.variable, leaf.final) == (variable, final)
+            }
+        return found
+
+    def _is_constant(self, leaf: RowValue) -> bool:
+        values = self._clause.rows.values
+        column = plain_column(values.texts[leaf.number])
+        return column is not None and values.schema.names[column] in self._clause.clause.constants
+
+    def _places(self, leaf: RowValue) -> Ints:
+        from asterism.row_patterns import kernels as k
+
+        place = leaf.place
+        found: Ints = k.rows_at_places(
+            self._found.matches,
+            self._found.labels,
+            self._items,
+            meant_by(self._clause, place.variable),
+            self._automaton.variables,
+            place.last,
+            place.skip,
+            place.final,
+            place.steps,
+            self._ordered.offsets,
+        )
+        return found
+
+    def _numbers(self, matches: Ints) -> pa.Array:
+        from asterism.row_patterns import kernels as k
+
+        numbers = pa.array(self._found.matches[:, k.NUMBER], BIGINT)
+        return numbers.take(pa.array(matches, mask=matches < 0))
+
+    def _with_labels(self, rows: Ints, matches: Ints, columns: Collection[str]) -> pa.Table:
+        """Rows of the input, with their labels and the number of the match. Other columns than *columns* may be NULL."""
+        from asterism.row_patterns import kernels as k
+
+        at = rows - self._found.matches[matches, k.START]
+        inside = (at >= 0) & (at < self._found.matches[matches, k.ROWS])
+        label_at = np.where(inside, self._found.matches[matches, k.FIRST_LABEL] + at, 0)
+        states = self._found.labels[label_at] if len(self._found.labels) else np.zeros(len(rows), np.int64)
+        names = pa.array(self._automaton.names, STRING)
+        labels = names.take(pa.array(self._automaton.variables[states], mask=~inside))
+        rows_of, at, nothing = self._ordered.rows, pa.array(rows), pa.nulls(len(rows))
+        given = [
+            one_chunk(rows_of.column(name)).take(at) if name in columns else nothing for name in rows_of.column_names
+        ]
+        names_of_all = self._clause.rows.schema.names
+        return pa.table([*given, labels, self._numbers(matches)], names=names_of_all)
+
+    def _of_all_rows(self, numbers: Sequence[int]) -> dict[int, pa.Array]:
+        """Expressions over single rows, computed for all rows; some or all may be missing."""
+        values = self._clause.rows.values
+        if len(self._items) * _FEW < self._ordered.rows.num_rows:
+            numbers = [number for number in numbers if plain_column(values.texts[number]) is not None]
+        try:
+            return evaluated(values, numbers, self._ordered.rows)
+        except InvalidEventError:  # perhaps in a row that no item reads
+            return {}
+
+    def _of_taken_rows(self, leaf: RowValue, at: Ints) -> pa.Array:
+        there = np.flatnonzero(at >= 0)
+        found = self._of_rows(leaf.number, at[there], self._match[there])
+        places = np.full(len(at), -1)
+        places[there] = np.arange(len(there))
+        return found.take(pa.array(places, mask=places < 0))
+
+    def _of_rows(self, number: int, rows: Ints, matches: Ints) -> pa.Array:
+        """An expression over single rows, for some rows and the matches to which they belong."""
+        values = self._clause.rows.values
+        read = {values.schema.names[column] for column in columns_of(values.texts[number])}
+        return evaluated(values, [number], self._with_labels(rows, matches, read))[number]
+
+    def _scanned(self, leaf: AggregateValue) -> pa.Array | None:
+        """A running aggregate for each item, in one pass over the rows of the matches; None if it needs the rows themselves."""
+        from asterism.row_patterns import kernels as k
+
+        plain = self._clause.rows.plain_aggregates.get((leaf.variable, leaf.number))
+        if plain is None:
+            return None
+        meant = meant_by(self._clause, leaf.variable)[self._automaton.variables[self._found.labels]]
+        before = offsets_of(meant)
+        first = np.zeros(len(self._match), np.int64)
+        first[self._match >= 0] = self._found.matches[self._match[self._match >= 0], k.FIRST_LABEL]
+        begin, end = before[first], before[first + self._visible]
+        if plain.number is None:
+            return pa.array(end - begin)
+        at = np.flatnonzero(meant)
+        groups = self._match_of_label[at]
+        column = self._of_rows(plain.number, self._row_of_label[at], groups)
+        valid = where_valid(column)
+        counted = offsets_of(valid)
+        numbers = counted[end] - counted[begin]
+        if plain.function == "count":
+            return pa.array(numbers)
+        missing, last = numbers == 0, np.maximum(end - 1, 0)
+        if plain.function in ("min", "max") and column.type != NULL:
+            best = k.running_winners(sort_keys(column), valid, groups, plain.function == "max")
+            return column.take(pa.array(best[last] if len(best) else last, mask=missing))
+        if plain.function == "sum" and column.type in INTEGERS:
+            values = np.where(valid, filled(column), 0).astype(np.int64)
+            if np.abs(values.astype(np.float64)).sum() > _SURELY_FITS:
+                return None
+            sums = offsets_of(values)
+            return pa.array(sums[end] - sums[begin], mask=missing)
+        if column.type not in (*INTEGERS, *FLOATS):
+            return None
+        totals = k.running_sums(np.where(valid, filled(column.cast(DOUBLE, safe=False)), 0.0), groups)
+        found = totals[last] if len(totals) else np.zeros(len(last))
+        return pa.array(found / np.maximum(numbers, 1) if plain.function == "avg" else found, mask=missing)
+
+    def _aggregated(self, variable: str | None, whole: bool) -> list[pa.Array]:
+        """The calls over the rows of a variable, for each item: of the visible rows of its match, or of the whole match."""
+        from asterism.row_patterns import kernels as k
+
+        calls, matches = self._clause.rows.calls[variable], self._found.matches
+        meant = meant_by(self._clause, variable)[self._automaton.variables[self._found.labels]]
+        elements = self._with_labels(self._row_of_label, self._match_of_label, calls.read)
+        if whole:
+            at = np.flatnonzero(meant)
+            results = calls.compute(self._match_of_label[at], len(matches), elements, at)
+            items = pa.array(self._match, mask=self._match < 0)
+            return [column.take(items) for column in results]
+        # Each item is a group: the rows of its match up to it.
+        # The limit is for a match, because how many matches there are in a call depends on the division into micro-batches.
+        matched = self._match >= 0
+        most = int(np.bincount(self._match[matched], self._visible[matched], minlength=1).max())
+        if most > MAX_RUNNING:
+            raise LimitExceededError(
+                "a match is too long for running aggregates in ALL ROWS PER MATCH",
+                f"The aggregates would read {most:,} rows for it (limit {MAX_RUNNING:,}).",
+                "FINAL, as in FINAL array_agg(price), ONE ROW PER MATCH, or a pattern whose matches are shorter",
+            )
+        slices = []
+        begin = 0
+        until = np.cumsum(self._visible)
+        while begin < len(self._items):
+            before = until[begin] - self._visible[begin]
+            end = max(begin + 1, int(np.searchsorted(until, before + AT_ONCE, "right")))
+            visible = self._visible[begin:end]
+            group = np.repeat(np.arange(end - begin), visible)
+            first = (
+                np.where(self._match[begin:end] >= 0, matches[self._match[begin:end], k.FIRST_LABEL], 0)
+                if len(matches)
+                else visible
+            )
+            at = np.repeat(first, visible) + np.arange(len(group)) - np.repeat(np.cumsum(visible) - visible, visible)
+            group, at = group[meant[at]], at[meant[at]]
+            low, high = (int(at.min()), int(at.max()) + 1) if len(at) else (0, 0)
+            slices.append(calls.compute(group, end - begin, elements.slice(low, high - low), at - low))
+            begin = end
+        if not slices:
+            return [
+                column.slice(0, 0)
+                for column in calls.compute(np.zeros(0, np.int64), 0, elements, np.zeros(0, np.int64))
+            ]
+        return [pa.concat_arrays([one[number] for one in slices]) for number in range(len(slices[0]))]
+
+
+def place_of_label(found: FoundMatches) -> Ints:
+    """For each label, how many rows of its match are before it."""
+    from asterism.row_patterns import kernels as k
+
+    at: Ints = np.arange(len(found.labels)) - np.repeat(found.matches[:, k.FIRST_LABEL], found.matches[:, k.ROWS])
+    return at
+
+
+def over_leaves(resolved: ResolvedExpression, leaves: Sequence[pa.Array], count: int) -> pa.ChunkedArray:
+    """The value of an expression, given its leaves."""
+    # Without a leaf, a column provides the number of rows.
+    table = pa.table(leaves, schema=resolved.body.schema) if leaves else pa.table({"rows": pa.nulls(count)})
+    return resolved.body.evaluate(table)[0]

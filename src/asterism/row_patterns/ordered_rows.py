@@ -1,0 +1,145 @@
+"""The rows of a clause by partition, in order, and what is computed from them before the search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from asterism.columns.arrays import Ints, one_chunk
+from asterism.columns.groups import group_codes, normalize_nan_and_zero, offsets_of
+from asterism.columns.time import MILLISECONDS, TimeColumn
+from asterism.errors import NullEventTimeError
+from asterism.expressions.aggregates.accumulators import sort_keys
+from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.names import columns_of
+from asterism.operators.key_group import complete
+from asterism.row_patterns.checking import CheckedClause
+from asterism.row_patterns.clause import RowsPerMatch
+from asterism.row_patterns.current_row import CurrentRow
+from asterism.row_patterns.resolution import Leaf, RowValue
+
+
+def evaluated(values: Vectorized, numbers: Sequence[int], rows: pa.Table) -> dict[int, pa.Array]:
+    """Some of the expressions of *values* over rows."""
+    some = Vectorized(values.schema)
+    own = {number: some.adopt(values, number) for number in numbers}
+    columns = some.evaluate(rows)
+    return {number: one_chunk(columns[at]) for number, at in own.items()}
+
+
+def partition_keys(clause: CheckedClause, rows: pa.Table, others: Sequence[int] = ()) -> dict[int, pa.Array]:
+    """The values of PARTITION BY over rows, as Spark's GROUP BY sees them, and of *others*, by number."""
+    keys = evaluated(clause.rows.values, [*clause.partition_by, *others], rows)
+    return keys | {number: normalize_nan_and_zero(keys[number]) for number in clause.partition_by}
+
+
+def partitions_of(clause: CheckedClause, keys: Mapping[int, pa.Array], count: int) -> tuple[Ints, int]:
+    """(for each row the number of its partition, how many there are), in the order in which they appear."""
+    if not clause.partition_by:
+        return np.zeros(count, np.int64), 1
+    return group_codes(
+        pa.table([keys[number] for number in clause.partition_by], names=[*map(str, clause.partition_by)])
+    )
+
+
+def columns_kept(clause: CheckedClause, current_row: CurrentRow) -> list[str]:
+    """The columns that are read when the bits of the rows are known, their partitions and their order."""
+    values = clause.rows.values
+    if clause.clause.rows is not RowsPerMatch.ONE:
+        return [*clause.rows.input.names]
+    read: list[Leaf] = [leaf for one in clause.measures for leaf in one.leaves]
+    for name, condition in clause.conditions.items():
+        if not current_row.bits[name].whole:
+            read += condition.resolved.leaves
+    numbers = {leaf.number for leaf in read if isinstance(leaf, RowValue)}
+    numbers |= {one.number for one in clause.rows.plain_aggregates.values() if one.number is not None}
+    names = {values.schema.names[column] for number in numbers for column in columns_of(values.texts[number])}
+    for calls in clause.rows.calls.values():
+        names |= set(calls.read)
+    # Without a column, a table has no rows.
+    return [name for name in clause.rows.input.names if name in names] or clause.rows.input.names[:1]
+
+
+@dataclass(slots=True)
+class OrderedRows:
+    """Rows by partition, in order.
+
+    :ivar offsets: rows ``offsets[i]:offsets[i + 1]`` are partition *i*
+    :ivar keys: expressions of PARTITION BY and ORDER BY
+    :ivar words: see :meth:`asterism.row_patterns.current_row.CurrentRow.words`; None: not known
+    """
+
+    rows: pa.Table
+    offsets: Ints
+    keys: dict[int, pa.Array]
+    words: Ints | None = None
+
+    @classmethod
+    def of(cls, clause: CheckedClause, rows: pa.Table) -> OrderedRows:
+        """Partitions are numbered in the order in which they appear."""
+        keys = partition_keys(clause, rows, clause.order_by)
+        codes, count = partitions_of(clause, keys, rows.num_rows)
+        return cls.sorted(clause, rows, keys, codes, count)
+
+    @classmethod
+    def sorted(
+        cls,
+        clause: CheckedClause,
+        rows: pa.Table,
+        keys: dict[int, pa.Array],
+        codes: Ints,
+        count: int,
+        words: Ints | None = None,
+    ) -> OrderedRows:
+        """
+        :param rows: may lack columns that are not read
+        :param codes: for each row the number of its partition
+        :param count: how many partitions there are
+        """
+        sorted_by: list[Any] = [codes.astype(np.uint16) if count <= 2**16 else codes]  # 16 bits: a radix sort
+        for key, number in zip(clause.clause.order_by, clause.order_by, strict=True):
+            column = keys[number]
+            values = sort_keys(column)
+            if column.null_count:
+                nulls = column.is_null().to_numpy(zero_copy_only=False)
+                nulls_first = not key.descending if key.nulls_first is None else key.nulls_first
+                sorted_by.append(~nulls if nulls_first else nulls)
+                values = np.where(nulls, 0, values)
+            sorted_by.append(~values if key.descending else values)
+        order = np.lexsort(sorted_by[::-1])
+        offsets = offsets_of(np.bincount(codes, minlength=count))
+        if not np.array_equal(order, np.arange(len(order))):
+            taken = pa.array(order)
+            rows, keys = rows.take(taken), {number: column.take(taken) for number, column in keys.items()}
+            words = None if words is None else words[order]
+        return cls(complete(rows, clause.rows.input), offsets, keys, words)
+
+    @property
+    def partition_of(self) -> Ints:
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+    def shifted(self, steps: int) -> pa.Array:
+        """For each row the row that is *steps* after it in its partition, or null."""
+        at = np.arange(self.rows.num_rows) + steps
+        partition = self.partition_of
+        outside = (at < self.offsets[partition]) | (at >= self.offsets[partition + 1])
+        return pa.array(at, mask=outside)
+
+
+def times_of(clause: CheckedClause, ordered: OrderedRows) -> Ints:
+    """The times that WITHIN bounds, in microseconds; zeros without WITHIN."""
+    if clause.within is None:
+        return np.zeros(ordered.rows.num_rows, np.int64)
+    column = ordered.keys[clause.order_by[0]]
+    if column.null_count:
+        source = clause.clause.order_by[0].expression.text
+        raise NullEventTimeError(
+            f"a time is NULL: {source}", "WITHIN needs the time of each row", "filter such rows out"
+        )
+    times = TimeColumn("time", column.type, MILLISECONDS).to_micros(pa.chunked_array([column]))
+    found: Ints = one_chunk(times).to_numpy(zero_copy_only=False)
+    return found
