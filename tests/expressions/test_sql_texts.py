@@ -33,6 +33,17 @@ def bound(text: str) -> Provocation:
 
 CONDITIONS: dict[str, str] = {
     "sql_unexpected_token": "price > 1 2",
+    "sql_lambda": "lambda row: row.price > 3",
+    "sql_lambda_that_is_called": "(lambda price: price > 3)(price)",
+    "sql_method_of_python": "status.startswith('a')",
+    "sql_column_of_pyspark": "F.col('price') > 3",
+    "sql_double_ampersand": "price > 3 && volume > 1",
+    "sql_double_asterisk": "price ** 2 > 3",
+    "sql_choice_of_python": "price > 3 if volume else 2",
+    "sql_is_none": "status is not None",
+    "sql_filter_of_last": "LAST(a.price) FILTER (WHERE a.price > 1) > 2",
+    "sql_filter_of_other_stage": "COUNT(a.*) FILTER (WHERE b.price > 1) > 2",
+    "sql_filter_without_where": "SUM(a.price) FILTER (a.price > 1) > 2",
     "sql_incomplete": "price >",
     "sql_bracket_not_closed": "price > (1 + 2",
     "sql_string_not_closed": "status = 'open",

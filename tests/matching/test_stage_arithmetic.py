@@ -55,6 +55,11 @@ EVENT: dict[str, Any] = {
 }  # fmt: skip
 
 CONDITIONS: dict[str, bool | str | None] = {
+    # FILTER
+    "SUM(a.l) FILTER (WHERE a.l < 0) = -3": True,
+    "COUNT(a.*) FILTER (WHERE a.y > 0) = 2": True,
+    "MAX(a.d) FILTER (WHERE a.i > 1 OR a.y IS NULL) > 2": True,
+    "AVG(a.m) FILTER (WHERE a.h > 1000) IS NULL": True,
     # 64 bits
     "LAST(a.l) + l < 0": FAILS,
     "LAST(a.l) + l > 0": FAILS,
@@ -199,7 +204,8 @@ def test_spark_says_so(spark: SparkSession) -> None:
 
     def written(text: str) -> str:
         text = re.sub(r"(FIRST|LAST)\(a\.(\w+)\)", lambda found: f"{found[1].lower()}_{found[2]}", text)
-        return re.sub(r"(SUM|AVG)\(a\.(\w+)\)", r"(SELECT \1(\2) FROM stage_rows)", text)
+        aggregate = r"(?:SUM|AVG|MAX|COUNT)\(a\.(?:\w+|\*)\)(?: FILTER \(WHERE [^()]+\))?"
+        return re.sub(aggregate, lambda call: f"(SELECT {call[0].replace('a.', '')} FROM stage_rows)", text)
 
     fitting = [text for text, expected in CONDITIONS.items() if expected != FAILS]
     selected = ", ".join(f"({written(text)}) AS c{number}" for number, text in enumerate(fitting))

@@ -83,6 +83,8 @@ class Scope:
         """
 
         def visit(node: exp.Expr) -> exp.Expr:
+            if isinstance(node, exp.Filter):
+                node = self._without_filter(node, text)
             kind = AGGREGATES.get(type(node))
             if kind is not None:
                 return self._aggregate(node, kind, text)
@@ -151,6 +153,21 @@ class Scope:
             column.replace(self._named(stage, self._split(column)[1], text))
         made = exp.Last if kind == "PREV" else type(node)
         return made(this=holder.this, **({"expression": exp.Literal.number(offset)} if offset else {}))
+
+    def _without_filter(self, node: exp.Filter, text: str) -> exp.Expr:
+        """``SUM(x) FILTER (WHERE c)`` as ``SUM(CASE WHEN c THEN x END)``: these aggregates ignore NULL."""
+        aggregate, condition = node.this, node.expression.this
+        if not isinstance(aggregate, exp.Sum | exp.Count | exp.Avg | exp.Min | exp.Max):
+            problem = "in a condition, FILTER belongs to SUM, COUNT, AVG, MIN or MAX"
+            raise ExpressionSyntaxError.at(problem, text, position_of(aggregate))
+        argument = aggregate.this
+        self.stage_of([argument, condition], AGGREGATES[type(aggregate)], text, position_of(aggregate))
+        if isinstance(argument, exp.Star) or (isinstance(argument, exp.Column) and isinstance(argument.this, exp.Star)):
+            argument = exp.Literal.number(1)
+        chosen = exp.If(this=condition.copy(), true=argument.copy())
+        made = type(aggregate)(this=exp.Case(ifs=[chosen]), expressions=aggregate.expressions)
+        made.meta.update(aggregate.meta)
+        return made
 
     def without_previous(self, tree: exp.Expr, text: str) -> tuple[exp.Expr, set[PreviousColumn]]:
         """Replace each ``PREV`` in a measure by a column of its event, or by a call of such a column. Returns these columns, too.

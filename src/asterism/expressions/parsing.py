@@ -22,6 +22,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from asterism.errors import ExpressionSyntaxError, UnknownFunctionError, UnsupportedSyntaxError
 from asterism.expressions.functions import FUNCTIONS, NOT_PURE, UNIT_FIRST
+from asterism.expressions.other_languages import foreign_syntax
 from asterism.expressions.translation import DOCUMENTATION, position_of
 
 MAX_TEXT = 20_000  # characters; generous for a person, harmless for the parser
@@ -76,12 +77,12 @@ _PARTS_OF: dict[type[exp.Expr], str] = {
     exp.Cast: "this to safe", exp.TryCast: "this to safe", exp.DataType: "this expressions", exp.DataTypeParam: "this",
     exp.Case: "this ifs default", exp.If: "this true", exp.Bracket: "this expressions", exp.Anonymous: "this expressions",
     exp.In: "this expressions", exp.Between: "this low high", exp.Like: "this expression negate",
-    exp.ILike: "this expression negate", exp.Count: "this big_int",
+    exp.ILike: "this expression negate", exp.Count: "this big_int", exp.Filter: "this expression", exp.Where: "this",
 }  # fmt: skip
 _CONSUMED = {kind: frozenset(names.split()) for kind, names in _PARTS_OF.items()}
 """The arguments of a node that are translated. Any other argument is rejected, such as the SYMMETRIC of a BETWEEN."""
 _CONSUMED_OF_CALLS = _CONSUMED | {
-    exp.Filter: _BINARY, exp.Where: frozenset(("this",)), exp.Distinct: frozenset(("expressions",)),
+    exp.Distinct: frozenset(("expressions",)),
     exp.IgnoreNulls: frozenset(("this",)), exp.RespectNulls: frozenset(("this",)),
     exp.Order: frozenset(("this", "expressions")), exp.Ordered: frozenset(("this", "desc", "nulls_first")),
 }  # fmt: skip
@@ -174,6 +175,13 @@ class _Parser(SparkParser):
             node.meta["written"] = "".join(token.text for token in self._tokens[begin : self._index]).upper()
         return node
 
+    def _parse_where(self, skip_where_token: bool = False) -> exp.Where | None:
+        if skip_where_token and self._prev.token_type is not TokenType.WHERE:
+            word = self._tokens[self._index - 2]
+            raise ExpressionSyntaxError.at("FILTER must be followed by (WHERE condition)", self.sql, word.start)
+        node: exp.Where | None = super()._parse_where(skip_where_token)
+        return node
+
 
 class _CallsParser(_Parser):
     """Keeps calls of aggregate functions as written, too, with FILTER and IGNORE NULLS around them."""
@@ -204,13 +212,6 @@ class _CallsParser(_Parser):
         node: exp.Expr | None = super()._parse_window(this, alias)
         if node is not None:
             node.meta["call_end"] = self._prev.end + 1
-        return node
-
-    def _parse_where(self, skip_where_token: bool = False) -> exp.Where | None:
-        if skip_where_token and self._prev.token_type is not TokenType.WHERE:
-            word = self._tokens[self._index - 2]
-            raise ExpressionSyntaxError.at("FILTER must be followed by (WHERE condition)", self.sql, word.start)
-        node: exp.Where | None = super()._parse_where(skip_where_token)
         return node
 
 
@@ -299,6 +300,7 @@ def parse(
             problem, position = "the expression is incomplete", None
         elif problem.startswith("Invalid expression"):
             problem = "unexpected token"
+        _check_language(tokens, text)
         raise ExpressionSyntaxError.at(problem[0].lower() + problem[1:].rstrip("."), text, position) from None
     except RecursionError:
         raise ExpressionSyntaxError.at("the expression is nested too deeply", text) from None
@@ -313,6 +315,8 @@ def parse(
     if re.search(r"\bAS\s*$", text, flags=re.IGNORECASE):
         raise ExpressionSyntaxError.at("AS needs a name", text)
     for node in inner.walk():
+        if isinstance(node, exp.Dot) and not isinstance(node.expression, _NAME):
+            _check_language(tokens, text)
         _check(node, text, aggregates, unlisted)
         if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal):
             end = node.this.meta.get("end")
@@ -392,6 +396,13 @@ _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 _PREFIXES = (TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE, TokenType.INTERVAL)
 _NAMES = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING, TokenType.RAW_STRING)
+
+
+def _check_language(tokens: Sequence[Token], text: str) -> None:
+    """Fail if a text that cannot be parsed is Python."""
+    foreign = foreign_syntax(tokens)
+    if foreign is not None:
+        raise ExpressionSyntaxError.at(foreign.problem, text, foreign.position, foreign.hint) from None
 
 
 def _account(tokens: Sequence[Token], tree: exp.Expr, text: str) -> None:
@@ -530,7 +541,10 @@ def _check(node: exp.Expr, text: str, aggregates: Collection[str] = (), unlisted
         raise UnsupportedSyntaxError.at(f"{word} is not supported here", text, _place(node, word, text), hint)
     if isinstance(node, exp.Is) and not isinstance(node.expression, exp.Boolean | exp.Null):
         raise ExpressionSyntaxError.at(
-            "IS must be followed by NULL, TRUE, FALSE or UNKNOWN", text, position_of(node.expression)
+            "IS must be followed by NULL, TRUE, FALSE or UNKNOWN",
+            text,
+            position_of(node.expression),
+            "IS NULL" if node.expression.name == "None" else None,
         )
     for name, kinds in _PARTS.get(type(node), {}).items():
         part = node.args.get(name)
