@@ -207,6 +207,9 @@ TEXTS: dict[str, Provocation] = {
     "state_of_newer_layout": lambda: GroupHeader.from_bytes(
         patched(GroupHeader.new(b"x", 1, 1, 0).to_bytes(), 7), b"x"
     ),
+    "state_between_two_releases": lambda: GroupHeader.from_bytes(
+        patched(GroupHeader.new(b"x", 1, 1, 0).to_bytes(), 3), b"x"
+    ),
     "state_not_ours": lambda: GroupHeader.from_bytes(b"something else", b"x"),
     "state_too_short": lambda: GroupHeader.from_bytes(b"abc", b"x"),
     "state_of_another_kind": lambda: Page.from_bytes(GroupHeader.new(b"x", 1, 1, 0).to_bytes(), SCHEMA, SCHEMA),

@@ -62,24 +62,7 @@ def test_page_round_trip() -> None:
     assert same(Page.from_bytes(before.to_bytes(), KEYS, EVENTS), before)
 
 
-def test_page_of_the_first_layout() -> None:
-    """It had no positions."""
-    written = base64.b64decode(
-        "eNpzDA4JYmRgZNjAAAELoDQTlGZD4zOj8RnQ+IxQ+gVU4QV2BqzgPxQwoulDB4w4+EwM+AFMXYcwwr4ZQFoEKs7DIAb0GysDB5DFA/YYC4MEkBKAm8AF"
-        "5PMwsABVcAF5PlA5ZPcw47GfA41mRHMbIw43JyKFTwcF7rWByjFhiSNsQADNHehq2dH8AwCyXBkC"
-    )
-    keys, events = pa.schema([("k", pa.string())]), pa.schema([("e:v", pa.int64())])
-    found = Page.from_bytes(zlib.decompress(written), keys, events)
-    assert (found.keys.to_pylist(), found.events.column(0).to_pylist()) == ([{"k": "a"}], [7, 8])
-    assert (found.times.tolist(), found.positions.tolist(), found.nodes.tolist()) == (
-        [1000, 2000],
-        [0, 0],
-        [[0, 0, -1], [1, 1, 0]],
-    )
-    assert (found.run_rows.tolist(), found.timer_rows.tolist()) == ([[0, 1, 2]], [[5000]])
-
-
-def test_page_of_the_second_layout() -> None:
+def test_page_of_the_first_release() -> None:
     """All arrays had 64 bits."""
     written = base64.b64decode(
         "eNpzDA4JYmJgZOBgZACDGVCamQGVZmPALo5LHmoMAyuaPBQ4MKABZjQ+TP9/KIDxmRiwA0Y0Gl2cGYc+Jhzq2XGYy0HA/mQkd58A0iJQPg+DGDAMWIH6"

@@ -12,7 +12,7 @@ import pytest
 
 from asterism.columns.time import END_OF_TIME
 from asterism.operators import broadcast_state
-from asterism.operators.broadcast_state import FIRST_PART, PART, BroadcastState
+from asterism.operators.broadcast_state import PART, BroadcastState
 from asterism.operators.keyed_state import (
     BroadcastListState,
     BroadcastMapState,
@@ -21,6 +21,7 @@ from asterism.operators.keyed_state import (
     StateSpec,
     ValueState,
 )
+from asterism.operators.page_numbers import PageKind
 from asterism.operators.runtime import Arrived
 from asterism.operators.state_store import MemoryStore, tables_to_bytes
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
@@ -93,7 +94,7 @@ def loaded() -> CountingStore:
 @pytest.mark.parametrize("forget", [False, True], ids=["known", "not known"])
 def test_a_change_writes_its_part(forget: bool) -> None:
     store = loaded()
-    assert 60 < len([page for page in store.pages if page >= FIRST_PART]) < 200
+    assert 60 < len([page for page in store.pages if page >= PageKind.BROADCAST_PART.first]) < 200
     wanted = contents(store)
     for new, writes in [
         ({"item 700": -1.0}, 2),  # the part and the index

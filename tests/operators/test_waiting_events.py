@@ -10,8 +10,9 @@ import pytest
 
 from asterism.columns.time import END_OF_TIME, TIME
 from asterism.operators.group_header import GroupHeader
+from asterism.operators.page_numbers import PageKind
 from asterism.operators.state_store import MemoryStore
-from asterism.operators.waiting_events import CHUNK_BYTES, FIRST_CHUNK, WaitingEvents
+from asterism.operators.waiting_events import CHUNK_BYTES, WaitingEvents
 from tests.kit import small_pages
 
 SCHEMA = pa.schema([(TIME, pa.int64()), ("n", pa.int64())])
@@ -42,11 +43,11 @@ def test_what_waits_is_neither_read_nor_written() -> None:
     count = CHUNK_BYTES // 16 + 1
     assert waiting.exchange([(1_000 + n, n) for n in range(count)], 0) == []
     assert waiting.header.buffers == [b"", b""]
-    assert waiting.header.chunks == [[], [(FIRST_CHUNK, 1_000)]]
-    stored = waiting.store.pages[FIRST_CHUNK]
+    assert waiting.header.chunks == [[], [(PageKind.WAITING_EVENTS.first, 1_000)]]
+    stored = waiting.store.pages[PageKind.WAITING_EVENTS.first]
     assert waiting.exchange([(5, -1), (6, -2)], 5) == [-1]
     assert waiting.first == 6
-    assert waiting.store.pages[FIRST_CHUNK] is stored
+    assert waiting.store.pages[PageKind.WAITING_EVENTS.first] is stored
     assert waiting.exchange([], 1_000) == [0, -2]
     assert waiting.first == 1_001
     assert waiting.exchange([], END_OF_TIME) == list(range(1, count))

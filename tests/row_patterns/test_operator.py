@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from asterism.errors import InvalidEventError, LimitExceededError, SkipStrategyError
 from asterism.expressions.evaluation import tried_before
-from asterism.operators.state_definition import DEFINITION_PAGE
+from asterism.operators.page_numbers import DEFINITION_PAGE
 from asterism.row_patterns import search
 from asterism.row_patterns.checking import CheckedClause, check
 from asterism.row_patterns.clause import Exclusion

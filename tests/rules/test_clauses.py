@@ -21,6 +21,7 @@ from asterism.errors import (
 )
 from asterism.expressions.evaluation import tried_before
 from asterism.matching.operator import PROCESSING_TIME
+from asterism.operators.page_numbers import CLAUSES_PAGE
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.checking import check
@@ -32,7 +33,6 @@ from asterism.rules.binding import BoundClauseProcessor, ProcessorCompiler
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.result_rows import ERRORS, LATE, MATCHES, _as_strings
 from asterism.rules.sets import stored
-from asterism.rules.state_pages import CLAUSES_PAGE
 from tests.rules.driver import SCHEMA, Driver, Event, at, chain, cuts, processor, table_of
 from tests.rules.test_coordinator import coordinator
 from tests.rules.test_validation import problems_of

@@ -12,10 +12,9 @@ import pytest
 
 from asterism import AfterMatchSkipStrategy, Pattern
 from asterism.errors import PatternProcessorError
-from asterism.operators.state_definition import DEFINITION_PAGE
+from asterism.operators.page_numbers import DEFINITION_PAGE, SETS_PAGE
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.result_rows import ERRORS, LATE, MATCHES, TIMED_OUT
-from asterism.rules.state_pages import SETS_PAGE
 from tests.rules.driver import Driver, Event, at, chain, cuts, processor, table_of
 
 AB = processor("ab", 1, chain("a", "b"))

@@ -15,13 +15,13 @@ import asterism.rules.operator as module
 from asterism import Pattern
 from asterism.columns.time import BEFORE_TIME
 from asterism.errors import PatternProcessorError
+from asterism.operators.page_numbers import CLAUSES_PAGE, SUPPRESSIONS_PAGE
 from asterism.rules import shares
 from asterism.rules.interfaces import processors_from
 from asterism.rules.processor import PatternProcessor, from_text
 from asterism.rules.result_rows import ERRORS, LATE, MATCHES, SHADOW, TIMED_OUT
 from asterism.rules.rule_counts import RuleCounts, VersionCounts
 from asterism.rules.sets import Entry, ProcessorSet, updated
-from asterism.rules.state_pages import CLAUSES_PAGE, SUPPRESSIONS_PAGE
 from asterism.rules.used_versions import UsedVersions
 from tests.rules.driver import Driver, Event, at, chain, cuts, processor
 from tests.rules.test_coordinator import coordinator

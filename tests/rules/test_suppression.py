@@ -14,9 +14,9 @@ import pytest
 import asterism.rules.operator as module
 from asterism import Pattern
 from asterism.errors import PatternProcessorError
+from asterism.operators.page_numbers import SUPPRESSIONS_PAGE
 from asterism.rules.processor import PatternProcessor, from_text
 from asterism.rules.result_rows import ERRORS, MATCHES
-from asterism.rules.state_pages import SUPPRESSIONS_PAGE
 from tests.rules.driver import Driver, Event, at, chain, cuts, processor
 
 SPAN = 10

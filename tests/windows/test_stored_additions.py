@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from asterism.operators.state_definition import DEFINITION_PAGE, StateDefinition
+from asterism.operators.page_numbers import DEFINITION_PAGE
+from asterism.operators.state_definition import StateDefinition
 from asterism.operators.state_store import additions_from_bytes, tables_from_bytes, tables_to_bytes
 from asterism.testing import OperatorHarness
 from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows

@@ -12,7 +12,15 @@ import pyarrow as pa
 
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import offsets_of
-from asterism.operators.state_store import BODY, Record, batch_from_bytes, batch_to_bytes, layout_of, record_of
+from asterism.operators.state_store import (
+    BODY,
+    FIRST_LAYOUT,
+    Record,
+    batch_from_bytes,
+    batch_to_bytes,
+    layout_of,
+    record_of,
+)
 
 _COPIES = 64
 """The maximum number of pages that are copied from one."""
@@ -140,21 +148,18 @@ class Page:
     @classmethod
     def from_bytes(cls, value: bytes, key_schema: pa.Schema, event_schema: pa.Schema) -> Page:
         layout = layout_of(value, Record.PAGE)
-        stored = _ARRAYS if layout > 1 else [_ARRAYS[0], *_ARRAYS[2:]]
         at = BODY
-        sizes = np.frombuffer(value, np.int64, 2 + len(stored), at)
+        sizes = np.frombuffer(value, np.int64, 2 + len(_ARRAYS), at)
         at += sizes.nbytes
         arrays: list[Ints] = []
-        for size, (columns, kind) in zip(sizes[2:].tolist(), stored, strict=True):
-            array = np.frombuffer(value, np.int64 if layout < 3 else kind, size, at)
+        for size, (columns, kind) in zip(sizes[2:].tolist(), _ARRAYS, strict=True):
+            array = np.frombuffer(value, np.int64 if layout == FIRST_LAYOUT else kind, size, at)
             at += array.nbytes
             arrays.append((array.reshape(-1, columns) if columns else array).astype(np.int64))
         view = memoryview(value)
         key_bytes, event_bytes = int(sizes[0]), int(sizes[1])
         keys = batch_from_bytes(view[at : at + key_bytes], key_schema)
         events = batch_from_bytes(view[at + key_bytes : at + key_bytes + event_bytes], event_schema)
-        if layout == 1:
-            arrays.insert(1, np.zeros_like(arrays[0]))
         page = cls(keys, events, *arrays)
         page.run_rows[page.run_rows == _NARROW_NO_EVENT] = NO_EVENT
         return page

@@ -23,6 +23,7 @@ import pyarrow as pa
 from asterism.columns.arrays import Ints, python_values
 from asterism.columns.time import END_OF_TIME
 from asterism.operators.keyed_state import NAME, VALUE, StateEntries, StateKind, StateSpec, StateTable, map_keys
+from asterism.operators.page_numbers import PageKind
 from asterism.operators.state_store import (
     BODY,
     Record,
@@ -35,8 +36,6 @@ from asterism.operators.state_store import (
     tables_from_bytes,
 )
 
-FIRST_PART = 2**23 + 2**16
-"""Parts are stored under the numbers from here, after those of all pages and before those of waiting events."""
 PART = 1024
 """The mean number of entries of a part."""
 _LARGEST_PART = 8 * PART
@@ -181,7 +180,7 @@ class BroadcastState:
             return same
         old = self._version
         taken = old.pages
-        free = (number for number in itertools.count(FIRST_PART) if number not in taken)
+        free = PageKind.BROADCAST_PART.free(taken)
         version = _Version({}, old.entries | entries)
         for name, spec in self._specs.items():
             if name not in entries:

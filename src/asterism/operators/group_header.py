@@ -10,14 +10,14 @@ import numpy as np
 from asterism.columns.arrays import Ints, Mask
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.errors import CheckpointMismatchError, StateError
-from asterism.operators.state_store import BODY, Record, layout_of, record_of
+from asterism.operators.state_store import BODY, FIRST_LAYOUT, Record, layout_of, record_of
 
 NO_PAGE = -(2**63)
 """Replaces the next event time of a page: there is no such page."""
 _SIZES = struct.Struct("<HHHqqH")
-_SIZES_UNTIL_LAYOUT_2 = struct.Struct("<HHHq")
+_FIRST_SIZES = struct.Struct("<HHHq")
 UNKNOWN = -1
-"""The number of bytes in headers of earlier layouts."""
+"""The number of bytes in headers of release 0.1.0."""
 
 
 def other_query() -> StateError:
@@ -111,12 +111,12 @@ class GroupHeader:
         at = BODY
         size, undivided = UNKNOWN, 0
         layout = layout_of(value, Record.HEADER)
-        if layout > 2:
+        if layout > FIRST_LAYOUT:
             length, pages, inputs, watermark, size, undivided = _SIZES.unpack_from(value, at)
             at += _SIZES.size
         else:
-            length, pages, inputs, watermark = _SIZES_UNTIL_LAYOUT_2.unpack_from(value, at)
-            at += _SIZES_UNTIL_LAYOUT_2.size
+            length, pages, inputs, watermark = _FIRST_SIZES.unpack_from(value, at)
+            at += _FIRST_SIZES.size
         found = value[at : at + length]
         if fingerprint is not None and found != fingerprint:
             raise other_query()
@@ -126,7 +126,7 @@ class GroupHeader:
         next_event_times, next_processing_times = arrays[:pages], arrays[pages : 2 * pages]
         watermarks, last_activity, lengths = arrays[2 * pages :].reshape(3, inputs)
         chunks: list[list[tuple[int, int]]] = [[] for _ in range(inputs)]
-        if layout > 2:
+        if layout > FIRST_LAYOUT:
             counts = np.frombuffer(value, np.int64, inputs, at)
             at += counts.nbytes
             for number, each in enumerate(counts.tolist()):
@@ -148,5 +148,5 @@ class GroupHeader:
             size,
             undivided,
             chunks,
-            layout > 3,
+            layout > FIRST_LAYOUT,
         )

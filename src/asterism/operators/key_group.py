@@ -31,14 +31,13 @@ from asterism.errors import StreamDefinitionError
 from asterism.operators.evolution import aligned_batch, check_evolution
 from asterism.operators.group_header import GroupHeader, other_query
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
-from asterism.operators.pages import Pages, page_id
-from asterism.operators.state_definition import DEFINITION_PAGE, StateDefinition
+from asterism.operators.page_numbers import DEFINITION_PAGE, MAX_FIXED_PAGES, page_number
+from asterism.operators.pages import Pages
+from asterism.operators.state_definition import StateDefinition
 from asterism.operators.state_store import MemoryStore, StateStore
 from asterism.operators.waiting_events import WaitingEvents
 
 MAX_KEY_GROUPS = 2**15
-MAX_PAGES = 256
-"""Of state, in each key group."""
 ONE_KEY = "__one_key"
 """The key column of streams without keys."""
 IDLE = -(2**62)
@@ -50,7 +49,7 @@ LATE = "late_elements"
 def check_pages(pages: Any) -> None:
     """:raises StreamDefinitionError: *pages* is neither None nor a number of pages"""
     if pages is not None:
-        expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_PAGES)
+        expect_number(StreamDefinitionError, pages, "pages", least=1, most=MAX_FIXED_PAGES)
 
 
 @dataclass(slots=True)
@@ -293,7 +292,7 @@ class KeyGroupOperator(ABC):
         self.check_state(old)
         count = len(header.exists)
         for number in np.flatnonzero(header.exists).tolist():
-            place = page_id(number, count, fixed=self.fixed_pages)
+            place = page_number(number, count, fixed=self.fixed_pages)
             before = store.read_page(place)
             assert before is not None
             after = self.converted(old, before)

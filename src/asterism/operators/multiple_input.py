@@ -34,18 +34,17 @@ from asterism.operators.context import EVENT
 from asterism.operators.evolution import FIXED, aligned_tables
 from asterism.operators.group_header import GroupHeader
 from asterism.operators.histograms import add_values
-from asterism.operators.key_group import LATE, MAX_PAGES, ONE_KEY, Group, KeyGroupOperator, key_schema_of
+from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, key_schema_of
 from asterism.operators.keyed_state import State, StateSpec, StateTable
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
 from asterism.operators.ordering import fire_due, run
+from asterism.operators.page_numbers import BROADCAST_PAGE
 from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.operators.runtime import TIMERS, Arrived, Runtime, Waiting
 from asterism.operators.state_definition import KEYS_TABLE, UNKNOWN_COLUMNS, OperatorKind, StateDefinition
 from asterism.operators.state_store import Record, StateStore, kind_of, tables_from_bytes, tables_to_bytes
 from asterism.operators.stored_state import BROADCAST, STATE, TIMERS_TABLE, WAITING, of_broadcast, of_keys
 from asterism.operators.stream_operator import Counter, Gauge, Histogram, Input, Output, StreamOperator
-
-BROADCAST_PAGE = MAX_PAGES
 
 
 @dataclass(frozen=True, slots=True)

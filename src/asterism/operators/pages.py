@@ -17,6 +17,7 @@ from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import KEY_HASH, group_codes
 from asterism.columns.time import END_OF_TIME
 from asterism.operators.group_header import NO_PAGE, UNKNOWN, GroupHeader
+from asterism.operators.page_numbers import MAX_PAGES, page_number
 from asterism.operators.state_store import StateStore
 
 PAGE = "__page"
@@ -25,11 +26,8 @@ PAGE_BYTES = 2**12
 """The maximum mean size of pages when state is divided. A call of few keys needs a page for each of them, of any size."""
 _STEP = 4
 _SAMPLE = 16
-_MAX_PAGES = 4**6
 _CALM = 64
 """The number of calls for which state is not divided again after most of its pages had a deadline in one call."""
-_FIRST = 2**20
-"""*n* pages, more than one, are stored under the numbers from _FIRST + n, so that they differ from those of other *n*."""
 
 
 class Pages:
@@ -100,7 +98,7 @@ class Pages:
         return min(found, count) if header.undivided else found
 
     def _id(self, number: int, count: int) -> int:
-        return page_id(number, count, fixed=self._fixed)
+        return page_number(number, count, fixed=self._fixed)
 
     def rewrite(
         self,
@@ -146,11 +144,6 @@ class Pages:
         header.next_event_times[number], header.next_processing_times[number] = event_time, processing_time
 
 
-def page_id(number: int, count: int, *, fixed: bool) -> int:
-    """The number under which a page is stored. *fixed*: whether their *count* is."""
-    return number if fixed or count == 1 else _FIRST + count + number
-
-
 def wanted_pages(pages: int, size: int, keys: int) -> int:
     """The number of pages for *size* bytes of state that are in so many *pages*, in a call with events of so many *keys*.
 
@@ -166,7 +159,7 @@ def wanted_pages(pages: int, size: int, keys: int) -> int:
 
 
 def _grown(pages: int, size: int) -> int:
-    while pages < _MAX_PAGES and size > pages * PAGE_BYTES:
+    while pages < MAX_PAGES and size > pages * PAGE_BYTES:
         pages *= _STEP
     return pages
 

@@ -18,10 +18,6 @@ import pyarrow as pa
 from asterism.errors import StateError
 from asterism.operators.state_store import BODY, Record, layout_of, record_of
 
-DEFINITION_PAGE = 2**30
-"""The page with the definition, after all others."""
-
-
 KEYS_TABLE = "keys"
 """The first table of a page."""
 

@@ -16,9 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.errors import CheckpointMismatchError, NewerStateError
+from asterism.operators.page_numbers import kind_of_page
 
+FIRST_LAYOUT = 2
+"""That of release 0.1.0."""
 LAYOUT = 4
-"""2: pages of patterns contain the positions of events. 3: the header has the size of the state. 4: there is a definition."""
+"""The header has the size of the state, and there is a definition."""
 _MAGIC = b"ASTR"
 _PREFIX = struct.Struct("<4sHH")  # magic, layout version, kind of record
 BODY = _PREFIX.size
@@ -67,6 +70,7 @@ class MemoryStore:
         if value is None:
             self.pages.pop(number, None)
         else:
+            kind_of_page(number)  # only numbers of the table are stored
             self.pages[number] = value
 
     @property
@@ -90,6 +94,12 @@ def layout_of(value: bytes, kind: Record) -> int:
     magic, layout, found = _PREFIX.unpack_from(value) if len(value) >= _PREFIX.size else (b"", 0, 0)
     if magic != _MAGIC or found != kind:
         raise CheckpointMismatchError("the state of the checkpoint was not written by this operator")
+    if layout < FIRST_LAYOUT or FIRST_LAYOUT < layout < LAYOUT:
+        raise CheckpointMismatchError(
+            f"the state was written in layout {layout}, which no release of Asterism has used",
+            "A development version between two releases has written it.",
+            "use a new checkpoint location",
+        )
     if layout > LAYOUT:
         raise NewerStateError(
             f"the state was written in layout {layout}, but this release reads only up to layout {LAYOUT}",

@@ -13,11 +13,10 @@ import pyarrow as pa
 
 from asterism.columns.time import END_OF_TIME, TIME
 from asterism.operators.group_header import GroupHeader
+from asterism.operators.page_numbers import PageKind
 from asterism.operators.state_store import StateStore, batch_from_bytes, batch_to_bytes
 
 CHUNK_BYTES = 2**16
-FIRST_CHUNK = 2**24
-"""Chunks are stored under the numbers from here, after those of all pages."""
 
 
 class WaitingEvents:
@@ -69,7 +68,8 @@ class WaitingEvents:
         if arrived or passed.num_rows:
             header.buffers[number] = batch_to_bytes(rest) if rest.num_rows else b""
         if len(header.buffers[number]) > CHUNK_BYTES:
-            place = 1 + max((place for some in header.chunks for place, _ in some), default=FIRST_CHUNK - 1)
+            places = PageKind.WAITING_EVENTS
+            place = 1 + max((place for some in header.chunks for place, _ in some), default=places.first - 1)
             self._store.write_page(place, header.buffers[number])
             header.chunks[number].append((place, _first_time(rest)))
             header.buffers[number] = b""

@@ -36,6 +36,7 @@ from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import LATE as LATE_ELEMENTS
 from asterism.operators.key_group import Group, KeyGroupOperator, late_table
 from asterism.operators.operator import EVENTS, Arrival, InputSpec, Now, Result
+from asterism.operators.page_numbers import CLAUSES_PAGE, SETS_PAGE, SUPPRESSIONS_PAGE
 from asterism.operators.pages import Pages
 from asterism.operators.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state_store import StateStore, batch_from_bytes, batch_to_bytes
@@ -93,10 +94,7 @@ from asterism.rules.sets import (
 )
 from asterism.rules.shares import ENTRY, KEYS, RuleFailure
 from asterism.rules.state_pages import (
-    CLAUSES_PAGE,
     SET_SCHEMA,
-    SETS_PAGE,
-    SUPPRESSIONS_PAGE,
     ClauseState,
     SetState,
     clauses_from,

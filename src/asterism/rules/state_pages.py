@@ -29,12 +29,6 @@ from asterism.rules.sets import (
 )
 from asterism.rules.shares import ENTRY, KEYS
 
-SETS_PAGE = 256
-"""The page of state that contains the entries."""
-CLAUSES_PAGE = 257
-"""The page of state of the processors with a clause. Page 0, that of the processors with a pattern, exists if this one does."""
-SUPPRESSIONS_PAGE = 258
-"""The page of state of suppressed matches. Page 0 exists if this one does, too."""
 SET_SCHEMA = pa.schema([(TIME, pa.int64()), ("set", pa.binary())])
 """The schema of :func:`prepared_set`."""
 

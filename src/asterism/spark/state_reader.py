@@ -22,13 +22,14 @@ from asterism.columns.time import BEFORE_TIME, MOMENT, moments
 from asterism.errors import StateError
 from asterism.joins.stored_joins import kept_rows_of
 from asterism.matching.stored_matches import event_type, matches_schema, partial_matches_of
-from asterism.operators.broadcast_state import FIRST_PART, PART, parts_in
+from asterism.operators.broadcast_state import PART, parts_in
 from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.operators.keyed_state import StateKind
-from asterism.operators.multiple_input import BROADCAST_PAGE, definition_of
+from asterism.operators.multiple_input import definition_of
 from asterism.operators.operator import EVENTS
-from asterism.operators.state_definition import DEFINITION_PAGE, OperatorKind, StateDefinition, keys_as_structs
+from asterism.operators.page_numbers import BROADCAST_PAGE, CLAUSES_PAGE, DEFINITION_PAGE, SETS_PAGE, PageKind
+from asterism.operators.state_definition import OperatorKind, StateDefinition, keys_as_structs
 from asterism.operators.state_store import Record, batch_from_bytes, kind_of
 from asterism.operators.stored_state import (
     BROADCAST,
@@ -48,11 +49,9 @@ from asterism.operators.stored_state import (
     waiting_schema,
 )
 from asterism.operators.stream_operator import StreamOperator
-from asterism.operators.waiting_events import FIRST_CHUNK
 from asterism.row_patterns.stored_searches import ROWS, searches_of
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.sets import processor_of
-from asterism.rules.state_pages import CLAUSES_PAGE, SETS_PAGE
 from asterism.rules.stored_rules import matches_of_rules, processors_in, searches_of_rules
 from asterism.spark.partitioning import group_of, label
 from asterism.spark.row_schemas import spark_schema
@@ -536,7 +535,7 @@ class StateReader:
         schema = waiting_schema(key_type(definition), max((one.inputs[name] for one in self._known), key=len))
         recent = self._headers.mapInArrow(_buffers_of(number), "key_group int, page int, value binary")
         places = self._headers.mapInArrow(_chunks_of(number), "key_group int, page int")
-        chunks = self._pages.where(F.col("page") >= FIRST_CHUNK).join(places, ["key_group", "page"])
+        chunks = self._pages.where(_is_of(PageKind.WAITING_EVENTS)).join(places, ["key_group", "page"])
 
         def decode(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
             return waiting_events(_sure(own), wanted, value, schema)
@@ -710,8 +709,11 @@ def _is(page: int) -> Column:
 
 
 def _of_keys() -> Column:
-    """The pages of keys. A fixed number of them begins with 0; so do the special pages of some operators, from 256 on."""
-    return ((F.col("page") < BROADCAST_PAGE) | (F.col("page") > SETS_PAGE + 255)) & (F.col("page") < FIRST_PART)
+    return _is_of(PageKind.FIXED_KEYS) | _is_of(PageKind.KEYS)
+
+
+def _is_of(kind: PageKind) -> Column:
+    return F.col("page").between(kind.first, kind.last)
 
 
 def _moments(values: list[int]) -> pa.Array:

@@ -18,7 +18,7 @@ from asterism.errors import PatternWarning, StreamDefinitionError
 from asterism.matching.operator import MAX_PARTIAL_MATCHES, CepOperator, OnLimit
 from asterism.matching.outputs import MATCH_TIME, TIMEOUT_TIME, OutputKind, OutputSpec
 from asterism.matching.page import Page
-from asterism.operators.waiting_events import FIRST_CHUNK
+from asterism.operators.page_numbers import PageKind
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.warnings import warn
@@ -208,7 +208,7 @@ class PatternHarness(EventHarness):
 
     def _alive(self, rows: str) -> Iterator[list[str]]:
         for store in self.stores:
-            for stored in (page for number, page in store.pages.items() if number < FIRST_CHUNK):
+            for stored in (page for number, page in store.pages.items() if number < PageKind.WAITING_EVENTS.first):
                 page = Page.from_bytes(stored, self.cep.key_schema, self.cep.pattern.event_schema)
                 events = python_rows(
                     page.events.rename_columns([n.partition(":")[2] for n in page.events.column_names])

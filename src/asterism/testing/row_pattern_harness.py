@@ -12,7 +12,7 @@ from asterism.errors import StreamDefinitionError
 from asterism.expressions.names import plain_column
 from asterism.matching.operator import OnLimit
 from asterism.operators.key_group import check_pages
-from asterism.operators.waiting_events import FIRST_CHUNK
+from asterism.operators.page_numbers import PageKind
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.operator import LATE_ROWS, MATCHES, MAX_ROWS, RowPatternOperator
@@ -98,6 +98,6 @@ class RowPatternHarness(EventHarness):
         found = []
         for store in self.stores:
             for number, page in sorted(store.pages.items()):
-                if number < FIRST_CHUNK:
+                if number < PageKind.WAITING_EVENTS.first:
                     found += [python_rows(rows) for rows in self.row_patterns.waiting_rows(page)]
         return found
