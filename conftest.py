@@ -3,7 +3,7 @@
 With ``pytest --dist loadscope``, the first process runs the files that use the shared Spark session, and the others run the
 rest: Spark mostly waits, the rest mostly computes. A process that has no file of its kind left takes one of the other kind.
 
-Tests marked as ``matrix`` run only with ``make matrix``, which selects them by ``-m``.
+Tests marked as ``matrix`` run only with ``make matrix``, which selects them by ``-m``. See docs/decisions/0037.
 """
 
 from __future__ import annotations

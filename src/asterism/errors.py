@@ -84,7 +84,7 @@ class AsterismError(Exception):
       Hint: use a copy
     """
 
-    code: ClassVar[str] = "ASTERISM_ERROR"
+    code: ClassVar[str] = "ASTERISM_ERROR"  # docs/decisions/0069
     """The code of the error; each class in ``asterism.errors`` has its own."""
 
     def __init__(self, message: str, detail: str | None = None, hint: str | None = None) -> None:

@@ -43,7 +43,7 @@ def test_every_page_is_in_the_navigation() -> None:
                 if not line.startswith(":"):
                     listed |= {path.resolve() for path in page.parent.glob(f"{line}.md")} or {missing(line, page)}
     listed |= {(DOCS / "reference" / f"{name}.md").resolve() for name in ("../sql", "../pattern_json")}
-    assert sorted(set(PAGES) - listed) == []
+    assert sorted(set(PAGES) - listed - set((DOCS / "decisions" / "historical").glob("*.md"))) == []
 
 
 def missing(line: str, page: Path) -> Path:

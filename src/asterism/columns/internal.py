@@ -2,6 +2,8 @@
 
 They begin with one prefix, which is reserved: columns of a user with such names are refused where DataFrames come in. Stored
 tables need no reserved names, because there the columns of a user have a prefix (``k:``, ``e:``).
+
+See docs/decisions/0091.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keys as strings, from which the values can be restored."""
+"""Keys as strings, from which the values can be restored. See docs/decisions/0089."""
 
 from __future__ import annotations
 

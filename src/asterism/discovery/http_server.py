@@ -4,6 +4,8 @@ sockets.
 A connection waits until it has sent the token, and is then served. If too many connections wait, the newest replaces the
 oldest, so that a client that sends the token at once is served no matter how many others only connect. Each phase has a
 deadline as a whole, so that a client cannot stay connected by sending a byte now and then.
+
+See docs/decisions/0029.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Edits the text of a YAML document. Everything that is not changed stays as it is, with comments, order and quoting."""
+"""Edits the text of a YAML document. Everything that is not changed stays as it is, with comments, order and quoting.
+
+See docs/decisions/0028.
+"""
 
 from __future__ import annotations
 

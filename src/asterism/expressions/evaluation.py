@@ -7,6 +7,8 @@ are programs of the kernel, which get the values of such expressions from *slots
 (:mod:`asterism.matching.condition_programs`).
 
 An expression is evaluated on zero rows when it is added, and the size of its strings is limited (``docs/sql.md``).
+
+See docs/decisions/0006.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Operators: comparison, logic, arithmetic on numbers and on times.
 
 Each takes values and returns a value, or raises :class:`~asterism.expressions.values.UnsupportedError`.
+
+See docs/decisions/0025.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Translates the syntax tree of an expression to its value: the Spark type of each part, and its SQL for DuckDB."""
+"""Translates the syntax tree of an expression to its value: the Spark type of each part, and its SQL for DuckDB.
+
+See docs/decisions/0009.
+"""
 
 from __future__ import annotations
 

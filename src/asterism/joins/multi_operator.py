@@ -2,6 +2,8 @@
 
 Rows wait until the watermark of all inputs has passed them. :mod:`asterism.joins.multi_join` finds the results of a call among
 the rows that are ready and those of the state. The state has each row once, until no row to come can join it.
+
+See docs/decisions/0102.
 """
 
 from __future__ import annotations

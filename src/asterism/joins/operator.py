@@ -12,6 +12,8 @@ still join a row to come:
 So the result depends on the rows that are not late alone, not on their arrival.
 
 Source: Flink's interval joins, window joins and temporal joins.
+
+See docs/decisions/0057.
 """
 
 from __future__ import annotations

@@ -20,6 +20,8 @@
 advance, and take one comparison (:func:`follow`). The others are branching programs (:func:`holds`) that evaluate conditions
 in the order in which they were written, as far as they matter. A condition is a bit, a program for a stack machine
 (:func:`run_program`), or both. The program may call a Python function through :mod:`asterism.matching.python_conditions`.
+
+See docs/decisions/0004 and 0096.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ An id is a 128-bit hash of the pattern, the key, and for each event its stage, i
 events of its key and time. An event is visible if it satisfies one of the conditions; all events are visible if a stage uses
 strict contiguity. The id is the same in every run over the same events; it does not depend on the boundaries of micro-batches,
 the selected outputs or other patterns over these events.
+
+See docs/decisions/0011.
 """
 
 from __future__ import annotations

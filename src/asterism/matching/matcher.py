@@ -3,6 +3,8 @@
 A :class:`Matcher` runs one or more patterns over events of one schema, in one call of the kernel. A *key* of the kernel is a
 pattern together with a key of the events. :class:`KeyedEvents` defines which events are passed for each key. Partial matches
 are kept in pages (:mod:`asterism.matching.page`).
+
+See docs/decisions/0026.
 """
 
 from __future__ import annotations

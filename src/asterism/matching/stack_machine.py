@@ -6,6 +6,8 @@ push what depends on events and on the match so far; this module computes with i
 An operation that cannot be computed (a sum that does not fit, a division by zero) does not end a program: its result is an
 error instead of a value. AND, OR, CASE and COALESCE ignore an error where Spark does not evaluate the operand. All other
 operations pass it on, in the order in which Spark evaluates their operands.
+
+See docs/decisions/0095.
 """
 
 from __future__ import annotations

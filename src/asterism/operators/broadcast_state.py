@@ -6,6 +6,8 @@ process reads nothing but the index.
 
 A part has some thousand consecutive entries. Where a part of a map ends depends on the entries themselves, so that an entry that
 is added or removed changes one part, and does not move the entries of the parts after it.
+
+See docs/decisions/0055 and 0100.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Tables of state are found by name: those that are new are empty. Columns that the query did not keep before are NULL, and so are
 new fields of a column. Strings with 32-bit and with 64-bit offsets are the same type: Spark's setting ``useLargeVarTypes`` can
 change.
+
+See docs/decisions/0056.
 """
 
 from __future__ import annotations

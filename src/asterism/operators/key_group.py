@@ -9,6 +9,8 @@ Events of inputs without an event time never wait. If no input has an event time
 of an event is the time of the call.
 
 An input has ended when its watermark is the end of time and none of its events is waiting; when all have ended, no state is kept.
+
+See docs/decisions/0008.
 """
 
 from __future__ import annotations

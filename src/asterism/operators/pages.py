@@ -3,6 +3,8 @@
 Keys are distributed over pages by a hash. A call reads and writes whole pages, those of the keys that have events or a
 deadline. With a single page, each call costs as much as the whole state, which is best if it changes most of it; with many
 pages, a call costs as much as the pages that it needs. The number of pages follows the size of the state and what calls need.
+
+See docs/decisions/0033.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """What the state of a key group consists of, stored beside it: the schemas of its tables, and the names of what they contain.
 
 Pages have no schemas (see :mod:`asterism.operators.state_store`). With its definition, state can be read without the operator.
+
+See docs/decisions/0052.
 """
 
 from __future__ import annotations

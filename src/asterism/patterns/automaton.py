@@ -235,7 +235,7 @@ def ignored_edges(state: NfaState) -> int:
     after the event exactly what it could do before; otherwise 0.
 
     In the default semantics such an event changes nothing. In Flink, a partial match in a loop becomes two: one that waits for
-    the next repetition, and one that waits for the next stage.
+    the next repetition, and one that waits for the next stage. See docs/decisions/0079.
     """
     ways, stops = _ways(state)
     targets = [edge.target for _, edge in ways if edge.action is Action.IGNORE]

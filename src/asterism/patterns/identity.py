@@ -1,4 +1,4 @@
-"""The text by which a checkpoint recognises its pattern."""
+"""The text by which a checkpoint recognises its pattern. See docs/decisions/0047."""
 
 from __future__ import annotations
 

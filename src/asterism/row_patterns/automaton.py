@@ -1,6 +1,6 @@
 """Compiles a pattern to an automaton without empty transitions, whose edges are ordered by preference.
 
-See ``docs/decisions/0041-row-patterns.md``.
+See ``docs/row_pattern_search.md``; docs/decisions/0097 for absence and timeouts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The search for matches: arrays in, arrays out, compiled once per machine for all patterns.
 
-:mod:`asterism.row_patterns.automaton` makes the tables, and ``docs/decisions/0041-row-patterns.md`` explains the search: a table
+:mod:`asterism.row_patterns.automaton` makes the tables, and ``docs/row_pattern_search.md`` explains the search: a table
 of where the earliest match ends that goes on from a row and a state, made from the last row to the first, and a walk forward
 along the preferred edges from which a match can be completed, or from which a row that is not known yet may be reached.
 """

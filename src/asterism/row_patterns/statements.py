@@ -1,4 +1,4 @@
-"""Finds MATCH_RECOGNIZE clauses in statements. Only tokens and parentheses are looked at."""
+"""Finds MATCH_RECOGNIZE clauses in statements. Only tokens and parentheses are looked at. See docs/decisions/0093."""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ A condition is indexed if it has ranges of columns (:mod:`asterism.expressions.r
 value of a column are in one *bucket*, in the order of their bounds on another column: of ``kind = 'buy' AND amount >= 10`` and a
 thousand others with their own kinds and amounts, those that an event satisfies are the first ones of the bucket of its kind.
 Further ranges of a condition are tested one by one, and then its *rest*, which was evaluated for all events.
+
+See docs/decisions/0038.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The events are a keyed input, and the sets of pattern processors are a broadcast
 copied for each key by which some processor groups (:mod:`asterism.rules.replication`). In a key group, a set takes effect at
 the watermark before the call that brings it: each processor in force sees the copies of its selector whose times it covers, also
 those that arrived before it and still wait (docs/decisions/0087). All processors with a pattern are matched in one call
-(:mod:`asterism.rules.shares`), those with a clause one by one (:mod:`asterism.rules.clauses`).
+(:mod:`asterism.rules.shares`, docs/decisions/0010), those with a clause one by one (:mod:`asterism.rules.clauses`).
 
 Source: FLIP-200.
 """

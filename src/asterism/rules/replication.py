@@ -6,6 +6,8 @@ each distinct condition is evaluated once, for many events at a time, no matter 
 
 A condition that reads a lookup is evaluated with each version of the table that may be in force, and has a number for each of
 them. After the exchange, the version is known: the other numbers are dropped, and this one becomes the number of the condition.
+
+See docs/decisions/0012.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ Spark pads. Asterism compares bytes. So that one text of a condition has one mea
 * a column of CHAR(n) or VARCHAR(n) is a STRING for all parts of a query (:func:`plain_columns`), so that Spark pads nothing;
 * no expression reads a column with a collation, nor is it a key or an order. It passes through to results with its type, which
   the field of an Arrow schema remembers (:data:`~asterism.expressions.types.SPARK_TYPE`).
+
+See docs/decisions/0090.
 """
 
 from __future__ import annotations

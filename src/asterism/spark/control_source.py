@@ -3,6 +3,8 @@
 Its offsets are in Spark's offset log. Therefore the micro-batch that delivers a message is fixed, also after a failure, and
 the same for all key groups. An offset also records the number of key groups, which cannot change, the time zone, and the
 definition of the query: another one begins a micro-batch, in which key groups compare it with that of their state.
+
+See docs/decisions/0035 and 0064.
 """
 
 from __future__ import annotations

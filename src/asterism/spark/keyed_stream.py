@@ -100,7 +100,7 @@ class KeyedStream(metaclass=PythonNames):
 
 
 @dataclass(frozen=True)
-class DataStream:
+class DataStream:  # docs/decisions/0101
     """Elements without a key, distributed over parallel instances of an operator: its key groups. Each instance has a state and
     timers of its own.
 

@@ -382,7 +382,7 @@ class PatternStream(metaclass=PythonNames):
 
     def _inputs(self, df: DataFrame, operator: CepOperator) -> tuple[DataFrame, list[str]]:
         """The columns that the operator prepares. Spark evaluates the conditions, if it can, and then need not transfer their
-        columns.
+        columns. See docs/decisions/0083.
         """
         names, pattern = operator.inputs[EVENTS].schema.names, operator.pattern
         if pattern.bits_sql is None:

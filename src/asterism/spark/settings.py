@@ -86,7 +86,7 @@ def _set(spark: SparkSession, values: Mapping[str, str | None]) -> None:
 @contextmanager
 def of_expressions(spark: SparkSession) -> Iterator[None]:
     """Inside the block, Spark understands an expression as this library does, whatever the settings of the session are. An
-    expression keeps the settings with which it was analyzed.
+    expression keeps the settings with which it was analyzed. See docs/decisions/0092.
 
     :raises StreamDefinitionError: Spark Connect, which analyzes all expressions of a query together when the query runs, has
         other settings
@@ -224,7 +224,7 @@ def stateful_tasks(spark: SparkSession, key_groups: int) -> int:
 
     Each task has a state store and a Python process, which cost some 50 ms per micro-batch, so tasks without key groups only
     add cost. Unless the session sets another number than Spark's default, there are as many tasks as a local session has
-    cores; on a cluster, which can grow, there are as many as key groups.
+    cores; on a cluster, which can grow, there are as many as key groups. See docs/decisions/0034.
     """
     wanted = _shuffle_partitions(spark)
     if wanted == _DEFAULT_PARTITIONS and (spark.conf.get("spark.master", "") or "").startswith("local"):
@@ -237,6 +237,7 @@ def new_key_groups(spark: SparkSession) -> int:
 
     Each key group costs 1 to 2 ms per micro-batch, and more of them than tasks divide the work no further, because Spark keeps
     the number of tasks of a checkpoint. But the events and the results of a key group in a micro-batch must fit into memory.
+    See docs/decisions/0086.
     """
     return min(_GROUPS_PER_TASK * stateful_tasks(spark, DEFAULT_KEY_GROUPS), DEFAULT_KEY_GROUPS)
 

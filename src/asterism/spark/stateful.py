@@ -158,7 +158,7 @@ def hashed(df: DataFrame, keys: Sequence[str | Column], columns: Sequence[str]) 
 
 
 def hash_of(keys: Sequence[str | Column]) -> Column:
-    """The hash of the *keys*, names or expressions."""
+    """The hash of the *keys*, names or expressions. See docs/decisions/0002."""
     columns = [F.col(quoted_name(key)) if isinstance(key, str) else key for key in keys]
     return F.xxhash64(*columns) if columns else F.lit(0).cast("long")
 
@@ -254,7 +254,8 @@ def filtered(stream: KeyedStream, condition: str | None, use: Use) -> tuple[Data
         # If Spark cannot have a watermark for these rows, the operator must see the times of all of them: no filter.
         if before == NO_TIME or not may_be_watched(df, use) or (condition is None and before != EVENT_TIME):
             return df, False
-        # The operator sees only the times of the remaining rows. Spark's watermark covers all rows, one micro-batch later.
+        # The operator sees only the times of the remaining rows. Spark's watermark covers all rows, one micro-batch later: see
+        # docs/decisions/0003.
         kind = df.schema[column].dataType
         if not isinstance(kind, T.TimestampType):
             time = F.timestamp_micros(event_micros(quoted_name(column), kind, stream.time_unit))

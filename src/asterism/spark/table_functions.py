@@ -3,6 +3,8 @@
 The arguments are read from the tokens of the statement; tables and constants in them are Spark's.
 
 Source: Flink's process table functions (FLIP-440); Spark's table-valued functions.
+
+See docs/decisions/0103.
 """
 
 from __future__ import annotations

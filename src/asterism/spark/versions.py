@@ -7,6 +7,8 @@ Spark 4.1 passes no start and no limit to a source in Python, and cannot divide 
 micro-batches with the trigger *available now*. There, :class:`_ReaderOf41` knows the start from the offsets that pass through
 it, and :func:`settings_of_start` selects Spark's own replacement for sources without the trigger, which asks them for their
 offset once, when the query begins.
+
+See docs/decisions/0067.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ def add_element(
         elif kind in (END_EVENT, END_PROCESSING):
             now = watermark if kind == END_EVENT else processing_time
             if now < last:
-                words[at] |= ARMED
+                words[at] |= ARMED  # otherwise the firing at the end is overdue: docs/decisions/0099
             elif not (words[at] & OVER != 0 and has_late(table, row)):
                 words[at] |= READY
         elif kind == EACH_EVENT:

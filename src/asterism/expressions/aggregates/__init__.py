@@ -2,6 +2,8 @@
 
 ``calls`` parses calls of aggregate functions and computes them for groups; ``functions`` defines the functions;
 ``accumulators`` and ``hyperloglog`` define the partial aggregates that are kept of a group between its elements.
+
+See docs/decisions/0024.
 """
 
 from asterism.expressions.aggregates.calls import (

@@ -4,6 +4,8 @@ A measure is a Spark SQL expression with aggregate functions, such as ``sum(a) /
 a column in its syntax tree (:class:`Measures`), from which the rest is computed at the end. The arguments of a call and the
 expression around it are expressions without aggregates (:mod:`asterism.expressions.parsing`). :class:`Calls` computes the
 calls.
+
+See docs/decisions/0094.
 """
 
 from __future__ import annotations
