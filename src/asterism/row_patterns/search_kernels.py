@@ -1,8 +1,8 @@
 """The search for matches when conditions depend on the match so far: arrays in, arrays out, compiled once for all patterns.
 
 ``docs/row_pattern_search.md`` explains it (docs/decisions/0041). The search is depth-first, in order of preference. What
-conditions can read of the rows taken so far is kept in stacks, one entry per row of a *group*, which is a variable, a subset, or all rows:
-the places of these rows, and running counts, sums and extremes (*registers*). To go back is to shorten the stacks.
+conditions can read of the rows taken so far is kept in stacks, one entry per row of a *group*, which is a variable, a subset, or
+all rows: the places of these rows, and running counts, sums and extremes (*registers*). To go back is to shorten the stacks.
 
 A condition is a bit per row (its conjuncts over rows near the current one), a program for a stack machine (its other conjuncts;
 :mod:`asterism.matching.instructions` has the operations), or both. If neither decides, the search pauses, the caller evaluates
