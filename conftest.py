@@ -1,13 +1,18 @@
-"""Runs the Python code blocks of README.md and docs/ as tests, each document from top to bottom; and says what runs where.
+"""Runs the Python code blocks of README.md and docs/ as tests, each document from top to bottom; and says what runs, and where.
+
+There are two tiers. ``pytest --all`` runs both; without it, these are left out unless the command names them:
+
+* ``test_*_slow.py``
+* documents that start Spark, except README.md, the tutorial, and those that the branch has changed
 
 With ``pytest --dist loadscope``, the first process runs the files that use the shared Spark session, and the others run the
 rest: Spark mostly waits, the rest mostly computes. A process that has no file of its kind left takes one of the other kind.
-
-Tests marked as ``matrix`` run only with ``make matrix``, which selects them by ``-m``. See docs/decisions/0037.
+See docs/decisions/0037.
 """
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
@@ -29,11 +34,43 @@ pytest_collect_file = Sybil(
 ).pytest()
 
 
+TUTORIAL = ROOT / "docs" / "tutorial"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="also run slow tests and all documents that start Spark")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Not asked about a file that the command names."""
+    return True if is_slow(collection_path) and not config.option.all else None
+
+
+def is_slow(file: Path) -> bool:
+    if file.suffix == ".md":
+        fast = file == ROOT / "README.md" or TUTORIAL in file.parents
+        return not fast and shares_the_session(file) and file not in changed_files()
+    return file.name.endswith("_slow.py")
+
+
+@cache
+def changed_files() -> set[Path]:
+    """By the branch, or by the last commit of main, and what is not committed; none where there is no history."""
+    bases = (_git("merge-base", "HEAD~1", main) for main in ("origin/main", "main"))
+    base = next(filter(None, bases), "")
+    return {ROOT / name for name in _git("diff", "--name-only", base).splitlines()} if base else set()
+
+
+def _git(*arguments: str) -> str:
+    try:
+        result = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return result.stdout.strip()
+
+
 @pytest.hookimpl(wrapper=True)  # before `-m` chooses
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
-    if "matrix" not in config.option.markexpr:
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("matrix")])
-        items[:] = [item for item in items if not item.get_closest_marker("matrix")]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     for item in items:
         if isinstance(item, SybilItem):
             uses_spark = shares_the_session(item.path)

@@ -20,7 +20,7 @@ from asterism.conformance.engines import register
 from tests.discovery.mariadb import MariadbServer
 from tests.discovery.postgresql import Server
 from tests.discovery.servers import NoServerError
-from tests.kit import JAVA, Golden
+from tests.kit import FACTOR, JAVA, Golden
 from tests.reference.engine import run_reference
 
 register("reference", run_reference)
@@ -28,14 +28,16 @@ os.environ["SPARK_SUBMIT_OPTS"] = JAVA  # of the sessions that programs of the t
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
-# ASTERISM_PROPERTY=long pytest tests/*/test_*_property.py looks further than CI, at random.
 settings.register_profile(
-    "ci", deadline=None, derandomize=True, database=None, max_examples=40, suppress_health_check=_SLOW
+    "tests",
+    deadline=None,
+    derandomize=FACTOR == 1,
+    database=None,
+    max_examples=40 * FACTOR,
+    suppress_health_check=_SLOW,
+    print_blob=FACTOR > 1,
 )
-settings.register_profile(
-    "long", deadline=None, max_examples=5000, database=None, suppress_health_check=_SLOW, print_blob=True
-)
-settings.load_profile(os.environ.get("ASTERISM_PROPERTY", "ci"))
+settings.load_profile("tests")
 
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 _numbers = count(1)

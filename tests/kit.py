@@ -26,6 +26,11 @@ JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 """Options of a JVM that runs small jobs on few cores: they do not live long enough for the better compiler, and the first one
 has little room for its code unless told otherwise.
 """
+FACTOR = int(os.environ.get("ASTERISM_EXAMPLES", "1"))
+"""The factor for the number of random examples; above 1, each run has others.
+
+``ASTERISM_EXAMPLES=100 pytest tests/*/test_*_property.py`` looks further; ``make test-all`` sets it.
+"""
 SOON = 120.0
 """Seconds; what must come, comes within, also on a machine that is busy with other things."""
 

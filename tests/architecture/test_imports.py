@@ -41,7 +41,7 @@ FILES = {
     for path in sorted(SOURCE.rglob("*.py"))
 }
 """By name, without ``asterism.``."""
-each_module = pytest.mark.parametrize("module", sorted(FILES.keys() - {""}))
+MODULES = sorted(FILES.keys() - {""})
 
 
 @cache
@@ -111,20 +111,29 @@ def test_a_pattern_can_be_matched_without_spark() -> None:
     assert run_python(program) == "False"
 
 
-@each_module
-def test_packages_import_from_those_below(module: str) -> None:
-    package = module.split(".")[0]
-    assert package in LEVEL, f"{package} has no place in the layout"
-    above = {name for name, _ in own_imports(module) if name and LEVEL[name.split(".")[0]] > LEVEL[package]}
+def test_packages_import_from_those_below() -> None:
+    packages = {module.split(".")[0] for module in MODULES}
+    assert packages <= LEVEL.keys(), f"no place in the layout: {sorted(packages - LEVEL.keys())}"
+    above = {
+        f"{module} imports {name}"
+        for module in MODULES
+        for name, _ in own_imports(module)
+        if name and LEVEL[name.split(".")[0]] > LEVEL[module.split(".")[0]]
+    }
     assert above == set()
 
 
-@each_module
-def test_the_product_imports_nothing_from_tests(module: str) -> None:
+def test_the_product_imports_nothing_from_tests() -> None:
     """Nor does it change where imports come from, except in Spark's processes, where Spark does so."""
-    text = FILES[module].read_text(encoding="utf-8")
-    assert [name for name, _ in imports(FILES[module]) if name.split(".")[0] in ("tests", "benchmarks")] == []
-    assert "sys.path" not in text or module == "spark.startup.sitecustomize"
+    foreign = {
+        f"{module} imports {name}"
+        for module in MODULES
+        for name, _ in imports(FILES[module])
+        if name.split(".")[0] in ("tests", "benchmarks")
+    }
+    assert foreign == set()
+    changing = {module for module in MODULES if "sys.path" in FILES[module].read_text(encoding="utf-8")}
+    assert changing <= {"spark.startup.sitecustomize"}
 
 
 def test_there_is_no_circle_between_files() -> None:
@@ -142,29 +151,36 @@ def test_there_is_no_circle_between_files() -> None:
         pytest.fail(" -> ".join(reversed(error.args[1])))
 
 
-@each_module
-def test_no_private_name_crosses_files(module: str) -> None:
-    assert [name for _, name in own_imports(module) if name.startswith("_")] == []
+def test_no_private_name_crosses_files() -> None:
+    crossing = {
+        f"{module} imports {name}" for module in MODULES for _, name in own_imports(module) if name.startswith("_")
+    }
+    assert crossing == set()
 
 
-@each_module
-def test_only_one_package_meets_spark(module: str) -> None:
+def test_only_one_package_meets_spark() -> None:
     """The others import neither pyspark nor that package; the front doors do so when they are asked to."""
-    package = module.split(".")[0]
-    spark = [at_once for name, at_once in imports(FILES[module]) if name.startswith(("pyspark", "asterism.spark"))]
-    if package not in MAY_MEET_SPARK:
-        assert spark == []
-    elif package != "spark" and module != "conformance.on_spark":
-        assert True not in spark
+    meeting = {
+        f"{module} imports {name}{' at module level' if at_once else ''}"
+        for module in MODULES
+        for name, at_once in imports(FILES[module])
+        if name.startswith(("pyspark", "asterism.spark"))
+        and (at_once or module.split(".")[0] not in MAY_MEET_SPARK)
+        and module.split(".")[0] != "spark"
+        and module != "conformance.on_spark"
+    }
+    assert meeting == set()
 
 
-@each_module
-def test_heavy_packages_are_imported_late(module: str) -> None:
-    at_once = {name.split(".")[0] for name, now in imports(FILES[module]) if now}
-    made_of = {"numba"} if module in COMPILED else {"pyspark"}
-    assert at_once & HEAVY <= made_of
-    if module not in COMPILED:
-        assert not COMPILED & {name for name, _ in own_imports(module, at_once=True)}
+def test_heavy_packages_are_imported_late() -> None:
+    early = set()
+    for module in MODULES:
+        made_of = {"numba"} if module in COMPILED else {"pyspark"}
+        at_once = {name.split(".")[0] for name, now in imports(FILES[module]) if now} & HEAVY - made_of
+        if module not in COMPILED:
+            at_once |= COMPILED & {name for name, _ in own_imports(module, at_once=True)}
+        early |= {f"{module} imports {name}" for name in at_once}
+    assert early == set()
 
 
 def test_class_names_are_unique() -> None:

@@ -34,6 +34,7 @@ from asterism.operators.state_store import MemoryStore
 from asterism.patterns.compiler import MAX_STATES, compile_pattern
 from asterism.patterns.conditions import Condition, SqlCondition
 from asterism.patterns.sequence import MAX_GROUP_DEPTH, AfterMatchSkipStrategy
+from tests.kit import FACTOR
 from tests.matching import twin
 from tests.matching.harness import SCHEMA, chain, found, stage
 from tests.reference.matcher import run_case
@@ -187,7 +188,7 @@ def test_another_limit_is_no_other_definition() -> None:
 
 @pytest.mark.parametrize("semantics", list(Semantics), ids=lambda semantics: semantics.value)
 @pytest.mark.parametrize("skip", ["NO_SKIP", "SKIP_TO_NEXT", "SKIP_PAST_LAST_EVENT"])
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.matrix) for seed in range(1, 6))])
+@pytest.mark.parametrize("seed", range(FACTOR))
 def test_what_is_dropped_does_not_depend_on_the_cuts(semantics: Semantics, skip: str, seed: int) -> None:
     """Random streams through patterns that branch, at several limits: as the slow matcher, however the batches are cut."""
     rng = random.Random(seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -15,17 +14,19 @@ from tests.cluster.processes import Process, connect_server
 from tests.spark.streams import FUNNEL, events
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
-LONG = os.environ.get("ASTERISM_PROPERTY") == "long"
-RUNS = dict.fromkeys(OUTPUTS, 2) if LONG else {"pattern": 2, "rules": 1, "windows": 1}
+RUNS = {"pattern": 2, "rules": 1, "windows": 1}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With the outputs of all queries."""
-    found = tmp_path_factory.mktemp("connect")
+    return outputs_of(RUNS, tmp_path_factory.mktemp("connect"))
+
+
+def outputs_of(runs: dict[str, int], found: Path) -> Path:
+    """A folder with the outputs of queries, each of which runs so many times."""
     with connect_server(found) as server:
         port = server.wait_for_line(r"Spark Connect server started at: \S+:(\d+)")
-        names = [f"{name}:{runs}" for name, runs in RUNS.items()]
+        names = [f"{name}:{times}" for name, times in runs.items()]
         arguments = [f"sc://127.0.0.1:{port}", str(found), *names]
         with Process(found, "client", sys.executable, "-m", "tests.cluster.over_connect", *arguments) as client:
             client.wait()
@@ -49,6 +50,10 @@ def expected(stream: KeyedStream, name: str, file: Path) -> dict[str, DataFrame]
 
 @pytest.mark.parametrize("name", RUNS)
 def test_results_are_those_of_a_classic_session(spark: SparkSession, folder: Path, tmp_path: Path, name: str) -> None:
+    check_results(spark, folder, tmp_path, name)
+
+
+def check_results(spark: SparkSession, folder: Path, tmp_path: Path, name: str) -> None:
     stream = KeyedStream(spark.createDataFrame(events(EVENTS)), key="user", time="ts")
     outputs = expected(stream, name, tmp_path / "rules.json")
     for output in OUTPUTS[name]:

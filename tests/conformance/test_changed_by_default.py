@@ -11,6 +11,7 @@ import os
 import random
 import re
 from collections import Counter
+from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,6 @@ DOCUMENT = ROOT / "docs" / "differences_from_flink.md"
 CASE_FILES = sorted(path for path in CORPUS.glob("*.jsonl") if path.stem != "malformed")
 REFUSED = "refused"
 """In the list, beside the corrections that the reference matcher knows one by one: the pattern is not accepted."""
-LONG = os.environ.get("ASTERISM_PROPERTY") == "long"
 EVERY = 5
 """Of the cases that do not change, the engine answers one of so many: compiling a pattern takes longer than all else."""
 
@@ -82,16 +82,20 @@ def test_exactly_the_listed_cases_change(path: Path) -> None:
 
 @pytest.mark.parametrize("path", CASE_FILES, ids=lambda path: path.stem)
 def test_the_engine_gives_the_reference_matchers_answers(path: Path) -> None:
-    """To all cases that change and some others; ``make conformance`` looks at all of them."""
+    """To all cases that change and some others."""
     why = listed()
-    for number, case in enumerate(read_cases([path])):
-        if LONG or number % EVERY == 0 or case["id"] in why:
-            try:
-                answer = comparable(run_kernel(case, Semantics.DEFAULT, "whole", random.Random(3)))
-            except AsterismError:
-                assert why[case["id"]] == [REFUSED], case["id"]
-            else:
-                assert answer == comparable(run_case(case, "default")), case["id"]
+    check_engine(case for n, case in enumerate(read_cases([path])) if n % EVERY == 0 or case["id"] in why)
+
+
+def check_engine(cases: Iterable[Json]) -> None:
+    why = listed()
+    for case in cases:
+        try:
+            answer = comparable(run_kernel(case, Semantics.DEFAULT, "whole", random.Random(3)))
+        except AsterismError:
+            assert why[case["id"]] == [REFUSED], case["id"]
+        else:
+            assert answer == comparable(run_case(case, "default")), case["id"]
 
 
 def test_the_list_names_cases_of_the_corpus() -> None:

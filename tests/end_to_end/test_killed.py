@@ -1,6 +1,7 @@
-"""Killed with -9 at each point, again and again: no query, of whatever kind, loses or doubles anything.
+"""Killed with -9 in a sink and in a call: no query loses or doubles anything.
 
-One program runs a query of each kind, and a part of one: see ``victim.py``. Other points, at random, are in ``make nemesis``.
+One program runs a query of each kind, and a part of one: see ``victim.py``. Other kinds and points are in
+``test_killed_slow.py``; points at random, in ``make nemesis``.
 """
 
 from __future__ import annotations
@@ -28,10 +29,8 @@ from tests.end_to_end.victim import (
     CALL,
     COMMITTED,
     FILES,
-    KINDS,
     NEW_KEY,
     PASSWORD,
-    POINTS,
     SINK,
     held,
     query_of,
@@ -46,6 +45,9 @@ from tests.spark.rules import Watch, e, found
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]
 for module in (tests.contracts.ledger, tests.end_to_end.victim):
     cloudpickle.register_pickle_by_value(module)
+
+
+KINDS = ["pattern", "window", "rules"]
 
 
 @dataclass(frozen=True)
@@ -73,42 +75,50 @@ def _numbers(folder: Path, files: str) -> set[int]:
 class Lives:
     folder: Path
     points: tuple[str, ...]
+    kinds: list[str]
     log: str = ""
     moments: dict[tuple[str, str], Moment] = field(default_factory=dict)
 
 
-@pytest.fixture(
-    scope="module", params=[(SINK, CALL), pytest.param(POINTS, marks=pytest.mark.matrix)], ids=["two", "all"]
-)
-def lives(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Lives:
+@pytest.fixture(scope="module")
+def lives(tmp_path_factory: pytest.TempPathFactory) -> Lives:
+    return lives_of(KINDS, (SINK, CALL), tmp_path_factory.mktemp("killed"))
+
+
+def lives_of(kinds: list[str], points: tuple[str, ...], folder: Path) -> Lives:
     """One after the other, each killed at another point."""
-    found = Lives(tmp_path_factory.mktemp("killed"), request.param)
+    found = Lives(folder, points, kinds)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     for point in found.points:
-        with (found.folder / "stderr").open("wb") as log:
+        with (folder / "stderr").open("wb") as log:
             victim = subprocess.Popen(
-                [sys.executable, "-m", "tests.end_to_end.victim", str(found.folder), point],
+                [sys.executable, "-m", "tests.end_to_end.victim", str(folder), point, *kinds],
                 env=environment, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
             status = victim.wait(timeout=1000)
-        log_text = (found.folder / "stderr").read_text()
+        log_text = (folder / "stderr").read_text()
         assert status == -9, log_text[-3000:]
         found.log += log_text
-        for kind in KINDS:
-            assert held(found.folder / kind, point).exists(), kind
-            found.moments[point, kind] = Moment.of(query_of(kind, found.folder))
+        for kind in kinds:
+            assert held(folder / kind, point).exists(), kind
+            found.moments[point, kind] = Moment.of(query_of(kind, folder))
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_where_it_was_killed(lives: Lives, kind: str) -> None:
+def check_moments(lives: Lives) -> None:
     """Every query was at the point, and had come further than the time before."""
-    for life, point in enumerate(lives.points, 1):
-        moment, outputs = lives.moments[point, kind], QUERIES[kind].outputs
-        assert moment.begun == moment.committed + (point != COMMITTED)
-        assert moment.committed >= FILES * life - 1 - (point != COMMITTED)
-        for output in outputs:
-            assert (moment.committed + 1 in moment.written[output]) == (point == SINK and output == outputs[0])
+    for kind in lives.kinds:
+        for life, point in enumerate(lives.points, 1):
+            moment, outputs = lives.moments[point, kind], QUERIES[kind].outputs
+            assert moment.begun == moment.committed + (point != COMMITTED), (kind, point)
+            assert moment.committed >= FILES * life - 1 - (point != COMMITTED), (kind, point)
+            for output in outputs:
+                held = point == SINK and output == outputs[0]
+                assert (moment.committed + 1 in moment.written[output]) == held, (kind, point, output)
+
+
+def test_where_they_were_killed(lives: Lives) -> None:
+    check_moments(lives)
 
 
 def failing(df: DataFrame, batch_id: int) -> None:
@@ -117,6 +127,10 @@ def failing(df: DataFrame, batch_id: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_lost_or_doubled(spark: SparkSession, lives: Lives, kind: str) -> None:
+    check_rows(spark, lives, kind)
+
+
+def check_rows(spark: SparkSession, lives: Lives, kind: str) -> None:
     """By the micro-batch and by id, compared with a replay of all events in memory. After the kills, another definition is
     refused, and does no harm; then a sink fails when the others have written.
     """

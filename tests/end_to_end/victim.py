@@ -1,6 +1,6 @@
 """The program that is killed: a query of each kind, all held at the same point, then everything is killed at once.
 
-``python -m tests.end_to_end.victim FOLDER POINT``; the next one goes on from the checkpoints that this one leaves behind.
+``python -m tests.end_to_end.victim FOLDER POINT KIND...``; the next one goes on from the checkpoints that this one leaves behind.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ SINK, CALL, COMMITTED = POINTS = ("sink", "call", "committed")
 """When the first of the sinks has written; in a worker, when a call has changed state; between two micro-batches."""
 STARVED = "failed to connect back"
 """A busy machine: Spark gives a Python worker ten seconds to start. The query is started again."""
-KINDS = [kind for kind in QUERIES if kind not in ("as_of_join", "window_join")]
-"""A query of each kind of operator; of the joins, one."""
 FILES = 2
 """Of events in each life: the query is held when it has read the last of them."""
 SEED = 3
@@ -209,13 +207,13 @@ def session(folder: Path) -> SparkSession:
     return builder.getOrCreate()
 
 
-def main(folder: Path, point: str) -> None:
+def main(folder: Path, point: str, kinds: list[str]) -> None:
     spark = session(folder)
     first = FILES * POINTS.index(point)
     if point == SINK:
         with shuffle_partitions(spark, 3):
             new_key(spark, folder / NEW_KEY)
-    for query in [query_of(kind, folder) for kind in KINDS]:  # one by one: workers that start together may time out
+    for query in [query_of(kind, folder) for kind in kinds]:  # one by one: workers that start together may time out
         query.folder.mkdir(exist_ok=True)
         for mark in query.folder.glob("hold at *"):
             mark.unlink()
@@ -251,4 +249,4 @@ def go_on(spark: SparkSession, query: Query, wait: Callable[[Any], object], stre
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])

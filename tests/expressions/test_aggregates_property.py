@@ -2,15 +2,12 @@
 
 However the elements are divided: each table goes through random folds and merges, and through folds into what was there. And as
 measures of matches, of which each group is one.
-
-``ASTERISM_PROPERTY=long`` looks at many more tables.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import os
 import random
 import re
 from collections.abc import Iterator
@@ -34,10 +31,10 @@ from asterism.expressions.translation import position_of
 from asterism.matching.matcher import Found, Step
 from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
 from tests.expressions.sql_expressions import SPARK_SCHEMA, table
+from tests.kit import FACTOR
 
 pytestmark = pytest.mark.spark
 
-EXAMPLES = 60 if os.environ.get("ASTERISM_PROPERTY") == "long" else 1
 GROUPS = 7
 """The last one of them has no elements."""
 
@@ -269,7 +266,7 @@ def alike(a: pa.DataType, b: pa.DataType) -> bool:
     return bool(a == b)
 
 
-@settings(max_examples=EXAMPLES, phases=[Phase.generate])
+@settings(max_examples=FACTOR, phases=[Phase.generate])
 @given(st.integers(0, 2**32))
 def test_all_functions(session: SparkSession, seed: int) -> None:
     rng = random.Random(seed)
@@ -277,7 +274,7 @@ def test_all_functions(session: SparkSession, seed: int) -> None:
     compare(session, rng, elements, groups, some_of_each(rng, EXACT))
 
 
-@settings(max_examples=EXAMPLES, phases=[Phase.generate])
+@settings(max_examples=FACTOR, phases=[Phase.generate])
 @given(st.integers(0, 2**32))
 def test_functions_that_are_not_the_same_to_the_last_bit(session: SparkSession, seed: int) -> None:
     """Variances, computed in another way."""
@@ -285,7 +282,7 @@ def test_functions_that_are_not_the_same_to_the_last_bit(session: SparkSession, 
     compare(session, rng, *grouped(rng, 40), NEAR, "near")
 
 
-@settings(max_examples=EXAMPLES, phases=[Phase.generate])
+@settings(max_examples=FACTOR, phases=[Phase.generate])
 @given(st.integers(0, 2**32))
 def test_sets(session: SparkSession, seed: int) -> None:
     """In Spark they have no order."""
@@ -293,7 +290,7 @@ def test_sets(session: SparkSession, seed: int) -> None:
     compare(session, rng, *grouped(rng, 40), SETS, "unordered")
 
 
-@settings(max_examples=EXAMPLES, phases=[Phase.generate])
+@settings(max_examples=FACTOR, phases=[Phase.generate])
 @given(st.integers(0, 2**32))
 def test_distinct(session: SparkSession, seed: int) -> None:
     """Apart from the others: with DISTINCT Spark plans in another way, and elements lose their order."""
@@ -301,7 +298,7 @@ def test_distinct(session: SparkSession, seed: int) -> None:
     compare(session, rng, *grouped(rng, 40), DISTINCT, "near")
 
 
-@settings(max_examples=EXAMPLES, phases=[Phase.generate])
+@settings(max_examples=FACTOR, phases=[Phase.generate])
 @given(st.integers(0, 2**32))
 @pytest.mark.parametrize("text", FAILING)
 def test_failures(session: SparkSession, text: str, seed: int) -> None:
@@ -328,7 +325,7 @@ def test_failures(session: SparkSession, text: str, seed: int) -> None:
     assert found == expected
 
 
-@settings(max_examples=10 * EXAMPLES)
+@settings(max_examples=10 * FACTOR)
 @given(st.integers(0, 2**32))
 def test_sketches_are_nearly_right(seed: int) -> None:
     """And exactly the same however the elements are divided."""

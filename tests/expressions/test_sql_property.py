@@ -1,16 +1,13 @@
-"""SQL conditions evaluated here give what Spark's own ``expr()`` gives on the same rows: types, values, NULL and failures.
-
-``ASTERISM_PROPERTY=long`` looks at many more expressions, in more time zones, and at Spark's compiled evaluation too.
-"""
+"""SQL conditions evaluated here give what Spark's own ``expr()`` gives on the same rows: types, values, NULL and failures."""
 
 from __future__ import annotations
 
 import inspect
 import logging
-import os
 import random
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -21,35 +18,31 @@ from pyspark.sql import functions as F
 
 from asterism.expressions.functions import FUNCTIONS, UNIT_FIRST
 from tests.expressions.sql_expressions import Comparison, Expressions, table
+from tests.kit import FACTOR
 
 pytestmark = pytest.mark.spark
 
-LONG = os.environ.get("ASTERISM_PROPERTY") == "long"
-EXAMPLES, EXPRESSIONS = (150, 300) if LONG else (2, 120)
+EXPRESSIONS = 120
 ZONES = ["Europe/Madrid", "America/New_York", "UTC"]
-if LONG:
-    ZONES += [
-        "Australia/Lord_Howe",
-        "America/Sao_Paulo",
-        "Asia/Kathmandu",
-        "+05:30",
-        "Pacific/Apia",
-        "Africa/Casablanca",
-    ]
 NOT_EXACT = {"exp", "ln", "log10", "log2", "pow", "power"}
 """Java computes these in another way; the last digit may differ."""
 
 
-@pytest.fixture(scope="module", params=["interpreted", "compiled"] if LONG else ["interpreted"])
-def session(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[SparkSession]:
-    """A session that evaluates without generating code, which takes most of the time of so many expressions, or with it."""
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    """It evaluates without generating code, which takes most of the time of so many expressions."""
+    with evaluating(spark, compiled=False):
+        yield spark
+
+
+@contextmanager
+def evaluating(spark: SparkSession, *, compiled: bool) -> Iterator[None]:
     names = ["spark.sql.session.timeZone", "spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode"]
     before = {name: spark.conf.get(name) for name in names}
-    compiled = request.param == "compiled"
     spark.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
     spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if compiled else "NO_CODEGEN")
     logging.disable(logging.CRITICAL)  # each failure that is meant would be logged
-    yield spark
+    yield
     logging.disable(logging.NOTSET)
     for name, value in before.items():
         spark.conf.set(name, value or "")
@@ -64,12 +57,12 @@ def compared(
     comparison = Comparison(session, table(rng, zone))
     expressions = Expressions(rng)
     texts = [getattr(expressions, make)(rng.choice([1, 2, 3, 3])) for _ in range(count)]
-    comparison.compare(texts, errors_to_try=40 if LONG else 8, tolerance=tolerance)
+    comparison.compare(texts, errors_to_try=8, tolerance=tolerance)
     assert not comparison.differences, "\n".join(sorted(comparison.differences, key=len)[:10])
     return comparison
 
 
-@settings(max_examples=EXAMPLES, phases=[Phase.generate])
+@settings(max_examples=2 * FACTOR, phases=[Phase.generate])
 @given(st.integers(0, 2**32), st.sampled_from(ZONES))
 def test_random_expressions(session: SparkSession, seed: int, zone: str) -> None:
     """What is refused here is a small part, so that the comparison means something."""
@@ -77,7 +70,7 @@ def test_random_expressions(session: SparkSession, seed: int, zone: str) -> None
     assert comparison.agreed > 0.6 * EXPRESSIONS
 
 
-@settings(max_examples=max(1, EXAMPLES // 5), phases=[Phase.generate])
+@settings(max_examples=FACTOR, phases=[Phase.generate])
 @given(st.integers(0, 2**32))
 @pytest.mark.parametrize("make", ["like", "regex", "quoted_text"])
 def test_random_patterns_and_texts(session: SparkSession, make: str, seed: int) -> None:
@@ -85,14 +78,14 @@ def test_random_patterns_and_texts(session: SparkSession, make: str, seed: int) 
     assert compared(session, seed, "UTC", make).agreed > 0.2 * EXPRESSIONS
 
 
-@settings(max_examples=max(1, EXAMPLES // 5), phases=[Phase.generate])
+@settings(max_examples=FACTOR, phases=[Phase.generate])
 @given(st.integers(0, 2**32))
 def test_operators_bind_as_in_spark(session: SparkSession, seed: int) -> None:
     """Expressions without brackets; where the order of binding is not sure, they are refused."""
     assert compared(session, seed, "UTC", "without_brackets").agreed > 0.1 * EXPRESSIONS
 
 
-@settings(max_examples=max(1, EXAMPLES // 5), phases=[Phase.generate])
+@settings(max_examples=FACTOR, phases=[Phase.generate])
 @given(st.integers(0, 2**32))
 def test_what_spark_refuses_is_not_taken(session: SparkSession, seed: int) -> None:
     """Expressions with a word too many, too few, or another: what is taken means the same to Spark."""

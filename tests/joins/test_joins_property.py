@@ -1,7 +1,4 @@
-"""Whatever arrives in whatever pieces, the operator emits what the slow twin emits, at every watermark.
-
-``ASTERISM_PROPERTY=long`` looks further.
-"""
+"""Whatever arrives in whatever pieces, the operator emits what the slow twin emits, at every watermark."""
 
 from __future__ import annotations
 

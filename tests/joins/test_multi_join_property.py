@@ -1,7 +1,4 @@
-"""Whatever arrives in whatever pieces, a join of many streams emits at every watermark what joins in SQL, one by one, give.
-
-``ASTERISM_PROPERTY=long`` looks further.
-"""
+"""Whatever arrives in whatever pieces, a join of many streams emits at every watermark what joins in SQL, one by one, give."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ import pytest
 from asterism import Pattern, PatternProcessor
 from asterism.rules.lookup_tables import LookupColumn
 from asterism.rules.result_rows import MATCHES, SHADOW
+from tests.kit import FACTOR
 from tests.reference.rules import BEFORE, Event, Found, Rule, RuleSet, matches
 from tests.rules.driver import SCHEMA, Driver, at
 
@@ -23,7 +23,7 @@ LIMITS = LookupColumn("limits", ("customer",), ("user",), pa.schema([("customer"
 USERS, KINDS = ("ann", "bob"), "abcd"
 ANCHORS = (Rule("anchor", 1, ("d", "d"), by="item"), Rule("clause", 1, ("d", "d"), by="item", clause=True))
 """Rules by item that are always there: a key by which no rule has grouped before is another matter, see docs/rules.md."""
-SEEDS = 2_000 if os.environ.get("ASTERISM_PROPERTY") == "long" else 120
+SEEDS = 120 * FACTOR
 
 
 def processor_of(rule: Rule) -> PatternProcessor:

@@ -26,9 +26,6 @@ from tests.spark.streams import (
 
 pytestmark = pytest.mark.spark
 
-SPREADS = [pytest.param(1, 1, 1, marks=pytest.mark.matrix), (7, 3, 3)]
-"""Key groups, pages, partitions."""
-
 
 def test_sparks_hash_of_a_label_is_the_key_group(spark: SparkSession) -> None:
     labels = [(group, label(group)) for group in (*range(300), 2**15 - 1)]
@@ -36,10 +33,11 @@ def test_sparks_hash_of_a_label_is_the_key_group(spark: SparkSession) -> None:
     assert [row[0] for row in rows] == [row[1] for row in rows]
 
 
-@pytest.mark.parametrize(("key_groups", "pages", "partitions"), SPREADS)
-def test_they_do_not_matter_to_a_pattern(
-    spark: SparkSession, tmp_path: Path, key_groups: int, pages: int, partitions: int
-) -> None:
+def test_they_do_not_matter_to_a_pattern(spark: SparkSession, tmp_path: Path) -> None:
+    check_pattern(spark, tmp_path, key_groups=7, pages=3, partitions=3)
+
+
+def check_pattern(spark: SparkSession, tmp_path: Path, key_groups: int, pages: int, partitions: int) -> None:
     table, found = events(800), Collect()
     write_files(table, tmp_path / "in", [300])
     with shuffle_partitions(spark, partitions):
@@ -48,10 +46,11 @@ def test_they_do_not_matter_to_a_pattern(
     assert ids(found.rows) == batch_matches(spark, table, FUNNEL)
 
 
-@pytest.mark.parametrize(("key_groups", "pages", "partitions"), SPREADS)
-def test_they_do_not_matter_to_an_operator(
-    spark: SparkSession, tmp_path: Path, key_groups: int, pages: int, partitions: int
-) -> None:
+def test_they_do_not_matter_to_an_operator(spark: SparkSession, tmp_path: Path) -> None:
+    check_operator(spark, tmp_path, key_groups=7, pages=3, partitions=3)
+
+
+def check_operator(spark: SparkSession, tmp_path: Path, key_groups: int, pages: int, partitions: int) -> None:
     moves, fees = data(300)
     write(moves, MOVES, tmp_path / "moves", 3)
     write(fees, FEES, tmp_path / "fees", 2)

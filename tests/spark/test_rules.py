@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -30,15 +31,14 @@ from asterism.rules.interfaces import ProcessorRegistry
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.set_store import STORE, FolderStore
 from asterism.spark.rules import PatternProcessorStream
-from tests.discovery.places import FilePlace, Place, PostgresqlPlace, UrlPlace
+from tests.discovery.places import Place, UrlPlace
 from tests.discovery.postgresql import Server
 from tests.end_to_end.victim import AB, BY_ITEM
-from tests.kit import until
+from tests.kit import FACTOR, until
 from tests.spark.rules import INTERVAL, Event, Found, Watch, at, chain, e, found, rule
 
 pytestmark = pytest.mark.spark
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-LONG = os.environ.get("ASTERISM_PROPERTY") == "long"
 
 
 def counted(query: Any) -> dict[str, int]:
@@ -79,20 +79,12 @@ def test_a_new_key_while_it_runs(spark: SparkSession, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- the discoverer is not there
 
 
-@pytest.fixture(params=[*(pytest.param(name, marks=pytest.mark.matrix) for name in ("file", "postgresql")), "url"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    made: Place
-    if request.param == "file":
-        made = FilePlace(tmp_path)
-    elif request.param == "url":
-        made = UrlPlace()
-    else:
-        made = PostgresqlPlace(request.getfixturevalue("postgresql"), request.getfixturevalue("database"))
-    yield made
-    made.close()
+def test_the_last_set_goes_on_without_the_discoverer(spark: SparkSession, tmp_path: Path) -> None:
+    with contextlib.closing(UrlPlace()) as place:
+        check_without_discoverer(spark, tmp_path, place)
 
 
-def test_the_last_set_goes_on_without_the_discoverer(spark: SparkSession, tmp_path: Path, place: Place) -> None:
+def check_without_discoverer(spark: SparkSession, tmp_path: Path, place: Place) -> None:
     cd = rule("cd", 1, "c", "d")
     query = Watch(spark, tmp_path, factory=place.factory())
     place.write([AB.to_dict()])
@@ -338,7 +330,7 @@ def some_events(rng: random.Random, first: int, count: int) -> list[Event]:
     return [e(first + n, rng.choice("abcd"), rng.choice(users), rng.randint(1, 2)) for n in range(count)]
 
 
-@pytest.mark.parametrize("seed", range(10) if LONG else range(1))
+@pytest.mark.parametrize("seed", range(FACTOR))
 def test_times_are_exact_wherever_micro_batches_end(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     """The second version is for the events from second 11 on, the third for those from second 21 on: with other keys, and long
     after the sets of the versions before have been committed.
@@ -391,7 +383,7 @@ class Failing:
             raise RuntimeError("the sink fails")
 
 
-@pytest.mark.parametrize("seed", range(10) if LONG else range(1))
+@pytest.mark.parametrize("seed", range(FACTOR))
 def test_a_long_random_run_equals_the_model(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     """Updates and events as they come, sets that come together, a query that is stopped, and one that fails in its sink."""
     rng = random.Random(seed)
@@ -424,11 +416,11 @@ def test_a_long_random_run_equals_the_model(spark: SparkSession, tmp_path: Path,
         second += count
 
     update()
-    for life in range(6 if LONG else 3):
+    for life in range(3):
         fails = life % 3 == 1
         query.sinks["matches"] = Failing(collect, rng.randint(2, 4)) if fails else collect
         running = query.start(processingTime="0 seconds")
-        for _ in range(12 if LONG else 8):
+        for _ in range(8):
             if rng.random() < 0.7:
                 update()
                 time.sleep(rng.choice([0.0, 0.1, 0.5]))

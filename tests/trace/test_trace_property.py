@@ -1,12 +1,8 @@
-"""The interpreter of the trace and the kernel answer alike, also in their order, and every partial match has an end that is told.
-
-Of the corpus it is every fortieth case; ``make trace`` compares all, in some ten minutes.
-"""
+"""The interpreter of the trace and the kernel answer alike, also in their order; every partial match has an end that is told."""
 
 from __future__ import annotations
 
 import json
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -36,7 +32,8 @@ from tests.patterns.strategies import cases
 from tests.trace.strategies import patterns, streams
 
 FILES = sorted(CORPUS.glob("*.jsonl"))
-EVERY = int(os.environ.get("ASTERISM_TRACE_EVERY", "40"))
+EVERY = 40
+"""Of the corpus, one case of so many is compared."""
 BOTH = pytest.mark.parametrize("semantics", list(Semantics), ids=lambda semantics: semantics.value)
 
 
@@ -106,7 +103,11 @@ def check(pattern: Pattern, case: Case, semantics: Semantics, cuts: str = "whole
 @BOTH
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_corpus(path: Path, semantics: Semantics) -> None:
-    for case in list(read_cases([path]))[::EVERY]:
+    check_cases(list(read_cases([path]))[::EVERY], semantics)
+
+
+def check_cases(cases: list[Case], semantics: Semantics) -> None:
+    for case in cases:
         try:
             operator_for(case, semantics)
         except AsterismError:

@@ -1,11 +1,7 @@
-"""On policies and streams that nobody chose, the operator and the slow twin agree, however the steps are carried to the operator.
-
-``ASTERISM_PROPERTY=long`` looks further.
-"""
+"""On random policies and streams, the operator and the slow twin agree, however the steps are carried to the operator."""
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -21,15 +17,15 @@ from asterism.windows import assigners as w
 from asterism.windows import triggers as t
 from asterism.windows.evictors import Evictor
 from asterism.windows.plan import CLOSING, ON_TIME
+from tests.kit import FACTOR
 from tests.windows.driver import WAYS, Driver, Way, summed
 from tests.windows.transcripts import Case, Element, EvensOnly, Step, play_reference
 
-LONG = os.environ.get("ASTERISM_PROPERTY") == "long"
 SETTINGS = settings(
     deadline=None,
-    derandomize=not LONG,
+    derandomize=FACTOR == 1,
     database=None,
-    max_examples=5000 if LONG else 80,
+    max_examples=80 * FACTOR,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 
@@ -163,21 +159,19 @@ def a_case(draw: st.DrawFn, ordered: bool = False, turns: bool = False) -> Case:
 SEPARATELY = st.sampled_from([way for way in WAYS if not way.together])
 
 
-@pytest.mark.timeout(0 if LONG else 300)
 @SETTINGS
 @given(a_case(), SEPARATELY)
 def test_the_operator_agrees_with_the_reference(case: Case, way: Way) -> None:
     check(case, way)
 
 
-@pytest.mark.timeout(0 if LONG else 300)
-@pytest.mark.parametrize("seed", range(10 if LONG else 2))
+@pytest.mark.parametrize("seed", range(2 * FACTOR))
 def test_many_turns_and_sessions_agree_with_the_reference(seed: int) -> None:
     """Drawn evenly: Hypothesis draws few nested triggers, and few sessions that merge."""
     some = random.Random(seed)
     ways = [way for way in WAYS if not way.together]
     seen: Counter[str] = Counter()
-    for _ in range(1000 if LONG else 120):
+    for _ in range(120):
         case = random_case(some)
         check(case, some.choice(ways))
         seen += Counter({type(part).__name__ for part in t.walk(case.trigger)})
@@ -306,7 +300,6 @@ def a_stream(draw: st.DrawFn) -> tuple[Case, tuple[Step, ...], Way]:
     return case, (*steps, Step("end")), draw(st.sampled_from([way for way in WAYS if not way.together]))
 
 
-@pytest.mark.timeout(0 if LONG else 300)
 @SETTINGS
 @given(a_stream())
 def test_in_order_the_answer_does_not_depend_on_how_the_elements_came(

@@ -1,0 +1,65 @@
+"""More of ``asterism match``, and ``asterism conformance --spark``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.cli import test_cli_on_spark
+from tests.cli.test_cli_on_spark import ON_SSH, ROOT, rows_of, run
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+any_event = test_cli_on_spark.any_event
+brute_force = test_cli_on_spark.brute_force
+
+
+def test_timed_out_are_the_same_too(brute_force: Path, tmp_path: Path) -> None:
+    options = [*ON_SSH, "--output", "timed_out", "--select", "COUNT(fails.*) AS fails", "--select", "timeout_time"]
+    run("match", brute_force, *options, "--out", tmp_path / "batch.parquet")
+    run("match", brute_force, *options, "--out", tmp_path / "stream.parquet", "--stream")
+    found = rows_of(tmp_path / "batch.parquet")
+    assert found
+    assert rows_of(tmp_path / "stream.parquet") == found
+
+
+def test_table_shows_the_first_rows_and_the_count(brute_force: Path) -> None:
+    result = run("match", brute_force, *ON_SSH, "--select", "LAST(login.user) AS who", "--limit", 1)
+    assert "24.151.103.17" in result.stdout
+    assert "elastic_user_0" in result.stdout
+    assert result.stdout.rstrip().endswith(" matches, the first 1 are shown")
+
+
+def test_text_is_read_as_event_time_and_lists_go_into_csv(any_event: Path, tmp_path: Path) -> None:
+    events, out = tmp_path / "events.jsonl", tmp_path / "out.csv"
+    events.write_text('{"k": "x \\"y\\"", "ts": "2020-01-01 00:00:01", "v": 1}\n', encoding="utf-8")
+    result = run("match", any_event, "--input", events, "--key", "k", "--time", "ts", "--out", out)
+    assert result.stdout == f"1 match written to {out}\n"
+    header, row = out.read_text(encoding="utf-8").splitlines()
+    assert header == "k,start_time,end_time,match_time,match_id,a"
+    assert row.startswith('"x ""y""",2020-01-01T00:00:01.000Z,')
+    assert '""ts"":""2020-01-01T00:00:01.000Z"",""v"":1' in row
+
+
+def test_session_of_others_is_left_running(spark: SparkSession, any_event: Path, tmp_path: Path) -> None:
+    events = tmp_path / "events.csv"
+    events.write_text("v\n1\n", encoding="utf-8")
+    assert run("match", any_event, "--input", events).exit_code == 0
+    assert spark.range(3).count() == 3
+
+
+def test_conformance_on_spark(tmp_path: Path) -> None:
+    """A case of every file, one of them wrong on purpose."""
+    lines = [
+        path.read_text(encoding="utf-8").splitlines()[number]
+        for number, path in enumerate(sorted((ROOT / "tests" / "corpus").glob("*.jsonl")))
+    ]
+    wrong = json.loads(lines[0])
+    wrong = wrong | {"id": "wrong-on-purpose", "expected": wrong["expected"] | {"late": [1]}}
+    path = tmp_path / "cases.jsonl"
+    path.write_text("\n".join([*lines, json.dumps(wrong)]), encoding="utf-8")
+    result = run("conformance", "--spark", "--cuts", "random", path)
+    assert result.stdout.splitlines() == ["wrong-on-purpose  late: expected [1], got []", "16 passed, 1 failed"]
+    assert result.exit_code == 1

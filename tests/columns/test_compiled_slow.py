@@ -1,0 +1,11 @@
+"""Kernels that run in Python, as they were written, give Flink's answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.columns.test_compiled import check_as_written
+
+
+def test_as_written_they_give_flinks_answers(tmp_path: Path) -> None:
+    check_as_written(tmp_path, ["tests/conformance/test_corpus.py"])

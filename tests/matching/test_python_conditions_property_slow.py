@@ -1,0 +1,13 @@
+"""Conditions in Python give Flink's answers to the rest of the corpus."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.matching.test_python_conditions_property import FILES, check_corpus
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("quarter", [1, 2, 3])
+def test_flinks_answers_with_conditions_in_python(name: str, quarter: int) -> None:
+    check_corpus(name, quarter)
