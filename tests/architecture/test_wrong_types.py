@@ -737,28 +737,39 @@ def test_all_that_is_public_is_called() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_a_call_that_is_right_works(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    call = CALLS[name]
-    call.use(call.function(**call.arguments))
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_wrong_types_give_errors_of_asterism(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    call, raw = CALLS[name], []
-    for parameter, arguments in call.wrong():
+def test_calls_that_are_right_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = []
+    for name, call in CALLS.items():
+        chdir_new(name, tmp_path, monkeypatch)
         try:
-            call.use(call.function(**arguments))
-        except AsterismError as error:
-            str(error).encode("utf-8", "surrogatepass")
-        except AssertionError:
-            if not name.startswith(("assert_", "check_")):
-                raw.append(f"{parameter}={arguments[parameter]!r:.80}: AssertionError")
+            call.use(call.function(**call.arguments))
         except Exception as error:
-            raw.append(f"{parameter}={arguments[parameter]!r:.80}: {type(error).__name__}: {error!s:.80}")
+            failed.append(f"{name}: {type(error).__name__}: {error!s:.200}")
+    assert failed == []
+
+
+def test_wrong_types_give_errors_of_asterism(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = []
+    for name, call in CALLS.items():
+        chdir_new(name, tmp_path, monkeypatch)
+        for parameter, arguments in call.wrong():
+            try:
+                call.use(call.function(**arguments))
+            except AsterismError as error:
+                str(error).encode("utf-8", "surrogatepass")
+            except AssertionError:
+                if not name.startswith(("assert_", "check_")):
+                    raw.append(f"{name}: {parameter}={arguments[parameter]!r:.80}: AssertionError")
+            except Exception as error:
+                raw.append(f"{name}: {parameter}={arguments[parameter]!r:.80}: {type(error).__name__}: {error!s:.80}")
     assert raw == []
+
+
+def chdir_new(name: str, parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call has a folder of its own."""
+    folder = parent / name
+    folder.mkdir()
+    monkeypatch.chdir(folder)
 
 
 class UnspeakableError(Exception):

@@ -247,18 +247,17 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_wrong_types_give_errors_of_asterism(spark: SparkSession, name: str) -> None:
-    call, parameters = CALLS[name]
+def test_wrong_types_give_errors_of_asterism(spark: SparkSession) -> None:
     raw = []
-    for parameter in parameters:
-        for value in WRONG:
-            try:
-                call(spark, **{parameter: value})
-            except AsterismError:
-                pass
-            except Exception as error:
-                raw.append(f"{parameter}={value!r:.60}: {type(error).__name__}: {error!s:.80}")
+    for name, (call, parameters) in CALLS.items():
+        for parameter in parameters:
+            for value in WRONG:
+                try:
+                    call(spark, **{parameter: value})
+                except AsterismError:
+                    pass
+                except Exception as error:
+                    raw.append(f"{name}: {parameter}={value!r:.60}: {type(error).__name__}: {error!s:.80}")
     assert raw == []
 
 
