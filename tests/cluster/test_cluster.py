@@ -11,7 +11,6 @@ import pytest
 from tests.cluster.processes import Cluster
 from tests.cluster.runs import answer, data_of, expected, run
 
-pytestmark = pytest.mark.timeout(900)
 SIZE = "XS"
 NAMES = ["W1", "W6_1", "tumbling"]
 

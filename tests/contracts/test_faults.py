@@ -91,7 +91,6 @@ class Reminders(StreamOperator):
         self.out.collect(id=ctx.key, what=timer.name, rule=self.rule.value(), due=due, clock=clock)
 
 
-@pytest.mark.timeout(900)
 def test_timers_of_both_kinds_while_no_data_flows(spark: SparkSession, tmp_path: Path) -> None:
     found = Collect()
     schema, rule_schema = "id BIGINT, t TIMESTAMP", "name STRING"

@@ -50,7 +50,6 @@ class Both(StreamOperator):
         self.late.collect(input=ctx.input, k=e.k)
 
 
-@pytest.mark.timeout(900)
 def test_an_idle_input_holds_nobody_back(spark: SparkSession, tmp_path: Path) -> None:
     """While no data flows; what it says when it speaks again is late."""
     schema = "k BIGINT, t TIMESTAMP"
@@ -114,7 +113,6 @@ class Priced(StreamOperator):
         self.bills.collect(customer=ctx.key, total=self.total.value())
 
 
-@pytest.mark.timeout(900)
 def test_broadcast_state_is_kept_when_nothing_else_comes_and_when_the_query_is_rescaled(
     spark: SparkSession, tmp_path: Path
 ) -> None:

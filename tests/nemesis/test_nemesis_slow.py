@@ -12,7 +12,6 @@ from tests.nemesis.replay import check, insert, kept_operator, write
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(900)
 def test_a_life_with_faults(tmp_path: Path) -> None:
     """A worker is killed with its state changed and not kept; the sink fails when it has written; the store fails in the
     middle of a write; everything is killed when an offset is written. Rules change meanwhile. What a checker that replays the

@@ -219,7 +219,6 @@ def case(spark: SparkSession, tmp_path: Path) -> Case:
     return Case(spark, tmp_path)
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("first", "second"), sorted(COVERING))
 def test_pairs(case: Case, first: str, second: str) -> None:
     check_pair(case, first, second)
@@ -241,7 +240,6 @@ def check_pair(case: Case, first: str, second: str) -> None:
     assert 0 < before < len(expected)
 
 
-@pytest.mark.timeout(900)
 def test_outputs_are_united(case: Case) -> None:
     """Of one operator, which is computed twice, each time with its own state; and of different ones."""
 
@@ -262,7 +260,6 @@ def test_each_operator_comes_first_and_second() -> None:
     assert {first for first, _ in pairs} == {second for _, second in pairs} == set(OPERATORS)
 
 
-@pytest.mark.timeout(900)
 def test_four_in_a_row(case: Case) -> None:
     def chain(df: DataFrame, drain: bool) -> Any:
         *first, last = (OPERATORS[name] for name in CHAIN)
@@ -277,7 +274,6 @@ def test_four_in_a_row(case: Case) -> None:
     assert comparable(case.sink) == case.expected(chain) != []
 
 
-@pytest.mark.timeout(900)
 def test_deadlines_behind_an_operator_pass_without_rows(case: Case) -> None:
     check_deadlines(case, "connect")
 
@@ -294,7 +290,6 @@ def check_deadlines(case: Case, first: str) -> None:
     assert comparable(case.sink) == case.expected(chain)
 
 
-@pytest.mark.timeout(900)
 def test_a_failure_while_all_operators_end(case: Case) -> None:
     """The sink fails in the micro-batch that ends the input; started anew without a drain, it is repeated with the same rows."""
 
@@ -328,7 +323,6 @@ def test_an_operator_that_goes_on_is_not_ended_behind(case: Case) -> None:
         rows_of(windowed(numbered, case.folder, True))
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["bounded input", "clause"])
 def test_run_also_ends_the_input_of_an_operator_whose_upstream_operator_drains(case: Case, kind: str) -> None:
     """The upstream operator ends its input in the first query of ``run``, before the query that ends that of all operators."""

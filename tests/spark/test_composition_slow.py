@@ -9,7 +9,7 @@ import pytest
 from tests.spark import test_composition
 from tests.spark.test_composition import COVERING, OPERATORS, Case, check_deadlines, check_pair
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.spark
 case = test_composition.case
 
 

@@ -151,7 +151,6 @@ def events(spark: SparkSession, kind: str) -> DataFrame:
     return spark.range(60).select(F.lit("x").alias("k"), TIMES[kind][0](seconds).alias("t"), F.col("id").alias("v"))
 
 
-@pytest.mark.timeout(300)
 def test_a_time_out_of_range_goes_to_the_late_output(spark: SparkSession, tmp_path: Path) -> None:
     rows = [("x", 1, 1), ("x", 2**62, 2), ("x", -(2**63), 3), ("x", 4, 4)]
     spark.createDataFrame(rows, "k STRING, t BIGINT, v BIGINT").repartition(1).write.parquet(str(tmp_path / "in"))

@@ -71,7 +71,6 @@ def zones(spark: SparkSession) -> Iterator[Any]:
     spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-@pytest.mark.timeout(600)
 def test_a_restart_in_another_zone(spark: SparkSession, tmp_path: Path, zones: Any) -> None:
     source = tmp_path / "in"
     spark.sql("SELECT 'x' AS k, TIMESTAMP '2025-01-01 03:00:00Z' AS t, 1L AS v").write.parquet(str(source))
@@ -106,7 +105,6 @@ def forget_the_zone(offsets: Path) -> None:
             (offsets / f".{file.name}.crc").unlink(missing_ok=True)
 
 
-@pytest.mark.timeout(600)
 def test_windows_in_another_zone(spark: SparkSession, tmp_path: Path, zones: Any) -> None:
     source = tmp_path / "in"
     spark.sql("SELECT 'x' AS k, TIMESTAMP '2025-01-01 03:00:00Z' AS t, 1L AS v").write.parquet(str(source))
