@@ -3,10 +3,8 @@
 # without a question (as root or with passwordless sudo), else say in one line what to install.
 set -u
 
-fail() {
-    echo "Asterism needs Java 17 or newer for Spark: $1" >&2
-    exit 1
-}
+NEEDS="Asterism needs Java 17 or newer for Spark"
+. "$(dirname "$0")/packages.sh"
 
 # As Spark does: JAVA_HOME goes before PATH.
 spark_java() {
@@ -19,22 +17,12 @@ java_major() {
     echo "${major:-0}"
 }
 
-has() { command -v "$1" >/dev/null 2>&1; }
-
-as_root() {
-    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
-}
-
-can_be_root() {
-    [ "$(id -u)" -eq 0 ] || { has sudo && sudo -n true 2>/dev/null; }
-}
-
 # The first package of the list that can be installed: releases differ in the versions that they carry.
 first_of() {
     install=$1
     shift
     for package in "$@"; do
-        as_root $install "$package" && return
+        $install "$package" && return
     done
     return 1
 }
@@ -43,14 +31,13 @@ install_java() {
     if has apt-get; then
         can_be_root || fail "run \`apt-get install openjdk-17-jre-headless\` (or default-jre-headless) as root"
         as_root apt-get update -qq
-        first_of "env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends" \
-            openjdk-17-jre-headless default-jre-headless
+        first_of apt_install openjdk-17-jre-headless default-jre-headless
     elif has dnf; then
         can_be_root || fail "run \`dnf install java-21-openjdk-headless\` as root"
-        first_of "dnf install -y -q" java-21-openjdk-headless java-17-openjdk-headless java-latest-openjdk-headless
+        first_of "as_root dnf install -y -q" java-21-openjdk-headless java-17-openjdk-headless java-latest-openjdk-headless
     elif has apk; then
         can_be_root || fail "run \`apk add openjdk17-jre-headless\` as root"
-        first_of "apk add --quiet" openjdk17-jre-headless openjdk21-jre-headless
+        first_of "as_root apk add --quiet" openjdk17-jre-headless openjdk21-jre-headless
     elif has brew; then
         brew install --quiet --cask temurin@21
     else

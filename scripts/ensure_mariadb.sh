@@ -4,12 +4,8 @@
 # what to install.
 set -u
 
-fail() {
-    echo "The tests need MariaDB 10.6 or newer: $1" >&2
-    exit 1
-}
-
-has() { command -v "$1" >/dev/null 2>&1; }
+NEEDS="The tests need MariaDB 10.6 or newer"
+. "$(dirname "$0")/packages.sh"
 
 programs() {
     PATH="$PATH:/usr/sbin:/usr/libexec:/opt/homebrew/opt/mariadb/bin:/usr/local/opt/mariadb/bin"
@@ -18,21 +14,12 @@ programs() {
     command -v mariadbd
 }
 
-as_root() {
-    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
-}
-
-can_be_root() {
-    [ "$(id -u)" -eq 0 ] || { has sudo && sudo -n true 2>/dev/null; }
-}
-
 install_server() {
     if has apt-get; then
         # The tests start a server of their own. These packages have the programs, and no service that would be started besides.
         can_be_root || fail "run \`apt-get install mariadb-server-core mariadb-client-core\` as root"
         as_root apt-get update -qq
-        as_root env DEBIAN_FRONTEND=noninteractive \
-            apt-get install -y -qq --no-install-recommends mariadb-server-core mariadb-client-core
+        apt_install mariadb-server-core mariadb-client-core
     elif has dnf; then
         can_be_root || fail "run \`dnf install mariadb-server\` as root"
         as_root dnf install -y -q mariadb-server

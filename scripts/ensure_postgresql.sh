@@ -3,10 +3,8 @@
 # that is possible without a question (as root or with passwordless sudo), else say in one line what to install.
 set -u
 
-fail() {
-    echo "The tests need PostgreSQL 11 or newer: $1" >&2
-    exit 1
-}
+NEEDS="The tests need PostgreSQL 11 or newer"
+. "$(dirname "$0")/packages.sh"
 
 # Debian and Red Hat keep the server's programs out of PATH.
 server_folder() {
@@ -20,16 +18,6 @@ server_folder() {
     return 1
 }
 
-has() { command -v "$1" >/dev/null 2>&1; }
-
-as_root() {
-    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
-}
-
-can_be_root() {
-    [ "$(id -u)" -eq 0 ] || { has sudo && sudo -n true 2>/dev/null; }
-}
-
 install_server() {
     if has apt-get; then
         can_be_root || fail "run \`apt-get install postgresql\` as root"
@@ -40,7 +28,7 @@ install_server() {
             echo "create_main_cluster = false" | as_root tee "$settings/asterism.conf" >/dev/null
         fi
         as_root apt-get update -qq
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql
+        apt_install postgresql
     elif has dnf; then
         can_be_root || fail "run \`dnf install postgresql-server\` as root"
         as_root dnf install -y -q postgresql-server
