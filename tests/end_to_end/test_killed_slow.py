@@ -11,7 +11,7 @@ from tests.nemesis.queries import QUERIES
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]
 KINDS = [kind for kind in QUERIES if kind not in ("as_of_join", "window_join")]
-"""A query of each kind of operator; of the joins, one."""
+"""A query of each kind of operator; of the joins of two streams, one."""
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,15 @@ JOINS: dict[str, Callable[[], JoinHarness]] = {
     "window": lambda: JoinHarness.window_join(
         ORDERS, PRICES, SlidingWindows.of(9 * SECOND, 3 * SECOND), how="left_anti", key_groups=2
     ),
-}
+    "multi": lambda: JoinHarness.multi_join(
+        {"orders": ORDERS, "prices": PRICES, "refunds": {**ORDERS, "columns": ORDERS["columns"].replace("amount", "refund")}},
+        {("orders", "prices"): (-5 * SECOND, 5 * SECOND), ("prices", "refunds"): (0 * SECOND, 6 * SECOND)},
+        how={"refunds": "left"},
+        on={"prices": "price >= amount"},
+        prefix={"refunds": "refund_"},
+        key_groups=2,
+    ),
+}  # fmt: skip
 
 
 def send(harness: JoinHarness, first: int, last: int) -> None:
@@ -43,7 +51,10 @@ def send(harness: JoinHarness, first: int, last: int) -> None:
         {"shop": "ab"[n % 2], "item": n % 3 or None, "at": n * 1000, "price": n % 5, "tags": ["x", str(n)]}
         for n in range(first, last)
     ]
-    harness.send("left", orders).send("right", prices).advance_watermark(f"{last - 3}s")
+    refunds = [{**{k: v for k, v in row.items() if k != "amount"}, "refund": row["amount"]} for row in orders[::2]]
+    for name, rows in zip(harness.wires, (orders, prices, refunds), strict=False):
+        harness.send(name, rows)
+    harness.advance_watermark(f"{last - 3}s")
 
 
 @pytest.mark.parametrize("name", JOINS)

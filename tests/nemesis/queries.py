@@ -26,7 +26,7 @@ from asterism.spark.execution import Sink
 from asterism.spark.keyed_stream import BroadcastStream
 from asterism.spark.operators import connect
 from asterism.spark.row_patterns import match_recognize
-from asterism.spark.stream_joins import JoinedStream, as_of_join, interval_join, window_join
+from asterism.spark.stream_joins import JoinedStream, as_of_join, interval_join, multi_join, window_join
 from asterism.spark.windows import window
 from asterism.windows.assigners import SlidingWindows, TumblingWindows
 from asterism.windows.operator import LATE_ELEMENTS
@@ -294,14 +294,15 @@ class RowPatternQuery(Query):
 CLICKS = "at TIMESTAMP, who STRING, click BIGINT"
 
 
-class JoinQuery(Query):
-    """Events with clicks of the same users. Of both sides some are late, and some have equal times."""
+VIEWS = "at TIMESTAMP, who STRING, view BIGINT"
 
-    outputs = ("results", "late_left", "late_right")
+
+class ClicksQuery(Query):
+    """Events, and clicks of the same users. Of both some are late, and some have equal times."""
+
     ids = ("results",)
-    sources: ClassVar[Mapping[str, timedelta]] = {"left": DELAY, "right": DELAY}
 
-    def files(self, number: int, rng: random.Random) -> Mapping[str, pa.Table]:
+    def events_and_clicks(self, number: int, rng: random.Random) -> tuple[pa.Table, pa.Table]:
         clicks = []
         for n in range(self.size // 2):
             second = number * SECONDS + n * SECONDS // (self.size // 2)
@@ -310,7 +311,17 @@ class JoinQuery(Query):
         events = super().files(number, rng)["events"]
         # Of rows with equal times and values, an id would not tell which is which.
         events = events.set_column(2, "item", pa.array(range(number * self.size, (number + 1) * self.size)))
-        return {"left": events, "right": pa.Table.from_pylist(clicks, self.table_schema["right"])}
+        return events, pa.Table.from_pylist(clicks, schema_of(CLICKS))
+
+
+class JoinQuery(ClicksQuery):
+    """Of events and clicks."""
+
+    outputs = ("results", "late_left", "late_right")
+    sources: ClassVar[Mapping[str, timedelta]] = {"left": DELAY, "right": DELAY}
+
+    def files(self, number: int, rng: random.Random) -> Mapping[str, pa.Table]:
+        return dict(zip(self.sources, self.events_and_clicks(number, rng), strict=True))
 
     @property
     def table_schema(self) -> Mapping[str, pa.Schema]:
@@ -357,11 +368,49 @@ class WindowJoinQuery(JoinQuery):
         return window_join(events, clicks, windows, how="left", on="click % 4 > 0", key_groups=self.key_groups)
 
 
+class MultiJoinQuery(ClicksQuery):
+    """Events with the clicks and, if there are any, the views of the same users."""
+
+    kind = "multi_join"
+    outputs = ("results", "late_events", "late_clicks", "late_views")
+    sources: ClassVar[Mapping[str, timedelta]] = {"events": DELAY, "clicks": DELAY, "views": DELAY}
+
+    def files(self, number: int, rng: random.Random) -> Mapping[str, pa.Table]:
+        events, clicks = self.events_and_clicks(number, rng)
+        _, views = self.events_and_clicks(number, rng)
+        return {"events": events, "clicks": clicks, "views": views.rename_columns(schema_of(VIEWS).names)}
+
+    @property
+    def table_schema(self) -> Mapping[str, pa.Schema]:
+        return {"events": SCHEMA, "clicks": schema_of(CLICKS), "views": schema_of(VIEWS)}
+
+    def run(self, spark: SparkSession, sinks: Mapping[str, Sink], **how: Any) -> Any:
+        of_users = {
+            name: KeyedStream(self.read(spark, name, columns), "who", "at", max_out_of_orderness=DELAY)
+            for name, columns in (("clicks", CLICKS), ("views", VIEWS))
+        }
+        joined = multi_join(
+            {"events": self.events(spark), **of_users},
+            {
+                ("events", "clicks"): (timedelta(seconds=-5), timedelta(seconds=10)),
+                ("clicks", "views"): (timedelta(0), timedelta(seconds=4)),
+            },
+            how={"views": "left"},
+            on={"clicks": "click % 4 > 0", "views": "kind <> 'd'"},
+            prefix={"views": "view_"},
+            key_groups=self.key_groups,
+        )
+        return joined.run(sinks, checkpoint=str(self.checkpoint), **how)
+
+    def row_id(self, output: str, row: Mapping[str, Any]) -> str:
+        return f"{row['item']} {row['click']} {row['view_view']}"
+
+
 QUERIES: dict[str, type[Query]] = {
     one.kind: one
     for one in (
         PatternQuery, RulesQuery, WindowQuery, OperatorQuery, RowPatternQuery,
-        IntervalJoinQuery, AsOfJoinQuery, WindowJoinQuery,
+        IntervalJoinQuery, AsOfJoinQuery, WindowJoinQuery, MultiJoinQuery,
     )
 }  # fmt: skip
 

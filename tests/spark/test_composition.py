@@ -28,7 +28,7 @@ from asterism.spark.operators import OperatorStream, connect
 from asterism.spark.patterns import PatternStream
 from asterism.spark.row_patterns import RowPatternStream, match_recognize
 from asterism.spark.rules import PatternProcessorStream
-from asterism.spark.stream_joins import JoinedStream, interval_join
+from asterism.spark.stream_joins import JoinedStream, MultiJoinedStream, interval_join, multi_join
 from asterism.spark.windows import WindowedStream, window
 from asterism.windows.assigners import TumblingWindows
 from tests.spark.streams import Collect, write_file
@@ -110,6 +110,24 @@ def between(df: DataFrame, folder: Path, drain: bool) -> JoinedStream:
     return interval_join(KeyedStream(df, "k", "t"), right, bounds, how="left", prefix="r_", drain=drain, **GROUPS)
 
 
+def joined_by_three(df: DataFrame, folder: Path, drain: bool) -> MultiJoinedStream:
+    """Elements with those of even values of the next four seconds, and the row of a table that lies around them."""
+    moments = [(key, START + timedelta(seconds=n), n) for key in "xy" for n in range(0, 601, 10)]
+    table = df.sparkSession.createDataFrame(moments, "k STRING, t TIMESTAMP, n INT")
+    inputs = {"elements": df, "even": df.where("v % 2 = 0"), "moments": table}
+    return multi_join(
+        {name: KeyedStream(frame, "k", "t") for name, frame in inputs.items()},
+        {
+            ("elements", "even"): (timedelta(0), timedelta(seconds=4)),
+            ("elements", "moments"): (timedelta(seconds=-5), timedelta(seconds=4)),
+        },
+        how={"even": "left"},
+        prefix={"even": "r_", "moments": "m_"},
+        drain=drain,
+        **GROUPS,
+    )
+
+
 def clauses(df: DataFrame, folder: Path, drain: bool) -> RowPatternStream:
     text = """PARTITION BY k ORDER BY t MEASURES LAST(b.t) AS t, LAST(b.v) AS v, 'a' AS kind
         AFTER MATCH SKIP PAST LAST ROW PATTERN (a c*? b) WITHIN INTERVAL 8 SECONDS
@@ -119,11 +137,11 @@ def clauses(df: DataFrame, folder: Path, drain: bool) -> RowPatternStream:
 
 OPERATORS: dict[str, Callable[[DataFrame, Path, bool], Any]] = {
     "pattern": pattern, "processors": processors, "connect": connected, "window": windowed,
-    "clause": clauses, "interval_join": between, "join": joined,
+    "clause": clauses, "interval_join": between, "multi_join": joined_by_three, "join": joined,
 }  # fmt: skip
 """Each over a DataFrame with the columns of SCHEMA."""
 COVERING = {("pattern", "processors"), ("processors", "connect"), ("interval_join", "join"), ("join", "interval_join")}
-CHAIN = "connect", "window", "clause", "pattern"
+CHAINS = ("connect", "window", "clause", "pattern"), ("pattern", "multi_join", "window")
 MEASURES = ["FIRST(b.v) AS v", "match_time AS t"]
 
 
@@ -146,7 +164,7 @@ def rows_of(stream: Any) -> DataFrame:
             return stream.output("out")
         case RowPatternStream():
             return stream.matches.select("k", "t", "v", kind())
-        case JoinedStream():
+        case JoinedStream() | MultiJoinedStream():
             return stream.results.select("k", "t", F.coalesce("r_v", "v").alias("v"), "kind")
         case WindowedStream():
             found = stream.aggregate("sum(v) AS v")
@@ -167,7 +185,7 @@ def finish(stream: Any, sink: Collect, checkpoint: str, drain: bool) -> None:
             stream.run({"out": sink}, **how)
         case WindowedStream():
             stream.run({"results": sink}, aggregate="count(*) AS v", **how)
-        case JoinedStream():
+        case JoinedStream() | MultiJoinedStream():
             stream.run({"results": sink}, **how)
         case DataFrame(isStreaming=True):
             writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
@@ -256,13 +274,14 @@ def test_outputs_are_united(case: Case) -> None:
 
 
 def test_each_operator_comes_first_and_second() -> None:
-    pairs = COVERING | set(pairwise(CHAIN))
+    pairs = COVERING.union(*map(pairwise, CHAINS))
     assert {first for first, _ in pairs} == {second for _, second in pairs} == set(OPERATORS)
 
 
-def test_four_in_a_row(case: Case) -> None:
+@pytest.mark.parametrize("names", CHAINS, ids=" ".join)
+def test_several_in_a_row(case: Case, names: tuple[str, ...]) -> None:
     def chain(df: DataFrame, drain: bool) -> Any:
-        *first, last = (OPERATORS[name] for name in CHAIN)
+        *first, last = (OPERATORS[name] for name in names)
         for operator in first:
             df = rows_of(operator(df, case.folder, drain))
         return last(df, case.folder, drain)

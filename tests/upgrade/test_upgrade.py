@@ -53,7 +53,7 @@ def test_every_kind_is_stored() -> None:
     """Of the first release, what there was; of this one and of the next, everything."""
     found = list(releases())
     kinds = {release: {kind for name, kind in found if name == release} for release, _ in found}
-    joins = {"interval_join", "as_of_join", "window_join"}
+    joins = {"interval_join", "as_of_join", "window_join", "multi_join"}
     assert kinds[version("asterism")] == set(QUERIES) - joins
     assert kinds["0.2.0-alpha"] == set(QUERIES)
     assert all(archive_of(*one).stat().st_size < 200_000 for one in found)
