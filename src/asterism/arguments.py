@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from types import UnionType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from asterism.errors import AsterismError, UnknownOutputError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def shown(value: Any) -> str:
@@ -104,3 +108,27 @@ def expect_outputs(names: Iterable[Any], known: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             raise UnknownOutputError(f"there is no output {shown(name)}", f"Outputs: {', '.join(known) or 'none'}")
+
+
+def also_named(former: str, name: str, error: type[AsterismError]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Accept the keyword *former*, which an earlier release had, for the parameter *name* of a function.
+
+    >>> @also_named("schema", "columns", AsterismError)
+    ... def used(columns=""):
+    ...     return columns
+    >>> used(schema="id BIGINT")
+    'id BIGINT'
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **options: P.kwargs) -> R:
+            if former in options:
+                if name in options:
+                    raise error(f"{name} and {former} are given", f"{former} is the former name of {name}.", f"{name}=")
+                options[name] = options.pop(former)
+            return function(*args, **options)
+
+        return call
+
+    return decorate

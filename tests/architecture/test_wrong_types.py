@@ -229,7 +229,7 @@ JOIN: dict[str, Any] = {
 }
 HARNESS: dict[str, Any] = {
     "pattern": Pattern.begin("a"),
-    "schema": asterism.testing.EVENTS,
+    "columns": asterism.testing.EVENTS,
     "keys": ["key"],
     "time": "ts",
     "semantics": Semantics.DEFAULT,
@@ -516,18 +516,18 @@ CALLS: dict[str, Call] = {
     "BroadcastMapState": Call(BroadcastMapState, {"key_type": "STRING", "type": "BIGINT"}),
     # the test kit
     "Literals": Call(Literals, LITERALS, use_literals),
-    "Literals.parse": of_harness("parse", Literals, text="a1", schema=asterism.testing.EVENTS, after=0),
+    "Literals.parse": of_harness("parse", Literals, text="a1", columns=asterism.testing.EVENTS, after=0),
     "Literals.micros": of_harness("micros", Literals, time="1s"),
     "Literals.text": of_harness("text", Literals, event={"kind": "a"}),
     "Literals.time_text": of_harness("time_text", Literals, micros=5),
-    "table_of": Call(table_of, {"events": [{"kind": "a"}], "schema": asterism.testing.EVENTS}),
+    "table_of": Call(table_of, {"events": [{"kind": "a"}], "columns": asterism.testing.EVENTS}),
     "match": Call(match, {**HARNESS, "events": "a1"}),
     "MatchRecognize": Call(MatchRecognize, {"text": CLAUSE, "dialect": "flink"}, lambda made: made.explain()),
     "RowPatternHarness": Call(
         RowPatternHarness,
         {
             "clause": CLAUSE,
-            "schema": asterism.testing.EVENTS,
+            "columns": asterism.testing.EVENTS,
             "literals": Literals(),
             "pages": 1,
             "key_groups": 1,
@@ -663,7 +663,7 @@ CALLS: dict[str, Call] = {
         {
             "windows": asterism.TumblingWindows.of(SECOND),
             "trigger": asterism.CountTrigger.at_least(2),
-            "schema": asterism.testing.EVENTS,
+            "columns": asterism.testing.EVENTS,
             "aggregate": ["count(*) AS n"],
             "allowed_lateness": SECOND,
             "evictor": asterism.Evictor.count(2),

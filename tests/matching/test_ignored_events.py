@@ -98,7 +98,7 @@ def test_states_that_stay_the_same() -> None:
 @given(st.data())
 def test_events_that_are_not_seen_change_nothing(data: Any) -> None:
     pattern = data.draw(patterns())
-    options: dict[str, Any] = {"schema": SCHEMA, "keys": ["key"], "max_partial_matches": None}
+    options: dict[str, Any] = {"columns": SCHEMA, "keys": ["key"], "max_partial_matches": None}
     harness = PatternHarness(pattern, **options)
     assume(harness.cep.pattern.relevant_only)
     names = "".join(stage.name for stage in pattern.atoms())

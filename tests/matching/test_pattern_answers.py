@@ -138,5 +138,5 @@ def test_subtypes_may_have_any_name(name: str) -> None:
     for column in ("type", "the `type`"):
         schema = pa.schema([("ts", pa.int64()), (column, pa.string())])
         rows = [{"ts": 1, column: name}, {"ts": 2, column: name + "s"}, {"ts": 3, column: None}]
-        found = match(Pattern.begin("a").subtype(name, column=column), rows, schema=schema).rows("matches")
+        found = match(Pattern.begin("a").subtype(name, column=column), rows, columns=schema).rows("matches")
         assert [row["a"][0][column] for row in found] == [name]

@@ -48,7 +48,7 @@ Answer = dict[str, list[Found]]
 
 def options(pattern: Pattern) -> dict[str, Any]:
     """The match, the timed-out partial match and the measures of each; no limit."""
-    return {"schema": SCHEMA, "keys": ["key"], "select": SELECT, "max_partial_matches": None}
+    return {"columns": SCHEMA, "keys": ["key"], "select": SELECT, "max_partial_matches": None}
 
 
 def run(pattern: Pattern, rows: Sequence[Row]) -> PatternHarness:

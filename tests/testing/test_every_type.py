@@ -64,7 +64,7 @@ def test_windows(events: pa.Table) -> None:
 
     windows = TumblingWindows.of(timedelta(seconds=10))
     harness = sent(
-        WindowHarness(windows, None, events.schema, keys=["user"], process=process, columns="n BIGINT"), events
+        WindowHarness(windows, None, events.schema, keys=["user"], process=process, schema="n BIGINT"), events
     )
     assert [row["n"] for row in harness.rows("firings")] == [4]  # the late elements are not late for their window
     assert texts(seen[0].column("v")) == texts(events.column("v")) * 2

@@ -97,7 +97,7 @@ def test_wrong_arguments() -> None:
         RowPatternHarness("MEASURES A.value AS a PATTERN (A)")
     with pytest.raises(ColumnNotFoundError):
         RowPatternHarness("ORDER BY ts MEASURES A.price AS a PATTERN (A)")
-    with pytest.raises(StreamDefinitionError, match="the schema of the rows must be"):
+    with pytest.raises(StreamDefinitionError, match="the columns of the rows must be"):
         RowPatternHarness(CLAUSE, {"a": 1})
     with pytest.raises(StreamDefinitionError, match="literals must be Literals"):
         RowPatternHarness(CLAUSE, EVENTS, literals="a1")  # type: ignore[arg-type]

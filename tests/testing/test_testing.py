@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from asterism import AfterMatchSkipStrategy, Pattern, Semantics
 from asterism.columns.time import END_OF_TIME, TIME_UNIT, TIME_UNITS
-from asterism.errors import AsterismError, ColumnNotFoundError, InvalidEventError, StateError
+from asterism.errors import AsterismError, ColumnNotFoundError, InvalidEventError, StateError, StreamDefinitionError
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import Arrival, InputSpec, Now, Operator, Result
 from asterism.operators.state_store import StateStore
@@ -158,9 +158,21 @@ ROWS = [{"id": 1, "user": "ann", "at": 1000, "price": 2.0}, {"id": 2, "user": "a
 @pytest.mark.parametrize("make", [list, pa.Table.from_pylist, pd.DataFrame], ids=["dicts", "arrow", "pandas"])
 def test_events_may_be_dicts_or_tables(make: Any) -> None:
     """With a schema or without."""
-    for options in ({}, {"schema": OWN}):
+    for options in ({}, {"columns": OWN}):
         harness = match(RISE, make(ROWS), time="at", keys=["user"], literals=Literals(label="id"), **options)
         assert harness.by_stage() == [{"low": ["1"], "high": ["2"]}]
+
+
+def test_schema_is_the_former_name_of_columns() -> None:
+    """As in release 0.1.0, where it was an Arrow schema."""
+    pattern, row, schema = Pattern.begin("a"), [{"x": 1}], pa.schema({"x": pa.int64(), "ts": pa.int64()})
+    harness = PatternHarness(pattern, schema=schema)  # type: ignore[call-arg]
+    for same in (harness, harness.again(schema=schema), match(pattern, row, schema=schema)):
+        assert same.schema == match(pattern, row, columns="x BIGINT, ts BIGINT").schema == schema
+    check_independence(pattern, [{"x": 1, "ts": 5}], schema=schema, cuts=0)
+    assert table_of(row, schema=schema).schema == schema  # type: ignore[call-arg]
+    with pytest.raises(StreamDefinitionError, match="columns and schema are given"):
+        match(pattern, row, columns=schema, schema=schema)
 
 
 def test_columns_that_are_missing_are_null() -> None:
@@ -294,7 +306,7 @@ def timed(kind: pa.DataType, unit: str | None = None) -> pa.Schema:
 )
 def test_event_times_of_every_type(schema: pa.Schema) -> None:
     soon = Pattern.begin("a").where("kind = 'a'").followed_by("b").where("kind = 'b'").within(timedelta(days=2))
-    harness = match(soon, "a1@2024-01-01 b2@2024-01-02 | a3@1969-12-30 a4@2024-01-09", schema=schema)
+    harness = match(soon, "a1@2024-01-01 b2@2024-01-02 | a3@1969-12-30 a4@2024-01-09", columns=schema)
     day = 86_400_000_000
     first = 19_723 * day  # 2024-01-01
     assert (harness.matches, harness.timed_out, harness.late) == (["a1 b2"], ["a4"], ["a3"])
@@ -330,7 +342,7 @@ def test_the_end_of_time_is_written_as_such() -> None:
     """A Flink match that only the end of input brings carries that for a time."""
     absence = AB.not_followed_by("c").where("kind = 'c'").within(10 * SECOND)
     for schema in (EVENTS, pa.schema([("ts", pa.int64()), ("kind", pa.string()), ("value", pa.int64())])):
-        harness = match(absence, "a1 b2", schema=schema, semantics=Semantics.FLINK)
+        harness = match(absence, "a1 b2", columns=schema, semantics=Semantics.FLINK)
         assert_matches(harness, ["a1 b2 @end"])
 
 

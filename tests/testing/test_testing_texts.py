@@ -30,8 +30,8 @@ TEXTS: dict[str, Provocation] = {
     "kit_unknown_column_in_word": sending("a1(prize=2)"),
     "kit_value_of_other_type": sending("a1.5"),
     "kit_not_a_time": sending("a1@soon"),
-    "kit_unknown_column": sending([{"ts": 1, "prize": 2}], schema=SCHEMA),
-    "kit_value_does_not_fit": sending([{"ts": 1, "price": "much"}], schema=SCHEMA),
+    "kit_unknown_column": sending([{"ts": 1, "prize": 2}], columns=SCHEMA),
+    "kit_value_does_not_fit": sending([{"ts": 1, "price": "much"}], columns=SCHEMA),
     "kit_bar_in_processing_time": sending("a1 | b2", time=None),
     "kit_sent_after_the_end": lambda: match(begin(), "a1").send("a2"),
 }

@@ -38,7 +38,7 @@ def test_transcripts_of_the_operator(case: transcripts.Case) -> None:
         case.trigger,
         SCHEMA,
         process=values_of,
-        columns=ROW,
+        schema=ROW,
         allowed_lateness=timedelta(milliseconds=case.lateness),
         evictor=case.evict,
         in_order=case.in_order,
@@ -120,7 +120,7 @@ def test_contents() -> None:
     assert sums.again(aggregate="max(value) AS v").send("null.a1 a(value=null)").end().firings[0].endswith(": v=1")
     schema = pa.schema([field for field in EVENTS if field.name != "kind"])  # a column of the firing
     added = sums.again(
-        schema=schema, aggregate=None, reduce=lambda one, two: two | {"value": one["value"] + two["value"]}
+        columns=schema, aggregate=None, reduce=lambda one, two: two | {"value": one["value"] + two["value"]}
     )
     rows = [{"ts": datetime(1970, 1, 1, 0, 0, second, tzinfo=UTC), "value": second} for second in (1, 2)]
     assert added.send(rows).end().results[0]["value"] == 3
@@ -191,3 +191,15 @@ def test_sessions_are_independent_of_batches() -> None:
     whole = check_window_independence(gap, EARLY, "ann.a1@1s ann.a2@5s ann.a3@3s |6s bob.a4@4s ann.a5@1s |end", **late)
     assert whole.metrics["late"] == 0
     assert isinstance(whole.output("firings"), pa.Table)
+
+
+def test_columns_are_those_of_the_elements_and_a_schema_that_of_process() -> None:
+    """As in ``run``; a schema alone is likely meant to be the columns."""
+    columns = "ts TIMESTAMP, user STRING"
+    harness = WindowHarness(TEN, None, columns, process=lambda rows, window: {"n": rows.num_rows}, schema="n INT")
+    assert [
+        row["n"] for row in harness.send([{"ts": datetime(1970, 1, 1, tzinfo=UTC), "user": "ann"}]).end().results
+    ] == [1]
+    with pytest.raises(StreamDefinitionError, match=r"there is no process(.|\n)*Hint: columns=") as caught:
+        WindowHarness(TEN, schema=columns)
+    assert caught.value.code == "STREAM_DEFINITION"

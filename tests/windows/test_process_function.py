@@ -72,7 +72,7 @@ def test_state_of_keys_and_of_windows() -> None:
         EARLY_AND_LATE,
         "ann.a1@1s ann.a2@2s bob.a3@3s ann.a4@4s |10s ann.a5@9s ann.a6@11s |20s bob.a7@21s |40s",
         process=Totals(),
-        columns=COLUMNS,
+        schema=COLUMNS,
         allowed_lateness=TEN,
     )
     assert rows(harness) == [
@@ -109,7 +109,7 @@ def test_cuts_and_restarts_change_nothing(
             text,
             cuts=2,
             process=Totals(per_window=not isinstance(windows, SessionWindows)),
-            columns=COLUMNS,
+            schema=COLUMNS,
             allowed_lateness=timedelta(seconds=0 if isinstance(windows, GlobalWindows) else lateness),
             **({"aggregate": "count(*) AS n"} if aggregated else {}),
         )
@@ -127,7 +127,7 @@ class Recent(ProcessWindowFunction):
 
 def test_state_of_a_key_outlives_its_windows() -> None:
     """Until its time to live has passed; a key with such state is not forgotten."""
-    harness = WindowHarness(TumblingWindows.of(TEN), process=Recent(), columns="before BIGINT", key_groups=2)
+    harness = WindowHarness(TumblingWindows.of(TEN), process=Recent(), schema="before BIGINT", key_groups=2)
     harness.send("ann.a1@1s bob.a2@1s ann.a3@2s |10s")
     assert not harness.is_empty
     harness = harness.again().restore(harness.snapshot())
@@ -151,7 +151,7 @@ class Others(ProcessWindowFunction):
 
 def test_states_can_be_added_to_a_checkpoint_and_not_changed() -> None:
     first = WindowHarness(
-        TumblingWindows.of(TEN), process=lambda elements, window: {"before": 0}, columns="before BIGINT"
+        TumblingWindows.of(TEN), process=lambda elements, window: {"before": 0}, schema="before BIGINT"
     )
     state = first.send("ann.a1@1s ann.a2@2s |5s").snapshot()
     with_state = first.again(process=Recent()).restore(state).send("ann.a3@3s |10s ann.a4@11s")
@@ -171,7 +171,7 @@ def test_states_are_read_from_pages(windows: Any) -> None:
     """As rows for people, with the definition that the state has: of a key, and of a window."""
     per_window = not windows.merges
     harness = WindowHarness(
-        windows, CountTrigger.at_least(1), process=Totals(per_window=per_window), columns=COLUMNS, pages=1
+        windows, CountTrigger.at_least(1), process=Totals(per_window=per_window), schema=COLUMNS, pages=1
     ).send("ann.a1@1s bob.a2@2s ann.a3@3s ann.a4@21s |25s")
     [(_, pages)] = harness.snapshot().state
     definition = StateDefinition.from_bytes(pages[DEFINITION_PAGE])
@@ -189,7 +189,7 @@ def test_states_are_read_from_pages(windows: Any) -> None:
 
 
 def test_processing_time() -> None:
-    harness = WindowHarness(TumblingWindows.of(TEN), process=Totals(), columns=COLUMNS, time=None)
+    harness = WindowHarness(TumblingWindows.of(TEN), process=Totals(), schema=COLUMNS, time=None)
     harness.advance_processing_time("1s").send("ann.a1 ann.a2").advance_processing_time("10s")
     harness.send("ann.a3").advance_processing_time("12s").end()
     assert rows(harness) == [("ann", 2, 1, 1, "ann: []"), ("ann", 1, 2, 1, "ann: [0]")]
@@ -206,7 +206,7 @@ class Opened(ProcessWindowFunction):
 
 
 def test_a_function_is_opened_and_needs_no_state() -> None:
-    harness = WindowHarness(TumblingWindows.of(TEN), process=Opened(), columns="n BIGINT").send("ann.a1@1s |10s")
+    harness = WindowHarness(TumblingWindows.of(TEN), process=Opened(), schema="n BIGINT").send("ann.a1@1s |10s")
     assert [row["n"] for row in harness.results] == [10]
 
 
@@ -227,7 +227,7 @@ def returning(what: Any) -> Any:
     ],
 )
 def test_what_goes_wrong_in_clear(what: Any, message: str) -> None:
-    harness = WindowHarness(TumblingWindows.of(TEN), process=returning(what)(), columns="n BIGINT")
+    harness = WindowHarness(TumblingWindows.of(TEN), process=returning(what)(), schema="n BIGINT")
     with pytest.raises(UserFunctionError, match=message):
         harness.send("ann.a1@1s |10s")
 
@@ -239,7 +239,7 @@ def test_sessions_are_cleared_once() -> None:
         None,
         "ann.a1@1s ann.a2@2s ann.a3@5s ann.a4@6s |5s ann.a5@11s ann.a6@15s ann.a7@13s |30s ann.a8@3s |32s ann.a9@41s |50s",
         process=Totals(per_window=False),
-        columns=COLUMNS,
+        schema=COLUMNS,
     )
     assert [row[4] for row in rows(harness)] == ["ann: []", "ann: [1]", "ann: [1, 5]", "ann: [1, 5, 11]"]
     assert len(harness.late) == 1
@@ -279,7 +279,7 @@ def test_an_aggregating_state_of_the_key_does_not_merge_when_sessions_do() -> No
         EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(2)),
         "ann.a1@1s ann.a2@2s ann.a3@5s ann.a4@6s ann.a5@3500ms |30s ann.a6@41s |50s",
         process=Means(per_window=False),
-        columns="mean DOUBLE",
+        schema="mean DOUBLE",
         in_order=False,
     )
     # Two sessions of two elements fire, the one of five that they become, and one of a single element.
@@ -288,8 +288,8 @@ def test_an_aggregating_state_of_the_key_does_not_merge_when_sessions_do() -> No
 
 def test_sessions_have_no_state_per_window() -> None:
     """As in Flink, whatever the state: an aggregate function without ``merge`` is never asked to merge."""
-    for process, columns in ((Totals(), COLUMNS), (Means(per_window=True), "mean DOUBLE")):
-        harness = WindowHarness(SessionWindows.with_gap(TEN), process=process, columns=columns)
+    for process, schema in ((Totals(), COLUMNS), (Means(per_window=True), "mean DOUBLE")):
+        harness = WindowHarness(SessionWindows.with_gap(TEN), process=process, schema=schema)
         with pytest.raises(UserFunctionError, match="session windows have no state per window") as caught:
             harness.send("ann.a1@1s |20s")
         assert "Hint: ctx.global_state, which all windows of the key share; or fold=Fold(" in str(caught.value)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from asterism.arguments import expect, expect_number, shown
+from asterism.arguments import also_named, expect, expect_number, shown
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import InvalidEventError, StreamDefinitionError
 from asterism.matching.outputs import MATCH_ID, OutputKind
@@ -97,6 +97,7 @@ def check_operator_independence(
     return whole
 
 
+@also_named("schema", "columns", StreamDefinitionError)
 def check_independence(
     pattern: Pattern, events: Events, *, cuts: int = 5, seed: int = 0, **options: Any
 ) -> PatternHarness:
@@ -128,9 +129,9 @@ def check_independence(
     """
     __tracebackhide__ = True
     _check_ways(cuts, seed)
-    if not isinstance(events, str) and "schema" not in options:
+    if not isinstance(events, str) and "columns" not in options:
         events = table_of(events)
-        options["schema"] = events.schema
+        options["columns"] = events.schema
     whole = PatternHarness(pattern, **options)
     parts = whole.parts(events)
     whole.deliver(parts).end()
@@ -179,7 +180,7 @@ def check_window_independence(
     ...     seen.append(rows.num_rows)  # not a state
     ...     return {"number": len(seen)}
     >>> minutes = TumblingWindows.of(timedelta(minutes=1))
-    >>> check_window_independence(minutes, None, "ann.a1 bob.a2", process=number, columns="number INT", cuts=0)
+    >>> check_window_independence(minutes, None, "ann.a1 bob.a2", process=number, schema="number INT", cuts=0)
     Traceback (most recent call last):
     ...
     AssertionError: a firing depends on how the elements arrive

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import pyarrow as pa
 
-from asterism.arguments import expect, expect_number, expect_string, shown
+from asterism.arguments import also_named, expect, expect_number, expect_string, shown
 from asterism.columns.arrays import cast_to
+from asterism.columns.schemas import schema_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, EPOCH, MICROSECOND, TimeColumn
-from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
+from asterism.errors import AsterismError, ColumnNotFoundError, InvalidEventError, StreamDefinitionError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +33,7 @@ EVENTS = pa.schema(
 """The columns of event literals."""
 _TIMES = "10s, 1h30m, 500ms, 00:10, 2025-01-31T12:00:00"
 _EVENTS = '"a1 b2", dicts, a pyarrow.Table or a pandas DataFrame'
+_COLUMNS = 'columns="ts TIMESTAMP, user STRING"'
 _SECOND = timedelta(seconds=1)
 
 
@@ -89,9 +91,11 @@ class Literals:
         if self.step < MICROSECOND:
             raise StreamDefinitionError(f"step must be positive, not {self.step}")
 
-    def parse(self, text: str, schema: pa.Schema, after: int = 0) -> list[Part]:
+    @also_named("schema", "columns", InvalidEventError)
+    def parse(self, text: str, columns: str | pa.Schema, after: int = 0) -> list[Part]:
         """Parse *text* into batches of events, and times to advance to (in microseconds; None: the latest time so far).
 
+        :param columns: of the events, as Spark SQL or an Arrow schema
         :param after: the time of the event before the first one, in microseconds
         :raises InvalidEventError: a literal is invalid, or a value is of another type
         :raises ColumnNotFoundError: the events have no such column
@@ -101,7 +105,7 @@ class Literals:
         [0, 1]
         """
         expect_string(InvalidEventError, text, "events as words must be a string", '"a1 b2"')
-        expect(InvalidEventError, schema, pa.Schema, "the schema of events must be a pyarrow.Schema")
+        schema = checked_columns(columns, "events", InvalidEventError)
         check_micros(after)
         parts: list[Part] = []
         rows: list[Row] = []
@@ -250,10 +254,23 @@ def _written(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def table_of(events: Sequence[Row] | pa.Table | pd.DataFrame, schema: pa.Schema | None = None) -> pa.Table:
-    """Events as a table: from dicts, a pandas DataFrame or a table. It has the columns of *schema*, or else of the events.
+def checked_columns(
+    columns: str | pa.Schema, what: str, error: type[AsterismError] = StreamDefinitionError
+) -> pa.Schema:
+    """The columns of *what* as a schema, from Spark SQL or Arrow.
 
-    :raises ColumnNotFoundError: a column is not in *schema*
+    :raises error: they are something else
+    """
+    expect(error, columns, str | pa.Schema, f"the columns of {what} must be a string or a pyarrow.Schema", _COLUMNS)
+    return schema_of(columns)
+
+
+@also_named("schema", "columns", InvalidEventError)
+def table_of(events: Sequence[Row] | pa.Table | pd.DataFrame, columns: str | pa.Schema | None = None) -> pa.Table:
+    """Events as a table: from dicts, a pandas DataFrame or a table. It has the columns *columns*, or else those of the events.
+
+    :param columns: as Spark SQL or an Arrow schema
+    :raises ColumnNotFoundError: an event has another column
     :raises InvalidEventError: a value is of another type
 
     >>> table_of([{"kind": "a"}], EVENTS).column_names
@@ -264,7 +281,7 @@ def table_of(events: Sequence[Row] | pa.Table | pd.DataFrame, schema: pa.Schema 
         events = pa.Table.from_pandas(events, preserve_index=False)
     table = events if isinstance(events, pa.Table) else None
     rows = cast("Sequence[Row]", events)
-    expect(InvalidEventError, schema, pa.Schema | None, "the schema of events must be a pyarrow.Schema")
+    schema = None if columns is None else checked_columns(columns, "events", InvalidEventError)
     if table is None:
         check_rows(events)
     if schema is None:
@@ -272,7 +289,7 @@ def table_of(events: Sequence[Row] | pa.Table | pd.DataFrame, schema: pa.Schema 
             return pa.Table.from_pylist(rows) if table is None else table
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise InvalidEventError(
-                "the events cannot be converted to a table", str(error), "declare the types of their columns: schema="
+                "the events cannot be converted to a table", str(error), "declare the types of their columns: columns="
             ) from None
     names = list(dict.fromkeys(name for row in rows for name in row)) if table is None else table.column_names
     unknown = [name for name in names if name not in schema.names]
@@ -282,8 +299,8 @@ def table_of(events: Sequence[Row] | pa.Table | pd.DataFrame, schema: pa.Schema 
         if table is None:
             return _table_of_rows(rows, schema)
         missing = {f.name: pa.nulls(table.num_rows, f.type) for f in schema if f.name not in names}
-        columns = [missing[f.name] if f.name in missing else cast_to(table.column(f.name), f.type) for f in schema]
-        return pa.table(columns, schema=schema)
+        arrays = [missing[f.name] if f.name in missing else cast_to(table.column(f.name), f.type) for f in schema]
+        return pa.table(arrays, schema=schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InvalidEventError("an event does not fit the schema", str(error)) from None
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.arguments import expect, expect_strings
+from asterism.arguments import also_named, expect, expect_strings
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import PatternWarning, StreamDefinitionError
 from asterism.matching.operator import MAX_PARTIAL_MATCHES, CepOperator, OnLimit
@@ -23,7 +23,7 @@ from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.warnings import warn
 from asterism.testing.event_harness import EventHarness
-from asterism.testing.literals import EVENTS, WORDS, Events, Literals, Row, table_of
+from asterism.testing.literals import EVENTS, WORDS, Events, Literals, Row, checked_columns, table_of
 from asterism.testing.operator_harness import python_rows
 
 SELECTED = "selected"
@@ -54,8 +54,8 @@ class Finding:
 class PatternHarness(EventHarness):
     """Runs a pattern step by step, with its state and time.
 
-    :param schema: the columns of the events. Default: :data:`EVENTS`, the columns of event literals.
-    :param keys: the key columns. Default: the key column of *literals*, if the schema has it.
+    :param columns: the columns of the events, as Spark SQL or an Arrow schema. Default: :data:`EVENTS`, those of event literals.
+    :param keys: the key columns. Default: the key column of *literals*, if it is among the columns.
     :param time: the event-time column. None: processing time, which starts in 1970 and is advanced by the test.
     :param semantics: the semantics, see ``docs/differences_from_flink.md``
     :param select: measures, see :attr:`selected`
@@ -77,10 +77,11 @@ class PatternHarness(EventHarness):
     ['a3']
     """
 
+    @also_named("schema", "columns", StreamDefinitionError)
     def __init__(
         self,
         pattern: Pattern,
-        schema: pa.Schema = EVENTS,
+        columns: str | pa.Schema = EVENTS,
         *,
         keys: Sequence[str] | None = None,
         time: str | None = "ts",
@@ -95,7 +96,7 @@ class PatternHarness(EventHarness):
         on_limit: OnLimit = "error",
     ) -> None:
         expect(StreamDefinitionError, literals, Literals, "literals must be Literals")
-        expect(StreamDefinitionError, schema, pa.Schema, "the schema of the events must be a pyarrow.Schema")
+        schema = checked_columns(columns, "the events")
         if keys is None:
             keys = [literals.key] if literals.key in schema.names else []
         expect_strings(StreamDefinitionError, keys, "keys must be a list of columns", 'keys=["user"]')
@@ -121,12 +122,13 @@ class PatternHarness(EventHarness):
         super().__init__(self.cep, schema, literals, keys=keys, key_groups=key_groups, event_time=self.cep.event_time)
         self._options = {
             **options,
-            "schema": schema,
+            "columns": schema,
             "literals": literals,
             "key_groups": key_groups,
             "pattern": pattern,
         }
 
+    @also_named("schema", "columns", StreamDefinitionError)
     def again(self, **changes: Any) -> PatternHarness:
         """A new harness for the same pattern, with the same options except for *changes*."""
         with warnings.catch_warnings():
@@ -236,11 +238,12 @@ def _natural(text: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
+@also_named("schema", "columns", StreamDefinitionError)
 def match(pattern: Pattern, events: Events, **options: Any) -> PatternHarness:
     """Run *pattern* on all *events*, and end the input.
 
     :param events: literals (see :class:`Literals`), dicts, a pyarrow table or a pandas DataFrame
-    :param options: those of :class:`PatternHarness`. The schema of events other than literals is inferred by default.
+    :param options: those of :class:`PatternHarness`. The columns of events other than literals are inferred by default.
     :raises InvalidEventError, ColumnNotFoundError: as :meth:`PatternHarness.send`
 
     >>> from asterism import Pattern
@@ -249,7 +252,7 @@ def match(pattern: Pattern, events: Events, **options: Any) -> PatternHarness:
     >>> match(pattern, events, select=["LAST(high.price) - LAST(low.price) AS rise"]).selected
     [{'rise': 4.5}]
     """
-    if not isinstance(events, str) and "schema" not in options:
+    if not isinstance(events, str) and "columns" not in options:
         events = table_of(events)
-        options["schema"] = events.schema
+        options["columns"] = events.schema
     return PatternHarness(pattern, **options).send(events).end()

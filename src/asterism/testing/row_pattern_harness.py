@@ -17,7 +17,7 @@ from asterism.row_patterns.checking import check
 from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.operator import LATE_ROWS, MATCHES, MAX_ROWS, RowPatternOperator
 from asterism.testing.event_harness import EventHarness
-from asterism.testing.literals import EVENTS, WORDS, Literals, Row
+from asterism.testing.literals import EVENTS, WORDS, Literals, Row, checked_columns
 from asterism.testing.operator_harness import python_rows
 
 
@@ -25,7 +25,7 @@ class RowPatternHarness(EventHarness):
     """Runs a clause over a stream step by step, with its state and time.
 
     :param clause: the clause, or its text; ORDER BY begins with the event time
-    :param schema: the columns of the rows. Default: :data:`EVENTS`, the columns of event literals.
+    :param columns: the columns of the rows, as Spark SQL or an Arrow schema. Default: :data:`EVENTS`, those of event literals.
     :param literals: the format of event literals
     :param pages: a fixed number of pages of state per key group; *key_groups*: as on Spark. Results must not depend on them.
     :param max_rows: and *on_limit*: as for :func:`asterism.match_recognize`
@@ -46,7 +46,7 @@ class RowPatternHarness(EventHarness):
     def __init__(
         self,
         clause: MatchRecognize | str,
-        schema: pa.Schema = EVENTS,
+        columns: str | pa.Schema = EVENTS,
         *,
         literals: Literals = WORDS,
         pages: int | None = None,
@@ -55,7 +55,7 @@ class RowPatternHarness(EventHarness):
         on_limit: OnLimit = "error",
     ) -> None:
         expect(StreamDefinitionError, literals, Literals, "literals must be Literals")
-        expect(StreamDefinitionError, schema, pa.Schema, "the schema of the rows must be a pyarrow.Schema")
+        schema = checked_columns(columns, "the rows")
         check_pages(pages)
         if not isinstance(clause, MatchRecognize):
             clause = MatchRecognize(clause)
@@ -72,7 +72,7 @@ class RowPatternHarness(EventHarness):
             self.row_patterns, schema, literals, keys=keys if None not in places else [], key_groups=key_groups
         )
         self._options: dict[str, Any] = {
-            "clause": clause, "schema": schema, "literals": literals, "pages": pages, "key_groups": key_groups,
+            "clause": clause, "columns": schema, "literals": literals, "pages": pages, "key_groups": key_groups,
             "max_rows": max_rows, "on_limit": on_limit,
         }  # fmt: skip
 

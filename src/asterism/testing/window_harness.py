@@ -15,7 +15,7 @@ from asterism.arguments import expect, expect_strings, shown
 from asterism.columns.time import TimeColumn
 from asterism.errors import InvalidEventError, StreamDefinitionError
 from asterism.testing.event_harness import EventHarness
-from asterism.testing.literals import EVENTS, WORDS, Literals, Row
+from asterism.testing.literals import EVENTS, WORDS, Literals, Row, checked_columns
 from asterism.testing.operator_harness import python_rows
 from asterism.windows.assigners import Windows
 from asterism.windows.evictors import Evictor
@@ -112,13 +112,14 @@ class WindowHarness(EventHarness):
     :param windows: the window assigner
     :param trigger: and *allowed_lateness*, *evictor*, *in_order*, *closing*, *on_time*, *session_ids*: as for
         :func:`asterism.window`
-    :param schema: the columns of the elements. Default: :data:`EVENTS`, the columns of event literals.
+    :param columns: the columns of the elements, as Spark SQL or an Arrow schema. Default: :data:`EVENTS`, those of event
+        literals.
     :param aggregate: the measures of a firing, in Spark SQL. Default: without *aggregate*, *process*, *reduce* and *fold*, the
         contents of a firing are the elements of its window, as literals.
-    :param process: a window function, with the *columns* that it returns, as for ``WindowedStream.process``
+    :param process: a window function, with the *schema* of what it returns, as for ``WindowedStream.run`` and ``process``
     :param reduce: a function that combines two elements, as dicts
     :param fold: an aggregation with an accumulator of your own
-    :param keys: the key columns. Default: the key column of *literals*, if the schema has it.
+    :param keys: the key columns. Default: the key column of *literals*, if it is among the columns.
     :param time: the event-time column. None: processing time, which starts in 1970 and is advanced by the test.
     :param literals: the format of event literals
     :param pages: a fixed number of pages of state per key group; *key_groups*: as on Spark. Results must not depend on them.
@@ -138,11 +139,11 @@ class WindowHarness(EventHarness):
         self,
         windows: Windows,
         trigger: Trigger | None = None,
-        schema: pa.Schema = EVENTS,
+        columns: str | pa.Schema = EVENTS,
         *,
         aggregate: Sequence[str] | str | None = None,
         process: WindowFunction | None = None,
-        columns: str | pa.Schema | None = None,
+        schema: str | pa.Schema | None = None,
         reduce: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]] | None = None,
         fold: Fold | None = None,
         allowed_lateness: timedelta = timedelta(0),
@@ -158,18 +159,23 @@ class WindowHarness(EventHarness):
         session_ids: bool = False,
     ) -> None:
         expect(StreamDefinitionError, literals, Literals, "literals must be Literals")
-        expect(StreamDefinitionError, schema, pa.Schema, "the schema of the elements must be a pyarrow.Schema")
+        elements = checked_columns(columns, "the elements")
+        if schema is not None and process is None:
+            raise StreamDefinitionError(
+                "a schema is that of the rows that process returns, and there is no process",
+                hint='columns="ts TIMESTAMP, user STRING" for the columns of the elements',
+            )
         expect(StreamDefinitionError, time, str | None, "time must be the name of a column or None", 'time="ts"')
         expect(StreamDefinitionError, in_order, bool | None, "in_order must be True, False or None")
         if keys is None:
-            keys = [literals.key] if literals.key in schema.names else []
+            keys = [literals.key] if literals.key in elements.names else []
         expect_strings(StreamDefinitionError, keys, "keys must be a list of columns", 'keys=["user"]')
         if len(keys) == 1:
             literals = replace(literals, key=keys[0])
         if time is not None:
             literals = replace(literals, time=time)
         options: dict[str, Any] = {
-            "measures": [aggregate] if isinstance(aggregate, str) else aggregate, "function": process, "output": columns,
+            "measures": [aggregate] if isinstance(aggregate, str) else aggregate, "function": process, "output": schema,
             "reduce": reduce, "fold": fold,
         }  # fmt: skip
         self._shows_elements = all(value is None for value in options.values())
@@ -178,7 +184,7 @@ class WindowHarness(EventHarness):
 
         def operator(in_order: bool) -> WindowOperator:
             return WindowOperator(
-                windows, schema, keys=keys, time=time, trigger=trigger, lateness=allowed_lateness, evictor=evictor,
+                windows, elements, keys=keys, time=time, trigger=trigger, lateness=allowed_lateness, evictor=evictor,
                 late_output=True, in_order=in_order, pages=pages, closing=closing, on_time=on_time, session_ids=session_ids,
                 **options,
             )  # fmt: skip
@@ -187,11 +193,11 @@ class WindowHarness(EventHarness):
         if in_order is None and time is not None and not self.window_operator.processing_time:
             self.window_operator = operator(True)
         super().__init__(
-            self.window_operator, schema, literals, keys=keys, key_groups=key_groups, event_time=time is not None
+            self.window_operator, elements, literals, keys=keys, key_groups=key_groups, event_time=time is not None
         )
         self._options: dict[str, Any] = {
-            "windows": windows, "trigger": trigger, "schema": schema, "aggregate": aggregate, "process": process,
-            "columns": columns, "reduce": reduce, "fold": fold, "allowed_lateness": allowed_lateness, "evictor": evictor,
+            "windows": windows, "trigger": trigger, "columns": elements, "aggregate": aggregate, "process": process,
+            "schema": schema, "reduce": reduce, "fold": fold, "allowed_lateness": allowed_lateness, "evictor": evictor,
             "in_order": in_order, "keys": keys, "time": time, "literals": literals, "pages": pages,
             "key_groups": key_groups, "closing": closing, "on_time": on_time, "session_ids": session_ids,
         }  # fmt: skip

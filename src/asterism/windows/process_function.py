@@ -46,7 +46,7 @@ class ProcessWindowFunction(ABC):
     ...         before.update(elements.num_rows)
     ...         return {"growth": growth}
     >>> windows = TumblingWindows.of(timedelta(seconds=10))
-    >>> harness = WindowHarness(windows, process=Growth(), columns="growth BIGINT").send("a1@1s a2@11s a3@12s |20s")
+    >>> harness = WindowHarness(windows, process=Growth(), schema="growth BIGINT").send("a1@1s a2@11s a3@12s |20s")
     >>> [row["growth"] for row in harness.results]
     [1, 1]
 
