@@ -11,7 +11,8 @@ import pytest
 
 from asterism import AfterMatchSkipStrategy, Pattern, Semantics, WithinType
 from asterism.errors import MalformedPatternError, PatternError
-from asterism.patterns.drawing import MAX_STAGES, automaton_svg
+from asterism.patterns.drawing import automaton_svg
+from asterism.text.diagram import MAX_PARTS
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -126,7 +127,7 @@ def test_what_flink_lacks_is_written() -> None:
 
 def test_alternatives_are_bounded() -> None:
     root = drawn(Pattern.any_of(*[f"s{number}" for number in range(100)]).next("end"))
-    assert f"… and {101 - MAX_STAGES} more stages" in texts(root)
+    assert f"… and {101 - MAX_PARTS} more stages" in texts(root)
     pattern = Pattern.any_of("a", "b")
     for number in range(20):
         pattern = Pattern.any_of(pattern.next(f"c{number}"), f"d{number}")
@@ -231,7 +232,7 @@ def test_size_is_bounded() -> None:
     for number in range(199):
         pattern = pattern.next(f"{number}" * 5_000).where(f"x = '{'y' * 15_000}'")
     root = drawn(pattern)
-    assert f"… and {200 - MAX_STAGES} more stages" in texts(root)
+    assert f"… and {200 - MAX_PARTS} more stages" in texts(root)
     for text in (pattern.to_svg(), pattern.to_svg("automaton"), pattern._repr_html_()):
         assert len(text) < 1_000_000
     assert float(root.get("width", "0")) < 1_200
@@ -246,7 +247,7 @@ def test_stages_of_groups_count() -> None:
         pattern = pattern.followed_by(inner)
     written = texts(drawn(pattern))
     assert "… and 41 more stages" in written
-    assert sum(text.startswith("g") for text in written) == MAX_STAGES - 1
+    assert sum(text.startswith("g") for text in written) == MAX_PARTS - 1
 
 
 def test_deep_groups_are_counted() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from asterism import MatchRecognize
 from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSyntaxError, StreamDefinitionError
-from asterism.row_patterns.drawing import MAX_PARTS
+from asterism.text.diagram import MAX_PARTS
 from tests.patterns.test_drawing import texts, titles
 from tests.row_patterns.strategies import patterns
 

@@ -1,8 +1,7 @@
 """Patterns as drawings: SVG with plain shapes, for notebooks and documents.
 
-The layout has two steps: the size of every part is computed (:class:`_Box`), then its position. The parts of a chain are in
-rows, from left to right, on one line; a group is a frame around its own chain. Alternatives, and elements in any order, are
-branches one below the other, between a fork and a join: thin lines for alternatives, bars for elements that must all occur.
+Stages are a diagram, see :mod:`asterism.text.diagram`. A group is a frame around its stages. Alternatives, and elements in
+any order, are branches.
 
 Names and conditions are external input. They are added to a drawing as text of an XML tree, which is escaped when it is written,
 never as markup. They are truncated, and the number of parts is bounded, so that a browser can render every drawing.
@@ -12,13 +11,12 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 
 from asterism.patterns.automaton import Action, Always, Edge, Nfa, NfaState, NfaStateKind
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.semantics import Semantics
-from asterism.patterns.sequence import Combining, Contiguity, PatternSequence, Quantifier, Stage
+from asterism.patterns.sequence import Combining, Contiguity, PatternSequence, Stage
 from asterism.patterns.wording import (
     CONTIGUITY,
     condition_text,
@@ -32,43 +30,48 @@ from asterism.patterns.wording import (
     whole_words,
     window_words,
 )
+from asterism.text.diagram import (
+    BOX,
+    FORK,
+    MAX_DEPTH,
+    MAX_NAME,
+    MAX_PARTS,
+    PLAIN,
+    ROW,
+    TURN,
+    Arrow,
+    Box,
+    Branches,
+    Diagram,
+    Frame,
+    Line,
+    Note,
+    Part,
+    Repeated,
+    Rows,
+    Style,
+    condition_lines,
+)
 from asterism.text.html_table import html_table
 from asterism.text.printable import duration, one_line
 from asterism.text.svg import (
     AMBER,
     BLUE,
     FAINT,
-    GAP,
     INK,
     MAX_TITLE,
     MONO,
     PAD,
     PALE_BLUE,
     PALE_RED,
-    PAPER,
     PURPLE,
     RED,
-    SANS,
     Canvas,
-    badge_width,
     text_width,
-    wrapped,
 )
 
-MAX_STAGES = 60
-"""Maximum number of stages; further ones are only counted."""
-MAX_DEPTH = 6
-"""Maximum nesting of groups; deeper ones are only counted."""
 MAX_EDGES = 150
 """Maximum number of edges of an automaton."""
-MAX_NAME = 28
-"""Maximum length of a name in its box."""
-ROW = 940
-"""Width after which a chain continues in a new row, in pixels."""
-
-TURN = 20  # how far an arrow to a new row extends beyond its ends
-ARC = 24  # space above a part that repeats
-FORK, BRANCH, HEAD = 36, 16, 18  # the width of a fork, the space between branches, and that of the words above them
 MAX_NOTES = 10
 """Maximum number of lines below a drawing."""
 DASHES = {Contiguity.SKIP_TILL_NEXT: "7 4", Contiguity.SKIP_TILL_ANY: "1.5 4", Contiguity.NOT_FOLLOW: "7 4"}
@@ -77,60 +80,18 @@ LEGEND = {
     Contiguity.SKIP_TILL_NEXT: "the next that fits",
     Contiguity.SKIP_TILL_ANY: "any later one that fits",
 }
-
-
-# ---------------------------------------------------------------------------------------------------- parts
-
-
-@dataclass(slots=True)
-class _Box:
-    """An element of a chain: a stage, a group, or a placeholder for omitted stages."""
-
-    stage: Stage | None
-    width: float = 0
-    height: float = 0
-    """of the frame, without anything above it"""
-    above: float = 0
-    line: float = 0
-    """position of incoming and outgoing arrows, from the top of the frame"""
-    name: str = ""
-    lines: list[tuple[str, str, str]] = field(default_factory=list)
-    """(colour, font, text)"""
-    chain: _Chain | None = None
-    branches: list[_Box] = field(default_factory=list)
-    """alternatives, or elements in any order"""
-
-
-@dataclass(slots=True)
-class _Row:
-    parts: list[_Box]
-    width: float
-    above: float
-    """from the top of the row to the line of its parts"""
-    below: float
-
-
-@dataclass(slots=True)
-class _Chain:
-    rows: list[_Row]
-    width: float
-    height: float
-
-    @property
-    def margin(self) -> float:
-        """The space that arrows to new rows need on both sides."""
-        return TURN + 4 if len(self.rows) > 1 else 0
+NEGATED = Style(RED, PALE_RED, "5 3")
 
 
 class _Layout:
-    """Computes the size of every part. *left* is the number of stages that may still be drawn."""
+    """Makes the parts. *left* is the number of stages that may still be drawn."""
 
     def __init__(self, pattern: PatternSequence) -> None:
-        self.left = MAX_STAGES
-        self.omitted = sum(1 for _ in pattern.atoms()) - MAX_STAGES
+        self.left = MAX_PARTS
+        self.omitted = sum(1 for _ in pattern.atoms()) - MAX_PARTS
         self.used: set[Contiguity] = set()
 
-    def chain(self, pattern: PatternSequence, room: float, depth: int) -> _Chain:
+    def chain(self, pattern: PatternSequence, room: float, depth: int) -> Rows:
         parts = []
         for number, stage in enumerate(pattern.stages):
             if self.left == 0:
@@ -138,297 +99,103 @@ class _Layout:
             if number > 0 or depth > 0:
                 self.used.add(stage.contiguity)
             parts.append(self.part(stage, room, depth))
-        if self.left == 0 and self.omitted > 0:
-            parts.append(_note(f"… and {self.omitted} more stages"))
-            self.omitted = 0
-        rows: list[_Row] = []
-        while parts:
-            fitting = [parts.pop(0)]
-            width = fitting[0].width
-            while parts and width + _gap(parts[0]) + parts[0].width <= room:
-                width += _gap(parts[0]) + parts[0].width
-                fitting.append(parts.pop(0))
-            above = max(part.above + part.line for part in fitting)
-            rows.append(_Row(fitting, width, above, max(part.height - part.line for part in fitting)))
-        height = sum(row.above + row.below for row in rows) + GAP * (len(rows) - 1)
-        return _Chain(rows, max(row.width for row in rows), height)
+        return Rows.of([*parts, *self.rest()], room)
 
-    def part(self, stage: Stage, room: float, depth: int) -> _Box:
-        if stage.group is None:
-            self.left -= 1
-            return self.stage(stage)
-        inner = sum(1 for _ in stage.group.atoms())
-        if depth == MAX_DEPTH:
-            self.left -= min(inner, self.left)
-            part = _note(f"group of {inner} stages")
-            part.stage = stage
-        elif stage.group.combination is not Combining.SEQUENCE:
-            part = self.fork(stage, stage.group, room, depth)
-        else:
-            chain = self.chain(stage.group, max(room - 2 * (PAD + TURN), 240.0), depth + 1)
-            part = _Box(stage, chain=chain)
-            part.lines = _details(stage)
-            part.line = PAD + chain.rows[0].above
-            text = max((text_width(text, 11, 0.61) for _, _, text in part.lines), default=0.0)
-            part.width = max(chain.width + 2 * chain.margin, text) + 2 * PAD
-            part.height = chain.height + 15 * len(part.lines) + 2 * PAD
-        part.above = _above(stage.quantifier)
+    def rest(self) -> Iterator[Part]:
+        """A note about the stages that are not drawn, once."""
+        if self.left == 0 and self.omitted > 0:
+            note = Note.of(f"… and {self.omitted} more stages")
+            note.arrow = Arrow(FAINT, "1.5 4")
+            yield note
+            self.omitted = 0
+
+    def part(self, stage: Stage, room: float, depth: int) -> Part:
+        part = self.once(stage, room, depth)
+        quantifier = stage.quantifier
+        if count_text(quantifier):
+            part = Repeated.of(
+                part,
+                count_text(quantifier),
+                quantifier_words(quantifier),
+                loop=repeats(quantifier),
+                dashes=DASHES.get(quantifier.inner),
+            )
+        compare = "≤" if stage.inclusive else "<"
+        gap = "" if stage.gap_window is None else f"{compare} {duration(stage.gap_window)}"
+        color = RED if stage.contiguity.negated else INK
+        part.arrow = Arrow(color, DASHES.get(stage.contiguity), CONTIGUITY[stage.contiguity], gap)
         return part
 
-    def fork(self, stage: Stage, group: PatternSequence, room: float, depth: int) -> _Box:
-        """Branches one below the other."""
-        part = _Box(stage, name="".join(group_words(group)))
-        part.lines = _details(stage)
+    def once(self, stage: Stage, room: float, depth: int) -> Part:
+        """A stage without its quantifier."""
+        negated, group = stage.contiguity.negated, stage.group
+        title = f"{stage_words(stage, False)}: {quantifier_words(stage.quantifier)}"
+        if group is None:
+            self.left -= 1
+            return Box.of(stage.name, _details(stage), NEGATED if negated else BOX, title)
+        style = NEGATED if negated else PLAIN
+        if depth == MAX_DEPTH:
+            stages = sum(1 for _ in group.atoms())
+            self.left -= min(stages, self.left)
+            return Note.of(f"group of {stages} stages", title, dashes=style.dashes)
+        if group.combination is Combining.SEQUENCE:
+            chain = self.chain(group, max(room - 2 * (PAD + TURN), 240.0), depth + 1)
+            return Frame.of(chain, lines=_details(stage), style=style, title=title)
         inside = max(room - 2 * (PAD + FORK), 200.0)
+        branches: list[Part] = []
         for element in group.stages:
             if self.left == 0:
                 break
-            part.branches.append(self.part(element, inside, depth + 1))
-        if self.left == 0 and self.omitted > 0:
-            part.branches.append(_note(f"… and {self.omitted} more stages"))
-            self.omitted = 0
-        texts = [text_width(part.name, 11), *(text_width(text, 11, 0.61) for _, _, text in part.lines)]
-        widest = max(branch.width for branch in part.branches)
-        part.width = max(widest + 2 * (PAD + FORK), max(texts) + 2 * PAD)
-        heights = sum(branch.above + branch.height for branch in part.branches) + BRANCH * (len(part.branches) - 1)
-        part.height = HEAD + heights + 15 * len(part.lines) + 2 * PAD
-        lines = [y + branch.line for branch, y in _placed(part)]
-        part.line = (lines[0] + lines[-1]) / 2
-        return part
-
-    def stage(self, stage: Stage) -> _Box:
-        part = _Box(stage, name=one_line(stage.name, MAX_NAME))
-        part.lines = _details(stage)
-        texts = [text_width(text, 11, 0.61) for _, _, text in part.lines]
-        part.width = max(100.0, text_width(part.name, 14, 0.6), *texts) + 2 * PAD
-        part.height = 24 + 15 * len(part.lines) + PAD
-        part.line = part.height / 2
-        part.above = _above(stage.quantifier)
-        return part
+            branches.append(self.part(element, inside, depth + 1))
+        all_occur = group.combination is Combining.IN_ANY_ORDER
+        parts = Branches.of([*branches, *self.rest()], all_occur=all_occur)
+        return Frame.of(parts, "".join(group_words(group)), _details(stage), style, title)
 
 
-def _placed(part: _Box) -> Iterator[tuple[_Box, float]]:
-    """The branches, with the position of each frame from the top of that of *part*."""
-    y = float(PAD + HEAD)
-    for branch in part.branches:
-        y += branch.above
-        yield branch, y
-        y += branch.height + BRANCH
-
-
-def _note(text: str) -> _Box:
-    return _Box(None, width=text_width(text, 12) + 2 * PAD, height=36, line=18, name=text)
-
-
-def _above(quantifier: Quantifier) -> float:
-    return ARC if repeats(quantifier) else 10 if count_text(quantifier) else 0
-
-
-def _gap(part: _Box) -> float:
-    """The space for the arrow to a part, with its label."""
-    return max(44.0, max((text_width(text, 10) for text in _labels(part)), default=0.0) + 20)
-
-
-def _labels(part: _Box) -> list[str]:
-    """The labels above and below the arrow to a part."""
-    if part.stage is None:
-        return [""]
-    gap = part.stage.gap_window
-    compare = "≤" if part.stage.inclusive else "<"
-    return [CONTIGUITY[part.stage.contiguity], *([f"{compare} {duration(gap)}"] if gap is not None else [])]
-
-
-def _details(stage: Stage) -> list[tuple[str, str, str]]:
-    lines = []
+def _details(stage: Stage) -> list[Line]:
+    lines: list[Line] = []
     if stage.condition is not None:
-        lines += [(INK, MONO, line) for line in wrapped(condition_text(stage.condition))]
+        lines += condition_lines(condition_text(stage.condition))
     elif stage.group is None:
-        lines.append((FAINT, SANS, "any event"))
+        lines.append(Line("any event", FAINT))
     if stage.until is not None:
-        lines += [(AMBER, MONO, line) for line in wrapped("until " + condition_text(stage.until))]
+        lines += condition_lines("until " + condition_text(stage.until), AMBER)
     if stage.contiguity is Contiguity.NOT_BEFORE:
         compare = "≤" if stage.inclusive else "<"
         time = "at any time" if stage.window is None else f"{compare} {duration(stage.window)}"
-        lines.append((FAINT, SANS, f"{time} before the match"))
+        lines.append(Line(f"{time} before the match", FAINT))
     words = loop_words(stage.quantifier)
-    return lines + ([(FAINT, SANS, ", ".join(words))] if words else [])
-
-
-# ---------------------------------------------------------------------------------------------------- stages
+    return lines + ([Line(", ".join(words), FAINT)] if words else [])
 
 
 def stages_svg(pattern: PatternSequence) -> str:
     """Draw the stages of a pattern, which may be incomplete. See :meth:`asterism.patterns.pattern.Pattern.to_svg`."""
-    canvas, layout = Canvas(), _Layout(pattern)
-    chain = layout.chain(pattern, ROW, 0)
-    x, y, ends = 2.0 * PAD, 1.5 * PAD, 30.0  # space for the dots at both ends
-    first = y + chain.rows[0].above
-    canvas.add("circle", cx=x + 4, cy=first, r=4, fill=INK)
-    if pattern.from_first:
-        canvas.line([(x - 4, first - 9), (x - 4, first + 9)], INK)
-    canvas.arrow([(x + 4, first), (x + ends, first)], INK)
-    _draw_chain(canvas, chain, x + ends, y)
-    last = chain.rows[-1]
-    end_x, end_y = x + ends + last.width, y + chain.height - last.below
-    canvas.line([(end_x, end_y), (end_x + 17, end_y)], INK)
-    canvas.add("circle", cx=end_x + 22, cy=end_y, r=5, fill="none", stroke=INK, stroke_width=1.6)
-    canvas.add("circle", cx=end_x + 22, cy=end_y, r=2.5, fill=INK)
-    if pattern.to_last:
-        canvas.line([(end_x + 32, end_y - 9), (end_x + 32, end_y + 9)], INK)
-    y += chain.height + 16
-    width = chain.width + 2 * ends
+    layout = _Layout(pattern)
+    diagram = Diagram(layout.chain(pattern, ROW, 0), (pattern.from_first, pattern.to_last))
     window = window_words(pattern)
     if window is not None:
-        canvas.window(x + ends, x + ends + chain.width, y, window.replace("less than", "within"))
-        y += 30
-    width = max(width, _draw_legend(canvas, x, y + 14, layout.used, pattern))
+        diagram.window(window.replace("less than", "within"))
+    diagram.legend(*_legend(layout.used, pattern))
     for words in whole_words(pattern)[:MAX_NOTES]:
-        y += 18
-        text = one_line(words, 100)
-        canvas.title(canvas.text(x, y + 14, text, 11, fill=FAINT), words)
-        width = max(width, text_width(text, 11))
-    return canvas.written(width + 2 * x, y + 32, "Pattern: " + _summary(pattern))
+        diagram.legend((None, one_line(words, 100), words))
+    return diagram.to_svg("Pattern: " + _summary(pattern))
 
 
 def _summary(pattern: PatternSequence) -> str:
-    words = [stage_words(stage, number == 0) for number, stage in enumerate(pattern.stages[:MAX_STAGES])]
-    return ", ".join(words) + (", …" if len(pattern.stages) > MAX_STAGES else "")
+    words = [stage_words(stage, number == 0) for number, stage in enumerate(pattern.stages[:MAX_PARTS])]
+    return ", ".join(words) + (", …" if len(pattern.stages) > MAX_PARTS else "")
 
 
-def _draw_chain(canvas: Canvas, chain: _Chain, x: float, y: float) -> None:
-    left = x
-    before: tuple[float, float] | None = None
-    for row in chain.rows:
-        line, at = y + row.above, left
-        for number, part in enumerate(row.parts):
-            if before is not None and number == 0:
-                _draw_turn(canvas, part, before, (left, line), y - GAP / 2)
-            elif before is not None:
-                at += _gap(part)
-                _draw_arrow(canvas, part, before[0], at, line)
-            _draw_part(canvas, part, at, line - part.line)
-            at += part.width
-            before = at, line
-        y += row.above + row.below + GAP
-
-
-def _arrow_style(part: _Box) -> tuple[str, str | None]:
-    if part.stage is None:
-        return FAINT, "1.5 4"
-    contiguity = part.stage.contiguity
-    return RED if contiguity.negated else INK, DASHES.get(contiguity)
-
-
-def _draw_arrow(canvas: Canvas, part: _Box, x0: float, x1: float, y: float) -> None:
-    color, dashes = _arrow_style(part)
-    canvas.arrow([(x0, y), (x1, y)], color, dashes)
-    for label, place in zip(_labels(part), (y - 7, y + 15), strict=False):
-        fill = PURPLE if place > y else RED if color == RED else FAINT
-        canvas.text((x0 + x1 - 6) / 2, place, label, 10, text_anchor="middle", fill=fill)
-
-
-def _draw_turn(
-    canvas: Canvas, part: _Box, start: tuple[float, float], end: tuple[float, float], between: float
-) -> None:
-    """Draw the arrow from the end of a row to the beginning of the next."""
-    color, dashes = _arrow_style(part)
-    far, near = start[0] + TURN, end[0] - TURN
-    canvas.arrow([start, (far, start[1]), (far, between), (near, between), (near, end[1]), end], color, dashes)
-    label = ", ".join(_labels(part))
-    if label:
-        width = text_width(label, 10) + 8
-        canvas.rect(near + 24, between - 7, width, 14, fill=PAPER)
-        canvas.text(near + 24 + width / 2, between + 3.5, label, 10, text_anchor="middle", fill=color)
-
-
-def _draw_part(canvas: Canvas, part: _Box, x: float, y: float) -> None:
-    stage = part.stage
-    if stage is None:
-        canvas.rect(x, y, part.width, part.height, rx=8, fill=PAPER, stroke=FAINT, stroke_dasharray="3 3")
-        canvas.text(x + part.width / 2, y + 22, part.name, 12, text_anchor="middle", fill=FAINT)
-        return
-    quantifier, negated = stage.quantifier, stage.contiguity.negated
-    color, fill = (RED, PALE_RED) if negated else (FAINT, "none") if stage.group is not None else (BLUE, PALE_BLUE)
-    if repeats(quantifier):
-        canvas.loop(x + part.width / 2, y, min(part.width * 0.6, 120.0), ARC - 10, DASHES.get(quantifier.inner))
-    frame = canvas.rect(x, y, part.width, part.height, rx=8, fill=fill, stroke=color, stroke_width=1.4)
-    if negated:
-        frame.set("stroke-dasharray", "5 3")
-    canvas.title(frame, f"{stage_words(stage, False)}: {quantifier_words(quantifier)}")
-    if part.chain is not None:
-        _draw_chain(canvas, part.chain, x + PAD + part.chain.margin, y + PAD)
-        _draw_lines(canvas, part, x + PAD, y + PAD + part.chain.height + 16)
-    elif part.branches:
-        canvas.text(x + PAD, y + PAD + 8, part.name, 11, fill=FAINT)
-        _draw_branches(canvas, part, x, y)
-        _draw_lines(canvas, part, x + PAD, y + part.height - 15 * len(part.lines) + 4)
-    elif stage.group is not None:
-        canvas.text(x + part.width / 2, y + 22, part.name, 12, text_anchor="middle", fill=FAINT)
-    else:
-        strike = "line-through" if negated else None
-        name = canvas.text(
-            x + PAD, y + 23, part.name, 14, font_weight="bold", fill=RED if negated else INK, text_decoration=strike
-        )
-        canvas.title(name, stage.name)
-        _draw_lines(canvas, part, x + PAD, y + 42)
-    badge = count_text(quantifier)
-    if badge:
-        width = badge_width(badge)
-        at = x + part.width / 2 - width / 2 if repeats(quantifier) else x + part.width - width - 8
-        canvas.badge(at, y - ARC + 1 if repeats(quantifier) else y - 9, width, badge)
-
-
-def _draw_branches(canvas: Canvas, part: _Box, x: float, y: float) -> None:
-    assert part.stage is not None
-    assert part.stage.group is not None
-    inner, outer = x + PAD + FORK, x + part.width - PAD - FORK
-    fork, join, middle = inner - FORK / 2, outer + FORK / 2, y + part.line
-    lines = [y + top + branch.line for branch, top in _placed(part)]
-    all_occur = part.stage.group.combination is Combining.IN_ANY_ORDER
-    for (branch, top), at in zip(_placed(part), lines, strict=True):
-        end = inner + branch.width
-        if all_occur:
-            canvas.arrow([(fork, at), (inner, at)], INK)
-            canvas.line([(end, at), (join, at)], INK)
-        else:
-            canvas.arrow([(x, middle), (fork, middle), (fork, at), (inner, at)], INK)
-            canvas.line([(end, at), (join, at), (join, middle), (x + part.width, middle)], INK)
-        _draw_part(canvas, branch, inner, y + top)
-    if all_occur:
-        canvas.line([(x, middle), (fork, middle)], INK)
-        canvas.line([(join, middle), (x + part.width, middle)], INK)
-        for bar in (fork, join):
-            canvas.line([(bar, lines[0] - 10), (bar, lines[-1] + 10)], INK, width=4)
-
-
-def _draw_lines(canvas: Canvas, part: _Box, x: float, y: float) -> None:
-    assert part.stage is not None
-    full = {INK: part.stage.condition, AMBER: part.stage.until}
-    for number, (color, font, line) in enumerate(part.lines):
-        shape = canvas.text(x, y + 15 * number, line, 11, fill=color, font_family=font)
-        condition = full.get(color)
-        if condition is not None:
-            canvas.title(shape, ("until " if color == AMBER else "") + condition_text(condition))
-
-
-def _draw_legend(canvas: Canvas, x: float, y: float, used: set[Contiguity], pattern: PatternSequence) -> float:
-    """Draw the kinds of arrows that are used and the skip strategy, and return the width."""
-    at = x
+def _legend(used: set[Contiguity], pattern: PatternSequence) -> Iterator[tuple[Style | Arrow | None, str, str]]:
+    """The kinds of arrows that are used, and the skip strategy."""
     for contiguity, meaning in LEGEND.items():
         if contiguity in used:
-            canvas.arrow([(at, y - 4), (at + 30, y - 4)], INK, DASHES.get(contiguity))
-            canvas.text(at + 36, y, meaning, 11, fill=FAINT)
-            at += 36 + text_width(meaning, 11) + 18
+            yield Arrow(INK, DASHES.get(contiguity)), meaning, ""
     if any(contiguity.negated for contiguity in used):
-        canvas.rect(at, y - 11, 22, 14, rx=4, fill=PALE_RED, stroke=RED, stroke_dasharray="5 3")
-        canvas.text(at + 28, y, "must not occur", 11, fill=FAINT)
-        at += 28 + text_width("must not occur", 11) + 18
+        yield NEGATED, "must not occur", ""
     if pattern.skip.kind.value != "NO_SKIP":
         kind, _, words = skip_words(pattern).partition(": ")
-        text = one_line(f"after a match: {kind}", 60)
-        canvas.title(canvas.text(at, y, text, 11, fill=FAINT), words)
-        at += text_width(text, 11) + 18
-    return max(at - 18 - x, 0.0)
+        yield None, one_line(f"after a match: {kind}", 60), words
 
 
 # ---------------------------------------------------------------------------------------------------- automaton
@@ -547,7 +314,7 @@ def _lanes(lines: list[tuple[float, float, Edge]]) -> list[int]:
 def to_html(pattern: PatternSequence) -> str:
     """The drawing, followed by a table of the stages."""
     rows = []
-    for number, words, stage in islice(_numbered(pattern, ""), MAX_STAGES):
+    for number, words, stage in islice(_numbered(pattern, ""), MAX_PARTS):
         cells = [
             number,
             words,
