@@ -478,7 +478,7 @@ def test_an_earlier_version_comes_from_the_history_of_a_query(rules: Path, tmp_p
     history = FolderStore(str(tmp_path / "checkpoint" / "pattern_processors")).history()
     old = PatternProcessor.from_dict(rule(version=0, suppress={"for": "2 hours"}))
     new = PatternProcessor.from_dict(rule(changedBy="ann"))
-    history.append([*changes(1, {}, {old.slot: old}), *changes(2, {old.slot: old}, {new.slot: new})])
+    history.append([*changes(1, [], [old]), *changes(2, [old], [new])])
     second, first = client.good("POST", "/api/history", {"id": "pair"})["entries"]
     assert (first["what"], first["version"], second["what"], second["by"]) == ("added", 0, "replaced", "ann")
     assert read_yaml(first["source"])[0] == rule(version=0, suppress={"for": "2 hours"})

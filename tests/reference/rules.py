@@ -45,7 +45,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class RuleSet:
-    """*limits* by user; *before*: sets that were published since the last one that a micro-batch brought."""
+    """*limits* by user; *before*: sets that were published since the last one that a micro-batch brought.
+
+    Of a slot, there may be several versions, the first to come into force first.
+    """
 
     rules: tuple[Rule, ...]
     killed: frozenset[str] = frozenset()
@@ -63,6 +66,7 @@ class _Life:
 
     rule: Rule
     begins: float
+    published: int
     disabled: bool = False
     parts: dict[str, list[list[Event]]] = field(default_factory=dict)
     """For each key the partial matches; of a clause, the current one alone."""
@@ -99,6 +103,21 @@ class _Life:
         return found
 
 
+@dataclass(frozen=True)
+class _Published:
+    """A version that may be in force, whether or not a micro-batch has brought it. One that is *withdrawn* does not come into
+    force, but stays if it is.
+
+    :param number: which publication brought it
+    :param listed: whether the last set still had it
+    """
+
+    rule: Rule
+    number: int
+    listed: bool
+    withdrawn: bool = False
+
+
 class Rules:
     """The slots, each with the version in force, if there is one, and those that wait, in the order of their times."""
 
@@ -106,8 +125,8 @@ class Rules:
         self.time = BEFORE
         self.limits: Mapping[str, float] = {}
         self.slots: dict[tuple[str, bool], list[_Life]] = {}
-        self.published: dict[tuple[str, bool], list[Rule]] = {}
-        """The versions with timestamps that no later set has withdrawn, whether or not a micro-batch has brought them."""
+        self.published: dict[tuple[str, bool], list[_Published]] = {}
+        self.number = 0
 
     def come_to(self, time: float) -> None:
         self.time = max(self.time, time)
@@ -117,15 +136,26 @@ class Rules:
             self.slots[slot] = [one for one in lives if one.rule.expires is None or one.rule.expires > self.time]
 
     def _publish(self, rules: Sequence[Rule]) -> None:
-        """A version with a timestamp withdraws those for the same time and for later; any other change withdraws all."""
+        """The versions of a set say what is in force from the first of them on. What was published before stays until then,
+        unless it was withdrawn: it was in a set together with a later version, which still is.
+        """
+        self.number += 1
         before, self.published = self.published, {}
-        for rule in rules:
-            if rule.timestamp is not None:
-                slot = (rule.id, rule.shadow)
-                earlier = [
-                    one for one in before.get(slot, []) if one.timestamp is not None and one.timestamp < rule.timestamp
-                ]
-                self.published[slot] = [*earlier, rule]
+        known = {one.rule.definition: one.number for chain in before.values() for one in chain}
+        for slot in dict.fromkeys((rule.id, rule.shadow) for rule in rules):
+            versions = [rule for rule in rules if (rule.id, rule.shadow) == slot]
+            now = {rule.version for rule in versions}
+            chain = []
+            former = before.get(slot, [])
+            for place, one in enumerate(former):
+                rule, later = one.rule, [other for other in former[place + 1 :] if other.listed]
+                withdrawn = one.withdrawn or (one.listed and any(other.rule.version in now for other in later))
+                first = versions[0].timestamp
+                in_time = first is not None and (rule.timestamp is None or rule.timestamp < first)
+                if rule.version not in now and in_time:
+                    chain.append(replace(one, listed=False, withdrawn=withdrawn))
+            chain += [_Published(rule, known.get(rule.definition, self.number), listed=True) for rule in versions]
+            self.published[slot] = chain
 
     def take(self, new: RuleSet, time: float) -> None:
         self.come_to(time)
@@ -133,14 +163,22 @@ class Rules:
             self._publish(rules)
         before, self.slots = self.slots, {}
         used: list[_Life] = []
-        for rule in sorted(new.rules, key=lambda rule: rule.shadow):
-            slot = (rule.id, rule.shadow)
-            lives = [life for life in before.get(slot, []) if life not in used]
-            others = [life for life in before.get((rule.id, not rule.shadow), []) if life not in used]
-            waiting = self.published.get(slot, [])
-            in_between = [one for one in waiting if any(one in rules for rules in new.before)]
-            for version in [*(one for one in in_between if one.definition != rule.definition), rule]:
-                lives = self._with_version(version, lives, others, waiting)
+        for slot in sorted(self.published):
+            id, shadow = slot
+            free = [life for each in (slot, (id, not shadow)) for life in before.get(each, []) if life not in used]
+            lives: list[_Life] = []
+            for one in self.published[slot]:
+                same = [
+                    life for life in free if (life.rule.definition, life.published) == (one.rule.definition, one.number)
+                ]
+                begins = self.time if one.rule.timestamp is None else one.rule.timestamp
+                if one.withdrawn and not any(life.begins <= self.time and life.rule.shadow == shadow for life in same):
+                    continue
+                life = same[0] if same else _Life(one.rule, begins, one.number)
+                life.rule = one.rule
+                lives.append(life)
+            if lives[0].begins > self.time:
+                lives = [life for life in free if life.rule.shadow == shadow and life.begins <= self.time] + lives
             self.slots[slot] = lives
             used += lives
         for lives in self.slots.values():
@@ -149,18 +187,6 @@ class Rules:
                     life.disabled, life.parts = True, {}
         self.limits = new.limits
         self.come_to(time)
-
-    def _with_version(
-        self, rule: Rule, lives: Sequence[_Life], others: Sequence[_Life], waiting: Sequence[Rule]
-    ) -> list[_Life]:
-        known = [life for life in [*lives, *others] if life.rule.definition == rule.definition]
-        life = known[0] if known else _Life(rule, self.time if rule.timestamp is None else rule.timestamp)
-        life.rule = rule
-        if life.begins <= self.time:
-            return [life]
-        may_wait = {one.definition for one in waiting}
-        before = [one for one in lives if one is not life and one.begins < life.begins]
-        return [*(one for one in before if one.begins <= self.time or one.rule.definition in may_wait), life]
 
     def see(self, event: Event) -> list[Found]:
         self.come_to(event.time)

@@ -20,7 +20,7 @@ from asterism.rules.operator import PROCESSORS, DynamicCepOperator
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.result_rows import MATCHES
 from asterism.rules.rule_counts import FAMILY, RuleCounts
-from asterism.rules.sets import ProcessorSet, still_waiting
+from asterism.rules.sets import ProcessorSet, next_versions
 from asterism.rules.state_pages import prepared_set
 
 SCHEMA = pa.schema(
@@ -91,8 +91,9 @@ class Sets:
             self.replaced.append((version, list(processors)))
 
     def put(self, processors: Sequence[PatternProcessor], killed: Sequence[str] = ()) -> ProcessorSet:
-        waiting = still_waiting(self.all[-1], processors) if self.all else ()
-        self.all.append(ProcessorSet(len(self.all) + 1, tuple(processors), tuple(killed), self.lookups, waiting))
+        before = self.all[-1] if self.all else ProcessorSet(0, ())
+        last, earlier, added = next_versions(before, processors)
+        self.all.append(ProcessorSet(before.version + 1, last, tuple(killed), self.lookups, earlier, added))
         return self.all[-1]
 
     def retained(self) -> list[ProcessorSet]:

@@ -34,7 +34,7 @@ from asterism.rules.interfaces import (
     RefusedProcessor,
 )
 from asterism.rules.processor import PatternProcessor
-from asterism.rules.rule_counts import RuleCounts, VersionCounts
+from asterism.rules.rule_counts import WATERMARK, RuleCounts, VersionCounts
 from asterism.rules.set_store import KEPT_FILES, FolderStore
 from asterism.rules.used_versions import UsedVersions, versions_from_bytes
 from tests.kit import SOON, until
@@ -135,18 +135,77 @@ def test_a_set_has_the_versions_of_earlier_sets_that_wait(tmp_path: Path) -> Non
     manager.on_pattern_processors_updated([version(1)])
     for one in scheduled[:2]:
         manager.on_pattern_processors_updated([one])
-    [(number, waits)] = FolderStore(str(tmp_path)).get(3).waiting
-    assert (number, waits.version) == (2, 2)
+
+    def earlier(manager: Coordinator) -> list[tuple[int, int]]:
+        return [(one.added, one.processor.version) for one in manager.store.get(manager.version).earlier]
+
+    assert earlier(manager) == [(1, 1), (2, 2)]
     manager.planned(3, 0)
-    assert [(one.version, one.state) for one in manager.current_status().rules] == [(2, "waiting"), (3, "waiting")]
+    states = [(one.version, one.state) for one in manager.current_status().rules]
+    assert states == [(1, "in force"), (2, "waiting"), (3, "waiting")]
     again = coordinator(tmp_path)
     again.on_pattern_processors_updated([scheduled[2]])
-    assert [(number, one.version) for number, one in again.store.get(4).waiting] == [(2, 2), (3, 3)]
-    again.store.write_counts(RuleCounts(watermark=30_000_000))
+    assert earlier(again) == [(1, 1), (2, 2), (3, 3)]
+    counts = RuleCounts()
+    counts.add("query", 1, [{WATERMARK: 30_000_000}])
+    again.store.write_counts(counts)
     again.on_pattern_processors_updated([scheduled[3]])
-    assert [(number, one.version) for number, one in again.store.get(5).waiting] == [(3, 3), (4, 4)]
+    assert earlier(again) == [(1, 1), (2, 2), (3, 3), (4, 4)], "the query may be reset to an earlier micro-batch"
+    counts.add("query", 101, [])
+    again.store.write_counts(counts)
+    again.on_pattern_processors_updated([scheduled[3], version(1, "cd")])
+    assert earlier(again) == [(3, 3), (4, 4)]
     again.on_pattern_processors_updated([version(1)])
-    assert again.store.get(6).waiting == ()
+    assert earlier(again) == []
+
+
+def test_a_source_may_have_all_versions_of_a_rule(tmp_path: Path) -> None:
+    one, two, three = version(1), version(2, timestamp=at(10)), version(3, timestamp=at(20))
+    manager = coordinator(tmp_path)
+    manager.on_pattern_processors_updated([three, one, two])
+    manager.planned(1, 0)
+    waiting = [(1, "in force"), (2, "waiting"), (3, "waiting")]
+    assert [(found.version, found.state) for found in manager.current_status().rules] == waiting
+    what = [(entry.what, entry.version) for entry in manager.store.history().entries()]
+    assert what == [("added", 1), ("added", 2), ("added", 3)]
+    manager.on_pattern_processors_updated([one, two, three])
+    assert manager.version == 1, "nothing has changed"
+
+    again = coordinator(tmp_path)
+    again.on_pattern_processors_updated([one, two, three])
+    assert again.version == 1
+    again.planned(1, 1)
+    assert [(found.version, found.state) for found in again.current_status().rules] == waiting
+    again.on_pattern_processors_updated([one, processor("ab", 2, chain("a"), timestamp=at(10)), three])
+    assert again.version == 1, "the version that cannot be used leaves the one that there is"
+    assert "its definition has changed" in str(again.status.refused["ab"])
+    again.on_pattern_processors_updated([one, two, two, three, version(4), version(5, timestamp=at(15))])
+    assert again.version == 1
+    assert "two processors have the id 'ab'" in str(again.status.refused["ab"])
+    again.on_pattern_processors_updated([one, three])
+    again.planned(2, 1)
+    assert [(found.version, found.state) for found in again.current_status().rules] == [waiting[0], waiting[2]]
+    last = [*again.store.history().entries()][-1]
+    assert (last.what, last.before) == ("removed", 2)
+
+
+def test_versions_that_wait_are_killed_one_by_one_and_are_shadows(tmp_path: Path) -> None:
+    manager = coordinator(tmp_path)
+    shadows = [version(4, timestamp=at(10), shadow=True), version(5, timestamp=at(20), shadow=True)]
+    kill_list.kill(manager.store, ["ab@2"], "no")
+    manager._apply_kill_list()
+    found = [version(1), version(2, timestamp=at(10)), version(3, timestamp=at(20)), *shadows]
+    manager.on_pattern_processors_updated(found)
+    manager.planned(manager.version, 0)
+    states = [(one.version, one.shadow, one.state) for one in manager.current_status().rules]
+    assert states == [(1, False, "in force"), (3, False, "waiting"), (4, True, "waiting"), (5, True, "waiting")]
+    kill_list.unkill(manager.store, ["ab@2"])
+    manager._apply_kill_list()
+    kill_list.kill(manager.store, ["ab@2"], "no")
+    manager._apply_kill_list()
+    manager.planned(manager.version, 0)
+    states = [(one.version, one.shadow, one.state) for one in manager.current_status().rules]
+    assert states[:3] == [(1, False, "in force"), (2, False, "killed"), (3, False, "waiting")]
 
 
 def test_only_so_many_versions_may_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,7 +457,7 @@ def test_what_fails_in_an_unforeseen_way_is_refused_alone(tmp_path: Path, monkey
 def test_what_cannot_be_identified_may_be_any(tmp_path: Path) -> None:
     manager = coordinator(tmp_path)
     manager.on_pattern_processors_updated([version(1), version(1, "cd")])
-    error = manager._check(processor("bad", 1, chain("a").where("colour = 1")), None)
+    error = manager._check(processor("bad", 1, chain("a").where("colour = 1")), None, [])
     assert error is not None
     manager.on_pattern_processors_updated([version(2), RefusedProcessor("#2", error, unidentified=True)])
     assert manager.status.processors == {"cd": 1, "ab": 2}

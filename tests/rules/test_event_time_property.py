@@ -70,6 +70,8 @@ class Story:
         self.sets: list[tuple[float, RuleSet]] = []
         self.time, self.watermark, self.latest = 0, BEFORE, BEFORE
         self.rules: dict[tuple[str, bool], Rule] = {}
+        self.earlier: dict[tuple[str, bool], list[Rule]] = {}
+        """Versions before these, which the source still has, and some that do not fit."""
         self.killed: set[str] = set()
         self.limits: dict[str, float] = {}
         self.known: dict[tuple[str, int], Rule] = {}
@@ -99,7 +101,12 @@ class Story:
             here = [slot for slot in self.rules if slot[0] == id]
             if what < 0.45:
                 new = self.rule(id)
+                if (id, False) in self.rules and rng.random() < 0.6:
+                    self.earlier.setdefault((id, False), []).append(self.rules[id, False])
                 self.rules[id, False] = new
+            elif what < 0.5 and here:
+                slot = rng.choice(here)
+                self.earlier[slot] = [rule for rule in self.earlier.get(slot, []) if rng.random() < 0.6]
             elif what < 0.55 and here:
                 del self.rules[rng.choice(here)]
             elif what < 0.7:
@@ -122,6 +129,22 @@ class Story:
             if len(versions) > len(set(versions)):
                 del self.rules[id, True]
 
+    def listed(self) -> tuple[Rule, ...]:
+        """What the source has: of a slot, perhaps several versions that come into force in turn."""
+        found = list(ANCHORS)
+        for slot, last in self.rules.items():
+            others = {self.rules[each].version for each in self.rules if each != slot and each[0] == slot[0]}
+            chain = [last]
+            for rule in sorted(self.earlier.get(slot, []), key=lambda rule: -rule.version):
+                next_one = chain[0]
+                in_turn = next_one.timestamp is not None and (
+                    rule.timestamp is None or rule.timestamp < next_one.timestamp
+                )
+                if rule.version < next_one.version and in_turn and rule.version not in others:
+                    chain.insert(0, rule)
+            found += chain
+        return tuple(found)
+
     def announced(self) -> dict[str, Any]:
         """Perhaps a set, and sets that were replaced before a micro-batch brought them."""
         rng = self.rng
@@ -130,9 +153,9 @@ class Story:
         before = []
         while rng.random() < 0.3:
             self.change()
-            before.append((*ANCHORS, *self.rules.values()))
+            before.append(self.listed())
         self.change()
-        rules = (*ANCHORS, *self.rules.values())
+        rules = self.listed()
         named = {rule.id for rule in rules} | {f"{rule.id}@{rule.version}" for rule in rules}
         # A person may still name what has not been in a set for long.
         killed = frozenset(self.killed & named)

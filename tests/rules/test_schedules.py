@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from asterism.columns.time import BEFORE_TIME
 from asterism.rules.processor import PatternProcessor
-from asterism.rules.sets import Entry, ProcessorSet, passed, still_waiting, updated
+from asterism.rules.sets import Entry, ProcessorSet, next_versions, passed, updated
 from tests.rules.driver import Driver, at, chain, processor
 from tests.rules.test_operator import AB, e
 
@@ -43,6 +43,11 @@ def spans(entries: Sequence[Entry]) -> list[tuple[int, int | None, int | None]]:
     return [(one.processor.version, seconds(one.begins), seconds(one.until)) for one in entries]
 
 
+def following(before: ProcessorSet, listed: Sequence[PatternProcessor]) -> ProcessorSet:
+    last, earlier, added = next_versions(before, listed)
+    return ProcessorSet(before.version + 1, last, earlier=earlier, added=added)
+
+
 def after(*steps: Sequence[PatternProcessor] | int) -> list[Entry]:
     """The entries after sets, between which event time comes to some second."""
     entries: list[Entry] = []
@@ -51,9 +56,8 @@ def after(*steps: Sequence[PatternProcessor] | int) -> list[Entry]:
         if isinstance(step, int):
             time = step * SECOND
         else:
-            new = ProcessorSet(newest.version + 1, tuple(step), waiting=still_waiting(newest, step))
-            entries = updated(entries, new, time, newest.version)
-            newest = new
+            newest = following(newest, step)
+            entries = updated(entries, newest, time)
     return passed(entries, time)
 
 
@@ -81,6 +85,19 @@ def after(*steps: Sequence[PatternProcessor] | int) -> list[Entry]:
             [[V1], [V2], [version(4, 10)]], [(1, None, 10), (4, 10, None)], id="replaced by one for the same time"
         ),
         pytest.param([[V1], 15, [V2]], [(2, 10, None)], id="its time is over: at once"),
+        pytest.param([[V1, V2, V3]], [(1, None, 10), (2, 10, 20), (3, 20, None)], id="all at once"),
+        pytest.param([15, [V1, V2, V3]], [(2, 10, 20), (3, 20, None)], id="all at once, the first one's time is over"),
+        pytest.param([[V1, V2, V3], 15, [V1, V2, V3]], [(2, 10, 20), (3, 20, None)], id="read again"),
+        pytest.param([[V1], [V1, V2], [V1, V2, V3]], [(1, None, 10), (2, 10, 20), (3, 20, None)], id="one by one"),
+        pytest.param([[V3], [V1, V2, V3]], [(1, None, 10), (2, 10, 20), (3, 20, None)], id="earlier ones follow"),
+        pytest.param([[V1, V2, V3], [V1, V3]], [(1, None, 20), (3, 20, None)], id="one of them is removed"),
+        pytest.param([[V1, V2, V3], [V3]], [(1, None, 20), (3, 20, None)], id="one waited, one is in force until then"),
+        pytest.param([[V1, V2, V3], 15, [V3]], [(2, 10, 20), (3, 20, None)], id="removed while it is in force"),
+        pytest.param(
+            [[V1, V2, V3], 15, [V1, V3]], [(1, None, 20), (3, 20, None)], id="the one before it is there again"
+        ),
+        pytest.param([[V1, V2, V3], [V3], [V2, V3]], [(1, None, 10), (2, 10, 20), (3, 20, None)], id="and comes again"),
+        pytest.param([[V1, V2], [V2, V3]], [(1, None, 10), (2, 10, 20), (3, 20, None)], id="the first one is removed"),
         pytest.param([[V1], 5, [V2], [V3], [V2], [V3], 12], [(2, 10, 20), (3, 20, None)], id="to and fro"),
     ],
 )
@@ -96,6 +113,7 @@ def test_what_stays_is_the_same_entry_and_what_comes_again_is_not() -> None:
 
     assert since([V1], [V2], [V1]) == 1
     assert since([V1], [V2], 10, [V1]) == 3
+    assert since([V1], [V2], [V3], 10, [V2]) == 2
     assert since([V1], [V2], [V3], [V1]) == 1
     assert since([V1], [], [V1]) == 3
     other = processor("ab", 1, chain("c", "d"))  # one version, two contents
@@ -189,11 +207,10 @@ def test_the_answer_does_not_depend_on_who_looked_when(
     for processors, passing in history:
         number += 1
         time += passing
-        waiting = still_waiting(newest, processors)
-        newest, known = ProcessorSet(number, tuple(processors), waiting=waiting), newest.version
-        entries = updated(entries, newest, time * SECOND, known)
+        newest = following(newest, processors)
+        entries = updated(entries, newest, time * SECOND)
     had = {entry.processor.id: entry.processor for entry in entries}
-    announced, polls = newest.version, []
+    polls = []
     for at_, chosen in enumerate(between):
         now = tuple(
             # Other versions than those that are there, each for later, of the ids that are in the last set.
@@ -204,12 +221,11 @@ def test_the_answer_does_not_depend_on_who_looked_when(
     brought = data.draw(st.sets(st.sampled_from([number for number, _ in polls])) if polls else st.just(set()))
 
     def entries_after(brought: Collection[int]) -> list[Entry]:
-        found, before, known = entries, newest, announced
+        found, before = entries, newest
         for number_, processors in [*polls, (99, tuple(last))]:
-            before = ProcessorSet(number_, processors, waiting=still_waiting(before, processors))
+            before = following(before, processors)
             if number_ in brought or number_ == 99:
-                found = updated(found, before, time * SECOND, known)
-                known = number_
+                found = updated(found, before, time * SECOND)
         return found
 
     def summary_of(found: list[Entry]) -> list[tuple[object, ...]]:

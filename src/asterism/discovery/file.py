@@ -38,7 +38,7 @@ from asterism.rules.interfaces import (
     good_first,
     slots_of,
 )
-from asterism.rules.processor import PatternProcessor, Slot
+from asterism.rules.processor import PatternProcessor, Slot, fits
 
 _SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss", "file")
 """The schemes of the URIs that Arrow supports."""
@@ -290,7 +290,8 @@ class FileDiscoverer(PollingDiscoverer):
 
     def _of_all(self, files: Mapping[str, _WatchedFile]) -> list[Discovered]:
         """Combine all files. If several files have an id, the first one that had it counts, even while it is invalid there,
-        because otherwise a mistake would bring another rule into force.
+        because otherwise a mistake would bring another rule into force. Others may have versions that come into force in turn
+        with those of the first.
         """
         slots = {
             name: {slot for one in files[name].found if not _is_unidentified(one) for slot in slots_of(one)}
@@ -301,13 +302,22 @@ class FileDiscoverer(PollingDiscoverer):
             for slot in those:
                 holders.setdefault(slot, name)
         self._holders = holders
-        return good_first(
-            duplicate(one, holders[one.slot])
-            if isinstance(one, PatternProcessor) and holders[one.slot] != name
-            else one
-            for name in slots
-            for one in files[name].found
-        )
+        accepted: dict[Slot, list[PatternProcessor]] = {}
+        for name in slots:
+            for one in files[name].found:
+                if isinstance(one, PatternProcessor) and holders[one.slot] == name:
+                    accepted.setdefault(one.slot, []).append(one)
+        kept: list[Discovered] = []
+        for name in slots:
+            for one in files[name].found:
+                if isinstance(one, PatternProcessor) and holders[one.slot] != name:
+                    others = accepted.get(one.slot, [])
+                    if others and fits(one, others):
+                        others.append(one)
+                    else:
+                        one = duplicate(one, others, holders[one.slot])
+                kept.append(one)
+        return good_first(kept)
 
 
 def _being_written(before: Mapping[str, _Content], after: Mapping[str, _Content]) -> set[str]:

@@ -7,11 +7,13 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from asterism.discovery.polling import Items
 from asterism.errors import PatternProcessorError
 from asterism.rules.interfaces import Discovered, RefusedProcessor
+from asterism.rules.processor import point_in_time
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 
 COLUMNS = (
@@ -51,8 +53,9 @@ _OTHERS = {"string": str, "java.lang.string": str, "boolean": bool}
 def processors_of(
     rows: Sequence[Row], place: str | None, items: Items, parameters: Sequence[Row] | None = None
 ) -> list[Discovered]:
-    """The processors in the rows of one id: the highest enabled version, the highest enabled shadow, and the rows that cannot be
-    read.
+    """The processors in the rows of one id: of the enabled versions, and of the enabled shadows, those that come into force in
+    turn; and the rows that cannot be read. These versions are the highest one, and lower ones with earlier timestamps; the lowest
+    of them may be without one.
 
     :param items: reads the items; it has read the last ones of this id
     :param parameters: of a template without rows of its own, those of the table of rows; None: there is no such table
@@ -67,14 +70,22 @@ def processors_of(
             refused.append(_refused(row, error, None, place))
     found: list[dict[str, Any]] = []
     for versions in filter(None, enabled.values()):
-        highest = max(versions)
-        row, *others = versions[highest]
-        try:
-            if others:
-                raise PatternProcessorError(f"{1 + len(others)} rows have this version")
-            found.append(item_of(row))
-        except PatternProcessorError as error:
-            refused.append(_refused(row, error, highest, place))
+        before: datetime | None = None
+        for version in sorted(versions, reverse=True):
+            row, *others = versions[version]
+            try:
+                if others:
+                    raise PatternProcessorError(f"{1 + len(others)} rows have this version")
+                begins = point_in_time(_time(row, "timestamp"), "timestamp")
+                if before is not None and begins is not None and begins >= before:
+                    continue  # replaced before its time
+                found.append(item_of(row))
+            except PatternProcessorError as error:
+                refused.append(_refused(row, error, version, place))
+                begins = None
+            if begins is None:
+                break
+            before = begins
     return [*items.processors(found, place, parameters), *refused]
 
 

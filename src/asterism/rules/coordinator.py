@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from operator import attrgetter
 from uuid import uuid4
 
 from asterism.arguments import described
@@ -51,9 +52,9 @@ from asterism.rules.interfaces import (
 from asterism.rules.kill_list import WITHOUT, KillList, is_named, names_of
 from asterism.rules.lookup_changes import check_lookups
 from asterism.rules.lookups import DefinedLookup, LookupWatch, stored_lookups
-from asterism.rules.processor import PatternProcessor, Slot, found_at
+from asterism.rules.processor import PatternProcessor, Slot, fits, found_at
 from asterism.rules.set_store import FolderStore
-from asterism.rules.sets import Entries, Entry, ProcessorSet, WaitingVersion, still_waiting, stored
+from asterism.rules.sets import Entries, Entry, ProcessorSet, next_versions, not_superseded, stored
 from asterism.text.printable import one_line
 
 MAX_REASON = 2000
@@ -334,7 +335,7 @@ class Coordinator(PatternProcessorManager):
         """
         with self._lock:
             if self._lookups.has_news and self._set.version and self._looked_up_in <= self._planned:
-                self._publish(self._set.processors, None, self._killed)
+                self._publish(self._set.listed, None, self._killed)
                 self._write_status()
 
     def close(self) -> None:
@@ -391,7 +392,7 @@ class Coordinator(PatternProcessorManager):
                     self._killed = killed
                     return
                 if killed != self._published_with:
-                    self._publish(self._set.processors, None, killed)
+                    self._publish(self._set.listed, None, killed)
                     self._write_status()
             # Processors that are not killed any more may be added again. An update in progress does that itself.
             if self._taken_with != killed and self._updating.acquire(blocking=False):
@@ -415,7 +416,9 @@ class Coordinator(PatternProcessorManager):
 
     def _expired_at(self, time: int) -> list[PatternProcessor]:
         """The processors of the newest set that have expired at this event time."""
-        return [one for one in self._set.processors if one.effective_until is not None and one.effective_until <= time]
+        return [
+            one for one in self._set.all_processors if one.effective_until is not None and one.effective_until <= time
+        ]
 
     def _take(self, found: Sequence[Discovered]) -> None:
         """Make a set of the processors found, without those that were killed. The caller holds *_updating*.
@@ -426,8 +429,7 @@ class Coordinator(PatternProcessorManager):
         while True:
             with self._lock:
                 known, killed = self._set, self._killed
-            before = {processor.slot: processor for processor in known.processors}
-            after, refused = self._accepted(found, before, {*self._without, *killed})
+            after, refused = self._accepted(found, known, {*self._without, *killed})
             with self._lock:
                 if self._set is known and self._killed is killed:
                     self._publish(after, refused, killed)
@@ -437,20 +439,29 @@ class Coordinator(PatternProcessorManager):
     def _publish(
         self, after: Sequence[PatternProcessor], refused: Sequence[RefusedProcessor] | None, killed: KillList
     ) -> None:
-        """Publish a set if it differs from the current one. *refused* is None if no processor was checked."""
-        before = {processor.slot: processor for processor in self._set.processors}
+        """Publish a set if it differs from the current one. *refused* is None if no processor was checked.
+
+        :param after: all versions that the source has, in the order in which those of a rule come into force
+        """
+        time = (
+            self._certain_event_time()
+            if self._set.earlier or len({p.slot for p in after}) < len(after)
+            else BEFORE_TIME
+        )
+        before, after = not_superseded(self._set.listed, time), not_superseded(after, time)
         reasons = self.status.refused
         if refused is not None:
             reasons = {one.name: str(one.error) + (f"\n  In: {one.place}" if one.place else "") for one in refused}
             self._record_refused(refused)
         out = self._named_by(killed, after)
-        changed = [p.slot for p in after] != list(before) or not all(_are_equal(before[p.slot], p) for p in after)
+        changed = len(before) != len(after) or not all(map(_are_equal, before, after))
         news = self._lookups.has_news and self._looked_up_in <= self._planned
         if not self._set.version or changed or out != self._set.killed or news:
             self._check_owner()
             number = self._set.version + 1
             lookups = self._lookups.store_versions(number, self.store) if news else self._set.lookups
-            new = ProcessorSet(number, tuple(map(stored, after)), out, lookups, self._waiting_before(after))
+            processors, earlier, added = next_versions(self._set, [*map(stored, after)], time)
+            new = ProcessorSet(number, processors, out, lookups, earlier, added)
             used = self._used.with_(after)
             if used is not self._used or not self._knows_used:
                 self.store.write_used_versions(used, self._used if self._knows_used else None)
@@ -472,10 +483,11 @@ class Coordinator(PatternProcessorManager):
                     for one in lookups
                     if one.version == number
                 ]
-            self._record([*entries, *changes(new.version, before, {p.slot: p for p in after})])
+            self._record([*entries, *changes(new.version, before, after)])
         if refused is not None:
             self._refused = list(refused)
         self._killed = self._published_with = killed
+        # Of several versions, the last one.
         self.status.processors, self.status.shadows = _versions(after, shadow=False), _versions(after, shadow=True)
         self.status.refused, self.status.killed = reasons, self._reasons()
         self._tell_states()
@@ -539,9 +551,8 @@ class Coordinator(PatternProcessorManager):
                     reasons.pop(entry.name, None)
             known = last[-1].set if last else 0
             if known < self._set.version:
-                before = self.store.get(known).processors if known else ()
-                now = {p.slot: p for p in self._set.processors}
-                self._record(changes(self._set.version, {p.slot: p for p in before}, now))
+                before = self.store.get(known).listed if known else []
+                self._record(changes(self._set.version, before, self._set.listed))
         return reasons
 
     def _reasons(self) -> dict[str, str]:
@@ -574,11 +585,9 @@ class Coordinator(PatternProcessorManager):
             if number <= self._planned:
                 return
             first = [found for found in self.store.retained() if found.version <= before] if not self._planned else []
-            used = self._planned
             for found in [*first, self.store.get(number)]:
                 horizon = self._event_time() if self._entries.depend_on_time(found) else BEFORE_TIME
-                self._entries = self._entries.after(found, horizon, used).without(self._without)
-                used = found.version
+                self._entries = self._entries.after(found, horizon).without(self._without)
             self._planned = number
             known = {(state.id, state.version): state for state in self._live}
             restored = before if first else 0
@@ -589,6 +598,11 @@ class Coordinator(PatternProcessorManager):
     def _event_time(self) -> int:
         """The event time that key groups have reached, in microseconds."""
         reached = self.store.counts().watermark
+        return BEFORE_TIME if reached is None else reached
+
+    def _certain_event_time(self) -> int:
+        """The event time that key groups have reached, also if the query is reset to an earlier micro-batch."""
+        reached = self.store.counts().certain_watermark
         return BEFORE_TIME if reached is None else reached
 
     def _state(self, entry: Entry, known: Mapping[tuple[str, int | None], RuleState], restored: int) -> RuleState:
@@ -625,7 +639,7 @@ class Coordinator(PatternProcessorManager):
         live = {(state.id, state.version, state.shadow) for state in self._live}
         pending = [
             RuleState(one.id, one.version, PENDING, shadow=one.shadow)
-            for one in self._set.processors
+            for one in self._set.listed
             if (one.id, one.version, one.shadow) not in live
         ]
         reasons = self.status.refused
@@ -694,47 +708,68 @@ class Coordinator(PatternProcessorManager):
     # ------------------------------------------------------------------ validation
 
     def _accepted(
-        self, found: Sequence[Discovered], before: Mapping[Slot, PatternProcessor], left_out: set[str]
+        self, found: Sequence[Discovered], before: ProcessorSet, left_out: set[str]
     ) -> tuple[list[PatternProcessor], list[RefusedProcessor]]:
-        """The processors of the next set and the refused ones. For each name, the last refusal counts."""
-        after: dict[Slot, PatternProcessor] = {}
+        """The versions of the next set, and the refused ones. For each name, the last refusal counts."""
+        known: dict[Slot, list[PatternProcessor]] = {}
+        for one in before.listed:
+            known.setdefault(one.slot, []).append(one)
+        accepted: dict[Slot, list[PatternProcessor]] = {}
+        unusable: dict[Slot, set[int]] = {}
+        """Versions of the set before that stay, because what has taken their place cannot be used."""
+        unknown: set[Slot] = set()
+        """Slots of which all versions of the set before stay, because it is not known which of them cannot be used."""
+        order: dict[Slot, None] = {}
         refused: dict[str, RefusedProcessor] = {}
-        accepted: set[Slot] = set()
-        versions = {(one.id, one.version): one for one in before.values()}
+        definitions = {(one.id, one.version): one for one in before.all_processors}
         for item in found:
-            if isinstance(item, PatternProcessor) and item.slot in after:
-                item = duplicate(item, after[item.slot].place)
-            if isinstance(item, PatternProcessor) and is_named(item, left_out):
-                # It stays in the set as killed. A newer version is checked when it is allowed again.
-                if item.slot in before:
-                    after[item.slot] = before[item.slot]
-                continue
-            if isinstance(item, PatternProcessor):
-                error = self._check(item, versions.get((item.id, item.version)))
+            if isinstance(item, PatternProcessor) and not fits(item, accepted.get(item.slot, ())):
+                item = duplicate(item, accepted[item.slot], accepted[item.slot][0].place)
+            elif isinstance(item, PatternProcessor) and not is_named(item, left_out):
+                error = self._check(item, definitions.get((item.id, item.version)), accepted.get(item.slot, ()))
                 if error is None:
-                    after[item.slot] = item
-                    accepted.add(item.slot)
+                    accepted.setdefault(item.slot, []).append(item)
+                    order[item.slot] = None
                     continue
                 item = _refused(item, error)
-            refused[item.name] = item
+            # One that is left out stays in the set as killed. A newer version is checked when it is allowed again.
+            if isinstance(item, RefusedProcessor):
+                refused[item.name] = item
             for slot in slots_of(item):
-                if slot in before:  # the last valid version stays in force
-                    after.setdefault(slot, before[slot])
+                if slot in known:
+                    order[slot] = None
+                    if item.version in {one.version for one in known[slot]}:
+                        unusable.setdefault(slot, set()).add(item.version)
+                    else:
+                        unknown.add(slot)
         texts = {item.text for item in found if isinstance(item, PatternProcessor)}
         self._checked = {text: error for text, error in self._checked.items() if text in texts}
         if any(isinstance(item, RefusedProcessor) and item.unidentified for item in found):
-            after = {**before, **after}  # the item may be any of the missing processors
-        for one in [one for one in after.values() if one.shadow]:
-            in_force = after.get((one.id, False))
-            if in_force is not None and in_force.version == one.version:
-                del after[one.slot]
-                if one.slot in accepted and not one.of_shadow_template:
+            # The item may be any of the missing processors.
+            order, unknown = dict.fromkeys([*known, *order]), {*known}
+        after: dict[Slot, list[PatternProcessor]] = {}
+        for slot in order:
+            own, former = accepted.get(slot, []), known.get(slot, [])
+            all_stay = slot in unknown and {one.version for one in own} <= {one.version for one in former}
+            kept = [one for one in former if all_stay or one.version in unusable.get(slot, ())]
+            after[slot] = _in_turn(own, kept)
+        for (id, shadow), versions in [*after.items()]:
+            in_force = {one.version for one in after.get((id, False), ())} if shadow else set()
+            for one in [one for one in versions if one.version in in_force]:
+                versions.remove(one)
+                if one in accepted.get(one.slot, ()) and not one.of_shadow_template:
                     wrong = _refused_shadow(one)
                     refused[wrong.name] = wrong
-        return list(after.values()), list(refused.values())
+        return [one for versions in after.values() for one in versions], list(refused.values())
 
-    def _check(self, new: PatternProcessor, old: PatternProcessor | None) -> AsterismError | None:
-        """The reason why *new* cannot be used. *old*: the processor in the last set with its id and version."""
+    def _check(
+        self, new: PatternProcessor, old: PatternProcessor | None, others: Sequence[PatternProcessor]
+    ) -> AsterismError | None:
+        """The reason why *new* cannot be used.
+
+        :param old: the processor in the last set with its id and version
+        :param others: versions of the rule that come into force, too
+        """
         same = old is not None and new.has_definition_of(old)
         if old is not None and not same:
             return VersionConflictError(
@@ -750,16 +785,15 @@ class Coordinator(PatternProcessorManager):
                 self._checked[new.text] = None
             except Exception as error:
                 self._checked[new.text] = _as_error(error)
-        return self._checked[new.text] or self._used.check(new) or self._check_waiting(new)
+        return self._checked[new.text] or self._used.check(new) or self._check_waiting(new, others)
 
-    def _waiting_before(self, processors: Sequence[PatternProcessor]) -> tuple[WaitingVersion, ...]:
-        """:func:`still_waiting`"""
-        found = still_waiting(self._set, processors)
-        return still_waiting(self._set, processors, self._event_time()) if found else ()
-
-    def _check_waiting(self, new: PatternProcessor) -> AsterismError | None:
+    def _check_waiting(self, new: PatternProcessor, others: Sequence[PatternProcessor]) -> AsterismError | None:
         """The reason why *new* cannot wait for its time, too."""
-        if new.timestamp is None or len(self._waiting_before([new])) < MAX_WAITING:
+        former = sum(one.processor.slot == new.slot for one in self._set.earlier)
+        if new.timestamp is None or former + len(others) < MAX_WAITING:
+            return None
+        _, earlier, _ = next_versions(self._set, _in_turn([*others, new], ()), self._event_time())
+        if sum(one.processor.timestamp is not None for one in earlier) < MAX_WAITING:
             return None
         return PatternProcessorError(
             f"{MAX_WAITING} earlier versions wait for their timestamps",
@@ -767,6 +801,17 @@ class Coordinator(PatternProcessorManager):
             "publish the version again when event time has reached the first of them; or publish one without a timestamp, "
             "which withdraws them",
         )
+
+
+def _in_turn(accepted: Sequence[PatternProcessor], kept: Iterable[PatternProcessor]) -> list[PatternProcessor]:
+    """Versions of a rule in the order in which they come into force: those that were *accepted*, and those that are *kept* as far
+    as they fit.
+    """
+    found = list(accepted)
+    for one in kept:
+        if fits(one, found):
+            found.append(one)
+    return sorted(found, key=attrgetter("version"))
 
 
 def _refused_shadow(one: PatternProcessor) -> RefusedProcessor:

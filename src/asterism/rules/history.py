@@ -7,7 +7,7 @@ many.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Protocol
 
@@ -117,39 +117,59 @@ _KINDS: dict[str, type] = {
 
 
 def changes(
-    number: int, before: Mapping[Slot, PatternProcessor], after: Mapping[Slot, PatternProcessor]
+    number: int, before: Sequence[PatternProcessor], after: Sequence[PatternProcessor]
 ) -> Iterator[HistoryEntry]:
-    """The entries of a set that replaces another one."""
+    """The entries of a set with the versions *after*, which replaces one with the versions *before*. Both are in the order in
+    which the versions of a rule come into force.
+    """
     now = now_text()
-    versions = {id: new.version for (id, shadow), new in after.items() if not shadow}
-    promoted = {id for (id, shadow), old in before.items() if shadow and versions.get(id) == old.version}
-    for slot in [*after, *(slot for slot in before if slot not in after)]:
+    was, now_are = _by_slot(before), _by_slot(after)
+    versions = {id: found[-1].version for (id, shadow), found in now_are.items() if not shadow}
+    promoted = {id for (id, shadow), found in was.items() if shadow and versions.get(id) == found[-1].version}
+
+    def brought(what: str, new: PatternProcessor, old: PatternProcessor | None = None) -> HistoryEntry:
+        return HistoryEntry(
+            now, number, what, new.id, new.version, None if old is None else old.version, new.changed_by, _place(new),
+            definition=new.text if len(new.text) <= MAX_DEFINITION else None, shadow=new.shadow,
+        )  # fmt: skip
+
+    for slot in [*now_are, *(slot for slot in was if slot not in now_are)]:
         id, shadow = slot
-        old, new = before.get(slot), after.get(slot)
-        if new is None:
-            assert old is not None
-            if not (shadow and id in promoted):
+        had, has = was.get(slot, []), now_are.get(slot, [])
+        known, kept = {one.version: one for one in had}, {one.version for one in has}
+        for old in had if not has else had[:-1]:
+            if old.version not in kept and not (shadow and id in promoted):
                 yield HistoryEntry(now, number, REMOVED, id, before=old.version, shadow=shadow)
-            continue
-        place = None if new.place is None else new.place[:MAX_TEXT]
-        if old is None or old.version != new.version:
-            what = ADDED if old is None else REPLACED
-            yield HistoryEntry(
-                now, number, PROMOTED if id in promoted and not shadow else what, id, new.version,
-                None if old is None else old.version, new.changed_by, place,
-                definition=new.text if len(new.text) <= MAX_DEFINITION else None, shadow=shadow,
-            )  # fmt: skip
-            continue
-        reasons = []
-        if old.labels != new.labels:
-            reasons.append("has other labels")
-        if old.expires != new.expires:
-            until = "no longer expires" if new.expires is None else f"expires at {new.expires.isoformat()}"
-            reasons.append(until)
-        for reason in reasons:
-            yield HistoryEntry(
-                now, number, CHANGED, id, new.version, new.version, new.changed_by, place, reason, shadow=shadow
-            )
+        for new in has:
+            if had and new is has[-1] and new.version != had[-1].version:
+                yield brought(PROMOTED if id in promoted and not shadow else REPLACED, new, had[-1])
+            elif new.version not in known:
+                yield brought(PROMOTED if id in promoted and not shadow and new is has[-1] else ADDED, new)
+            else:
+                for reason in _reasons(known[new.version], new):
+                    yield HistoryEntry(
+                        now, number, CHANGED, id, new.version, new.version, new.changed_by, _place(new), reason,
+                        shadow=shadow,
+                    )  # fmt: skip
+
+
+def _by_slot(processors: Iterable[PatternProcessor]) -> dict[Slot, list[PatternProcessor]]:
+    found: dict[Slot, list[PatternProcessor]] = {}
+    for one in processors:
+        found.setdefault(one.slot, []).append(one)
+    return found
+
+
+def _place(one: PatternProcessor) -> str | None:
+    return None if one.place is None else one.place[:MAX_TEXT]
+
+
+def _reasons(old: PatternProcessor, new: PatternProcessor) -> Iterator[str]:
+    """What has changed in a version."""
+    if old.labels != new.labels:
+        yield "has other labels"
+    if old.expires != new.expires:
+        yield "no longer expires" if new.expires is None else f"expires at {new.expires.isoformat()}"
 
 
 def item_of_version(entries: Iterable[HistoryEntry], id: str, version: int) -> dict[str, Any] | None:

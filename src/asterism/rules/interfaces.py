@@ -22,6 +22,7 @@ from asterism.rules.processor import (
     MAX_PROCESSORS,
     PatternProcessor,
     Slot,
+    fits,
     found_at,
     in_shadow_template,
     is_name,
@@ -242,7 +243,8 @@ def processors_from(
     parameters: Sequence[Mapping[str, str | None]] | None = None,
 ) -> list[Discovered]:
     """Convert each of *items* (JSON objects) independently to a processor or a refusal; a template gives one for each of its
-    rows. Of items with equal ids, only the first is accepted, and the first shadow.
+    rows. Of items with equal ids, only the first is accepted, and the first shadow, unless they are versions that come into force
+    in turn.
 
     An item with ``"enabled": false`` is not in the set.
 
@@ -340,26 +342,33 @@ def without_flag(item: Any) -> tuple[Any, bool]:
 
 
 def without_duplicates(found: Iterable[Discovered]) -> list[Discovered]:
-    """Refuse all but the first of several processors with the same id, and of several shadows.
+    """Refuse the processors with the id of an earlier one, unless they are versions that come into force in turn
+    (:func:`~asterism.rules.processor.fits`); and in the same way for shadows.
 
     Accepted processors come first, so that a refused one cannot replace an accepted one with its id.
     """
     kept: list[Discovered] = []
-    places: dict[Slot, str | None] = {}
+    accepted: dict[Slot, list[PatternProcessor]] = {}
     for one in found:
         if isinstance(one, PatternProcessor):
-            if one.slot in places:
-                one = duplicate(one, places[one.slot])
+            others = accepted.setdefault(one.slot, [])
+            if fits(one, others):
+                others.append(one)
             else:
-                places[one.slot] = one.place
+                one = duplicate(one, others, others[0].place)
         kept.append(one)
     return good_first(kept)
 
 
-def duplicate(one: PatternProcessor, other: str | None) -> RefusedProcessor:
-    """Refuse *one*, because a processor at the place *other* already has its id."""
-    where = None if other in (None, one.place) else f"The other is in {other}."
-    error = PatternProcessorError(f"two {'shadows' if one.shadow else 'processors'} have the id {one.id!r:.60}", where)
+def duplicate(one: PatternProcessor, others: Sequence[PatternProcessor], place: str | None) -> RefusedProcessor:
+    """Refuse *one*, because there are *others* with its id, the first of them at *place*, which it does not fit."""
+    where = None if place in (None, one.place) else f"The other is in {place}."
+    hint = None
+    if others and one.version not in {other.version for other in others}:
+        hint = "several versions of a rule need timestamps, a later one for each higher version"
+    error = PatternProcessorError(
+        f"two {'shadows' if one.shadow else 'processors'} have the id {one.id!r:.60}", where, hint
+    )
     return RefusedProcessor(
         one.id, error, one.version, one.place, changed_by=one.changed_by, shadow=one.shadow
     )  # fmt: skip

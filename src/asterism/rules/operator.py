@@ -360,15 +360,14 @@ class DynamicCepOperator(KeyGroupOperator):
         full = pa.table([cast_to(events.column(f.name), f.type) for f in self.schema], schema=self.schema)
         times = event_times(full, self.time, self.processing_time, self.wants_late)
         named: dict[int, PatternProcessor] = {}
-        # Events from the time on at which a processor expires do not matter to it.
+        used = set[int]()
         first = NO_TIME if self.processing_time or times.null_count else pc.min(times).as_py()
         retained = self.source.retained()
         for found in retained:
             killed = {*found.killed, *self._left_out(found.version)}
             named |= {id(p): p for p in found.all_processors if not is_named(p, killed)}
-        processors = [
-            p for p in named.values() if first is None or p.effective_until is None or p.effective_until > first
-        ]
+            used |= {id(p) for p in found.used_from(first)}
+        processors = [p for p in named.values() if id(p) in used]
         bound = self._bound(processors, retained)
         kept = self._may_wait(times)
         selectors = {self.compiler.stream_selector} if kept is not None else set()
@@ -464,10 +463,10 @@ class DynamicCepOperator(KeyGroupOperator):
             self._convert_waiting(store, header)
         self._pass(time)
         if newest is not None and newest.version > self._version:
-            known, self._version, self._lookups = self._version, newest.version, newest.lookups
-            if any(p.effective_until is not None and p.effective_until <= time for p in newest.processors):
+            self._version, self._lookups = newest.version, newest.lookups
+            if any(p.effective_until is not None and p.effective_until <= time for p in newest.all_processors):
                 self._expired = time
-            self._entries = self._entries.after(newest, time, known)
+            self._entries = self._entries.after(newest, time)
         self._entries = self._entries.without(self._left_out(self._version))
         self._selectors = self._known_selectors(newest)
         copy_filter = self._copy_filter()

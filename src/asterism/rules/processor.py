@@ -11,9 +11,10 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any, Self, TypeVar
 
 from asterism.arguments import expect
@@ -361,7 +362,7 @@ class PatternProcessor:
             id=fields["id"],
             version=fields["version"],
             pattern=None if pattern is None else Pattern.from_json(pattern),
-            timestamp=_timestamp(fields.get("timestamp"), "timestamp"),
+            timestamp=point_in_time(fields.get("timestamp"), "timestamp"),
             key=None if key is None else tuple(key),
             select=tuple(fields.get("select") or ()),
             function=fields.get("function"),
@@ -370,7 +371,7 @@ class PatternProcessor:
             sql=sql,
             suppress=_suppress(fields.get("suppress")),
             labels=fields.get("labels") or {},
-            expires=_timestamp(fields.get("expires"), "expires"),
+            expires=point_in_time(fields.get("expires"), "expires"),
             changed_by=fields.get("changedBy"),
             shadow=bool(fields.get("shadow")),
         )
@@ -425,6 +426,19 @@ def found_at(processor: PatternProcessor, place: str | None) -> PatternProcessor
         for name in ("_is_data", "_text", "_of_shadow_template"):
             object.__setattr__(found, name, getattr(processor, name))
     return found
+
+
+def fits(new: PatternProcessor, others: Iterable[PatternProcessor]) -> bool:
+    """Whether *new* and *others*, versions of a rule, can be in a set together: one after the other comes into force, the lowest
+    version first, which alone may be without a timestamp.
+    """
+    for other in others:
+        low, high = sorted((new, other), key=attrgetter("version"))
+        if low.version == high.version or high.timestamp is None:
+            return False
+        if low.timestamp is not None and low.timestamp >= high.timestamp:
+            return False
+    return True
 
 
 def defining(processor: PatternProcessor) -> PatternProcessor:
@@ -546,12 +560,18 @@ def _in_utc(time: datetime) -> datetime:
         return time
 
 
-def _timestamp(value: Any, name: str) -> datetime | None:
-    """Parse ISO 8601 or milliseconds since the epoch. The lowest number of FLIP-200 means that there is no timestamp."""
+def point_in_time(value: Any, name: str) -> datetime | None:
+    """Parse ISO 8601 (without a zone: UTC) or milliseconds since the epoch. The lowest number of FLIP-200 means that there is no
+    timestamp.
+
+    :param name: of the field, for messages
+    :raises PatternProcessorError: it is neither
+    """
     if value is None or (isinstance(value, int) and value <= -(2**63)):
         return None
     try:
-        return timestamp_of(value)
+        found = timestamp_of(value)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found
     except (ValueError, OverflowError):
         raise PatternProcessorError(
             f"{name} is not a point in time: {value!r:.60}", hint='"2026-01-31T12:00:00Z", or milliseconds since 1970'

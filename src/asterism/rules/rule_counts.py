@@ -38,6 +38,8 @@ MAX_PAST = 1_000
 """How many versions that are not in use any more are kept when :meth:`RuleCounts.forget` removes others, and how many may be
 added until then.
 """
+MAX_RESET = 100
+"""By how many micro-batches a query can be reset: Spark keeps the state of as many."""
 MAX_ERROR = 300
 """The maximum length of an error in a name."""
 MAX_GROUPS = 32
@@ -123,6 +125,7 @@ class RuleCounts:
     :param query: the id of the query
     :param batch: the last micro-batch that is included
     :param missed: the number of micro-batches that are not included, because the process that counts was killed
+    :param reached: the event times of recent micro-batches, as pairs of a number and the *watermark* since then
     """
 
     versions: dict[tuple[str, int], VersionCounts] = field(default_factory=dict)
@@ -130,11 +133,17 @@ class RuleCounts:
     query: str = ""
     batch: int = -1
     missed: int = 0
+    reached: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def certain_watermark(self) -> int | None:
+        """The event time that key groups have reached, also if the query is reset to an earlier micro-batch."""
+        return self.reached[0][1] if self.reached and self.reached[0][0] <= self.batch - MAX_RESET else None
 
     def add(self, query: str, batch: int, groups: Iterable[Mapping[str, int]]) -> bool:
         """Add a micro-batch, given the metrics of its key groups. Returns whether anything has changed."""
         if query != self.query:  # the state of another query began without partial matches
-            self.versions, self.watermark, self.missed = {}, None, 0
+            self.versions, self.watermark, self.missed, self.reached = {}, None, 0, []
             self.query, self.batch = query, batch - 1
         if batch <= self.batch:
             return False
@@ -147,6 +156,10 @@ class RuleCounts:
                 self._add(json.loads(name.removeprefix(FAMILY + "/")), value)
         while len(self.versions) > MAX_VERSIONS:
             del self.versions[next(iter(self.versions))]
+        if self.watermark is not None and (not self.reached or self.reached[-1][1] < self.watermark):
+            self.reached.append((batch, self.watermark))
+        while len(self.reached) > 1 and self.reached[1][0] <= batch - MAX_RESET:
+            del self.reached[0]
         return changed
 
     def _add(self, name: list[Any], value: int) -> None:
@@ -168,6 +181,7 @@ class RuleCounts:
         names = VersionCounts.__slots__
         versions = [[*key, *(getattr(counts, name) for name in names)] for key, counts in self.versions.items()]
         found = {"query": self.query, "batch": self.batch, "missed": self.missed, "watermark": self.watermark}
+        found["reached"] = self.reached
         return json.dumps({**found, "versions": versions}, ensure_ascii=False, separators=(",", ":")).encode()
 
     @classmethod
@@ -194,4 +208,7 @@ class RuleCounts:
             if type(id) is not str or {*map(type, numbers)} != {int} or not others:
                 raise ValueError(f"the counts of {id!r:.60} are invalid")
             versions[id, version] = one
-        return cls(versions, watermark, query, batch, missed)
+        reached = [(number, time) for number, time in found.get("reached", ())]
+        if {type(value) for pair in reached for value in pair} - {int}:
+            raise ValueError("reached has an invalid value")
+        return cls(versions, watermark, query, batch, missed, reached)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import attrgetter
+from itertools import pairwise
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -34,36 +34,90 @@ OBJECTS = 100_000
 """After how many new objects Python looks for reference cycles while rules are read or bound."""
 
 
-WaitingVersion = tuple[int, PatternProcessor]
-"""A version with a timestamp, and the number of the last set that had it."""
+LISTED = "listed"
+"""The set has the version, because its source still has it."""
+FORMER = "former"
+"""Only earlier sets have the version; sources mostly have one version of a rule at a time."""
+WITHDRAWN = "withdrawn"
+"""An earlier set has the version, and its source has removed it while it still has the next one. Where the version is in force
+already, it stays in force until then; elsewhere it never comes into force.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierVersion:
+    """A version of a rule that is in force before the last one of a set.
+
+    :param added: the number of the set from which on all sets have it
+    :param status: :data:`LISTED`, :data:`FORMER` or :data:`WITHDRAWN`
+    """
+
+    added: int
+    processor: PatternProcessor
+    status: str = FORMER
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessorSet:
     """All processors from one point on. *version* counts the sets, from 1; *killed* has the names of the processors that a
-    person has excluded; *lookups* has the versions of the tables that they read, by the names of the lookups; *waiting* has
-    the versions of earlier sets that come into force before those of this one, see :func:`still_waiting`.
+    person has excluded; *lookups* has the versions of the tables that they read, by the names of the lookups.
+
+    A rule may have several versions with timestamps. *processors* has the last one of each slot; *earlier* has those that are
+    in force before it, in the order of their times, the first perhaps without a timestamp. Those that only earlier sets had
+    are among them, because a micro-batch gets only the newest set: see :func:`next_versions`.
+
+    :param added: for each of *processors*, the number of the set from which on all sets have it; empty: an earlier release has
+        written the set, and the numbers are not known
     """
 
     version: int
     processors: tuple[PatternProcessor, ...]
     killed: tuple[str, ...] = ()
     lookups: tuple[LookupVersion, ...] = ()
-    waiting: tuple[WaitingVersion, ...] = ()
+    earlier: tuple[EarlierVersion, ...] = ()
+    added: tuple[int, ...] = ()
 
     @property
     def all_processors(self) -> Iterator[PatternProcessor]:
-        """Those of the set, and those that wait."""
+        """Those of the set, and those of earlier ones that may be in force."""
         yield from self.processors
-        for _, processor in self.waiting:
-            yield processor
+        for one in self.earlier:
+            yield one.processor
+
+    def used_from(self, time: int | None) -> Iterator[PatternProcessor]:
+        """Those to which events from the event time *time* on matter; None: any time."""
+        followers: dict[Slot, int] = {}
+        for one in reversed([*self.earlier, *(EarlierVersion(0, one, LISTED) for one in self.processors)]):
+            processor, follower = one.processor, followers.get(one.processor.slot)
+            ends = [end for end in (follower, processor.effective_until) if end is not None]
+            if time is None or not ends or min(ends) > time:
+                yield processor
+            if one.status != WITHDRAWN:
+                followers[processor.slot] = _begins(processor)
+
+    @property
+    def listed(self) -> list[PatternProcessor]:
+        """What the source has: all versions of each rule, in the order in which they come into force."""
+        before: dict[Slot, list[PatternProcessor]] = {}
+        for one in self.earlier:
+            if one.status == LISTED:
+                before.setdefault(one.processor.slot, []).append(one.processor)
+        return [each for last in self.processors for each in (*before.get(last.slot, ()), last)]
+
+    @property
+    def numbered(self) -> Iterator[tuple[int, PatternProcessor]]:
+        """The *processors*, each with the number of the set from which on all sets have it."""
+        return zip(self.added or (0,) * len(self.processors), self.processors, strict=True)
 
     def to_bytes(self) -> bytes:
         found = {"version": self.version, "processors": [processor.text for processor in self.processors]}
         killed = {"killed": self.killed} if self.killed else {}
         lookups = {"lookups": lookups_to_json(self.lookups)} if self.lookups else {}
-        waiting = {"waiting": [[number, one.text] for number, one in self.waiting]} if self.waiting else {}
-        return json.dumps(found | killed | lookups | waiting, ensure_ascii=False).encode()
+        earlier = {"earlier": [[one.added, one.processor.text, one.status] for one in self.earlier]}
+        added = {"added": self.added} if any(self.added) else {}
+        return json.dumps(
+            found | killed | lookups | (earlier if self.earlier else {}) | added, ensure_ascii=False
+        ).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes) -> ProcessorSet:
@@ -81,36 +135,78 @@ class ProcessorSet:
         found = json.loads(value)
         with rarely_collected():
             processors = tuple(processor_of(text) for text in found["processors"])
-            waiting = tuple((number, processor_of(text)) for number, text in found.get("waiting", ()))
+            earlier = tuple(
+                EarlierVersion(added, processor_of(text), status) for added, text, status in found.get("earlier", ())
+            )
         killed, lookups = tuple(found.get("killed", ())), lookups_from_json(found.get("lookups", {}))
-        return cls(found["version"], processors, killed, lookups, waiting)
+        return cls(found["version"], processors, killed, lookups, earlier, tuple(found.get("added", ())))
 
 
-def still_waiting(
-    before: ProcessorSet, processors: Iterable[PatternProcessor], time: int = BEFORE_TIME
-) -> tuple[WaitingVersion, ...]:
-    """The versions of the set *before*, and of those before it, that come into force in turn before *processors*, the versions of
-    the next set: each has an earlier timestamp than the version that follows it.
+def next_versions(
+    before: ProcessorSet, listed: Iterable[PatternProcessor], time: int = BEFORE_TIME
+) -> tuple[tuple[PatternProcessor, ...], tuple[EarlierVersion, ...], tuple[int, ...]]:
+    """The *processors*, *earlier* and *added* of the set that follows the set *before* and has the versions *listed*.
 
-    A set has them, because a micro-batch gets only the newest set. So they do not depend on which sets a micro-batch got.
+    Of each slot, *listed* has one version or several, in the order in which they come into force. They say what is in force from
+    the time of the first of them on. Until then, what earlier sets had stays: so it does not matter which of the sets a
+    micro-batch gets.
 
-    :param time: an event time that all key groups have reached, in microseconds; versions that were replaced by then are left out
+    :param time: an event time that all key groups have reached, in microseconds, and will not leave; versions that were
+        replaced by then are left out
     """
-    now = {processor.slot: processor for processor in processors}
-    known = [*before.waiting, *((before.version, one) for one in before.processors)]
-    found = [(number, one) for number, one in known if one.slot in now and _is_before(one, now[one.slot])]
-    successors = dict(now)
-    kept: list[WaitingVersion] = []
-    for number, one in reversed(found):
-        begins = successors[one.slot].effective_from
-        if begins is not None and begins > time:
-            kept.append((number, one))
-        successors[one.slot] = one
-    return tuple(reversed(kept))
+    number = before.version + 1
+    slots: dict[Slot, list[PatternProcessor]] = {}
+    for one in listed:
+        slots.setdefault(one.slot, []).append(one)
+    known = [*before.earlier, *(EarlierVersion(since, one, LISTED) for since, one in before.numbered)]
+    former: dict[Slot, list[EarlierVersion]] = {}
+    for each in known:
+        former.setdefault(each.processor.slot, []).append(each)
+    versions_before = {(each.processor.id, each.processor.version): each for each in known}
+
+    def added(one: PatternProcessor) -> int:
+        same = versions_before.get((one.id, one.version))  # perhaps in the other slot: a shadow that is promoted
+        return same.added if same is not None and same.processor.has_definition_of(one) else number
+
+    earlier: list[EarlierVersion] = []
+    for slot, versions in slots.items():
+        in_turn = [*_former_versions(former.get(slot, ()), versions)]
+        in_turn += [EarlierVersion(added(one), one, LISTED) for one in versions[:-1]]
+        begins = versions[-1].effective_from
+        kept: list[EarlierVersion] = []
+        for each in reversed(in_turn):
+            if begins is not None and begins > time:
+                kept.append(each)
+            if each.status != WITHDRAWN:
+                begins = each.processor.effective_from
+        earlier += reversed(kept)
+    last = tuple(versions[-1] for versions in slots.values())
+    return last, tuple(earlier), tuple(map(added, last))
 
 
-def _is_before(one: PatternProcessor, other: PatternProcessor) -> bool:
-    return one.timestamp is not None and other.timestamp is not None and one.timestamp < other.timestamp
+def not_superseded(listed: Sequence[PatternProcessor], time: int) -> list[PatternProcessor]:
+    """The versions without those that the next one has replaced by the event time *time*, in microseconds."""
+    kept = [one for one, following in pairwise(listed) if one.slot != following.slot or _begins(following) > time]
+    return [*kept, *listed[-1:]]
+
+
+def _former_versions(
+    former: Sequence[EarlierVersion], versions: Sequence[PatternProcessor]
+) -> Iterator[EarlierVersion]:
+    """The versions of earlier sets that may be in force before the first of *versions*."""
+    first = versions[0].effective_from
+    if first is None:
+        return
+    still_listed = {one.version for one in versions}
+    followers = [one.processor.version for one in former if one.status == LISTED]
+    for each in former:
+        begins = each.processor.effective_from
+        status = each.status
+        if status == LISTED:
+            followers.pop(0)
+            status = FORMER if still_listed.isdisjoint(followers) else WITHDRAWN
+        if each.processor.version not in still_listed and (begins is None or begins < first):
+            yield replace(each, status=status)
 
 
 def lookups_to_json(lookups: Iterable[LookupVersion]) -> dict[str, Any]:
@@ -161,7 +257,7 @@ _PROCESSORS: WeakValueDictionary[str, PatternProcessor] = WeakValueDictionary()
 """Those that are in use. A rule that changes often would otherwise fill the memory with its versions."""
 _SETS: dict[bytes, ProcessorSet] = {}
 _ENTRIES: dict[tuple[int, ...], Entries] = {}
-_CHANGES: dict[tuple[int, int, int | None, int], tuple[Entries, ProcessorSet, Entries]] = {}
+_CHANGES: dict[tuple[int, int, int | None], tuple[Entries, ProcessorSet, Entries]] = {}
 """What follows from entries and a set. Entries do not refer to those that follow them: the first ones, which are none, would
 keep all others in memory.
 """
@@ -312,17 +408,17 @@ class Entries(tuple[Entry, ...]):
         """Whether the entries after the set *new* depend on the event time at which it arrives."""
         return self.are_scheduled or self._end or any(one.timestamp or one.expires for one in new.all_processors)
 
-    def after(self, new: ProcessorSet, horizon: int, known: int = 0) -> Entries:
+    def after(self, new: ProcessorSet, horizon: int) -> Entries:
         """:func:`updated`, without those that the set has killed."""
-        key = id(self), id(new), horizon if self.depend_on_time(new) else None, known if new.waiting else 0
+        key = id(self), id(new), horizon if self.depend_on_time(new) else None
         found = recent(_CHANGES, key)
         if found is None:
-            made = Entries.of(without(updated(self, new, horizon, known), new.killed))
+            made = Entries.of(without(updated(self, new, horizon), new.killed))
             found = keep(_CHANGES, MAX_ENTRIES, key, (self, new, made))
         return found[2]
 
 
-def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int, known: int = 0) -> list[Entry]:
+def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[Entry]:
     """The entries after a set has arrived, in the order of the set, at the event time *horizon* (microseconds).
 
     A set is complete. Of the previous entries, it keeps those that it contains, and those that are in force until the time of
@@ -333,66 +429,74 @@ def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int, known: in
     * A processor without a timestamp, or whose time has passed, immediately replaces the processor with its id.
     * A processor whose time is in the future is added. The one in force stays until then, and so do those that wait for an
       earlier time: all come into force in turn.
-    * A processor whose time is in the future, and that is neither in the set nor one of its *waiting* ones, is removed; it was
-      never in force.
+    * A processor whose time is in the future, and that the set does not have, is removed; it was never in force.
     * A processor that has expired is removed. If it is later extended, it begins anew.
+    * A processor that was removed and added again begins anew, even if both happened between two micro-batches.
     * A shadow that is not a shadow any more is kept with its partial matches, and replaces the processor as any other version
       would. The same holds in the other direction.
-
-    :param known: the number of the set before; of the *waiting* ones, those of later sets are added first
     """
     before: dict[str, list[Entry]] = {}
     for entry in passed(entries, horizon):
         before.setdefault(entry.processor.id, []).append(entry)
-    by_id: dict[str, list[PatternProcessor]] = {}
-    for processor in new.processors:
-        by_id.setdefault(processor.id, []).append(processor)
-    waiting: dict[Slot, list[WaitingVersion]] = {}
-    for number, processor in new.waiting:
-        waiting.setdefault(processor.slot, []).append((number, processor))
+    by_id: dict[str, list[EarlierVersion]] = {}
+    for added, processor in new.numbered:
+        by_id.setdefault(processor.id, []).append(EarlierVersion(added, processor, LISTED))
+    earlier: dict[Slot, list[EarlierVersion]] = {}
+    for one in new.earlier:
+        earlier.setdefault(one.processor.slot, []).append(one)
     found: list[Entry] = []
-    for id, processors in by_id.items():
+    for id, versions in by_id.items():
         free = before.get(id, [])
-        for processor in sorted(processors, key=lambda one: one.shadow):
-            own = [entry for entry in free if entry.processor.shadow == processor.shadow]
-            in_turn = [*waiting.get(processor.slot, ()), (new.version, processor)]
-            own = [
-                entry
-                for entry in own
-                if entry.first_time <= horizon or any(entry.processor.has_definition_of(one) for _, one in in_turn)
-            ]
-            for number, version in in_turn:
-                if number > known:
-                    own = _with_new(version, own, free, number, horizon)
+        for last in sorted(versions, key=lambda one: one.processor.shadow):
+            in_turn = [*earlier.get(last.processor.slot, ()), last]
+            own = [e for e in free if e.processor.shadow == last.processor.shadow and e.first_time <= horizon]
+            for one in _from(in_turn, own, horizon):
+                own = _with_new(one, own, free, new.version, horizon)
             found += own
             names = {entry.name for entry in own}
             free = [entry for entry in free if entry.name not in names]
     return passed(found, horizon)
 
 
-def _with_new(
-    processor: PatternProcessor, own: Sequence[Entry], free: Sequence[Entry], number: int, horizon: int
-) -> list[Entry]:
-    """The entries of a slot after the set *number*, in the order of their times.
+def _from(in_turn: Sequence[EarlierVersion], in_force: Sequence[Entry], horizon: int) -> list[EarlierVersion]:
+    """Those of the versions of a slot that are in force, or will be, while the entries *in_force* are until the next one."""
+    first = 0
+    for number, one in enumerate(in_turn):
+        if _begins(one.processor) <= horizon:
+            if one.status != WITHDRAWN:
+                first = number
+            elif any(_is_of(entry, one) for entry in in_force):
+                first = number + 1
+    return [one for one in in_turn[first:] if one.status != WITHDRAWN]
 
-    :param own: the previous entries of the slot
-    :param free: those of its id, of which it may take one that was, or was not, a shadow
+
+def _is_of(entry: Entry, version: EarlierVersion) -> bool:
+    """Whether an entry is that of a version, which has not been removed and added again since then."""
+    return entry.since >= version.added and entry.processor.has_definition_of(version.processor)
+
+
+def _begins(processor: PatternProcessor) -> int:
+    return BEFORE_TIME if processor.effective_from is None else processor.effective_from
+
+
+def _with_new(
+    new: EarlierVersion, own: Sequence[Entry], free: Sequence[Entry], number: int, horizon: int
+) -> list[Entry]:
+    """The entries of a slot with a version that comes after them, in the order of their times.
+
+    :param own: the entries of the slot that are in force, or come before the version
+    :param free: those of its id before the set, of which it may take its own, also one that was, or was not, a shadow
+    :param number: the number of the set
     """
-    in_force = next((entry for entry in own if entry.first_time <= horizon), None)
-    if in_force is not None and in_force.processor.has_definition_of(processor):
-        return [_until(None, _as_now(processor, in_force))]
-    others = (entry for entry in (*own, *free) if entry is not in_force)
-    known = next((entry for entry in others if entry.processor.has_definition_of(processor)), None)
-    if known is None:
-        newest = Entry(processor, number, processor.effective_from)
+    same = next((entry for entry in (*own, *free) if _is_of(entry, new)), None)
+    if same is None:
+        entry = Entry(new.processor, number, new.processor.effective_from)
     else:
-        newest = _as_now(processor, known)
-    if newest.first_time <= horizon:
-        return [_until(None, newest)]
-    earlier = [entry for entry in own if entry is not known and entry.first_time < newest.first_time]
-    in_turn = [*sorted(earlier, key=attrgetter("first_time")), newest]
-    ends = [*(entry.begins for entry in in_turn[1:]), None]
-    return [_until(end, entry) for entry, end in zip(in_turn, ends, strict=True)]
+        entry = _until(None, _as_now(new.processor, same))
+    if entry.first_time <= horizon:
+        return [entry]
+    earlier = [one for one in own if one is not same and one.first_time < entry.first_time]
+    return [*earlier[:-1], *(_until(entry.begins, one) for one in earlier[-1:]), entry]
 
 
 def _until(time: int | None, entry: Entry) -> Entry:
