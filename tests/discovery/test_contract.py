@@ -183,5 +183,23 @@ def test_a_rule_has_a_shadow(place: Place) -> None:
         see(rule("a", 2), expected=[("a", 2, False)])
 
 
+def test_all_versions_of_a_rule_that_come_into_force_in_turn_are_found(place: Place) -> None:
+    """When the source is read first, when one more is added, and when it is read again after a restart."""
+    one, two, three, four = (rule("a", day, timestamp=f"2026-01-0{day}T00:00:00+00:00") for day in range(1, 5))
+    del one["timestamp"]
+    expected = [("a", 1, False), ("a", 2, False), ("a", 3, False)]
+    place.write([one, two, three])
+    discoverer = travelled(place.factory())
+    assert slots(discoverer.initial_pattern_processors()) == expected
+    with watching(discoverer) as manager:
+        place.write([one, two, three, four, rule("b", 2)])
+        manager.wait(lambda: manager.updates and slots(manager.last)[3:] == [("a", 4, False), ("b", 2, False)])
+        assert refused(manager.last) == []
+    assert slots(travelled(place.factory()).initial_pattern_processors())[:4] == [*expected, ("a", 4, False)]
+    place.write([one, two, three | {"timestamp": two["timestamp"]}])
+    counted = [version for _, version, _ in slots(travelled(place.factory()).initial_pattern_processors())]
+    assert counted in ([1, 3], [1, 2]), "of a table, the highest version; of documents, the first one"
+
+
 def slots(found: Sequence[Discovered]) -> list[tuple[str, int, bool]]:
     return sorted((one.id, one.version, one.shadow) for one in found if isinstance(one, PatternProcessor))

@@ -117,9 +117,9 @@ def test_the_same_id_in_two_files_is_refused_the_second_time(folder: Path) -> No
     write(folder / "zoo.json", rule("a", 9))
     found = discoverer(folder).initial_pattern_processors()
     assert versions(found) == {"a": 1, "b": 2, "c": 3}
-    assert [str(r).partition("/zoo.json: ")[2] for r in refused(found)] == [
-        f"a version 9: [PATTERN_PROCESSOR] two processors have the id 'a'; The other is in {folder / 'one.json'}."
-    ]
+    [text] = [str(r).partition("/zoo.json: ")[2] for r in refused(found)]
+    why = f"a version 9: [PATTERN_PROCESSOR] two processors have the id 'a'; The other is in {folder / 'one.json'}."
+    assert text.startswith(why)
 
 
 def test_of_several_files_that_counts_which_had_an_id_first(folder: Path) -> None:
