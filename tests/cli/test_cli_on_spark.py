@@ -88,16 +88,6 @@ def test_files_of_a_folder_are_micro_batches(any_event: Path, tmp_path: Path) ->
     assert run("match", any_event, *options, "--max-out-of-orderness", "7s").stdout.splitlines()[-1] == "0 late events"
 
 
-def test_stream_goes_on_from_a_checkpoint(any_event: Path, tmp_path: Path) -> None:
-    events = tmp_path / "events"
-    events.mkdir()
-    options = ["--input", events, "--time", "ts", "--stream", "--checkpoint", tmp_path / "checkpoint"]
-    (events / "1.csv").write_text("ts,v\n1,1\n2,1\n", encoding="utf-8")
-    assert run("match", any_event, *options).stdout.splitlines()[-1] == "2 matches"
-    (events / "2.csv").write_text("ts,v\n3,1\n", encoding="utf-8")
-    assert run("match", any_event, *options).stdout.splitlines()[-1] == "1 match"
-
-
 @pytest.mark.parametrize(
     ("lines", "options", "problem"),
     [

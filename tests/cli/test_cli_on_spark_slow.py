@@ -1,4 +1,4 @@
-"""More of ``asterism match``, and ``asterism conformance --spark``."""
+"""More of ``asterism match``; ``asterism conformance --spark``."""
 
 from __future__ import annotations
 
@@ -63,3 +63,13 @@ def test_conformance_on_spark(tmp_path: Path) -> None:
     result = run("conformance", "--spark", "--cuts", "random", path)
     assert result.stdout.splitlines() == ["wrong-on-purpose  late: expected [1], got []", "16 passed, 1 failed"]
     assert result.exit_code == 1
+
+
+def test_stream_goes_on_from_a_checkpoint(any_event: Path, tmp_path: Path) -> None:
+    events = tmp_path / "events"
+    events.mkdir()
+    options = ["--input", events, "--time", "ts", "--stream", "--checkpoint", tmp_path / "checkpoint"]
+    (events / "1.csv").write_text("ts,v\n1,1\n2,1\n", encoding="utf-8")
+    assert run("match", any_event, *options).stdout.splitlines()[-1] == "2 matches"
+    (events / "2.csv").write_text("ts,v\n3,1\n", encoding="utf-8")
+    assert run("match", any_event, *options).stdout.splitlines()[-1] == "1 match"

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-
-import pyarrow as pa
-import pytest
 
 from tests.cluster.processes import Cluster
 from tests.cluster.runs import answer, data_of, expected, run
 
 SIZE = "XS"
-NAMES = ["W1", "W6_1", "tumbling"]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    data_of(SIZE, folder)
-    return folder
+def test_a_worker_is_killed_under_rules(tmp_path: Path) -> None:
+    check_results(tmp_path, ["W6_1"])
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Mapping[str, pa.Table]:
-    folder = tmp_path_factory.mktemp("cluster")
+def check_results(folder: Path, names: list[str]) -> None:
+    """Of workloads of the benchmarks, one after the other; each with ``_1`` loses a worker."""
+    data = folder / "data"
+    data.mkdir()
+    data_of(SIZE, data)
     with Cluster(folder) as cluster:
-        return run(cluster, data, folder, NAMES)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_results_are_the_expected_ones(found: Mapping[str, pa.Table], data: Path, name: str) -> None:
-    query = name.partition("_")[0]
-    assert answer(query, found[name], data) == expected(query, SIZE, data)
+        found = run(cluster, data, folder, names)
+    for name in names:
+        query = name.partition("_")[0]
+        assert answer(query, found[name], data) == expected(query, SIZE, data), name

@@ -14,7 +14,7 @@ from tests.cluster.processes import Process, connect_server
 from tests.spark.streams import FUNNEL, events
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
-RUNS = {"pattern": 2, "rules": 1, "windows": 1}
+RUNS = {"pattern": 1}
 
 
 @pytest.fixture(scope="module")

@@ -20,14 +20,12 @@ from asterism.operators.stream_operator import BroadcastInput, Input, Output, St
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.operators import connect
 from tests.contracts.ledger import (
-    DELAY,
     FEES,
     MOVES,
     START,
     Ledger,
     data,
     expected,
-    in_order,
     ledger,
     ledger_sinks,
     source,
@@ -145,65 +143,6 @@ def test_timers_of_both_kinds_while_no_data_flows(spark: SparkSession, tmp_path:
 
 
 # ---------------------------------------------------------------------- bounded inputs
-
-
-class Lookup(Ledger):
-    """With a table that is read to its end before anything of a stream, although it is declared after one."""
-
-    probe = Input("id BIGINT, account BIGINT")
-    owners = Input("account BIGINT, owner STRING")
-    owner = ListState("STRING")
-    seen = Output("id BIGINT, owners ARRAY<STRING>, ended BOOLEAN")
-
-    @probe.process_element
-    def on_probe(self, e: Any, ctx: Any) -> None:
-        self.seen.collect(id=e.id, owners=self.owner.get(), ended=ctx.has_ended("owners"))
-
-    @owners.process_element
-    def on_owner(self, e: Any, ctx: Any) -> None:
-        self.owner.add(e.owner)
-
-
-def test_bounded_inputs_come_first_and_once(spark: SparkSession, tmp_path: Path) -> None:
-    """A table and timed broadcast elements, with streams; after a restart they are not read again."""
-    moves, fees = data(200, accounts=5)
-    owners = [{"account": n % 5, "owner": f"{n:02}"} for n in range(50)]
-    probe, owner = "id BIGINT, account BIGINT", "account BIGINT, owner STRING"
-    write(fees, FEES, tmp_path / "fees", 3)
-    write(owners, owner, tmp_path / "owners", 2)
-    sinks = {name: Collect() for name in Lookup.declared(Output)}
-
-    def run(**how: Any) -> None:
-        bounded = {
-            "fees": BroadcastStream(source(spark, tmp_path / "fees", FEES, streaming=False), "t"),
-            "owners": KeyedStream(source(spark, tmp_path / "owners", owner, streaming=False), "account"),
-        }
-        streams = {
-            "moves": KeyedStream(source(spark, tmp_path / "moves", MOVES), "account", "t", max_out_of_orderness=DELAY),
-            "probe": KeyedStream(source(spark, tmp_path / "probe", probe), "account"),
-        }
-        stream = connect(Lookup(), {**streams, **bounded}, key_groups=3)
-        stream.run(sinks, checkpoint=str(tmp_path / "checkpoint"), **how)
-
-    write(moves[:100], MOVES, tmp_path / "moves", 1)
-    write([{"id": n, "account": n} for n in range(5)], probe, tmp_path / "probe", 1)
-    run(drain=False)
-    assert len(sinks["seen"].rows) == 5
-    write([{**fee, "fee": 1000} for fee in fees], FEES, tmp_path / "fees", 1)
-    write([{"account": n, "owner": "new"} for n in range(5)], owner, tmp_path / "owners", 3)
-    write(moves[100:], MOVES, tmp_path / "moves", 1, first=1)
-    write([{"id": n + 5, "account": n} for n in range(5)], probe, tmp_path / "probe", 1, first=1)
-    run()
-    wanted = expected(moves, fees)
-    assert {name: utc(sinks[name].rows) for name in wanted} == wanted
-    assert utc([row | {"owners": sorted(row["owners"])} for row in sinks["seen"].rows]) == in_order(
-        {"id": n, "owners": [row["owner"] for row in owners if row["account"] == n % 5], "ended": True}
-        for n in range(10)
-    )
-    run()  # without new elements, a stream that has ended is ended again
-    write([{"id": 99, "account": 0}], probe, tmp_path / "probe", 1, first=2)
-    with pytest.raises(StateError, match="its bounded inputs cannot be read again"):
-        run()
 
 
 # ---------------------------------------------------------------------- mistakes

@@ -23,11 +23,11 @@ from asterism.operators.operator import InputSpec
 from asterism.operators.state_store import batch_from_bytes
 from asterism.operators.stream_operator import Input, Output, StreamOperator
 from asterism.spark import stateful
-from asterism.spark.keyed_stream import BroadcastStream, DataStream, KeyedStream
+from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.operators import OperatorStream, connect
 from asterism.spark.stateful import Use
 from asterism.testing import Send, StreamOperatorHarness
-from tests.contracts.contracts import CONTRACTS, TYPES, Contract, Instances
+from tests.contracts.contracts import CONTRACTS, TYPES, Contract
 from tests.contracts.spark_host import ContractHost, Stream, write_steps
 from tests.contracts.test_pure import counted
 
@@ -48,8 +48,11 @@ def hosted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("hosted")
-@pytest.mark.parametrize(("key_groups", "pages", "files"), [(1, 1, 1), (2, 3, 5)])
-def test_contracts_on_streams(spark: SparkSession, tmp_path: Path, key_groups: int, pages: int, files: int) -> None:
+def test_contracts_on_streams(spark: SparkSession, tmp_path: Path) -> None:
+    check_streams(spark, tmp_path, 2, 3, 5)
+
+
+def check_streams(spark: SparkSession, tmp_path: Path, key_groups: int, pages: int, files: int) -> None:
     """One step after the other, or several in a micro-batch; the query is started anew in the middle, and then drained."""
     contracts = [c for c in CONTRACTS if c.stream and (files == 1 or c.batch is True) and (key_groups == 1 or c.spread)]
     assert len(contracts) > 15
@@ -134,22 +137,3 @@ def test_types_come_out_as_they_went_in(spark: SparkSession) -> None:
     found = connect(Echo(), clicks=KeyedStream(df, "c4"), again=KeyedStream(df, "c4")).output("out")
     assert found.schema == df.schema
     assert Counter(map(str, found.collect())) == Counter(map(str, [*df.collect(), *df.collect()]))
-
-
-def test_elements_without_a_key_are_distributed(spark: SparkSession, tmp_path: Path) -> None:
-    """Over a table, and over a stream that is started anew. The elements of an instance are the same in both."""
-    query = "SELECT timestamp_seconds(id) AS t, id AS v, map('a', 1) AS more, 'x' AS unread FROM range({}, {})"
-    parts = [spark.sql(query.format(20 * number, 20 * number + 20)) for number in range(2)]
-    table = connect(Instances(), items=DataStream(parts[0].union(parts[1]), time="t"), key_groups=4)
-    expected = sorted(row.n for row in table.output("counts").collect())
-    assert sum(expected) == 40
-    assert len(expected) == 4
-    found: dict[str, list[Any]] = {"values": [], "counts": []}
-    sinks = {name: (lambda rows, _, name=name: found[name].extend(rows.collect())) for name in found}
-    for part, drain in zip(parts, (False, True), strict=True):
-        part.coalesce(1).write.mode("append").parquet(str(tmp_path / "in"))
-        stream = spark.readStream.schema(part.schema).parquet(str(tmp_path / "in"))
-        instances = connect(Instances(), items=DataStream(stream, time="t"), key_groups=4)
-        instances.run(sinks, checkpoint=str(tmp_path / "cp"), drain=drain)
-    assert sorted(row.v for row in found["values"]) == list(range(40))
-    assert sorted(row.n for row in found["counts"]) == expected

@@ -1,4 +1,4 @@
-"""Killed with -9 in a sink and in a call: no query loses or doubles anything.
+"""Killed with -9 in a sink: no query loses or doubles anything.
 
 One program runs a query of each kind, and a part of one: see ``victim.py``. Other kinds and points are in
 ``test_killed_slow.py``; points at random, in ``make nemesis``.
@@ -26,7 +26,6 @@ import tests.end_to_end.victim
 from asterism.errors import StateError
 from asterism.rules.discovery_status import INTERRUPTED
 from tests.end_to_end.victim import (
-    CALL,
     COMMITTED,
     FILES,
     NEW_KEY,
@@ -82,7 +81,7 @@ class Lives:
 
 @pytest.fixture(scope="module")
 def lives(tmp_path_factory: pytest.TempPathFactory) -> Lives:
-    return lives_of(KINDS, (SINK, CALL), tmp_path_factory.mktemp("killed"))
+    return lives_of(KINDS, (SINK,), tmp_path_factory.mktemp("killed"))
 
 
 def lives_of(kinds: list[str], points: tuple[str, ...], folder: Path) -> Lives:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from asterism import (
     CEP,
-    FilePatternProcessorDiscovererFactory,
     KeyedStream,
     Pattern,
-    PatternProcessor,
-    TumblingWindows,
-    window,
 )
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError
 from asterism.spark.row_schemas import arrow_schema
@@ -64,32 +58,6 @@ def test_columns_have_the_types_in_which_spark_passes_them_to_python(spark: Spar
     (row,) = df.mapInArrow(schema, "schema BINARY").collect()
     passed, found = pa.ipc.read_schema(pa.py_buffer(row.schema)), arrow_schema(spark, df.schema)
     assert dict(zip(found.names, found.types, strict=True)) == dict(zip(passed.names, passed.types, strict=True))
-
-
-def run(made: Any, output: str, checkpoint: Path, **options: Any) -> list[Any]:
-    rows: list[Any] = []
-
-    def sink(df: DataFrame, _: int) -> None:
-        rows.extend(df.collect())
-
-    made.run({output: sink}, checkpoint=str(checkpoint), **options)
-    return rows
-
-
-def test_a_name_may_have_dots_and_backquotes(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
-    rules = tmp_path / "rules.json"
-    rules.write_text(json.dumps([PatternProcessor("pair", 1, PAIR).to_dict()]), encoding="utf-8")
-    factory = FilePatternProcessorDiscovererFactory(rules)
-    for number, stream in enumerate(streams(spark, folder)):
-        matches = run(CEP.pattern(stream, PAIR, key_groups=4), "matches", tmp_path / f"p{number}")
-        assert [(row["who`s"], row["b"][0]["kind of.event"]) for row in matches] == [("ann", "b")] * 2
-        firings = run(
-            window(stream, TumblingWindows.of(timedelta(minutes=1)), key_groups=4), "results", tmp_path / f"w{number}",
-            aggregate=["max(`kind of.event`) AS `last.kind`"],
-        )  # fmt: skip
-        assert [(row["who`s"], row["last.kind"]) for row in firings] == [("ann", "x")]
-        found = run(CEP.pattern_processors(stream, factory, key_groups=4), "matches", tmp_path / f"d{number}")
-        assert [row.key for row in found] == [["ann"]] * 2
 
 
 def test_what_is_no_column_is_refused(spark: SparkSession) -> None:

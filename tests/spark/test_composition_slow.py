@@ -1,22 +1,74 @@
-"""The pairs of operators beyond the covering set of ``test_composition.py``."""
+"""All pairs of operators, and outputs that are united."""
 
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 
+from asterism import KeyedStream
+from asterism.spark.operators import connect
 from tests.spark import test_composition
-from tests.spark.test_composition import COVERING, OPERATORS, Case, check_deadlines, check_pair
+from tests.spark.test_composition import (
+    GROUPS,
+    OPERATORS,
+    Case,
+    Numbered,
+    check_chain,
+    check_deadlines,
+    clauses,
+    comparable,
+    connected,
+    finish,
+    pattern,
+    rows_of,
+    windowed,
+)
 
 pytestmark = pytest.mark.spark
 case = test_composition.case
 
 
-@pytest.mark.parametrize(("first", "second"), [pair for pair in product(OPERATORS, repeat=2) if pair not in COVERING])
+@pytest.mark.parametrize(("first", "second"), [*product(OPERATORS, repeat=2)])
 def test_pairs(case: Case, first: str, second: str) -> None:
-    check_pair(case, first, second)
+    before, rows = check_chain(case, (first, second))
+    assert 0 < before < rows > 2
 
 
 def test_deadlines_behind_a_pattern_pass_without_rows(case: Case) -> None:
     check_deadlines(case, "pattern")
+
+
+def test_outputs_are_united(case: Case) -> None:
+    """Of one operator, which is computed twice, each time with its own state; and of different ones."""
+
+    def chain(df: DataFrame, drain: bool) -> Any:
+        numbered = connected(df, case.folder, drain)
+        both = numbered.output("out").union(numbered.output("out")).union(rows_of(pattern(df, case.folder, drain)))
+        return windowed(both, case.folder, drain)
+
+    case.add(0)
+    case.run(chain, drain=False)
+    case.add(1)
+    case.run(chain, drain=True)
+    assert comparable(case.sink) == case.expected(chain)
+
+
+@pytest.mark.parametrize("kind", ["bounded input", "clause"])
+def test_run_also_ends_the_input_of_an_operator_whose_upstream_operator_drains(case: Case, kind: str) -> None:
+    """The upstream operator ends its input in the first query of ``run``, before the query that ends that of all operators."""
+
+    def chain(df: DataFrame, drain: bool) -> Any:
+        if kind == "clause":
+            return clauses(clauses(df, case.folder, drain).matches, case.folder, False)
+        nothing = case.table.where("v < 0")
+        inputs = {"left": KeyedStream(df, "k", "t"), "right": KeyedStream(nothing, "k", "t")}
+        return pattern(rows_of(connect(Numbered(), **inputs, drain=drain, **GROUPS)), case.folder, False)
+
+    case.add(0, 1)
+    expected = case.expected(lambda df, _: chain(df, False))
+    finish(chain(case.stream, True), case.sink, str(case.folder / "checkpoint"), True)
+    assert comparable(case.sink) == expected
+    assert expected

@@ -9,13 +9,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark import test_event_times
-from tests.spark.test_event_times import COVERING, QUERIES, Tables, check_stream
+from tests.spark.test_event_times import COVERING, IN_STREAMS, QUERIES, TIMES, Tables, check_stream, check_tables
 
 pytestmark = pytest.mark.spark
 new_york, of_table = test_event_times.new_york, test_event_times.of_table
-STREAMS = {*product(["TIMESTAMP_NTZ", "DATE", "nanoseconds"], QUERIES)} - COVERING
+STREAMS = {*product(IN_STREAMS, QUERIES)} - COVERING
 
 
 @pytest.mark.parametrize(("kind", "query"), sorted(STREAMS))
 def test_streams(spark: SparkSession, tmp_path: Path, new_york: None, of_table: Tables, kind: str, query: str) -> None:
     check_stream(spark, tmp_path, of_table, kind, query)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TIMES if kind not in IN_STREAMS])
+def test_tables(new_york: None, of_table: Tables, kind: str) -> None:
+    check_tables(of_table, kind)

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from asterism import CEP, KeyedStream, Pattern
+from asterism import CEP
 from asterism.spark.evolution import control_offsets
 from asterism.spark.partitioning import label
 from asterism.spark.settings import stateful_tasks
@@ -70,34 +70,15 @@ def test_there_are_no_more_tasks_than_a_query_can_use(
         assert stateful_tasks(spark, key_groups) == tasks
 
 
-def test_a_run_sets_the_number_of_its_tasks(spark: SparkSession, tmp_path: Path) -> None:
-    table, found = events(50), Collect()
-    write_files(table, tmp_path / "in", [])
-    with shuffle_partitions(spark, 200):
-        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL)
-        stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"))
-        assert spark.conf.get("spark.sql.shuffle.partitions") == "200"
-    assert len(list((tmp_path / "cp" / "state" / "0").glob("[0-9]*"))) == 2
-    assert ids(found.rows) == batch_matches(spark, table, FUNNEL)
-
-
-def test_a_checkpoint_keeps_its_number_of_tasks(spark: SparkSession, tmp_path: Path) -> None:
-    table, found = events(800), Collect()
-    for number, partitions in enumerate([3, 200]):
-        write_files(table.slice(400 * number, 400), tmp_path / "in", [], first=number)
-        with shuffle_partitions(spark, partitions):
-            stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=4)
-            stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=bool(number))
-    assert len(list((tmp_path / "cp" / "state" / "0").glob("[0-9]*"))) == 3
-    assert ids(found.rows) == batch_matches(spark, table, FUNNEL)
-
-
 def key_groups_of(spark: SparkSession, checkpoint: Path) -> list[int]:
     return [offset["keyGroups"] for offset in control_offsets(spark, str(checkpoint))]
 
 
-@pytest.mark.parametrize(("partitions", "key_groups"), [(200, 8), (3, 12), (16, 32)])
-def test_a_run_chooses_their_number(spark: SparkSession, tmp_path: Path, partitions: int, key_groups: int) -> None:
+def test_a_run_chooses_their_number(spark: SparkSession, tmp_path: Path) -> None:
+    check_number(spark, tmp_path, 200, 8)
+
+
+def check_number(spark: SparkSession, tmp_path: Path, partitions: int, key_groups: int) -> None:
     table, found = events(50), Collect()
     write_files(table, tmp_path / "in", [])
     with shuffle_partitions(spark, partitions):
@@ -115,22 +96,6 @@ def test_a_run_keeps_that_of_the_checkpoint(spark: SparkSession, tmp_path: Path)
         stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=bool(number))
     assert key_groups_of(spark, tmp_path / "cp") == [5]
     assert ids(found.rows) == batch_matches(spark, table, FUNNEL)
-
-
-@pytest.mark.parametrize("marked", [True, False])
-def test_a_run_behind_another_operator_keeps_its_own(spark: SparkSession, tmp_path: Path, marked: bool) -> None:
-    found = Collect()
-    table = events(800)
-    for number, options in enumerate([{"key_groups": 5}, {}]):
-        write_files(table.slice(400 * number, 400), tmp_path / "in", [], first=number)
-        first = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=3)
-        rows = first.select("b.price AS price", "end_time")
-        if not marked:  # the schema that a function returns has no mark
-            rows = rows.mapInArrow(lambda batches: batches, rows.schema)
-        stream = CEP.pattern(KeyedStream(rows, "user", "end_time"), Pattern.begin("c").where("price > 50"), **options)
-        stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=marked and bool(number))
-    assert key_groups_of(spark, tmp_path / "cp") == [3, 5]
-    assert found.rows
 
 
 def test_a_dataframe_with_too_many_tasks_is_warned_of(

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 import urllib.request
-from datetime import UTC, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow.compute as pc
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
-from asterism import CEP, TumblingWindows, export_metrics, monitor, window
+from asterism import CEP, export_metrics, monitor
 from asterism.discovery import prometheus
 from asterism.rules.rule_counts import MATCHES, SHADOW_MATCHES, metric
 from asterism.rules.set_store import FolderStore
@@ -23,7 +21,7 @@ from asterism.spark import query_totals
 from asterism.spark.rule_progress import count
 from tests.kit import ROOT, until
 from tests.spark.progress import QUERY, RUN, WrittenSession, of_rules, progress
-from tests.spark.streams import DISORDER, FUNNEL, Collect, events, stream_of, write_files
+from tests.spark.streams import FUNNEL, Collect, events, stream_of, write_files
 
 OTHER = "00000000-0000-0000-0000-000000000001"
 
@@ -207,35 +205,5 @@ def test_a_query_is_shown_and_scraped(spark: SparkSession, tmp_path: Path) -> No
         assert f"({matches:,}), timed_out" in shown
         assert "behind the clock" in shown
         until(lambda: "funnel" not in exporter.text())
-    finally:
-        exporter.close()
-
-
-@pytest.mark.spark
-def test_the_watermark_of_windows_is_exported(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark has no watermark for them, so that it is not in ``eventTime`` of the progress."""
-    table = events(60)
-    write_files(table, tmp_path / "in", [30])
-    exporter = export_metrics(spark)
-    try:
-        minutes = window(stream_of(spark, tmp_path / "in"), TumblingWindows.of(timedelta(minutes=1)), key_groups=2)
-        query = minutes.run(
-            {"results": Collect()},
-            aggregate="count(*) AS n",
-            checkpoint=str(tmp_path / "cp"),
-            trigger={"processingTime": "0 seconds"},
-            name="minutes",
-        )
-        assert query is not None
-        try:
-            query.processAllAvailable()
-            reached = pc.max(table["ts"]).as_py().replace(tzinfo=UTC) - DISORDER - timedelta(milliseconds=1)
-            expected = pytest.approx(reached.timestamp(), rel=0, abs=0.001)
-            name = "query_watermark_timestamp_seconds query=minutes"
-            until(lambda: samples(exporter.text()).get(name) == expected, query)
-            assert "watermark" not in query.recentProgress[-1].eventTime
-            assert f"watermark    {reached:%Y-%m-%d %H:%M:%S} UTC" in str(monitor(query))
-        finally:
-            query.stop()
     finally:
         exporter.close()

