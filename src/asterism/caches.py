@@ -1,5 +1,4 @@
-"""Caches of a process with a maximum number of entries. An entry that is used stays, so what is needed is never removed for what
-was needed once.
+"""Caches of a process with a maximum number of entries. Least-recently-used entries are evicted first.
 
 A cache is a dictionary in the order of use. ``functools.lru_cache`` does not suit keys that are not the arguments: the ids of
 objects that the value keeps alive, or a digest.

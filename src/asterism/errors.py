@@ -158,7 +158,7 @@ def _parsed(kind: type[AsterismError], text: str) -> AsterismError:
 def unwrapped() -> Iterator[None]:
     """Inside the block, exceptions of Spark that contain an error of this library are raised as that error.
 
-    ``run`` and the DataFrames of results do this by themselves. A DataFrame that is derived from them, and a query that
+    ``run`` and the DataFrames of results do this automatically. A DataFrame that is derived from them, and a query that
     ``writeStream`` starts, are Spark's::
 
         with unwrapped():

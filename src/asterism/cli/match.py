@@ -261,7 +261,7 @@ class PartsSink:
         return spark.read.schema(schema).parquet(*written) if written else spark.createDataFrame([], schema)
 
 
-# ---------------------------------------------------------------------- rows for people and files
+# ---------------------------------------------------------------------- rows for the terminal and files
 
 
 def show_or_write(

@@ -229,7 +229,7 @@ class ConsoleApplication:
             return json_answer({"error": error_fields(error)}, 422)
 
     def _check_host(self, request: Request) -> None:
-        """Without tokens, a page of another site could otherwise reach the console under a name of its own.
+        """Without tokens, a page of another site could otherwise reach the console under another name.
 
         :raises AnswerError: the console is addressed by a name
         """

@@ -1,4 +1,4 @@
-"""Backtests as jobs: one runs at a time, in a process of its own that has Spark, and a few wait."""
+"""Backtests as jobs: one runs at a time, in a separate process that has Spark, and a few wait."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "faile
 
 @dataclass(slots=True)
 class BacktestJob:
-    """:param told: what the job does at the moment"""
+    """:param told: what the job is doing at the moment"""
 
     number: int
     rule: str

@@ -201,7 +201,7 @@ class ConsoleRules:
             return self.unlocked_set()
 
     def unlocked_set(self) -> list[Mapping[str, Any]]:
-        """:meth:`set`, during a change. A template is an item of its own, without its rules."""
+        """:meth:`set`, during a change. A template is a separate item, without its rules."""
         found: dict[int, Mapping[str, Any]] = {}
         for rule in self._all():
             item = rule.item if rule.template is None else rule.template
@@ -343,7 +343,7 @@ class ConsoleRules:
         if there is not None and Addition(item).is_there(there, without_flag(there)[1]):
             is_equal = not self._keeps_tests or _tests(there) == _tests(item)
             return UNCHANGED if is_equal else LABELS, item
-        # In a file, a template needs no version: each of its rules has one of its own.
+        # In a file, a template needs no version: each of its rules has one.
         given, highest = item.get("version"), max(one for one in [*(numbers or [0]), -1] if isinstance(one, int))
         if (self._keeps_tests and given is None) or (isinstance(given, int) and (not numbers or given > highest)):
             return VERSION if versions else NEW, item
@@ -352,7 +352,7 @@ class ConsoleRules:
     # ------------------------------------------------------------------ changes
 
     def save(self, text: str, tag: str | None, author: str | None) -> dict[str, Any]:
-        """Add a rule or a template, or a version of it. A changed definition gets the next version by itself.
+        """Add a rule or a template, or a version of it. A changed definition gets the next version automatically.
 
         :param tag: of the rule that the text was based on; None: it must not exist yet
         :raises InvalidRuleError: the text is not a valid rule

@@ -51,7 +51,7 @@ class WorkerProcess:
         """The result of a request.
 
         :param timeout: seconds after which the child is stopped
-        :param tell: called with what the child tells in between
+        :param tell: called with the progress messages of the child
         :raises WorkerError: there is no result
         :raises AsterismError: the error that the child has raised
         """
@@ -85,7 +85,7 @@ class WorkerProcess:
                 self._turn.release()
 
     def close(self) -> None:
-        """Let the child end by itself, if it is idle; otherwise stop it."""
+        """Let the child end on its own if it is idle; otherwise stop it."""
         process = self._process
         if process is not None and self._turn.acquire(blocking=False):
             try:

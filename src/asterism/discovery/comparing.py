@@ -78,7 +78,7 @@ def text_of(rule: Rule | None) -> str:
 def differences(old: Iterable[Rule], new: Iterable[Rule]) -> list[RuleDifference]:
     """The rules of *new* that are not in *old* or differ from those, and the rules that are only in *old*. Only the version of
     a rule that is used is compared, or the highest one if the rule is disabled; and likewise its shadow. A shadow that has become
-    the version in force is no difference of its own.
+    the version in force is not counted as a difference.
     """
     before, after = _used(old), _used(new)
     promoted = {

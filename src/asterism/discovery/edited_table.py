@@ -70,7 +70,7 @@ class _Target:
         )
 
     def changed(self, by: str | None) -> dict[str, Any]:
-        """The value that tells who changes a row, if the table has a column for it."""
+        """The value that records who changes a row, if the table has a column for it."""
         return {"changed_by": by} if "changed_by" in self.form.names else {}
 
     def set_flag(self, name: str, value: bool, by: str | None, *where: sa.ColumnElement[bool]) -> int:

@@ -29,7 +29,7 @@ from asterism.rules.discovery_status import (
 )
 
 MAX_VERSIONS = 1000
-"""The maximum number of versions of rules that have series of their own, the first in the set. All others are summed."""
+"""The maximum number of versions of rules that have separate series, the first in the set. All others are summed."""
 OTHERS = ("(others)", "")
 """The labels of this sum, which no rule has, because a version is a number."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

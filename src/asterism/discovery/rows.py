@@ -58,7 +58,7 @@ def processors_of(
     of them may be without one.
 
     :param items: reads the items; it has read the last ones of this id
-    :param parameters: of a template without rows of its own, those of the table of rows; None: there is no such table
+    :param parameters: of a template without rows, those of the table of rows; None: there is no such table
     """
     refused: list[Discovered] = []
     enabled: dict[bool, dict[int, list[Row]]] = {False: defaultdict(list), True: defaultdict(list)}

@@ -159,7 +159,7 @@ class StoredRuleFile:
         self._lock = threading.Lock()
         """Held by the thread that makes the waiting changes."""
         self.waiting: deque[tuple[Callable[[_SetContent], tuple[_SetContent, Any]], Future[Any]]] = deque()
-        """Changes that have not been made, and what tells their results."""
+        """Changes that have not been made, with the callbacks for their results."""
         self._is_certain = True
         """Whether the current content is certain to be on disk, even after a power failure."""
         self._read = Items()

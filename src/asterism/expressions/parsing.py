@@ -268,7 +268,7 @@ def parse(
     """Parse one expression into a syntax tree of supported nodes only.
 
     :param aggregates: names of functions, in lower case, whose calls are kept as ``Anonymous`` nodes, with DISTINCT in them
-        and FILTER and IGNORE NULLS around them; if empty, FIRST, LAST, SUM, COUNT, AVG, MIN and MAX are nodes of their own
+        and FILTER and IGNORE NULLS around them; if empty, FIRST, LAST, SUM, COUNT, AVG, MIN and MAX are separate nodes
     :param prefixes: those of *aggregates* that are words before a call: ``FINAL LAST(a.x)`` is an ``Anonymous`` node with the
         call as its only argument, marked by ``prefix`` in its metadata
     :param unlisted: those of *aggregates* that no message recommends
@@ -292,7 +292,7 @@ def parse(
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         problem = str(first.get("description") or "the expression cannot be parsed").partition(" but got <Token")[0]
-        # The parser tells where the token ends. What it expects is missing there.
+        # The parser reports where the token ends. What it expects is missing there.
         place = first.get("line"), first.get("col")
         token = next((token for token in tokens if (token.line, token.col) == place), None)
         position = None if token is None else token.end if problem.startswith("Expecting") else token.start

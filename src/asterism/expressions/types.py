@@ -24,8 +24,8 @@ TIME_ZONE = b"time_zone"
 """The key of the session time zone in the metadata of a schema, for schemas whose TIMESTAMP columns do not determine it."""
 
 SPARK_TYPE, SPARK_JSON = b"spark_type", b"spark_json"
-"""Keys in the metadata of a field: the Spark type of the column, as SQL and as JSON, if that of Arrow does not tell it, such as a
-collation. Expressions do not compute with such a column.
+"""Keys in the metadata of a field: the Spark type of the column, as SQL and as JSON, if the Arrow type does not determine it,
+such as a collation. Expressions do not compute with such a column.
 """
 
 INTEGERS = (TINYINT, SMALLINT, INT, BIGINT)

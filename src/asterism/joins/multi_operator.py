@@ -348,7 +348,7 @@ class MultiJoinOperator(KeyGroupOperator):
             field.name: _taken(tables[of], column, rows[of])
             for of, column, field in (self.columns[at] for at in self._read[number])
         }
-        # A condition without columns has no column that tells the number of rows.
+        # A condition without columns has no column from which the number of rows follows.
         found = pa.table(read) if read else pa.table({"": pa.nulls(rows.shape[1])})
         return mask_of(condition.evaluate(complete(found, condition.schema))[0])
 

@@ -333,7 +333,7 @@ class JoinOperator(KeyGroupOperator):
             read = {new: "e:" + name for name, new in names.items() if new in self._read}
             taken = table.select(list(read.values())).take(pa.array(chosen))
             columns |= dict(zip(read, taken.columns, strict=True))
-        # A condition without columns has no column that tells the number of rows.
+        # A condition without columns has no column from which the number of rows follows.
         pairs = complete(pa.table(columns) if columns else pa.table({"": pa.nulls(len(rows))}), self.both)
         return mask_of(condition.evaluate(pairs)[0])
 

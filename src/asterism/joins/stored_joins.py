@@ -1,4 +1,4 @@
-"""The rows in the pages of a join, as rows for people."""
+"""The rows in the pages of a join, as rows for ``read_state``."""
 
 from __future__ import annotations
 

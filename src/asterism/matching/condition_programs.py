@@ -121,7 +121,7 @@ class Pick(NamedTuple):
 class StageTranslator(Translator):
     """Types expressions over the events of stages.
 
-    Each value that depends on such events becomes a column of its own, numbered after the columns of the events. This keeps
+    Each value that depends on such events becomes a separate column, numbered after the columns of the events. This keeps
     the SQL short, however deeply expressions are nested.
     """
 

@@ -37,8 +37,8 @@ class Linked:
         self.schema = patterns[0].scope.schema
         self.computed = Vectorized(self.schema)
         self._slots: dict[str | PreviousValue | Fact, int] = {}
-        """maps a column, the number of an expression of *computed*, or what is asked of the earlier events of a key to the number
-        of the slot
+        """maps a column, the number of an expression of *computed*, or what is read from the earlier events of a key to the
+        number of the slot
         """
         self._strings: dict[str, int] = {}
         parts = [one.tables._replace(ops=self._moved_ops(number, one)) for number, one in enumerate(patterns)]

@@ -365,7 +365,7 @@ class _Pool:
     positions: Ints
 
     def with_previous(self, columns: Sequence[PreviousColumn], n_stored: int, memory: KeyMemory) -> _Pool:
-        """Set the *columns* of the new events, each of which has a row of its own, from the events before them."""
+        """Set the *columns* of the new events, each of which has a separate row, from the events before them."""
         events = self.events
         place = np.empty(len(self.rows) - n_stored, np.int64)
         place[self.rows[n_stored:] - n_stored] = np.arange(len(place))

@@ -1,4 +1,4 @@
-"""The partial matches in the pages of a pattern, as rows for people."""
+"""The partial matches in the pages of a pattern, as rows for ``read_state``."""
 
 from __future__ import annotations
 

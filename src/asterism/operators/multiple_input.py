@@ -450,7 +450,7 @@ class MultipleInputOperator(KeyGroupOperator):
 
 
 def definition_of(operator: type[StreamOperator]) -> StateDefinition:
-    """What the class alone tells of the state of an operator. The keys are unknown."""
+    """The state of an operator as far as its class determines it. The keys are unknown."""
     states: dict[str, StateSpec] = {name: state.spec for name, state in operator.declared(State).items()}
     inputs: dict[str, Input] = operator.declared(Input)
     selectable = [name for name, i in inputs.items() if not i.broadcast] if operator.selects() else []

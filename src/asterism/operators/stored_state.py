@@ -1,4 +1,4 @@
-"""The pages of user-defined operators, and the events that wait, as rows for people."""
+"""The pages of user-defined operators, and the events that wait, as rows for ``read_state``."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ def _joined(condition: Condition, where: str, negated: bool = False, depth: int 
 
 
 def _single(condition: SqlCondition, where: str) -> tuple[str, exp.Expr]:
-    """Check that a text is an expression by itself, so that brackets around it have the intended effect."""
+    """Check that a text is a complete expression, so that brackets around it have the intended effect."""
     text = condition.text
     try:
         tree = parse(text)

@@ -59,7 +59,7 @@ class Pattern(PatternSequence):
 
         return pattern_from_json(cls, source)
 
-    # ------------------------------------------------------------------ for people
+    # ------------------------------------------------------------------ human-readable output
 
     def explain(self, semantics: Semantics | None = None) -> str:
         """Describe the pattern as text: its stages, then its automaton.

@@ -332,7 +332,7 @@ class _Program:
 
     def _gap(self, gap: Quantified, absent: NotNext, then: int) -> int:
         """A gap without a row that satisfies *absent*, of which *then* tests the row behind the gap. If no row follows, the gap
-        goes on up to the deadline.
+        continues up to the deadline.
         """
         assert isinstance(gap.of, Variable)
         loop = _Choice(())
@@ -375,7 +375,7 @@ class _Program:
         return then
 
     def edges(self, begin: int, state_of: dict[int, int]) -> list[Edge]:
-        """The edges of a state after which the program goes on with instruction *begin*."""
+        """The edges of a state after which the program continues with instruction *begin*."""
         edges: list[Edge] = []
         nothing: tuple[int, ...] = ()
         no_loops: frozenset[int] = frozenset()

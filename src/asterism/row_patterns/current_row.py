@@ -1,13 +1,13 @@
-"""What the current row alone tells of the conditions of a clause, and which rows therefore do not matter.
+"""Conditions on the current row, evaluated before the exchange, and the rows that therefore do not matter.
 
 It is known before the rows are in order: on Spark, before the exchange. A condition is a conjunction. A conjunct that reads only
-the current row, and cannot fail, is a *bit* of the row; of a disjunction, such disjuncts are. So a row may tell that a condition
-does not hold, whatever the match is, or that it does.
+the current row, and cannot fail, is a *bit* of the row; of a disjunction, such disjuncts are. So the bits of a row may show that
+a condition does not hold, whatever the match is, or that it does.
 
-A row is *neutral* if the answer is the same without it: no match can begin with it, and wherever a match is, it can only go on by
-taking this row in a state from which the same edges lead on. In ``A X* B``, these are the rows that satisfy X, but neither A nor
-B. Nothing may show that the row is gone: no expression reads the rows of X, or neighbours of rows.
-See ``docs/decisions/0045-what-a-row-tells-of-itself.md``.
+A row is *neutral* if the result is the same without it: no match can begin with it, and wherever a match is, it can only continue
+by taking this row in a state from which the same edges lead on. In ``A X* B``, these are the rows that satisfy X, but neither A
+nor B. Nothing may show that the row is gone: no expression reads the rows of X, or neighbours of rows. See
+``docs/decisions/0045-what-a-row-tells-of-itself.md``.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from asterism.row_patterns.clause import NotNext, RowsPerMatch, SkipTo
 from asterism.row_patterns.resolution import AggregateValue, Leaf, RowValue, is_near
 
 MAX_BITS = 63
-"""How many expressions are computed in advance; what has no bit is computed later."""
+"""Maximum number of expressions that are computed in advance. All others are computed later."""
 MAX_TERMS = 200
-"""Of the expression that tells which rows are neutral; if it has more, none is."""
+"""Maximum terms of the neutral-row expression; above it, no row is treated as neutral."""
 MAX_SQL = 50_000
-"""Its length in characters for Spark; if it is longer, Spark does not evaluate it."""
+"""Maximum length of the neutral-row expression in Spark SQL, in characters; if it is longer, Spark does not evaluate it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionBits:
-    """What bits tell of a condition.
+    """How a condition is approximated by precomputed bits.
 
     :ivar possible: the condition holds only where all of these bits are set
     :ivar certain: it holds where of each of these at least one bit is set

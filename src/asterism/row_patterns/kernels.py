@@ -1,8 +1,8 @@
 """The search for matches: arrays in, arrays out, compiled once per machine for all patterns.
 
-:mod:`asterism.row_patterns.automaton` makes the tables, and ``docs/row_pattern_search.md`` explains the search: a table
-of where the earliest match ends that goes on from a row and a state, made from the last row to the first, and a walk forward
-along the preferred edges from which a match can be completed, or from which a row that is not known yet may be reached.
+:mod:`asterism.row_patterns.automaton` makes the tables, and ``docs/row_pattern_search.md`` explains the search: a table of where
+the earliest match ends that continues from a row and a state, computed from the last row to the first, and a walk forward along
+the preferred edges from which a match can be completed, or from which a row that is not known yet may be reached.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def fill_ends(
 def fill_needs(
     bits: Any, begin: Any, first: Any, known: Any, variables: Any, edges: Any, first_edge: Any, needs: Any
 ) -> None:
-    """``needs[p, s]`` is the last row that a path that takes row *p* in state *s* can go on to, whatever that row is; or -1."""
+    """``needs[p, s]`` is the last row that a path with row *p* in state *s* can reach, whatever that row is; or -1."""
     for row in range(known - 1, first - 1, -1):
         for state in range(len(variables)):
             last = -1
@@ -112,7 +112,7 @@ def find_matches(
     :param progress: for each partition: the row, from the first one in *offsets*, where the search continues; how many matches
         were found; the end of the last row in a match; how many rows of the partition were before those in *offsets*; how many
         starts were dropped. At first zeros; is updated. A search that has not reached the last row waits for more rows.
-    :param position: the partition where the search begins, at first 0; is set to where it goes on if the status is MORE
+    :param position: the partition where the search begins, at first 0; is set to where it continues if the status is MORE
     :param most: if the matches have more rows together, the search is interrupted
     :param ended: whether no more rows come
     :param horizon: the rows that come have later times
@@ -122,7 +122,7 @@ def find_matches(
         it, the status is TOO_LONG, or the start is dropped
     :returns: *matches* are rows (start row, partition, number in the partition, first label, number of rows, 0: it has not timed
         out); if AFTER MATCH SKIP fails, the last one is where. *labels* are the states of the rows of the matches. *unmatched*
-        tells for each row that no match begins there and it is in none.
+        says, for each row, whether no match begins there and it is in none.
     """
     count = len(bits)
     largest = 0

@@ -78,7 +78,7 @@ class BoundConditions:
 class ClauseConditions:
     """The conditions of a clause. They are compiled when they are first needed, for all later calls.
 
-    :param current_row: computes what the rows tell of themselves, which :meth:`bound` is then given; None: it computes everything
+    :param current_row: computes the bits of the current row, which :meth:`bound` is then given; None: it computes everything
     """
 
     def __init__(self, clause: CheckedClause, current_row: CurrentRow | None = None) -> None:
@@ -171,7 +171,7 @@ class _DividedConditions:
 
 def _divided(clause: CheckedClause, known: Mapping[str, ConditionBits]) -> _DividedConditions:
     """
-    :param known: what rows tell of themselves, which is left out
+    :param known: the bits of the current row, which are left out
     """
     near: dict[str, Vectorized] = {}
     depending: dict[str, list[exp.Expr]] = {}

@@ -1,6 +1,6 @@
 """MATCH_RECOGNIZE over a stream as an operator.
 
-What a row tells of itself is computed before the exchange (:mod:`asterism.row_patterns.current_row`); columns that only such
+Conditions on the current row are evaluated before the exchange (:mod:`asterism.row_patterns.current_row`); columns that only such
 conditions read are not exchanged, and neutral rows are dropped. The state of a key has the rows that an undecided or later
 match can still contain or read, in order, and the progress of the search (see
 :func:`asterism.row_patterns.kernels.find_matches`); nothing of the automaton. Rows that the watermark has passed are added to
@@ -51,7 +51,7 @@ MAX_ROWS = 100_000
 """The default maximum number of rows of a key with which a search waits for more."""
 LARGEST_LIMIT = 10**9
 WORDS = "__words"
-"""The column of what rows tell of themselves."""
+"""The column with the bits of conditions on the current row."""
 _PROGRESS = ("rows", "next_start", "matches", "covered", "rows_before")
 
 
@@ -182,7 +182,7 @@ class RowPatternOperator(KeyGroupOperator):
         return aligned_tables(page, old.tables, self.definition.tables)
 
     def prepare(self, name: str, events: pa.Table) -> pa.Table:
-        """The values of PARTITION BY, the event time, what the rows tell of themselves, and the columns that are read later."""
+        """The values of PARTITION BY, the event time, the bits of the current row, and the columns that are read later."""
         count = events.num_rows
         full = complete(events, self.schema)
         keys = partition_keys(self.clause, full)

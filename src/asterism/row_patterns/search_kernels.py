@@ -302,7 +302,7 @@ def run(
     conditions: Any, rows: Any, work: Any, variables: Any, first: int, last: int, begin: int, size: int, depth: int
 ) -> int:
     """HOLDS if the program is TRUE for the row number *depth* of the match, FAILS if it is FALSE or NULL, UNKNOWN if it
-    cannot tell.
+    cannot decide.
     """
     operations, stack = conditions.operations, work.stack
     row = begin + work.position[AT_ROW] + depth
@@ -428,7 +428,7 @@ def fill_ends(
 def fill_needs(
     bits: Any, begin: Any, first: Any, known: Any, variables: Any, edges: Any, first_edge: Any, needs: Any
 ) -> None:
-    """``needs[p, s]`` is the last row that a path that takes row *p* in state *s* can go on to, whatever that row is; or -1."""
+    """``needs[p, s]`` is the last row that a path with row *p* in state *s* can reach, whatever that row is; or -1."""
     for row in range(known - 1, first - 1, -1):
         for state in range(len(variables)):
             last = -1
@@ -599,7 +599,7 @@ def at_first_row(pattern: Any, work: Any) -> None:
 
 @uncounted
 def can_complete(pattern: Any, conditions: Any, rows: Any, work: Any, begin: int, size: int) -> bool:
-    """Whether a match may begin at the current start, as far as its first row and its number tell."""
+    """Whether a match may begin at the current start, judged by its first row and its number alone."""
     position, variables, first_edge = work.position, pattern.variables, pattern.first_edge
     first_state = -1
     for edge in range(first_edge[len(variables)], first_edge[len(variables) + 1]):

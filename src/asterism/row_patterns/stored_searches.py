@@ -1,4 +1,6 @@
-"""The undecided matches in the pages of MATCH_RECOGNIZE, as rows for people: one for each key whose search waits for rows."""
+"""The undecided matches in the pages of MATCH_RECOGNIZE, as rows for ``read_state``: one for each key whose search waits for
+rows.
+"""
 
 from __future__ import annotations
 

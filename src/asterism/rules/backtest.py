@@ -202,7 +202,7 @@ class BacktestReport:
         found = condition.evaluate(rows)[0].to_pylist() if rows.num_rows else []
         return [one.id for one, holds in zip(self.rules, found, strict=True) if holds]
 
-    # ------------------------------------------------------------------ for people
+    # ------------------------------------------------------------------ human-readable output
 
     def __str__(self) -> str:
         return self.text()

@@ -1,6 +1,6 @@
 """Matches the MATCH_RECOGNIZE clause of one pattern processor.
 
-The clause is matched as over any stream (:mod:`asterism.row_patterns.operator`), with some columns more: the key text of the
+The clause is matched as over any stream (:mod:`asterism.row_patterns.operator`), with extra columns: the key text of the
 copies (:mod:`asterism.rules.replication`) is the partition, and the time of an event and its position among the events of its
 key and time identify it, for match ids. The state of a processor is one page of that operator.
 """

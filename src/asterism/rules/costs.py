@@ -1,4 +1,4 @@
-"""What a pattern processor costs, as far as it can be said without events."""
+"""The cost of a pattern processor, as far as it can be determined without events."""
 
 from __future__ import annotations
 

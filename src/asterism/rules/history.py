@@ -44,7 +44,7 @@ class HistoryEntry:
     :param id: the id of the processor; of a kill list, the name: ``id`` or ``id@version``; or the name of the lookup
     :param version: its version afterwards, or the refused one
     :param before: its version before
-    :param by: who made the change, if the source tells
+    :param by: who made the change, if the source records it
     :param place: where the processor was found
     :param reason: why it was refused or killed, or what has changed
     :param definition: the JSON form of a version that was added, unless it is too long

@@ -41,7 +41,7 @@ class RefusedProcessor:
     :param place: where it was found: a file, a row, an address
     :param unidentified: whether the id is unknown. The item may then be any processor in force, so a list that contains it
         removes none.
-    :param changed_by: who made this version, if the source tells
+    :param changed_by: who made this version, if the source records it
     :param shadow: whether it is a shadow; None: unknown
     """
 

@@ -1,7 +1,7 @@
 """What has changed in the lookups of a query that is started again from its checkpoint, and which rules it concerns.
 
-A rule that is in force, or waits for its time, goes on with the values that it has read. So a lookup can change in all that no
-such rule reads: see docs/decisions/0075-lookups-that-change.md.
+A rule that is in force, or waits for its time, continues with the values that it has read. So a lookup can change in everything
+that no such rule reads: see docs/decisions/0075-lookups-that-change.md.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _REPLACE = (
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A change of a lookup that concerns the rules that read it, or have a name of their own that is now that of a lookup.
+    """A change of a lookup that concerns the rules that read it, or define a name that is now that of a lookup.
 
     :param column: that it concerns; None: all of them
     """
@@ -80,7 +80,7 @@ def _changes(former: Sequence[LookupColumn], now: Mapping[str, LookupColumn]) ->
 def check_lookups(
     processors: Iterable[PatternProcessor], former: Sequence[LookupColumn], compiler: ProcessorCompiler
 ) -> None:
-    """Check that processors that were in force with the lookups *former* can go on with those of *compiler*.
+    """Check that processors that were in force with the lookups *former* can continue with those of *compiler*.
 
     :raises CheckpointMismatchError: something that one of them reads has changed
     """

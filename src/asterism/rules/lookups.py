@@ -225,7 +225,7 @@ def fixed_versions(lookups: Sequence[DefinedLookup], store: FolderStore) -> tupl
 
 
 def stored_lookups(versions: Sequence[LookupVersion], store: FolderStore) -> list[LookupColumn]:
-    """The lookups with which versions were stored, as far as the state tells: their names, columns and keys (none: unknown).
+    """The lookups with which versions were stored, as recorded in the state: their names, columns and keys (none: unknown).
 
     :raises StateError: a stored table is missing, or cannot be read
     """

@@ -394,7 +394,7 @@ class DynamicCepOperator(KeyGroupOperator):
         self, processors: Collection[PatternProcessor], retained: Sequence[ProcessorSet]
     ) -> Sequence[BoundProcessor]:
         """The processors, without those of older sets that read a lookup that the query does not have any more. A key group in
-        which one of them is in force refuses to go on.
+        which one of them is in force refuses to continue.
         """
         try:
             return self.compiler.bind_all(processors)

@@ -101,12 +101,12 @@ class PatternProcessor:
         matches are emitted.
     :param expires: the event time from which the processor is no longer in force, after *timestamp*: its partial matches then
         end as if it were removed. It can change without a new version. None: it does not expire.
-    :param labels: texts for people and programs that read the matches, such as ``{"owner": "payments", "severity": "high"}``: up
+    :param labels: texts for readers of the matches, such as ``{"owner": "payments", "severity": "high"}``: up
         to 20, with names of 1 to 100 printable characters and values of up to 1,000 characters. They can change without a new
         version, and the partial matches then continue.
     :param changed_by: who made this version, for the history: up to 200 printable characters. Like *place*, it is not part of
         the processor, and equality ignores it. None: unknown.
-    :param shadow: whether it runs beside the version in force, with an output of its own. A shadow becomes the version in force,
+    :param shadow: whether it runs beside the version in force, with a separate output. A shadow becomes the version in force,
         with its partial matches, when the same version is no longer a shadow.
     :raises PatternProcessorError: a field is out of bounds
 

@@ -1,6 +1,6 @@
 """Templates: one rule with a table of parameters, of which each row gives a rule. ``docs/rules.md`` describes the format.
 
-A parameter is written ``:name``. In SQL it is replaced by a literal, and only where it is a token of its own: not in strings, in
+A parameter is written ``:name``. In SQL it is replaced by a literal, and only where it is a separate token: not in strings, in
 quoted names or in comments. Whatever its value, the tokens around it stay the same, so a value cannot change the structure of an
 expression. Elsewhere, a parameter is the whole value of one of a few fields: a number, a flag, a time or a duration.
 """

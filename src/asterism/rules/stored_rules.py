@@ -1,4 +1,4 @@
-"""The partial matches of rules in the pages of a key group, as rows for people."""
+"""The partial matches of rules in the pages of a key group, as rows for ``read_state``."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _automaton(text: str, semantics: Semantics) -> dict[str, Any] | None:
 def searches_of_rules(
     definition: StateDefinition | None, processors: Processors, value: bytes, event: pa.DataType | None
 ) -> pa.Table:
-    """The undecided matches in a page of the processors with a clause. Only the definition of the state tells the columns that
+    """The undecided matches in a page of the processors with a clause. Only the definition of the state has the columns that
     their rows have.
     """
     nothing = matches_schema(RULE_KEY, event).empty_table()

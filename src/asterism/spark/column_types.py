@@ -1,4 +1,5 @@
-"""The types of Spark's columns: those that are converted before an operator sees them, and those that Arrow does not tell.
+"""The types of Spark's columns: those that are converted before an operator sees them, and those that Arrow types do not
+determine.
 
 Arrow has one type of strings. Spark has collations, with which equal strings may have other bytes, and CHAR(n), whose literals
 Spark pads. Asterism compares bytes. So that one text of a condition has one meaning, whoever evaluates it,
@@ -132,7 +133,7 @@ def plain_type(kind: T.DataType) -> T.DataType:
 
 
 def arrow_field(field: T.StructField, *, large: bool) -> pa.Field:
-    """The Arrow field of a column, which remembers what its type does not tell. A column that cannot be passed to Python has
+    """The Arrow field of a column, which records what its type does not determine. A column that cannot be passed to Python has
     some type of Arrow, too: :func:`check_passes` refuses it if it is needed.
     """
     kind = field.dataType

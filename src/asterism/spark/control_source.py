@@ -188,7 +188,8 @@ class DrainReader(SourceReader):
 
 def check_that_query_ends(limit: ReadLimit | None) -> None:
     """
-    :param limit: with which Spark asks a source that does not support the trigger *available now*; None: Spark 4.1 does not tell
+    :param limit: with which Spark asks a source that does not support the trigger *available now*; None: Spark 4.1 does not pass
+        it
     :raises StreamDefinitionError: the query has another trigger, with which more data could follow the end of input
     """
     if limit is not None and not isinstance(limit, ReadAllAvailable):

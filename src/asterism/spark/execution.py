@@ -287,7 +287,7 @@ def _process_available_data(queries: _Queries) -> bool:
             query.awaitTermination()
     if not drain:
         return False
-    # An upstream operator may have ended its input by itself; only the end of all of them is that of the query.
+    # An upstream operator may have ended its input independently; only the end of all of them is that of the query.
     has_ended = _all_end(_ends(query.lastProgress))
     if not has_ended and len(_operators(query)) > 1 and not signals.is_seen():
         raise _not_reached("The input was not ended: the state is that of the last micro-batch.")
@@ -330,7 +330,7 @@ def _until_its_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
 
 @contextmanager
 def _ending_after_last_data(query: StreamingQuery, end: signals.Drain) -> Iterator[None]:
-    """Inside the block, a thread tells the control source of a query when its other sources are exhausted. The block can thus
+    """Inside the block, a thread informs the control source of a query when its other sources are exhausted. The block can thus
     wait for the query with a single call, which matters on Spark Connect, where each call is a remote one.
     """
     ended = threading.Event()

@@ -101,8 +101,8 @@ class KeyedStream(metaclass=PythonNames):
 
 @dataclass(frozen=True)
 class DataStream:  # docs/decisions/0101
-    """Elements without a key, distributed over parallel instances of an operator: its key groups. Each instance has a state and
-    timers of its own.
+    """Elements without a key, distributed over parallel instances of an operator: its key groups. Each instance has separate
+    state and timers.
 
     The instance of an element follows from a hash of the columns that the operator reads, other than maps. It is the same when a
     micro-batch is repeated. Equal elements have the same instance.

@@ -130,7 +130,7 @@ class CEP(metaclass=PythonNames):
     ) -> PatternProcessorStream:
         """Match the patterns of many processors, which can change while the query runs (FLIP-200).
 
-        :param stream: a stream, whose key applies to processors without a key of their own; the key may be empty
+        :param stream: a stream, whose key applies to processors without a key; the key may be empty
         :param factory: creates the discoverer, on Spark's driver
         :param store: a folder for the rule sets, accessible to the driver and the executors. Default: a folder in the
             checkpoint.
@@ -181,7 +181,7 @@ class CEP(metaclass=PythonNames):
         The result is that of a bounded job with ``on_error="disable"``: a rule that fails is disabled in its key group, and all
         others continue. Timestamps of rules are ignored. A shadow takes the place of its rule.
 
-        :param stream: a table, whose key applies to rules without a key of their own
+        :param stream: a table, whose key applies to rules without a key
         :param rules: the rules: a path, the URL of a database or a web server, a discoverer factory, or a list of
             :class:`~asterism.PatternProcessor`
         :param against: the rules to compare with, for example those in force, without their shadows. Rules are compared by id.

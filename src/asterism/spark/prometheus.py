@@ -110,7 +110,7 @@ class _QueryMetrics(Collector):
 
 
 def _of_rules(queries: list[QueryTotals]) -> Iterator[Metric]:
-    """Of all queries together, as many versions have series of their own as at the endpoint for rules."""
+    """Of all queries together, as many versions have separate series as at the endpoint for rules."""
     found = [(query_name(one.last), counts_of_query(str(one.last.id))) for one in queries]
     versions = [
         (query, [((query, rule, str(version)), one) for (rule, version), one in counts.versions.items()])

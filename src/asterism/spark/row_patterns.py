@@ -88,7 +88,7 @@ def match_recognize(
     :param drain: whether this run ends the stream (streaming), as for :meth:`asterism.CEP.pattern`
     :param max_rows: the maximum number of rows of a partition that a search keeps while it waits for more (streaming)
     :param on_limit: the behavior at that limit. "error" fails the query with :class:`~asterism.errors.LimitExceededError`;
-        "drop" goes on as if no match began at the first of these rows, and counts this.
+        "drop" continues as if no match began at the first of these rows, and counts this.
     :param dialect: "standard", or "flink": statements of Flink SQL with Flink's defaults and answers, see
         docs/match_recognize_dialects.md
     :raises ExpressionError: the clause is invalid, or does not fit the columns; with the position in the text

@@ -95,7 +95,7 @@ class Drain:
         self.close()
 
     def close(self) -> None:
-        """Answer no more: a reader that waits, and those that ask later, continue without an answer."""
+        """Stop answering. Waiting and later readers continue without a reply."""
         shutil.rmtree(self._path, ignore_errors=True)
 
     def asked(self) -> int | None:

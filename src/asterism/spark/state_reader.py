@@ -274,7 +274,7 @@ class StateReader:
     def _kind(self) -> OperatorKind | None:
         if self._definition is not None:
             return self._definition.kind
-        # State of an earlier release: pages of patterns can be told from others.
+        # State of an earlier release: pages of patterns can be distinguished from others.
         if any(kind_of(bytes(row.value)) == 0 for row in self._pages.where(_is(SETS_PAGE)).limit(1).collect()):
             return OperatorKind.RULES
         some = self._pages.where(_of_keys()).first()

@@ -19,7 +19,7 @@ def unwrapping(result: _Object) -> _Object:
     """A DataFrame or a query of Spark, whose methods that wait for an answer raise errors of this library. DataFrames that are
     derived from it are Spark's.
 
-    Its class becomes a subclass of its own, since the class of Spark belongs to the user's other code.
+    Its class becomes a new subclass, since the class of Spark belongs to the user's other code.
     """
     kind: Any = type(result)
     result.__class__ = _subclass(kind)

@@ -30,7 +30,7 @@ def marked(df: DataFrame, *, watermark: str | None, drains: bool, behind: int | 
     """*df*, a streaming output of an operator, with the mark.
 
     :param watermark: the kind of Spark's watermark, if there is one
-    :param drains: whether the operator ends its input by itself
+    :param drains: whether the operator ends its input independently
     :param behind: how far the time of a row may lie behind that watermark, in microseconds; None: any time
     """
     mark = {MARK: {"process": _PROCESS, WATERMARK: watermark, DRAINS: drains, BEHIND: behind}}
@@ -77,10 +77,10 @@ def is_watermarked(df: DataFrame) -> bool:
 
 
 def ends_by_itself(df: DataFrame) -> bool:
-    """Whether this stream is the output of an operator that ends its input by itself."""
+    """Whether this stream is the output of an operator that ends its input independently."""
     return any(mark.get(DRAINS) for mark in _marks(df))
 
 
 def goes_on(df: DataFrame) -> bool:
-    """Whether this stream is the output of an operator that does not end its input by itself."""
+    """Whether this stream is the output of an operator that does not end its input independently."""
     return any(not mark.get(DRAINS) for mark in _marks(df))

@@ -91,7 +91,7 @@ class Canvas:
         shape.insert(0, title)
 
     def written(self, width: float, height: float, label: str) -> str:
-        """The drawing as SVG, with a background of its own so that it is readable on dark and light pages."""
+        """The drawing as SVG, with a background so that it is readable on dark and light pages."""
         self.root.attrib |= {
             "width": number_text(width), "height": number_text(height),
             "viewBox": f"0 0 {number_text(width)} {number_text(height)}",

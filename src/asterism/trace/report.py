@@ -250,7 +250,7 @@ def trace(
         time
     :param key: the key whose events are traced, value by key column; None: all events have one key
     :param order_by: the secondary order of events with equal times: columns, descending with a leading ``-``
-    :param max_out_of_orderness: as in a streaming query in which each event is a micro-batch of its own; events with a larger
+    :param max_out_of_orderness: as in a streaming query in which each event is a separate micro-batch; events with a larger
         delay are late. None: as in a batch query, which sorts all events by time
     :param semantics: the default semantics, or those of Flink
     :param drain: the input ends and all deadlines fire; False: more events may follow

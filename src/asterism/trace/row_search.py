@@ -123,7 +123,7 @@ _Refused = dict[tuple[int, int, Obstacle], tuple[int, _TakenRow | None]]
 
 
 class SearchStoppedError(Exception):
-    """The trace cannot go on."""
+    """The trace cannot continue."""
 
 
 class RowSearch:
@@ -157,7 +157,7 @@ class RowSearch:
         self.stopped = ""
 
     def run(self) -> None:
-        """Search at one row after the other. If the trace cannot go on, *stopped* says why.
+        """Search at one row after the other. If the trace cannot continue, *stopped* says why.
 
         :raises asterism.errors.InvalidEventError: a condition that matters cannot be computed
         """
@@ -359,7 +359,7 @@ def _path(start: int, number: int, last: _TakenRow | None, state: int) -> Path:
 
 
 class _ConditionParts:
-    """The conjuncts of conditions, to tell which of them are not true, and which values they read."""
+    """The conjuncts of conditions, to show which of them are not true, and which values they read."""
 
     def __init__(self, clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows) -> None:
         self._clause, self._automaton, self._ordered = clause, automaton, ordered

@@ -24,7 +24,7 @@ class Evictor(metaclass=PythonNames):
     :meth:`time` and :meth:`delta`. Removed elements are not part of later firings. All elements are kept in state, instead of
     partial aggregates.
 
-    An evictor of one's own is a subclass with the method :meth:`keeps`. It may remove all elements: the window fires
+    A user-defined evictor is a subclass with the method :meth:`keeps`. It may remove all elements: the window fires
     nevertheless, with an empty result.
 
     :ivar after: remove elements after the result is computed, not before

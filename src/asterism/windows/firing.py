@@ -353,7 +353,7 @@ class WindowCall:
         self.sessions = self._sessions_of(panes, now, log, old, end, key_of) if self.plan.session_ids else None
         self.states = self._states(old, example) if self.plan.states else None
         gone = ~now.alive
-        if end is not None:  # a session that is part of another one goes on, and not every element has begun one
+        if end is not None:  # a session that is part of another one continues, and not every element has begun one
             gone[log.merges[: log.sizes[kernels.MERGES], 1]] = False
             gone &= now.end > now.start
         self.dropped = np.flatnonzero(gone)

@@ -1,4 +1,4 @@
-"""Folds, which aggregate the elements of a window with functions and an accumulator of one's own: immutable values."""
+"""Folds, which aggregate the elements of a window with functions and a user-defined accumulator: immutable values."""
 
 from __future__ import annotations
 

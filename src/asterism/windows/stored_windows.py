@@ -1,4 +1,4 @@
-"""The windows in the pages of a window operator, and the states of its window function, as rows for people."""
+"""The windows in the pages of a window operator, and the states of its window function, as rows for ``read_state``."""
 
 from __future__ import annotations
 
