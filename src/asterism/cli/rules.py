@@ -295,7 +295,7 @@ def add(source: str, table: str, file: str, shadow: bool) -> None:
     """Add the rules in FILE, all or none: new rules, and new versions of existing ones.
 
     In a file, a new version replaces the existing one. In a database both are kept, and the highest enabled version is in
-    force. The same holds for shadows. A rule with the version of its shadow promotes it.
+    force. The same applies to shadows. A rule with the version of its shadow promotes it.
     """
     with errors_explained():
         additions = additions_in(file)

@@ -17,7 +17,7 @@ from asterism.columns.arrays import Ints
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """All that the functions of broadcast inputs can read besides their elements.
+    """Everything that functions of broadcast inputs can read besides their elements.
 
     :ivar index: identifies the broadcast state
     :ivar ended: the inputs that have ended
@@ -31,7 +31,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class BroadcastLoad:
-    """The first elements of a call, and what came of them.
+    """The first elements of a call, and their effects.
 
     :ivar count: their number, in the order of time
     :ivar parts: all elements of broadcast inputs with their times, by input

@@ -42,7 +42,7 @@ PART = 1024
 """The mean number of entries of a part."""
 _LARGEST_PART = 8 * PART
 _VERSIONS = 4
-"""How many versions a process keeps: of several operators, or before and after a change."""
+"""The number of versions that a process keeps: of several operators, or before and after a change."""
 _DIGEST = 16
 
 
@@ -152,7 +152,7 @@ class BroadcastState:
 
     @property
     def index(self) -> bytes | None:
-        """What identifies the state as it was at the beginning of the call."""
+        """Identifies the state at the beginning of the call."""
         return self._stored
 
     def changes(self) -> dict[str, Any]:
@@ -198,7 +198,7 @@ class BroadcastState:
         return version if any(version.index.values()) else None
 
     def _versions(self) -> list[_Version]:
-        """Those that this process knows, the last used one first."""
+        """The versions that this process has, the most recently used one first."""
         return [version for (key, _), version in reversed(_known.items()) if key == self._key]
 
     def _replace(self, version: _Version | None) -> None:

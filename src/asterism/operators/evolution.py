@@ -31,7 +31,7 @@ _KEPT = "e:"
 
 
 class Incompatibility(NamedTuple):
-    """What has changed and cannot, and what to do."""
+    """The error for a change that is not possible, with the remedy."""
 
     what: str
     detail: str | None
@@ -39,7 +39,7 @@ class Incompatibility(NamedTuple):
 
 
 def incompatibility(old: StateDefinition, new: StateDefinition) -> Incompatibility | None:
-    """Why the state of *old* cannot be continued; None: it can."""
+    """The reason why the state of *old* cannot be continued; None: it can."""
     if old.kind is not new.kind:
         return Incompatibility(f"it belongs to {_NAMES[old.kind]}, and this query is {_NAMES[new.kind]}", None, _OTHER)
     if list(old.inputs) != list(new.inputs):

@@ -46,7 +46,7 @@ def add_values(
 
 @dataclass(frozen=True, slots=True)
 class HistogramStatistics:
-    """What is known of the values of a histogram.
+    """The statistics of a histogram.
 
     :ivar count: their number
     :ivar min: the least of them; *max*: the greatest one; None if there are none

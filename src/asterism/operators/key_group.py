@@ -164,7 +164,7 @@ class KeyGroupOperator(ABC):
     @property
     @abstractmethod
     def definition(self) -> StateDefinition:
-        """What its state consists of."""
+        """The definition of its state."""
 
     @cached_property
     def _definition(self) -> bytes:

@@ -33,7 +33,7 @@ KEY, NAME, VALUE, EXPIRES = "key", "name", "value", "expires"
 MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """The exceptions of Arrow for a value of a wrong type."""
 ON_CREATE_AND_WRITE, ON_READ_AND_WRITE = UPDATE_TYPES = "on_create_and_write", "on_read_and_write"
-"""What the time to live of an entry is measured from."""
+"""The event from which the time to live of an entry is measured."""
 
 
 class StateScope(Protocol):

@@ -16,7 +16,7 @@ class PageKind(enum.Enum):
     FIXED_KEYS = range(256)
     """Keys, if the number of pages is fixed, or one."""
     OPERATOR = range(256, 512)
-    """What belongs to no key; see the constants below."""
+    """State that belongs to no key; see the constants below."""
     KEYS = range(2**20, 2**23)
     """Keys, if the number of pages follows the size of the state: see :func:`page_number`."""
     BROADCAST_PART = range(2**23 + 2**16, 2**24)

@@ -31,19 +31,19 @@ from asterism.row_patterns.clause import (
 
 MAX_EDGES = 200_000
 MAX_NEGATED = 16
-"""Variables that a row must not satisfy."""
+"""Maximum number of variables that a row must not satisfy."""
 MAX_WAYS = 64
-"""Combinations of such variables, and of anchors, with which a state leads to a part of the pattern."""
+"""Maximum number of combinations of such variables, and of anchors, with which a state leads to a part of the pattern."""
 ACCEPT = -1
 """The target of an edge to a complete match."""
 _MANY = 12
-"""So many parts of a permutation have more orders than a pattern may have elements."""
+"""A permutation with this number of parts has more orders than a pattern may have elements."""
 AT_START, AT_END, AT_DEADLINE = 1, 2, 4
 """Conditions of an edge, as bits: it leads from the start of the partition; the row before it is the last one of the partition,
 or the last one that WITHIN allows.
 """
 _NEXT_TOO = 8
-"""While edges are made: the condition on the next row counts also if the match ends before it."""
+"""Only while edges are made: the condition on the next row applies even if the match ends before it."""
 Edge = tuple[int, int, tuple[int, ...]]
 """(target, guards, variables whose conditions the next row must not satisfy); see :class:`RowAutomaton`."""
 
@@ -74,8 +74,8 @@ class RowAutomaton:
 
     @property
     def needs_depth(self) -> bool:
-        """Whether only the search in depth can run it: the end of a match depends on rows that are not in it, or on the time that
-        has passed; or a row must not satisfy several variables.
+        """Whether only the depth-first search can run it: the end of a match depends on rows that are not in it, or on the time
+        that has passed; or a row must not satisfy several variables.
         """
         ends = self.edges[self.edges[:, 0] == ACCEPT]
         return bool((ends[:, 1] & AT_DEADLINE).any() or (ends[:, 2] >= 0).any() or self.also.shape[1])
@@ -200,7 +200,7 @@ class _TakeRow:
 
 @dataclass(slots=True)
 class _Choice:
-    """Go on with one of these instructions, the first is preferred."""
+    """Continue with one of these instructions; the first is preferred."""
 
     options: Sequence[int]
 
@@ -232,7 +232,7 @@ class _Unless:
 
 
 class _TooManyNegatedError(Exception):
-    """Too many variables that a row must not satisfy come together."""
+    """Raised if too many variables that a row must not satisfy are combined."""
 
 
 class _TwoLoopsError(Exception):

@@ -1,4 +1,4 @@
-"""The dialect of Flink SQL: its statements, unchanged, with its answers.
+"""The dialect of Flink SQL: its statements, unchanged, with its results.
 
 Flink runs a clause on its CEP library, which does not know the preferred match of the standard:
 

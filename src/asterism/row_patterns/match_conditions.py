@@ -330,7 +330,7 @@ Operand = tuple[int, int, int, int, int, int]
 
 @dataclass(slots=True)
 class _VariableProgram:
-    """What is known of the condition of one variable."""
+    """The parts of the condition of one variable."""
 
     program: tuple[int, int] = (0, 0)
     start_program: tuple[int, int] = (0, 0)
@@ -379,7 +379,7 @@ class ConditionCompiler:
             )
 
     def _reads_only_the_start(self, condition: VariableCondition, part: exp.Expr) -> bool:
-        """Whether a conjunct reads nothing but the number of the match and its first row, or what may be that row."""
+        """Whether a conjunct reads only the number of the match and its first row, or a row that may be the first one."""
         leaves = [condition.resolved.leaves[number] for number in _leaf_numbers(part)]
         return bool(leaves) and all(
             isinstance(leaf, MatchNumber)
@@ -577,8 +577,8 @@ class ConditionCompiler:
     ) -> tuple[Ints, ConditionTables]:
         """(the values of the slots, the tables)
 
-        :param remembers_all: remember also the failures of states behind which bits are the conditions. Otherwise, where the
-            earliest match ends tells as much.
+        :param remembers_all: remember also the failures of states behind which bits are the conditions. Otherwise, the ends of
+            the earliest matches are sufficient.
         """
         from asterism.row_patterns import search_kernels as k
 
@@ -609,7 +609,7 @@ class ConditionCompiler:
         return values, conditions
 
     def _start_programs(self, automaton: RowAutomaton) -> list[tuple[int, int]]:
-        """For each variable the program of what its condition requires of a start, where that is known at the first row."""
+        """For each variable, the program of the conjuncts that are known at the first row of a match."""
         first_variables = {
             automaton.names[automaton.variables[target]]
             for target, _, _ in automaton.edges_of(automaton.start)
@@ -624,7 +624,7 @@ class ConditionCompiler:
         return [one.start_program if small and one.start_groups <= of_first_row else (0, 0) for one in programs]
 
     def _keys(self, automaton: RowAutomaton, remembers_all: bool) -> tuple[Ints, Ints, Mask]:
-        """What failures of each state depend on: what the conditions of the states behind it read."""
+        """The dependencies of failures of each state: everything that the conditions of the states behind it read."""
         depending = [bool(self._conditions[name].read or self._conditions[name].asks) for name in automaton.names]
         known: dict[int, list[tuple[int, int, int]] | None] = {}
         rows: list[tuple[int, int, int]] = []
@@ -639,7 +639,7 @@ class ConditionCompiler:
         return np.array(rows, np.int64).reshape(-1, 3), np.array(first, np.int64), np.array(remembers, np.bool_)
 
     def _key(self, names: Sequence[str]) -> list[tuple[int, int, int]] | None:
-        """What the conditions of these variables read of the match; None if that is too much to be remembered."""
+        """Everything that the conditions of these variables read of the match; None if it is too much to be remembered."""
         from asterism.row_patterns import search_kernels as k
 
         found: dict[tuple[int, int, int], None] = {}

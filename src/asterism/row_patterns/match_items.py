@@ -1,4 +1,4 @@
-"""The values that expressions have for matches: what conditions and measures read of the rows of a match."""
+"""The values of expressions for matches, which conditions and measures read from the rows of a match."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from asterism.row_patterns.resolution import (
 
 AT_ONCE = 1_000_000  # members of the groups whose running aggregates are computed together
 MAX_RUNNING = 200_000_000
-"""How many members the groups of the running aggregates of a match may have: the rows up to each of its rows."""
+"""The maximum number of members of the groups of the running aggregates of a match: the rows up to each of its rows."""
 _FEW = 4  # items, of which each may take a row, so that expressions are computed for taken rows instead of all
 _SURELY_FITS = 2**62  # of the absolute values of sums
 
 
 @dataclass(frozen=True, slots=True)
 class FoundMatches:
-    """What the kernel found; see :func:`asterism.row_patterns.kernels.find_matches`."""
+    """The matches that the kernel found; see :func:`asterism.row_patterns.kernels.find_matches`."""
 
     matches: Ints
     labels: Ints
@@ -51,7 +51,7 @@ def meant_by(clause: CheckedClause, name: str | None) -> Mask:
 
 
 class MatchItems:
-    """What expressions see: matches, and how many of their rows.
+    """The rows that expressions see: matches, and the number of their visible rows.
 
     :param match: a match, or -1
     :param visible: for each item, how many rows of the match

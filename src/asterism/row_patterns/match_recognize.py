@@ -1,4 +1,4 @@
-"""A MATCH_RECOGNIZE clause as an object that people can look at."""
+"""A MATCH_RECOGNIZE clause as an object that can be explained and drawn."""
 
 from __future__ import annotations
 

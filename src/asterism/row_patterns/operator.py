@@ -257,8 +257,8 @@ class RowPatternOperator(KeyGroupOperator):
         return OrderedRows.sorted(clause, rows, by, codes[key_of], count, words)
 
     def _left(self, keys: pa.Table, ordered: OrderedRows, search: Search) -> tuple[_RowPage, Ints, Ints]:
-        """(what remains of the keys, when the first undecided match of each is decided without further rows, which of *keys*
-        remain)
+        """(the remaining keys, the time at which the first undecided match of each is decided without further rows, a mask of the
+        *keys* that remain)
         """
         progress, sizes = search.progress, np.diff(ordered.offsets)
         deadlines = np.full(len(sizes), END_OF_TIME, np.int64)
@@ -404,7 +404,7 @@ def _parts_of(clause: Clause) -> dict[str, str]:
 
 
 def _described(clause: CheckedClause) -> tuple[Any, ...]:
-    """What identifies a clause, wherever it stands in a text."""
+    """The text that identifies a clause, independent of its position in a statement."""
     written = clause.clause
     return (
         str(written.pattern),

@@ -1,4 +1,4 @@
-"""The rows of a clause by partition, in order, and what is computed from them before the search."""
+"""The rows of a clause by partition, in order, and the expressions that are computed from them before the search."""
 
 from __future__ import annotations
 

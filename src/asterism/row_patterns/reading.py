@@ -85,7 +85,7 @@ _ELSEWHERE: dict[tuple[str, ...], tuple[str, str | None]] = {
     ("ALL", "ROW"): ("ALL is followed by ROWS", "ALL ROWS PER MATCH"),
     ("DEFINES",): ("DEFINES is DuckDB's spelling", "DEFINE A AS price > 10"),
 }  # fmt: skip
-"""How other systems write, and what to write instead."""
+"""Spellings of other systems, and what to write instead."""
 FACTORY = "pattern_processor_discoverer_factory"
 DYNAMIC_OPTIONS = (FACTORY, "store", "on_error")
 """The options of MATCH_RECOGNIZE_DYNAMIC."""

@@ -169,7 +169,7 @@ class PlainAggregate:
 
 @dataclass(slots=True)
 class RowExpressions:
-    """What is computed of single rows, and of groups of rows, for all expressions of a clause.
+    """The expressions over single rows and over groups of rows, for all expressions of a clause.
 
     :ivar schema: the columns of the input, then the label and the number of the match of a row
     :ivar time_type: the type of a processing time, TIMESTAMP
@@ -564,7 +564,7 @@ class Resolver:
         return name if name in self._variables else None
 
     def _hint_for(self, identifier: exp.Expr) -> str | None:
-        """What may be meant by a name that is not one of a column."""
+        """Suggestions for a name that is not that of a column."""
         name = identifier.name
         if name.lower() in (measure.name.lower() for measure in self._clause.measures):
             return f"{name} is a measure, which only measures after it can use, outside of aggregates and navigation"

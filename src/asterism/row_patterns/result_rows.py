@@ -1,4 +1,4 @@
-"""Matches a clause in a table, and makes the rows of the result."""
+"""Matches a clause in a table, and computes the rows of the result."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class TableMatcher:
 def match_ordered(
     clause: CheckedClause, automaton: RowAutomaton, conditions: ClauseConditions, ordered: OrderedRows, search: Search
 ) -> Iterator[pa.Table]:
-    """Rows of the result, and at the end of each part how far the search has come; see :func:`match_table`.
+    """Rows of the result, and at the end of each part the progress of the search; see :func:`match_table`.
 
     :raises asterism.errors.LimitExceededError: also if a match may have more rows than *search* allows
     """

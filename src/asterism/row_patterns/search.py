@@ -45,7 +45,7 @@ Path = tuple[int, int, int, Ints]
 
 @dataclass(frozen=True, slots=True)
 class SearchedPattern:
-    """What is searched, and where the search continues after a match; see :func:`asterism.row_patterns.kernels.find_matches`.
+    """The searched clause, and where the search continues after a match; see :func:`asterism.row_patterns.kernels.find_matches`.
 
     :ivar timeouts: whether matches that time out are searched, too
     """
@@ -243,7 +243,7 @@ class MatchSearch:
 
 @dataclass(slots=True)
 class Search:
-    """How far the search has come in each partition, and what may still come.
+    """The progress of the search in each partition, and the limits of rows to come.
 
     :ivar progress: see :func:`asterism.row_patterns.kernels.find_matches`
     :ivar processing_time: of this search, in microseconds since the epoch
@@ -265,7 +265,7 @@ class Search:
         return cls(np.zeros((len(ordered.offsets) - 1, 5), np.int64), processing_time)
 
     def limits(self, clause: CheckedClause) -> tuple[bool, int, int, int, int, bool]:
-        """What the kernels must know of rows that may still come; the last arguments of ``find_matches``."""
+        """The limits of rows to come, for the kernels; the last arguments of ``find_matches``."""
         lookahead, trailing = reach_of_conditions(clause)[1], reach_of_measures(clause)[1]
         return self.ended, self.horizon, lookahead, trailing, self.max_rows, self.drop
 

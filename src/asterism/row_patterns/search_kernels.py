@@ -65,9 +65,9 @@ R_SUM, R_SUM_OF_DOUBLES, R_SMALLEST, R_LARGEST, R_COUNT = range(5)
 # What failures depend on: (kind, group or register, how many rows after the first or before the last).
 K_LAST, K_FIRST, K_COUNT, K_REGISTER, K_LABEL_OF_LAST, K_LABEL_OF_FIRST, K_MATCH_NUMBER = range(7)
 USUAL_STEPS = 10_000
-"""Of a search, on average; those beyond are limited, too."""
+"""The usual number of steps of a search; steps beyond it are limited over all searches."""
 UNUSUAL_SEARCHES = 10
-"""How many searches may take as many steps as one is allowed to."""
+"""The number of searches that together may take the maximum number of steps."""
 MEMORY_COLUMNS = 3  # state and kind of search, row, limit; then what the failure depends on
 
 SLOT, AGG = int(Op.SLOT), int(Op.AGG)
@@ -136,7 +136,7 @@ class RowTables(NamedTuple):
 
 
 class FutureRows(NamedTuple):
-    """What is known of rows that may still come, see :func:`asterism.row_patterns.kernels.find_matches`."""
+    """The limits of rows to come, see :func:`asterism.row_patterns.kernels.find_matches`."""
 
     ended: bool
     horizon: int
@@ -147,7 +147,7 @@ class FutureRows(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """What the search changes.
+    """The state that the search changes.
 
     :ivar position: where the search is: partition, first row of the match, number of matches before it, rows covered by
         matches, rows of the partition that are gone, the partition (+ 1) to which *ends* belong, the number of rows
@@ -327,7 +327,7 @@ def run(
 def verdict(
     conditions: Any, rows: Any, work: Any, variables: Any, variable: int, begin: int, size: int, depth: int
 ) -> int:
-    """Whether the row that was taken last satisfies its condition; UNKNOWN: the caller must be asked."""
+    """Whether the row that was taken last satisfies its condition; UNKNOWN: the caller must decide."""
     bit = rows.bits[begin + work.position[AT_ROW] + depth, variable]
     if bit == UNKNOWN:
         return UNKNOWN
@@ -465,7 +465,7 @@ def tested(
 
 @uncounted
 def is_open(position: Any) -> Any:
-    """Whether the search may need rows that are still to come."""
+    """Whether the search may need rows that have not arrived yet."""
     return position[FRONTIER] != NOWHERE and position[LONGEST] == 0
 
 
@@ -684,7 +684,7 @@ def was_found(pattern: Any, work: Any, length: int) -> bool:
 
 @uncounted
 def keep(work: Any, begin: int, partition: int, number: int, length: int) -> None:
-    """Put the match that was found among the matches. There is room for it."""
+    """Append the match that was found. There is room for it."""
     position, frames = work.position, work.frames
     found, used = position[FOUND], position[USED]
     for at in range(length):
@@ -703,7 +703,7 @@ def keep(work: Any, begin: int, partition: int, number: int, length: int) -> Non
 def find_matches(
     pattern: Any, conditions: Any, rows: Any, future: Any, work: Any, progress: Any, most: int, max_steps: int
 ) -> int:
-    """Search all partitions from the position of *work* on. What is found is put into *work*.
+    """Search all partitions from the position of *work* on. Matches are put into *work*.
 
     :param progress: see :func:`asterism.row_patterns.kernels.find_matches`
     :param most: if the matches have more rows together, the search is interrupted

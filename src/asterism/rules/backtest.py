@@ -252,7 +252,7 @@ class BacktestReport:
         return found
 
     def _notes(self, limit: int | None) -> Iterator[tuple[str, list[str]]]:
-        """What does not fit into the table: headlines, each with lines."""
+        """Everything that does not fit into the table: headlines, each with its lines."""
         shown = self.rules[:limit]
         if len(shown) < len(self.rules):
             yield f"... and {len(self.rules) - len(shown):,} more rules", []

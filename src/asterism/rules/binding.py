@@ -54,10 +54,10 @@ NO_KEY = "!"
 
 
 class Selector(NamedTuple):
-    """By which key expressions events are copied.
+    """The key expressions by which events are copied.
 
     :ivar number: identifies the selector
-    :ivar seed: of the hash of its keys, so that equal expressions send equal keys to the same key group
+    :ivar seed: the seed of the hash of its keys, so that equal expressions send equal keys to the same key group
     :ivar instead_of_null: the expressions that are used for an event for which all *expressions* are NULL, if there are any
     """
 
@@ -68,14 +68,14 @@ class Selector(NamedTuple):
 
 
 def selector_of_stream(keys: Sequence[str]) -> Selector:
-    """By the key columns of the stream."""
+    """The selector of the key columns of the stream."""
     expressions = tuple(map(_column_as_sql, keys))
     return Selector(expressions, number_of(*expressions), number_of(*expressions))
 
 
 def selector_of(processor: PatternProcessor, keys: Sequence[str]) -> Selector:
-    """By the own key of a processor, or the key columns of the stream. If its own key is NULL, the key of the stream is the key
-    (FLIP-200).
+    """The selector of the key of a processor, or of the key columns of the stream. If the key of the processor is NULL, the key
+    of the stream applies (FLIP-200).
     """
     stream = selector_of_stream(keys)
     if processor.key is None or processor.key == stream.expressions:
@@ -85,7 +85,7 @@ def selector_of(processor: PatternProcessor, keys: Sequence[str]) -> Selector:
 
 
 def selector_of_partitions(partition_by: tuple[str, ...], keys: Sequence[str]) -> Selector:
-    """By PARTITION BY of a rule in SQL, where NULL is a value like any other, or by the key columns of the stream."""
+    """The selector of PARTITION BY of a rule in SQL, where NULL is a value like any other, or of the key of the stream."""
     stream = selector_of_stream(keys)
     if not partition_by or partition_by == stream.expressions:
         return stream
@@ -93,7 +93,7 @@ def selector_of_partitions(partition_by: tuple[str, ...], keys: Sequence[str]) -
 
 
 def _column_as_sql(name: str) -> str:
-    """Write a column as a rule would write it, so that both share the copies of events."""
+    """A column as a rule would write it, so that both share the copies of events."""
     try:
         found = parse(name)
     except ExpressionError:
@@ -113,7 +113,7 @@ def number_of(*texts: str) -> int:
 
 
 def _parts_of(text: str, found: Indexable | None) -> tuple[Ranges | None, str | None]:
-    """The ranges of a condition, and the text of what is evaluated, if anything is."""
+    """The ranges of a condition, and the SQL of its evaluated rest, if there is one."""
     if found is None:
         return None, text
     return found.ranges, None if found.rest is None else found.rest.text
@@ -132,7 +132,7 @@ class BoundProcessor:
     :param selector: by which keys it groups
     :param conditions: for each condition bit of the pattern, the number of its condition; equal conditions of all processors
         have the same number
-    :param ranges: for each of them its ranges, if it consists of ranges of columns, or of these and a rest
+    :param ranges: for each of them its ranges of columns, if it has any; it may have a rest, too
     :param evaluated: for each of them the number of what is evaluated before the exchange: the condition or its rest; None if it
         consists of ranges
     :param needs_all: whether the processor must see events that satisfy none of its conditions

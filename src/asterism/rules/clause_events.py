@@ -1,8 +1,8 @@
 """Which copies of events the search of each processor with a clause needs.
 
-Hundreds of processors with a clause see the same copies, and most of these matter to few of them. What they have in common is
-computed once per call, and the rows with which a match can begin are looked up in the index of conditions
-(:mod:`asterism.rules.condition_index`). A processor for which no row and no deadline matters is not called.
+Hundreds of processors with a clause see the same copies, and most of these matter to few of them. Shared work is done once per
+call, and the rows with which a match can begin are looked up in the index of conditions (:mod:`asterism.rules.condition_index`).
+A processor for which no row and no deadline matters is not called.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from asterism.rules.sets import Span
 class SeenCopies:
     """The copies that processors of the same selector see, in arrival order.
 
-    :ivar mask: which of all copies these are
+    :ivar mask: the rows of these among all copies
     """
 
     copies: pa.Table
@@ -40,7 +40,7 @@ class SeenCopies:
 
     @cached_property
     def has_failures(self) -> bool:
-        """Whether something could not be computed for one of the events."""
+        """Whether a condition or key could not be computed for one of the events."""
         return bool(pc.any(pc.greater(pc.list_value_length(self.copies.column(FAILED)), 0)).as_py())
 
     @cached_property
@@ -49,7 +49,7 @@ class SeenCopies:
 
     @cached_property
     def codes(self) -> Ints:
-        """For each copy the number of its key."""
+        """The key number of each copy."""
         found: Ints = self.keys.indices.to_numpy(zero_copy_only=False)
         return found
 
@@ -66,12 +66,12 @@ class SeenCopies:
 
     @cached_property
     def place_of(self) -> Ints:
-        """The place of each of all copies among these."""
+        """Maps each row of all copies to its row among these."""
         return np.cumsum(self.mask) - 1
 
 
 class ClauseEvents:
-    """The copies of one call, as each of the processors sees them."""
+    """The copies of one call, from the view of each processor."""
 
     def __init__(self, copies: pa.Table, bound: Sequence[BoundClauseProcessor]) -> None:
         self._copies, self._bound = copies, bound
@@ -96,8 +96,8 @@ class ClauseEvents:
         return self._seen[key]
 
     def needed(self, one: BoundClauseProcessor, seen: SeenCopies, waiting: pa.Array | None) -> Mask | None:
-        """Which of the copies the search needs: those of keys that are *waiting*, and of the others those from the time of the
-        first event with which a match can begin. None: all of them.
+        """Which of the copies the search needs: all of those of keys that are *waiting*, and for other keys those from the first
+        event on with which a match can begin. None: all of them.
         """
         if not one.conditions:
             return None

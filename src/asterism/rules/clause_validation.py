@@ -19,7 +19,7 @@ from asterism.text.strict_json import DocumentSyntaxError, line_and_column, text
 def check_text(
     source: str | bytes, schema: pa.Schema | None = None, dialect: DialectName = "standard"
 ) -> tuple[list[str], list[Problem]]:
-    """A summary of each clause of a statement, or of the clause that is the whole text; or the first problem.
+    """Summarize each clause of a statement, or the clause that is the whole text; or return the first problem.
 
     :param source: the text, in UTF-8 if bytes
     :param schema: the columns of the rows; with it, names and types in expressions are checked, otherwise their syntax

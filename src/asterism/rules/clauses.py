@@ -51,10 +51,10 @@ from asterism.text.printable import quoted_name
 
 MAX_WORK = 10**8
 """The largest product of the edges of a pattern and the rows of a key with which its search waits, and also the new rows that are
-searched together. It limits the time and the memory of a search: to some tenths of a second for the rows of a key that wait.
+searched together. It limits the memory of a search, and its time to some tenths of a second for the waiting rows of a key.
 """
 MAX_HELD = 1_000_000
-"""The maximum number of result rows that are kept until it is known that the search does not fail. More are computed again."""
+"""The maximum number of result rows that are buffered until the search has succeeded. Beyond it, they are computed again."""
 ANY_TIME = TimeColumn("", PROCESSING_TIME.type)
 """The event-time column of a stream that is not known."""
 
@@ -70,7 +70,7 @@ def clause_of(processor: PatternProcessor, time: str | None = None) -> MatchReco
 
 
 class ClauseOutcome(NamedTuple):
-    """The state after a search, and when it has something to do without new rows; or when it failed, and why."""
+    """The state after a search and its next deadline; or the time and the reason of its failure."""
 
     state: bytes | None
     deadline: int
@@ -82,9 +82,9 @@ class ClauseOfRule:
     """A clause over the events of a stream with the event-time column *time*.
 
     :param limit: the maximum number of rows of a key with which the search waits for more
-    :param id_names: what distinguishes its match ids from those of others
-    :ivar starts: ranges of columns of the events, in which each event is with which a match can begin; None if they are not
-        known, or if events before the first one of a match matter, too
+    :param id_names: the part of match ids that distinguishes this clause from others
+    :ivar starts: ranges of columns that contain every event with which a match can begin; None if they are not known, or if
+        events before the first one of a match matter, too
     :raises asterism.errors.ExpressionError: the clause cannot be used over this stream; with the position in the text
     """
 
@@ -215,7 +215,7 @@ class ClauseOfRule:
     def advance(
         self, state: bytes | None, rows: pa.Table, horizon: int, *, over: bool
     ) -> Generator[pa.Table, None, ClauseOutcome]:
-        """Search all rows, so many at a time that results do not depend on how many come together."""
+        """Search all rows in parts whose sizes do not depend on how many rows arrive together."""
         parts, ends = self._by_time(rows)
         for part, end in zip(parts[:-1], ends, strict=True):
             state = (yield from self._advance(state, part, end, over=False)).state
@@ -290,7 +290,7 @@ class ClauseOfRule:
 
 @dataclass(frozen=True, slots=True)
 class _ClauseCall:
-    """A search that may end earlier."""
+    """A search whose end can be moved to an earlier time."""
 
     clause: ClauseOfRule
     state: bytes | None
@@ -348,7 +348,7 @@ def _check_times(written: Clause, time: TimeColumn) -> None:
 
 
 def _as_limit_of_rules(error: Exception) -> Exception:
-    """Rules have one limit, with the name that it has for partial matches."""
+    """The error with the limit of rows named as the limit of partial matches: rules have only this one."""
     if not isinstance(error, LimitExceededError) or "max_rows" not in error.message:
         return error
     hint = "WITHIN, a pattern whose matches end, or a larger maxPartialMatches; see docs/limits.md"
@@ -372,7 +372,7 @@ def _held(results: Generator[pa.Table, None, ClauseOutcome]) -> tuple[list[pa.Ta
 
 
 def _starts(clause: CheckedClause, automaton: RowAutomaton, events: pa.Schema) -> Ranges | None:
-    """Ranges of columns in which each event is with which a match can begin. None if they are not known, or if events before
+    """Ranges of columns that contain every event with which a match can begin. None if they are not known, or if events before
     the first one of a match matter, too.
     """
     earlier = reach_of_conditions(clause)[0] or reach_of_measures(clause)[0]
@@ -390,8 +390,8 @@ def _starts(clause: CheckedClause, automaton: RowAutomaton, events: pa.Schema) -
 
 
 def _ranges_of(clause: CheckedClause, variable: str, events: pa.Schema) -> Ranges | None:
-    """Ranges in which each event is that satisfies a condition. None if they are not known, or if the condition can fail:
-    which events are evaluated must not matter.
+    """Ranges that contain every event that satisfies a condition. None if they are not known, or if the condition can fail: then
+    the choice of evaluated events must not matter.
     """
     condition = clause.conditions.get(variable)
     if condition is None or condition.reach is None:

@@ -31,7 +31,7 @@ NO_COLUMN, NO_REST = -1, -1
 class ConditionIndex:
     """
     :param schema: of the events
-    :param rests: for each of *conditions* the row of *masks* that must be true as well, or NO_REST; default: none has a rest
+    :param rests: for each condition, the row of *masks* that must also be true, or NO_REST; default: no condition has a rest
     """
 
     def __init__(self, schema: pa.Schema, conditions: Sequence[Ranges], rests: Sequence[int] | None = None) -> None:
@@ -81,7 +81,7 @@ class ConditionIndex:
         return self._encoders[self._at(one)].bounds(one)
 
     def met(self, columns: Sequence[pa.ChunkedArray], rows: int, masks: Mask | None = None) -> tuple[Ints, Ints]:
-        """For each of so many events the numbers of the conditions that it satisfies, as offsets and values.
+        """For each event, the numbers of the conditions that it satisfies, as offsets and values.
 
         :param columns: those of the events in :attr:`columns`
         :param masks: which events satisfy the rests of conditions

@@ -1,4 +1,4 @@
-"""The coordinator checks what a discoverer found, refuses what cannot be used, numbers the sets and stores them.
+"""The coordinator validates what a discoverer found, refuses invalid rules, numbers the sets and stores them.
 
 It runs on Spark's driver, together with the source that announces the sets (FLIP-200: the operator's coordinator). The store
 is a folder. A set is written there before it is announced, so that every reader of its number can read the set, even after a
@@ -80,7 +80,7 @@ _log = logging.getLogger("asterism.rules.processor")
 
 
 class Coordinator(PatternProcessorManager):
-    """The manager of FLIP-200. Its set contains what was discovered last, without what was refused.
+    """The manager of FLIP-200. Its set contains the processors discovered last, except the refused ones.
 
     :param without: names of processors (``id`` or ``id@version``) that this run leaves out and does not check
     :param lookups: those of the *compiler*, with the sources of their tables
@@ -164,7 +164,7 @@ class Coordinator(PatternProcessorManager):
             return self._set.version
 
     def digest(self, number: int) -> bytes:
-        """The digest by which :meth:`FolderStore.stored` identifies a set. It is read again for another set only.
+        """The digest by which :meth:`FolderStore.stored` identifies a set. It is cached for the last set.
 
         :raises AsterismError: the set cannot be read from the store
         """
@@ -193,7 +193,7 @@ class Coordinator(PatternProcessorManager):
 
         :raises PatternProcessorError: discovery fails or does not respond, and there is no set of an earlier run; or a lookup of
             which no earlier run has stored the table cannot be read
-        :raises StateError: a rule of the set of an earlier run reads what a lookup does not have any more
+        :raises StateError: a rule of the set of an earlier run reads a column that a lookup no longer has
         """
         check_lookups(self._set.processors, self._former_lookups, self.compiler)
         self._factory = factory
@@ -250,7 +250,7 @@ class Coordinator(PatternProcessorManager):
         self._watch()
 
     def keep_watching(self) -> None:
-        """Replace the thread that watches for updates if it has died, for whatever reason."""
+        """Replace the thread that watches for updates if it has died for any reason."""
         with self._lock, self._tried("poll for updates", Exception):
             dead = self._watcher is not None and not self._watcher.is_alive()
             if self._ended or self._closed.is_set() or (self._watcher is not None and not dead):
@@ -500,7 +500,7 @@ class Coordinator(PatternProcessorManager):
         self._write_history()
 
     def expect_some_rule(self) -> None:
-        """For a run over a table, whose result would be empty without a word.
+        """Raise an error for a run over a table, whose result would otherwise be silently empty.
 
         :raises PatternProcessorError: rules were found, and all of them were refused
         """
@@ -635,7 +635,7 @@ class Coordinator(PatternProcessorManager):
         return []
 
     def _tell_states(self) -> None:
-        """Determine the states of the processors in force, of those that will be, and of those that were refused."""
+        """Determine the states of the processors that are in force, pending or refused."""
         live = {(state.id, state.version, state.shadow) for state in self._live}
         pending = [
             RuleState(one.id, one.version, PENDING, shadow=one.shadow)

@@ -65,7 +65,7 @@ class HistoryEntry:
 
     @property
     def name(self) -> str:
-        """As that of a refused processor: the id, or for a shadow ``id@version``."""
+        """The name as in a refusal: the id, or for a shadow ``id@version``."""
         return name_for(self.id, self.version if self.shadow else None)
 
     def is_about(self, id: str) -> bool:

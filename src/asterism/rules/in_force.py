@@ -1,7 +1,7 @@
-"""What the processors in force have in common in all key groups of a process.
+"""Data about the active processors that all key groups of a process share.
 
-Key groups mostly have the same entries. With a thousand of them, to bind, name and compare them again in every call of every key
-group takes longer than to match a few hundred events.
+Key groups mostly have the same entries. Binding, naming and comparing a thousand of them in every call of every key group would
+take longer than matching a few hundred events.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class InForce:
         return recent(_IN_FORCE, key) or keep(_IN_FORCE, MAX_SETS, key, cls(entries, compiler))
 
     def names_of(self, numbers: Ints) -> bytes:
-        """The names of some entries of :attr:`with_pattern`, as a page begins with them."""
+        """The names of some entries of :attr:`with_pattern`, in the form in which a page begins."""
         return f"[{','.join([self._texts[number] for number in numbers.tolist()])}]".encode()
 
     def numbers_of(self, names: Sequence[RuleName]) -> Ints:

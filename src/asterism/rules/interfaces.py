@@ -55,7 +55,7 @@ class RefusedProcessor:
 
     @property
     def name(self) -> str:
-        """As in a kill list: the id; of a shadow ``id@version``."""
+        """The name in a kill list: the id; for a shadow, ``id@version``."""
         return name_for(self.id, self.version if self.shadow else None)
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ Discovered = PatternProcessor | RefusedProcessor
 
 
 def slots_of(one: Discovered) -> list[Slot]:
-    """What *one* is in a set, or may be."""
+    """The slot that *one* has, or may have, in a set."""
     return [(one.id, shadow) for shadow in (False, True) if one.shadow in (None, shadow)]
 
 
@@ -80,7 +80,7 @@ class PatternProcessorManager(ABC):
     @abstractmethod
     def on_pattern_processors_updated(self, pattern_processors: Sequence[Discovered]) -> None:
         """Handle a complete list: a processor whose id is not in it is removed, unless the list has an *unidentified* item. The
-        same holds for shadows.
+        same applies to shadows.
         """
 
     @abstractmethod

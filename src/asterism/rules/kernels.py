@@ -139,7 +139,7 @@ def met_conditions(
 
 @entry
 def by_condition(indexed_at: Any, indexed: Any, met_at: Any, met: Any, count: int) -> tuple[Any, Any]:
-    """For each of *count* conditions, the ascending positions of the events that satisfy it, as offsets and values.
+    """For each condition, the ascending positions of the events that satisfy it, as offsets and values.
 
     Event *i* satisfies the conditions ``indexed[indexed_at[i]:indexed_at[i + 1]]`` and ``met[met_at[i]:met_at[i + 1]]``. Negative
     numbers are conditions that no pattern uses.
@@ -218,7 +218,7 @@ def shares(
     patterns: Any, uses: Any, at: Any, positions: Any, since: Any, times: Any, keys: Any, key_at: Any, state_at: Any,
     state_keys: Any, words: int,
 ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
-    """For one pattern after another, the events that may matter to it.
+    """Compute the events that may matter to each pattern.
 
     The arguments between *uses* and *words* are those of :class:`SortedEvents` and :class:`StateKeys`: a call with tuples takes
     longer.

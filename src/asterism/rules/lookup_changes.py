@@ -109,7 +109,7 @@ def check_lookups(
 
 
 def unusable_rules(processors: Sequence[PatternProcessor], error: AsterismError) -> CheckpointMismatchError:
-    """The error if rules that are in force cannot be used with the query as it is now. *error*: that of one of them"""
+    """The error if active rules cannot be used with the changed query. *error*: the error of one of them"""
     problem = f"{_PROBLEM}: rules that are in force cannot be used with this query"
     hint = "undo the change of the query, and change or remove the rules before; or use a new checkpoint location"
     return CheckpointMismatchError(problem, f"{_listed(processors)}\n{error.message}", hint)
@@ -164,10 +164,10 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 class LookupConversion:
-    """How the state of the processors of *entries* becomes state with the lookups and the order of columns of *compiler*.
+    """Converts the state of the processors of *entries* to the lookups and the order of columns of *compiler*.
 
     :param events: the columns of the events of the former definition, which are those of *compiler* in any order
-    :ivar written, numbers: the numbers of conditions that have become others, ascending, and what they have become. They contain
+    :ivar written, numbers: the numbers of conditions that have changed, ascending, and their new numbers. They contain
         the places of the columns that they read, and the place of a lookup depends on the names of the others.
     :ivar clauses: of each processor with a clause the tables of its state, before and now
     :raises CheckpointMismatchError: see :func:`check_lookups`

@@ -40,11 +40,11 @@ from asterism.text.printable import event_text
 
 MAX_ROWS = 2_000_000
 MAX_BYTES = 256 * 1024 * 1024
-"""The maximum size of a table in memory. Each Python process of the executors has a copy, and for a moment two or three."""
+"""The maximum size of a table in memory. Each Python process of the executors has a copy, and temporarily two or three."""
 MAX_VERSIONS = 4
-"""Versions of a table that a process keeps: no more can be in use in a micro-batch."""
+"""The number of versions of a table that a process keeps: a micro-batch cannot use more."""
 MAX_TABLES = 64
-"""Tables of which a process keeps versions."""
+"""The number of tables of which a process keeps versions."""
 MAX_ALIKE = 64
 """The maximum number of keys with the same hash, which are searched one by one."""
 _UTC = pa.timestamp("us", "UTC")
@@ -77,7 +77,7 @@ class LookupVersion:
 
 @dataclass(frozen=True, slots=True)
 class LookupColumn:
-    """A lookup, as what uses its table sees it.
+    """A lookup, from the view of the code that uses its table.
 
     :param name: the name of the struct column
     :param key: columns of the table

@@ -36,7 +36,7 @@ from asterism.rules.set_store import FolderStore
 MAX_LOOKUPS = 20
 MAX_COLUMNS = 100
 LONG_READING, RESTING = 1.0, 9
-"""A table that must be read to see whether it has changed, and takes more seconds than this, rests for so many times as long."""
+"""If reading a table to detect a change takes more seconds than this, the next read waits for a multiple of that time."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _HINT = 'lookups={"limits": Lookup("limits.parquet", key="customer")}'
 
@@ -244,7 +244,7 @@ class _WatchedLookup:
     state: Any = None
     due: float = 0.0
     found: tuple[bytes, str, int] | None = None
-    """The rows that were read last: as they are stored, their digest and number."""
+    """The rows that were read last: their stored form, their digest and their number."""
     error: str | None = None
     read_at: str = ""
 
@@ -254,10 +254,10 @@ class _WatchedLookup:
 
 
 class LookupWatch:
-    """Reads the tables of lookups, and knows which versions the newest set has.
+    """Reads the tables of lookups, and tracks the versions in the newest set.
 
     :param known: the versions of the newest set of an earlier run
-    :param former: the lookups of these versions, see :func:`stored_lookups`. A version that has not the columns of its lookup, or
+    :param former: the lookups of these versions, see :func:`stored_lookups`. A version without the columns of its lookup, or with
         another key, is not used: the table must be read.
     """
 
@@ -322,9 +322,9 @@ class LookupWatch:
 
     @property
     def has_news(self) -> bool:
-        """Whether a table has been read that no set has, or the newest set has one that is not used any more.
+        """Whether a table has been read that is in no set, or the newest set has a table that is no longer used.
 
-        A set has all tables or those of the set before it, so there are no news while one has never been read.
+        A set has all tables or those of the set before it, so there is nothing new while one has never been read.
         """
         return self.all_are_known and (self._have_changed or any(one.is_new for one in self._watched))
 

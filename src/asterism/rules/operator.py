@@ -121,9 +121,9 @@ query, because Spark cannot store more than twice that.
 _ROOM = 2**22
 """A page is at most so many bytes larger than its arrays in memory."""
 _COLUMNS = "a column of the events"
-"""The name of the hash of the columns among what cannot change."""
+"""The name of the hash of the columns in the fixed part of a definition."""
 _LOOKUPS_UNTIL_0075 = "the lookups"
-"""The name of the lookups among what could not change in an earlier release."""
+"""The name of the lookups in the fixed part of the definitions of an earlier release."""
 _log = logging.getLogger("asterism.rules.processor")
 
 
@@ -275,7 +275,7 @@ class DynamicCepOperator(KeyGroupOperator):
     def check_rules(self, old: StateDefinition, processors: Iterable[PatternProcessor]) -> None:
         """Check rules that are in force, or wait for their time, in state with the former definition *old*.
 
-        :raises StateError: one of them reads what a lookup does not have any more
+        :raises StateError: one of them reads a column that a lookup no longer has
         """
         check_lookups(processors, self._former_lookups(old), self.compiler)
 
@@ -393,7 +393,7 @@ class DynamicCepOperator(KeyGroupOperator):
     def _bound(
         self, processors: Collection[PatternProcessor], retained: Sequence[ProcessorSet]
     ) -> Sequence[BoundProcessor]:
-        """The processors, without those of older sets that read a lookup that the query does not have any more. A key group in
+        """The processors, without those of older sets that read a lookup that the query no longer has. A key group in
         which one of them is in force refuses to continue.
         """
         try:
@@ -545,7 +545,7 @@ class DynamicCepOperator(KeyGroupOperator):
             raise unusable_rules(unusable, error) from error
 
     def _passed(self, copies: pa.Table) -> pa.Table:
-        """The copies that the watermark has passed and that a processor requires, with what the newest set has of them."""
+        """The copies that the watermark has passed and that a processor requires, with the bits and lookups of the newest set."""
         copy_filter = self._copy_filter()
         whole = copies.column(FIRST).to_numpy()
         if whole.any():
@@ -554,7 +554,7 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def _that_waited(self, copies: pa.Table, whole: Mask, copy_filter: CopyFilter) -> pa.Table:
         """
-        :param whole: the copies that were there whichever processor needed them; for the others nothing changes
+        :param whole: the copies that were kept regardless of processors; all others stay unchanged
         """
         numbers, sets = (np.array(column, np.int64) for column in zip(*(self._selectors or [(0, 0)]), strict=True))
         selectors, since = copies.column(SELECTOR).to_numpy(), copies.column(SINCE).to_numpy()
@@ -823,7 +823,7 @@ class DynamicCepOperator(KeyGroupOperator):
         horizon: int,
     ) -> Generator[None, None, tuple[ClauseState | None, RuleFailure | None, int]]:
         """
-        :returns: what remains of the processor, why it failed, and how many events were searched
+        :returns: the remaining state of the processor, the reason of its failure, and the number of searched events
         """
         span = Span(entry.since, entry.first_time, entry.end_time)
         seen = events.of(bound, span)
@@ -973,7 +973,7 @@ class _Left:
         return size if size > limit else 0
 
     def without(self, entry: int) -> _Left:
-        """The others than those of a processor."""
+        """All except those of a processor."""
         kept = np.flatnonzero(self.page.keys.column(ENTRY).to_numpy() != entry)
         return _Left(self.page.of(kept), self.deadlines[kept])
 
@@ -1039,7 +1039,7 @@ def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time
 
 
 def _kind(one: BoundProcessor) -> str:
-    """What it is compared with: if there are shadows, only these are disabled."""
+    """The candidates for being disabled: if there are shadows, only these."""
     return " shadow" if one.processor.shadow else ""
 
 

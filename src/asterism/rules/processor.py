@@ -70,7 +70,7 @@ _INSTEAD = {
 }
 """The fields that a processor with *sql* cannot have, and what to write instead."""
 Slot = tuple[str, bool]
-"""An id, and whether the shadow is meant. A set has at most one processor for each."""
+"""The slot of a processor in a set: its id, and whether it is a shadow. A slot has at most one processor."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -228,7 +228,7 @@ class PatternProcessor:
 
     @property
     def slot(self) -> Slot:
-        """What is distinct within a set."""
+        """The slot, which is distinct within a set."""
         return self.id, self.shadow
 
     @property
@@ -268,7 +268,7 @@ class PatternProcessor:
 
     @property
     def definition(self) -> str:
-        """The :attr:`text` without what can change while the version stays the same: the labels, *expires* and *shadow*.
+        """The :attr:`text` without the parts that can change within a version: the labels, *expires* and *shadow*.
 
         >>> rule = PatternProcessor("a", 1, Pattern.begin("x"))
         >>> PatternProcessor("a", 1, Pattern.begin("x"), labels={"owner": "ann"}).definition == rule.text
@@ -280,14 +280,14 @@ class PatternProcessor:
         return canonical_text({name: value for name, value in found.items() if name not in _NOT_DEFINING})
 
     def has_definition_of(self, other: PatternProcessor) -> bool:
-        """Whether the two are equal apart from what can change while the version stays the same."""
+        """Whether the two are equal apart from the parts that can change within a version."""
         # Comparing patterns takes time. Texts may differ because an earlier release has written one of them.
         if self is other or (self.version == other.version and self.text == other.text):
             return True
         return self.version == other.version and defining(self) == defining(other)
 
     def as_data(self) -> PatternProcessor:
-        """The processor as it is after it has been written as JSON and read again: each condition is a single SQL string.
+        """The processor after a round trip through JSON: each condition is a single SQL string.
 
         :raises PatternError: the pattern cannot be written as JSON
         :raises PatternProcessorError: the processor is too large
@@ -394,7 +394,7 @@ def in_shadow_template(processor: PatternProcessor) -> PatternProcessor:
 
 
 def _as_data(pattern: Pattern) -> Pattern:
-    """The pattern as it is after it has been written as JSON and read again."""
+    """The pattern after a round trip through JSON."""
     return Pattern.from_json(json.dumps(graph_of(pattern), ensure_ascii=False))
 
 
@@ -442,7 +442,7 @@ def fits(new: PatternProcessor, others: Iterable[PatternProcessor]) -> bool:
 
 
 def defining(processor: PatternProcessor) -> PatternProcessor:
-    """*processor* without what can change while the version stays the same."""
+    """*processor* without the parts that can change within a version."""
     return replace(processor, labels={}, expires=None, shadow=False)
 
 

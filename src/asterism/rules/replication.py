@@ -46,10 +46,10 @@ from asterism.text.printable import event_text
 
 SELECTOR, SINCE, FIRST, MET, FAILED = "__selector", "__since", "__first", "__met", "__failed"
 """Columns of copies besides KEY: the number of the selector; the newest set at arrival; whether it is the first copy of its
-event, and of those that wait, whether they are there whichever processor needs them; the numbers of the conditions that the event
+event, or for events that wait, whether it is kept regardless of processors; the numbers of the conditions that the event
 satisfies, except for those in an index, and of those that could not be computed (the number of the selector if the key could
-not). The first copy has the numbers of all conditions, of any selector, because it alone determines whether an event is late.
-MET is NULL if the conditions must be evaluated again.
+not). The first copy has the numbers of all conditions, of any selector, because it alone determines whether an event is late. MET
+is NULL if the conditions must be evaluated again.
 """
 MAX_FAILURES = 16
 """The maximum number of events in a batch that are identified individually if they abort the evaluation (for example for lack
@@ -88,7 +88,7 @@ def copies_of(
 
     :param versions: of the lookups, in each set that may be in force
     :param read: see :func:`~asterism.rules.lookup_tables.table_of`
-    :param kept: the events that are copied for each of *selectors*, and for those of processors, whichever of them need it
+    :param kept: the events that are copied for each of *selectors*, and for the processors, even if none of them needs it
     """
     from asterism.columns.hashing import hash_strings
 
@@ -292,7 +292,7 @@ class CopyFilter:
         versions: LookupVersions,
         read: Callable[[LookupVersion], bytes],
     ) -> pa.Table:
-        """The copies with MET and FAILED for these processors, and *version* as SINCE, whatever they had on arrival.
+        """The copies with MET and FAILED for these processors, and *version* as SINCE, regardless of their values on arrival.
 
         :param versions: of the lookups that the events see
         :param read: see :func:`~asterism.rules.lookup_tables.table_of`
@@ -576,7 +576,7 @@ def _mask_of_call(condition: PythonCondition, names: Sequence[str], events: pa.T
 
 
 def _in_parts(evaluate: Callable[[pa.Table], tuple[Mask, Mask]], events: pa.Table) -> tuple[Mask, Mask]:
-    """What *evaluate* returns, in parts if it fails for all events together."""
+    """The results of *evaluate*, in parts if it fails for all events together."""
     met, bad = np.zeros(events.num_rows, np.bool_), np.zeros(events.num_rows, np.bool_)
     remaining = MAX_FAILURES
     todo = [(0, events.num_rows)]

@@ -1,6 +1,6 @@
-"""What key groups report about processors in a micro-batch, as metrics, and its sum over micro-batches.
+"""The metrics that key groups report about processors in a micro-batch, and their sums over micro-batches.
 
-A name of such a metric is JSON: what is counted, the processor's id and version, and the set that added it. The metrics are in
+A name of such a metric is JSON: the counted thing, the processor's id and version, and the set that added it. The metrics are in
 the progress of a query. The process that started the query adds them up and writes the sum into the store; nothing in a result
 depends on it.
 """
@@ -35,11 +35,11 @@ WATERMARK = f'{FAMILY}/["watermark"]'
 MAX_VERSIONS = 2 * MAX_PROCESSORS
 """The maximum number of versions of processors that are counted: those that changed last."""
 MAX_PAST = 1_000
-"""How many versions that are not in use any more are kept when :meth:`RuleCounts.forget` removes others, and how many may be
+"""The number of unused versions that are kept when :meth:`RuleCounts.forget` removes others, and how many may be
 added until then.
 """
 MAX_RESET = 100
-"""By how many micro-batches a query can be reset: Spark keeps the state of as many."""
+"""The number of micro-batches by which a query can be reset: Spark keeps the state of as many."""
 MAX_ERROR = 300
 """The maximum length of an error in a name."""
 MAX_GROUPS = 32

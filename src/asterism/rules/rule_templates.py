@@ -109,7 +109,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class ExpandedRule:
-    """A rule of a template in its JSON form, or why there is none.
+    """A rule of a template in its JSON form, or the reason why there is none.
 
     :param id: the id of the template, a slash, and the id of the row
     :param identified: whether the id is known

@@ -476,7 +476,7 @@ def status_of(place: str) -> Status:
 
 
 def history_of(place: str) -> list[HistoryEntry]:
-    """What has changed in the rules of a query, the oldest entry first. *place* is its checkpoint or its ``store``.
+    """The history of the rules of a query, the oldest entry first. *place* is its checkpoint or its ``store``.
 
     :raises StateError: there is no such query
     """

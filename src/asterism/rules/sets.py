@@ -26,7 +26,7 @@ from asterism.rules.processor import PatternProcessor, Slot, found_at, from_text
 
 MAX_SETS = 16
 """How many sets a process keeps, of all queries together. A query needs two of them at a time. With rules that change all the
-time, each of the others keeps the versions in memory that it had and that nothing uses any more.
+time, each of the others keeps the versions in memory that it had and that nothing uses any longer.
 """
 MAX_ENTRIES = 2 * MAX_SETS
 """How many entries of key groups a process keeps, and how many changes of them."""
@@ -254,7 +254,8 @@ def rarely_collected() -> Iterator[None]:
 
 _LOCK = threading.Lock()
 _PROCESSORS: WeakValueDictionary[str, PatternProcessor] = WeakValueDictionary()
-"""Those that are in use. A rule that changes often would otherwise fill the memory with its versions."""
+"""The processors that are in use, weakly referenced: a rule that changes often would otherwise fill the memory with its versions.
+"""
 _SETS: dict[bytes, ProcessorSet] = {}
 _ENTRIES: dict[tuple[int, ...], Entries] = {}
 _CHANGES: dict[tuple[int, int, int | None], tuple[Entries, ProcessorSet, Entries]] = {}

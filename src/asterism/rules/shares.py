@@ -1,4 +1,4 @@
-"""Determines which copies of events each pattern processor sees, and matches all processors in one call of the kernel.
+"""Selects the copies of events for each pattern processor, and matches all processors in one call of the kernel.
 
 A processor sees the events that satisfy one of its conditions, or all events if it has strict contiguity. Other events cost
 it nothing.

@@ -79,7 +79,7 @@ def _decoded(value: bytes) -> SetState:
 
 
 def entries_of_page(value: bytes | None) -> SetState:
-    """What :func:`entries_to` has written; nothing if the state has no such page."""
+    """The result of :func:`entries_to`; empty if the state has no such page."""
     if value is None:
         return SetState(0, Entries.of(()))
     return recent(_DECODED, value) or keep(_DECODED, MAX_SETS, value, _decoded(value))
@@ -146,7 +146,7 @@ def page_parts(value: bytes) -> tuple[bytes, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class ClauseState:
-    """What remains of a processor with a clause, and when it has something to do without new events.
+    """The remaining state of a processor with a clause, and its next deadline.
 
     :param waiting: the number of rows of undecided matches; 0 in the state of an earlier release, which did not count them
     """

@@ -4,7 +4,7 @@ The first match of a key is emitted. Further ones whose time is less than a span
 emitted match carries the number. A number is forgotten a second span later, so that the state does not grow with the keys that
 never match again.
 
-What is decided depends only on the sequence of the matches of a key, which does not depend on micro-batches: matches of a pattern
+Decisions depend only on the sequence of the matches of a key, which does not depend on micro-batches: matches of a pattern
 are in the order of their times, and those of a clause in the order of their first rows.
 """
 
@@ -69,8 +69,8 @@ class Suppressions:
     def after(
         self, spans: Mapping[Name, int], horizon: int, undecided: Callable[[Name], Collection[str]], *, changed: bool
     ) -> tuple[bytes | None, int]:
-        """The state at the end of a call, and a time at which all of it can be forgotten. The end of time if there is no such
-        time, or if it depends on the rows of clauses.
+        """The state at the end of a call, and the time at which all of it can be forgotten: the end of time if there is none, or
+        if it depends on the rows of clauses.
 
         :param spans: the rules that remain, in microseconds
         :param horizon: later matches have later times
@@ -175,5 +175,5 @@ def _written(found: Sequence[tuple[Name, Mapping[str, _Last]]], deadline: int) -
 
 
 def _end(last: _Last, span: int) -> int:
-    """When it does not matter any more."""
+    """The time at which it no longer matters."""
     return last.time + (2 * span if last.suppressed else span)

@@ -1,4 +1,4 @@
-"""Digests of all versions that were ever accepted: a version keeps its definition for the lifetime of a store.
+"""Digests of all versions that were ever accepted. A version keeps its definition for the lifetime of a store.
 
 A match contains id and version, and its ``match_id`` depends on them. Neither would identify a processor if a version could
 be reused with another definition.
@@ -22,7 +22,7 @@ except those in use.
 MAX_RECENT = 500
 """The maximum number of versions in the file of recent ones, which is written with each set."""
 LOST = "restore or remove it; if it is removed, versions that are no longer in use can return with another definition"
-"""What to do with a file that cannot be read."""
+"""The hint for a file that cannot be read."""
 _LAYOUT = 1
 Versions = Mapping[tuple[str, int], str]
 

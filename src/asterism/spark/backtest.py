@@ -271,7 +271,7 @@ def _history(stream: KeyedStream) -> tuple[int, int, Any, Any]:
 def _runs_found(
     outputs: Mapping[str, DataFrame], nothing: BacktestRun, days: int | None, day: Column | None
 ) -> dict[str, BacktestRun]:
-    """What each run found that did not find *nothing*."""
+    """The results of the runs that found anything."""
     by_run = outputs[MATCHES].groupBy(_ID)
     matches = {
         row[_ID]: row for row in by_run.agg(F.count("*").alias("n"), F.count_distinct("key").alias("keys")).collect()
@@ -299,7 +299,7 @@ def _runs_found(
 
 
 def _differences(matches: DataFrame, runs: DataFrame) -> DataFrame:
-    """The matches with their rule and with what became of them. Of a match that both sides have, the row of the new side."""
+    """The matches with their rule and their difference. For a match of both sides, the row of the new side."""
     known = matches.withColumnRenamed(_ID, "run").join(F.broadcast(runs), "run")
     alone = F.when(F.col("pairing") == SHARED, KEPT).when(F.col("is_new"), ADDED).otherwise(REMOVED)
     paired = F.col("pairing").isin(PAIRED, MIXED)

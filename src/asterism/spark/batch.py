@@ -56,7 +56,7 @@ def order_of_table(key_hash: Column, micros: Column | None) -> Column:
 
 
 def run_table(operator: CepOperator, processing_time: int, answer: Answer) -> Callable[[Batches], Batches]:
-    """A function for ``mapInArrow``: from events, sorted by ORDER, to what *answer* makes of the results."""
+    """A function for ``mapInArrow``: from events, sorted by ORDER, to the rows that *answer* computes from the results."""
 
     def runner(batches: Batches) -> Batches:
         state = operator.initial_table_state()
@@ -99,7 +99,8 @@ def run_groups(
     *,
     first: Sequence[Arrival] = (),
 ) -> Callable[[Batches], Batches]:
-    """A function for ``mapInArrow``: from elements, sorted by key group, time and input, to what *answer* makes of the results.
+    """A function for ``mapInArrow``: from elements, sorted by key group, time and input, to the rows that *answer* computes from
+    the results.
 
     :param sent: converts rows of one key group to arrivals
     :param first: arrivals that every key group gets before all others

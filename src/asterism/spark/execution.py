@@ -56,7 +56,7 @@ def check_checkpoint(checkpoint: str | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a query runs: the arguments that the method ``run`` of all streams has.
+    """The arguments of the method ``run`` of all streams.
 
     :param drain: whether the query ends its input
     """
@@ -166,7 +166,7 @@ def run(
 
 @contextmanager
 def _stopped_if_interrupted(query: StreamingQuery) -> Iterator[None]:
-    """Inside the block, the caller waits for a query that no one else has yet."""
+    """Inside the block, the caller waits for a query that nobody else refers to yet."""
     try:
         yield
     except KeyboardInterrupt:

@@ -249,7 +249,7 @@ def rates_svg(batches: Sequence[StreamingQueryProgress]) -> str:
 
 
 def plain_error(text: str) -> str:
-    """What went wrong, out of the message of a failed query, which has stack traces of both languages."""
+    """The error in the message of a failed query, which has stack traces of both languages."""
     found = _ERROR.findall(text)
     if found:
         return "\n".join(one_line(line, MAX_TEXT) for line in found[-1].splitlines()[:MAX_LINES])
@@ -261,7 +261,7 @@ def _first_line(text: str) -> str:
 
 
 def _problem(query: Any) -> str | None:
-    """Why the query has failed, if it has."""
+    """The reason why the query has failed, if it has."""
     if query.isActive:
         return None
     error = query.exception()

@@ -24,7 +24,7 @@ _log = logging.getLogger("asterism.spark")
 
 
 class Observer(Protocol):
-    """What a listener passes the progress of queries to. Calls come from one thread, in order.
+    """Receives the progress of queries from the listener. Calls come from one thread, in order.
 
     An exception is logged, once for each type, and the other observers are called.
     """

@@ -1,4 +1,4 @@
-"""The sums of what the queries of a session have done, while they run."""
+"""The totals of the queries of a session while they run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_QUERIES = 200
 
 @dataclass(slots=True)
 class QueryTotals:
-    """What is known of a query that runs.
+    """The totals of a running query.
 
     :param last: its last micro-batch
     :param triggered: when the last trigger was

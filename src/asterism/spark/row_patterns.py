@@ -273,7 +273,9 @@ def _longest_wait(clause: CheckedClause) -> int | None:
 
 
 def _matcher(clause: CheckedClause, answer: Answer) -> Any:
-    """A function for ``mapInArrow``: from rows sorted by KEY_HASH to what *answer* makes of the result of the clause."""
+    """A function for ``mapInArrow``: from rows sorted by KEY_HASH to the rows that *answer* computes from the result of the
+    clause.
+    """
     schema = clause.rows.input
 
     def matcher(batches: Batches) -> Iterator[pa.RecordBatch]:

@@ -35,7 +35,9 @@ def keys_of(stream: Stream) -> list[str]:
 
 
 def _hash_columns(stream: Stream, columns: Sequence[str]) -> list[str]:
-    """What decides on the key group of an element: the keys or, of a DataStream, those of its *columns* that can be hashed."""
+    """The columns that determine the key group of an element: the keys or, of a DataStream, those of its *columns* that can be
+    hashed.
+    """
     if not isinstance(stream, DataStream):
         return keys_of(stream)
     return [name for name in columns if not _has_map(stream.df.schema[name].dataType)]

@@ -80,7 +80,7 @@ _READERS = {
     FUNCTION_STATE: ("state", "state"),
     WINDOW_STATE: ("state of windows", "window_state"),
 }
-"""By the prefix of its table what a state is, and the method that reads it."""
+"""For each prefix of tables, the kind of state and the method that reads it."""
 _Batches = Iterator[pa.RecordBatch]
 _Decode = Callable[[StateDefinition | None, int, bytes], pa.Table]
 """From the definition of a key group, the number of a page, and the page, to rows."""
@@ -173,7 +173,7 @@ def _chosen(checkpoint: str, found: Iterable[Row], operator_id: int | None) -> R
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """What the caller knows of the operator.
+    """The caller's description of the operator.
 
     :param fingerprint: None: only its class is known
     """

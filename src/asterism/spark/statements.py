@@ -201,7 +201,7 @@ def sql(
 def _of_spark(
     run: Callable[[], DataFrame], statement: Callable[[], _Statement], functions: Mapping[str, TableFunction]
 ) -> DataFrame:
-    """What Spark makes of a statement. If it has refused one, the error is about a misspelled table function, if there is one."""
+    """The result of a statement in Spark. If Spark refused it, the error names a misspelled table function, if there is one."""
     try:
         return run()
     except AnalysisException as refused:
