@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism import KeyedStream, MultiJoinedStream, multi_join, read_state
-from asterism.errors import StreamDefinitionError
+from asterism.errors import CheckpointMismatchError, StreamDefinitionError
 from tests.spark.streams import Collect, write_file, write_files
 
 pytestmark = pytest.mark.spark
@@ -48,7 +48,7 @@ def tables() -> dict[str, pa.Table]:
     return found
 
 
-def joined(frames: dict[str, DataFrame], **more: Any) -> MultiJoinedStream:
+def joined(frames: dict[str, DataFrame], *, shipments: str = "left", **more: Any) -> MultiJoinedStream:
     streams = {
         name: KeyedStream(
             df, KEYS[name][0], KEYS[name][1], max_out_of_orderness=5 * SECOND,
@@ -63,7 +63,7 @@ def joined(frames: dict[str, DataFrame], **more: Any) -> MultiJoinedStream:
             ("payments", "shipments"): (0 * SECOND, 3 * SECOND),
             ("shipments", "orders"): (-4 * SECOND, 2 * SECOND),
         },
-        how={"shipments": "left"},
+        how={"shipments": shipments},
         on={"payments": "paid >= amount", "shipments": "place + amount > paid"},
         key_groups=2,
         **more,
@@ -95,7 +95,8 @@ def test_tables_as_in_sql_and_streams_as_tables_across_a_restart(spark: SparkSes
 
     for name, table in rows.items():
         write_files(table.slice(0, 60), tmp_path / name, [30])
-    over_streams = joined({name: stream(spark, tmp_path / name, table) for name, table in rows.items()})
+    streams = {name: stream(spark, tmp_path / name, table) for name, table in rows.items()}
+    over_streams = joined(streams)
     assert repr(over_streams).startswith("MultiJoinedStream(orders, inner payments (orders between -timedelta(")
     found, late, checkpoint = Collect(), Collect(), str(tmp_path / "cp")
     sinks: Any = {"results": found, "late_payments": late}
@@ -111,7 +112,9 @@ def test_tables_as_in_sql_and_streams_as_tables_across_a_restart(spark: SparkSes
 
     for name, table in rows.items():
         write_file(pa.concat_tables([table.slice(60), table.slice(0, 1)]), tmp_path / name, 10)
-    over_streams.run(sinks, checkpoint=checkpoint)
+    with pytest.raises(CheckpointMismatchError, match="cannot be continued: what is joined changed"):
+        joined(streams, shipments="inner").run(sinks, checkpoint=checkpoint)
+    joined(streams, max_rows=1000).run(sinks, checkpoint=checkpoint)
     assert sorted((tuple(row.values()) for row in found.rows), key=str) == expected
     assert [row["paid"] for row in late.rows] == rows["payments"].column("paid").to_pylist()[:1]
     assert read_state(spark, checkpoint).is_empty
