@@ -118,7 +118,7 @@ class KeptRows:
         gone_at = np.concatenate([times[chosen] for times, chosen in zip(gone, rows, strict=True)])
 
         def encoded(which: Ints) -> tuple[bytes, int, int]:
-            """A page is called for when a row must be processed again, and at the latest when none of its rows is needed."""
+            """A page is due when a row must be processed again, and at the latest when none of its rows is needed."""
             parts = [
                 part.take(pa.array(which[(which >= start) & (which < start + part.num_rows)] - start))
                 for part, start in zip(kept, starts.tolist(), strict=False)

@@ -53,7 +53,7 @@ class JoinSearch:
 
 
 class JoinKind(Protocol):
-    """How rows of the same key are joined."""
+    """The rule by which rows of the same key are joined."""
 
     @property
     def name(self) -> str:

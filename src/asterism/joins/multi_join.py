@@ -22,7 +22,7 @@ from asterism.joins.kinds import IntervalJoin
 from asterism.joins.matching import NO_KEY, Candidates, JoinRows, SortedRows
 
 NO_ROW = -1
-"""In place of the row of an input: none has joined."""
+"""Replaces the row of an input of which none has joined."""
 _FAR = 2**61
 
 

@@ -408,7 +408,7 @@ class JoinOperator(KeyGroupOperator):
 
 
 def _with_matched(rows: pa.Table, matched: Mask) -> pa.Table:
-    """The rows of one side, with what has been found out about them, if that is stored."""
+    """The rows of one side, with the columns that record their partners, if these are stored."""
     if MATCHED not in rows.column_names:
         return rows
     return rows.set_column(rows.column_names.index(MATCHED), MATCHED, pa.array(matched))

@@ -66,8 +66,8 @@ LIMIT_HINT = 'bound them with within(...), raise max_partial_matches, or set on_
 
 MAX_KNOWN = 1_000
 _KNOWN: dict[tuple[Scope, str, str], tuple[Sql, Indexable | None]] = {}
-"""Conditions on current events that were translated before, because rules often have the same ones: for a scope, its time zone
-and a text its value, and this as ranges.
+"""Cache of translated conditions on current events, because rules often share them: maps a scope, its time zone and a text to the
+value and its ranges.
 """
 
 
@@ -225,7 +225,7 @@ class BoundPattern:
 
     @property
     def counts_keys(self) -> bool:
-        """Whether something is remembered of each key: that it had an event, or the number of its matches."""
+        """Whether the state of each key records that it had an event, or the number of its matches."""
         return self._starts_with_first_event or self.plan.counts_matches
 
     @cached_property
@@ -235,7 +235,7 @@ class BoundPattern:
 
     @property
     def has_memory(self) -> bool:
-        """Whether something of the earlier events of a key is remembered beside the partial matches."""
+        """Whether the state of a key records earlier events beside the partial matches."""
         return self.counts_keys or self.remembers_events > 0 or bool(self.nfa.absences)
 
     @cached_property
@@ -256,7 +256,7 @@ class BoundPattern:
 
     @property
     def bit_sources(self) -> list[int | PythonCondition]:
-        """What computes each condition bit: an expression of :attr:`vectorized`, by number, or a function."""
+        """The source of each condition bit: the number of an expression of :attr:`vectorized`, or a function."""
         return list(self._bits)
 
     def stages_with(self, bit: int) -> list[str]:
@@ -398,7 +398,7 @@ class BoundPattern:
     # ------------------------------------------------------------------ failures
 
     def error(self, code: int, where: str, excess: int, hint: str) -> AsterismError:
-        """The exception for an error code of the kernel; *hint* says what to do about a limit."""
+        """The exception for an error code of the kernel; *hint* is the remedy for a limit."""
         from asterism.matching import kernels, stack_machine
 
         match code:

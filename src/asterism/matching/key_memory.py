@@ -1,4 +1,4 @@
-"""What a pattern remembers of the earlier events of a key, beside the partial matches.
+"""The memory of a pattern of the earlier events of a key, beside the partial matches.
 
 * ``PREV(x)`` reads the events of the key before the current one, in a condition, or before an event of the match, in a measure.
 * ``begin_without(stage)`` asks when the last event of the stage was.
@@ -38,7 +38,7 @@ class PreviousValue(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """A slot with what a pattern asks of the earlier events of a key."""
+    """A slot with a value that a pattern reads from the earlier events of a key."""
 
     pattern: int
     number: int

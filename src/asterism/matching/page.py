@@ -107,7 +107,7 @@ class Page:
         )
 
     def divided(self, parts: Sequence[Ints]) -> Iterator[Page]:
-        """For each of *parts*, a page of its keys."""
+        """A page of the keys of each of *parts*."""
         if len(parts) <= _COPIES:
             yield from (self if len(part) == self.keys.num_rows else self.of(part) for part in parts)
             return

@@ -73,7 +73,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchPlan:
-    """An automaton and how it is run.
+    """An automaton and the options with which it is run.
 
     :param conditions_of: for each stage the numbers of its conditions, from which error messages determine the stage
     :param skip: the skip strategy

@@ -165,7 +165,7 @@ class _PartialMatchContext:
 
 
 def moment_of(micros: int, zone: str | None) -> datetime:
-    """A time as Python conditions get it."""
+    """A time in the form that Python conditions get."""
     moment: datetime = pa.scalar(min(micros, LATEST), pa.timestamp("us", zone)).as_py()
     return moment
 

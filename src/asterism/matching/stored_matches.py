@@ -22,8 +22,8 @@ ACCEPTED = "accepted"
 
 
 def described_automaton(nfa: Nfa) -> dict[str, Any]:
-    """What :func:`partial_matches` needs of an automaton, as JSON: its stages; of each state the stage that it waits for, its
-    kind and its gap; its window. Times are microseconds.
+    """The part of an automaton that :func:`partial_matches` needs, as JSON: its stages; of each state the stage that it waits
+    for, its kind and its gap; its window. Times are microseconds.
     """
     states = [[state.stage or state.name, int(state.kind), micros(state.gap)] for state in nfa.states]
     return {"stages": list(nfa.stages), "states": states, "window": micros(nfa.window)}

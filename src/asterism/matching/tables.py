@@ -308,7 +308,7 @@ def _reached_at_once(state: NfaState) -> set[NfaState]:
 
 @dataclass(slots=True)
 class StateSummary:
-    """What can happen to a partial match in a state, including PROCEED edges."""
+    """The possible effects of an event on a partial match in a state, including PROCEED edges."""
 
     plain: bool = True
     """whether guards test condition bits only"""

@@ -30,7 +30,7 @@ from asterism.text.svg import (
 )
 
 MAX_KEYS, MAX_ROWS = 30, 1_000
-"""How many keys and matches a drawing has. The first ones are drawn."""
+"""Maximum number of keys and matches in a drawing. The first ones are drawn."""
 MAX_LABEL = 40
 """Maximum length of the text of a key."""
 _WIDTH, _LANE, _BAR, _LEAST = 900.0, 22.0, 12.0, 3.0  # of the axis; of a line; of a match; the least width of a match
@@ -187,7 +187,7 @@ class Timeline:
                     canvas.title(point, f"{stage}: {event_text(event)}")
 
     def _lanes(self, matches: Sequence[Row]) -> tuple[dict[str, list[_Bar]], str]:
-        """The matches of each key that is drawn, in the order of their starts, and what is not drawn."""
+        """The matches of each key that is drawn, in the order of their starts, and a note about those that are not drawn."""
         zone = _zone(self.rows.schema.field(self.start).type)
         rows = []
         for row in matches:

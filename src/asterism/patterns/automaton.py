@@ -184,7 +184,7 @@ class Nfa:
         return _linked, (states, edges, self.start.number, self.conditions, *rest)
 
     def notes(self) -> list[str]:
-        """What no state shows: what may not precede a match, and which of several matches is preferred."""
+        """Properties that no state shows: events that may not precede a match, and which of several matches is preferred."""
         notes = []
         for absence in self.absences:
             within = f" within {duration(absence.window)}" if absence.window is not None else ""

@@ -661,7 +661,7 @@ class _Builder:
         return rest(frozenset(range(len(group.stages))), contiguity)
 
     def refuse_optional(self, following: Stage | None, sink: NfaState, greedy: Stage) -> None:
-        """As by the method ``optional``, which does not see what is in a group."""
+        """The effect of the method ``optional``, which does not look into a group."""
         ends = (NfaStateKind.FINAL, NfaStateKind.LAST)
         may_end = _reaches(sink, lambda edge: edge.action is Action.PROCEED and edge.target.kind in ends)
         if following is not None and (following.quantifier.optional or may_end is not None):

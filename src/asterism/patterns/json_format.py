@@ -1,4 +1,4 @@
-"""What reading and writing of the JSON form of patterns share: the graph format of dynamic Flink CEP.
+"""The shared part of reading and writing the JSON form of patterns: the graph format of dynamic Flink CEP.
 
 A graph has ``nodes`` and ``edges`` that form one chain; a node is ``ATOMIC`` (a stage) or ``COMPOSITE`` (a group, itself a
 graph). Conditions are ``{"type": "SQL", "expression": text}``, or name a condition of the query. ``docs/pattern_json.md``

@@ -1,4 +1,4 @@
-"""Records what the interpreter does as the steps of a trace, each with its reason."""
+"""Records the actions of the interpreter as the steps of a trace, each with its reason."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ class Recorder:
         made: Sequence[Partial],
         runs: Iterable[Run],
     ) -> None:
-        """Record an event: what each partial match did with it, the partial matches that took it, and the incomplete ones
-        that remain.
+        """Record an event: its effect on each partial match, the partial matches that took it, and the incomplete ones that
+        remain.
         """
         self.row, self.moment = row, int(self.times[row])
         after, children = _by_partial(runs), _grouped((child.parent, child) for child in made)

@@ -56,7 +56,7 @@ class RowPatternTrace:
 
     @property
     def timeouts(self) -> tuple[TracedStart, ...]:
-        """What SHOW TIMEOUT MATCHES adds."""
+        """The lines for SHOW TIMEOUT MATCHES."""
         return tuple(start for start in self.starts if start.outcome is StartOutcome.TIMED_OUT)
 
     @property
@@ -79,7 +79,7 @@ class RowPatternTrace:
     def lines(
         self, *, limit: int | None = None, only_dropped: bool = False
     ) -> Iterator[tuple[StartOutcome | None, str]]:
-        """The lines of :meth:`text`, each with what became of the row, or None for a headline or the summary."""
+        """The lines of :meth:`text`, each with the outcome of the row, or None for a headline or the summary."""
         key = f"key {key_text(self.key)}: " if self.key else ""
         yield None, f"{key}{counted(self.rows.num_rows, 'row')}"
         starts = [

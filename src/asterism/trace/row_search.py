@@ -1,4 +1,4 @@
-"""Searches the matches of a clause in one partition, start by start, and records what was tried and why it failed.
+"""Searches the matches of a clause in one partition, start by start, and records the attempts and the reasons of failures.
 
 The search tries the edges of the automaton in order of preference, as the standard describes it. It also tries what cannot
 lead to a match, as far as that explains why there is none.
@@ -55,7 +55,7 @@ class Obstacle(enum.Enum):
 
 
 class StartOutcome(enum.Enum):
-    """What became of the search that could begin at a row."""
+    """The outcome of the search that could begin at a row."""
 
     MATCHED = "matched"
     TIMED_OUT = "timed out"
@@ -119,7 +119,7 @@ class _TakenRow:
 
 
 _Refused = dict[tuple[int, int, Obstacle], tuple[int, _TakenRow | None]]
-"""What could not be taken: by row, variable (-1 for none) and reason the state, and the path when it was tried first."""
+"""The refusals: maps row, variable (-1 for none) and reason to the state and the path of the first attempt."""
 
 
 class SearchStoppedError(Exception):

@@ -140,7 +140,7 @@ class WindowCall:
         self.key_rows = self.all_keys.take(pa.array(first_rows(codes, self.n_keys)))
 
     def _load_additions(self, tables: int, sizes: list[int]) -> None:
-        """Columns of panes that releases before do not know. Without them, a pane that has not fired has only new elements."""
+        """Columns of panes that earlier releases do not have. Without them, a pane that has not fired has only new elements."""
         firings, counts = (self.old.column(name).to_numpy() for name in ("firings", "count"))
         self.old_unfired = np.where(firings == 0, counts, 0)
         self.old_emptied = np.zeros(len(firings), np.int64)
@@ -514,7 +514,7 @@ class WindowCall:
     def _finished(
         self, results: pa.Table, firing_of: Ints, fired: Ints, key_of: pa.Table, panes: Any
     ) -> tuple[pa.Table, Ints]:
-        """The result of each firing, or what the window function makes of it and of the key."""
+        """The result of each firing, or the result of the window function for it and the key."""
         from asterism.windows.kernels import PANE
 
         plan = self.plan

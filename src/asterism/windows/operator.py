@@ -265,7 +265,7 @@ class WindowOperator(KeyGroupOperator):
 
     @property
     def _partial_names(self) -> list[str]:
-        """What each partial of a pane is, wherever it stands."""
+        """The meaning of each partial of a pane, independent of its position."""
         return [] if self.partials is None else self.partials.computation.partial_names
 
     @property

@@ -27,7 +27,7 @@ COUNTED = tuple(f"{kind}_firings" for kind in KINDS)
 UNFIRED = "unfired_elements"
 """The names of the metrics."""
 CLOSING = ("drop", "fire_if_non_empty", "fire_always")
-"""What happens with a window at its end, by the number that the kernels use; an element may not have fired by then."""
+"""The actions at the end of a window, by the numbers of the kernels; some elements may not have fired by then."""
 ON_TIME = ("fire_if_non_empty", "fire_always")
 """Whether a window that is empty fires on time."""
 GAP, DISTANCES = "g:", "d:"

@@ -101,7 +101,7 @@ def states_of(function: object) -> dict[str, StateSpec]:
 
 
 class WindowContext:
-    """What a window function can read and write besides its elements."""
+    """Gives a window function access to everything besides its elements."""
 
     def __init__(self, states: FunctionStates) -> None:
         self._states = states

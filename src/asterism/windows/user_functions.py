@@ -1,4 +1,4 @@
-"""Validates what user functions return, so that no data is lost silently, and reports their failures."""
+"""Validates the results of user functions, so that no data is lost silently, and reports their failures."""
 
 from __future__ import annotations
 
