@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from asterism.columns.arrays import Ints, Mask, one_chunk
+from asterism.columns.failures import evaluated_in_parts
 from asterism.columns.groups import mask_of
 from asterism.errors import ExpressionError, InvalidEventError
 from asterism.expressions.aggregates.accumulators import sort_keys, words_of
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from asterism.row_patterns.search_kernels import ConditionTables
 
 MAX_KEY = 24  # numbers that a failure depends on; it is not remembered if there are more
-_TRIALS = 100  # evaluations to find out for which rows an expression fails; the others count as unknown
 _EDGES_FOR_STARTS = 1_000  # of an automaton for which each start may be tested whether a match can begin there
 _NARROW = 18  # digits of a decimal that the stack machine holds
 
@@ -240,24 +240,10 @@ def _leaf_numbers(tree: exp.Expr) -> list[int]:
 def evaluated_where_possible(one: Vectorized, rows: pa.Table) -> tuple[pa.Array, Mask]:
     """(the only expression of *one* over *rows*, in which rows it fails, or may fail; there it is NULL)"""
     failed = np.zeros(rows.num_rows, np.bool_)
-    parts: dict[int, pa.Array] = {}
-    todo = [(0, rows.num_rows)]
-    trials = 0
-    while todo:
-        begin, count = todo.pop()
-        trials += 1
-        try:
-            if trials > _TRIALS and failed.any():
-                raise InvalidEventError("not tried")
-            parts[begin] = one_chunk(one.evaluate(rows.slice(begin, count))[0]).cast(one.types[0])
-        except InvalidEventError:
-            if count <= 1 or trials > _TRIALS:
-                failed[begin : begin + count] = True
-                parts[begin] = pa.nulls(count, one.types[0])
-            else:
-                half = count // 2
-                todo += [(begin + half, count - half), (begin, half)]
-    columns = [parts[begin] for begin in sorted(parts)]
+    columns: list[pa.Array] = []
+    for part, column in evaluated_in_parts(lambda part: one_chunk(one.evaluate(part)[0]), rows):
+        failed[part] = column is None
+        columns.append(pa.nulls(part.stop - part.start, one.types[0]) if column is None else column.cast(one.types[0]))
     return columns[0] if len(columns) == 1 else pa.concat_arrays(columns), failed
 
 

@@ -7,6 +7,7 @@ key and time identify it, for match ids. The state of a processor is one page of
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from asterism.columns.arrays import Ints, Mask, cast_table, cast_to, one_chunk
+from asterism.columns.failures import failure_of, first_failure
 from asterism.columns.ids import ids_of_numbers, seed_of
 from asterism.columns.keys import KEY
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, MILLISECONDS, TIME, TimeColumn
@@ -207,7 +209,7 @@ class ClauseOfRule:
             except MemoryError:
                 raise
             except Exception as reason:
-                until, error = call.first_failure(until, reason)
+                until, error = call.first_time_that_fails(until, reason)
                 error = _as_limit_of_rules(error)
         yield from call.results(until) if held is None else held
         return outcome if error is None else ClauseOutcome(None, END_OF_TIME, until, error)
@@ -304,37 +306,23 @@ class _ClauseCall:
         rows = self.rows.filter(pc.less(self.rows.column(TIME), until))
         return (yield from self.clause.advance(self.state, rows, until - 1, over=False))
 
-    def first_failure(self, until: int, error: Exception) -> tuple[int, Exception]:
+    def first_time_that_fails(self, until: int, error: Exception) -> tuple[int, Exception]:
         """The first time at which the search fails, and why. It fails before *until*, with *error* at the latest."""
         times = np.unique(self.rows.column(TIME).to_numpy())
         times = times[times < until]
-        first, end = 0, len(times)  # the number of the row with which it fails
-        while first < end:
-            middle = (first + end) // 2
-            reason = self._failure(int(times[middle]))
-            first, end, error = (middle + 1, end, error) if reason is None else (first, middle, reason)
+        # The number of the row with which it fails.
+        first, error = first_failure(lambda number: self._failure(int(times[number])), 0, len(times), error)
         last = int(times[first]) if first < len(times) else min(until - 1, self.horizon)
         reason = self._failure(last - 1)
         if reason is None:
             return last, error
         # It fails between two rows, when WITHIN has passed.
-        good, bad, error = int(times[first - 1]) if first else BEFORE_TIME, last - 1, reason
-        while good + 1 < bad:
-            middle = (good + bad) // 2
-            reason = self._failure(middle)
-            good, bad, error = (middle, bad, error) if reason is None else (good, middle, reason)
-        return bad, error
+        good = int(times[first - 1]) if first else BEFORE_TIME
+        return first_failure(self._failure, good + 1, last - 1, reason)
 
     def _failure(self, time: int) -> Exception | None:
         """Why the search up to and including *time* fails."""
-        try:
-            for _ in self.results(time + 1):
-                pass
-        except MemoryError:
-            raise
-        except Exception as error:
-            return error
-        return None
+        return failure_of(lambda: deque(self.results(time + 1), maxlen=0))
 
 
 def _check_times(written: Clause, time: TimeColumn) -> None:

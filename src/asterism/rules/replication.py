@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from asterism.caches import keep, recent
 from asterism.columns.arrays import Ints, Mask, one_chunk
+from asterism.columns.failures import evaluated_in_parts
 from asterism.columns.groups import KEY_HASH, mask_of, offsets_of
 from asterism.columns.keys import KEY, key_strings
 from asterism.columns.time import NO_TIME, TIME
@@ -50,10 +51,6 @@ event, or for events that wait, whether it is kept regardless of processors; the
 satisfies, except for those in an index, and of those that could not be computed (the number of the selector if the key could
 not). The first copy has the numbers of all conditions, of any selector, because it alone determines whether an event is late. MET
 is NULL if the conditions must be evaluated again.
-"""
-MAX_FAILURES = 16
-"""The maximum number of events in a batch that are identified individually if they abort the evaluation (for example for lack
-of memory). The remaining ones also count as failed.
 """
 _NUMBERS = pa.list_(pa.int64())
 LookupVersions = Mapping[str, LookupVersion]
@@ -576,21 +573,11 @@ def _mask_of_call(condition: PythonCondition, names: Sequence[str], events: pa.T
 
 
 def _in_parts(evaluate: Callable[[pa.Table], tuple[Mask, Mask]], events: pa.Table) -> tuple[Mask, Mask]:
-    """The results of *evaluate*, in parts if it fails for all events together."""
-    met, bad = np.zeros(events.num_rows, np.bool_), np.zeros(events.num_rows, np.bool_)
-    remaining = MAX_FAILURES
-    todo = [(0, events.num_rows)]
-    while todo:
-        begin, end = todo.pop()
-        try:
-            met[begin:end], bad[begin:end] = evaluate(events.slice(begin, end - begin))
-        except InvalidEventError:  # the error is not caused by the values of a single event
-            if end - begin == 1 or not remaining:
-                bad[begin:end] = True
-                remaining = max(remaining - 1, 0)
-            else:
-                middle = (begin + end) // 2
-                todo += [(middle, end), (begin, middle)]
+    """What *evaluate* returns; an event for which it raises an error is one that fails."""
+    met, bad = np.zeros(events.num_rows, np.bool_), np.ones(events.num_rows, np.bool_)
+    for part, masks in evaluated_in_parts(evaluate, events):
+        if masks is not None:
+            met[part], bad[part] = masks
     return met, bad
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints, Mask, cast_to, one_chunk
+from asterism.columns.failures import failure_of, first_failure
 from asterism.columns.ids import seed_of
 from asterism.columns.keys import KEY, key_values
 from asterism.columns.time import TimeColumn
@@ -182,17 +183,12 @@ class RuleResults:
         of them.
         """
         times = np.unique(found.emitted)
-        low, high = 0, len(times) - 1
-        while low < high:
-            middle = (low + high) // 2
-            try:
-                self._own_columns(one, name, step, some_of(found, found.emitted <= times[middle]))
-                low = middle + 1
-            except MemoryError:
-                raise
-            except Exception as earlier:
-                high, error = middle, earlier
-        return RuleFailure(number, int(times[low]), error)
+
+        def failure(last: int) -> Exception | None:
+            return failure_of(lambda: self._own_columns(one, name, step, some_of(found, found.emitted <= times[last])))
+
+        first, error = first_failure(failure, 0, len(times) - 1, error)
+        return RuleFailure(number, int(times[first]), error)
 
     def _rows(
         self, name: str, bound: Sequence[BoundPatternProcessor], step: Step, found: Found, own: Mapping[str, pa.Array]
