@@ -577,7 +577,7 @@ def test_a_rule_that_is_twice_in_a_file_is_not_replaced(tmp_path: Path, new: Pat
     assert in_use(str(path)) == {"x": 1}
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_what_is_not_a_file_holds_up_no_command(twice: Path, new: Path) -> None:
     os.mkfifo(twice / "pipe.json")
     (twice / "loop.json").symlink_to("loop.json")

@@ -52,7 +52,7 @@ class Page:
     def open(self, place: str = "#/") -> Page:
         self.chrome.get("about:blank")
         self.chrome.get(f"{self.server.address}/{place}")
-        until(lambda: self.all("#list .rules") and not self.all("#detail > .loading"), seconds=20)
+        until(lambda: self.all("#list .rules") and not self.all("#detail > .loading"))
         return self
 
     def all(self, selector: str) -> list[WebElement]:
@@ -66,7 +66,7 @@ class Page:
                 found[:] = [one for one in self.all(selector) if one.is_displayed()]
             return bool(found)
 
-        until(look, seconds=20)
+        until(look)
         return found[0]
 
     def click(self, selector: str) -> None:
@@ -76,7 +76,7 @@ class Page:
                 return True
             return False
 
-        until(click, seconds=20)
+        until(click)
 
     def text(self, selector: str) -> str:
         self.find(selector)
@@ -103,7 +103,7 @@ class Page:
         )
 
     def wait_for_rule(self, id: str) -> None:
-        until(lambda: self.script("return document.querySelector('h1')?.innerText") == id, seconds=20)
+        until(lambda: self.script("return document.querySelector('h1')?.innerText") == id)
 
     def names(self) -> list[str]:
         return [one.text for one in self.all("#list .name")]

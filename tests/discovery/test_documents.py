@@ -71,7 +71,7 @@ def bomb(levels: int) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "text",
     [
@@ -173,7 +173,7 @@ def test_a_file_is_replaced_as_a_whole_and_keeps_its_permissions(tmp_path: Path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["link.json", "rules.json"]
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 def test_only_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody writes to the pipe: to wait for it would be for ever."""
     monkeypatch.setattr(documents, "MAX_BYTES", 2)

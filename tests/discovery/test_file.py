@@ -264,7 +264,7 @@ def test_a_link_to_another_folder_is_followed(tmp_path: Path) -> None:
         manager.wait_for({"a": 2})
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 def test_what_is_not_a_file_is_refused_alone(folder: Path) -> None:
     os.mkfifo(folder / "pipe.json")
     (folder / "folder.json").mkdir()

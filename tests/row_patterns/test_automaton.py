@@ -149,7 +149,7 @@ def test_refused(clause: str, text: str) -> None:
     ids=["sequence", "alternatives", "loops"],
 )
 def test_too_many_variables_that_a_row_must_not_satisfy(pattern: str) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(ExpressionSyntaxError, match=r"too many variables \(limit 16\)"):
         automaton(pattern)
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5

@@ -30,7 +30,7 @@ def test_a_query_that_the_user_starts_is_counted(spark: SparkSession, tmp_path: 
         writer = watch.stream.output("matches").writeStream.foreachBatch(lambda rows, batch: rows.collect())
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
         query.awaitTermination()
-        until(lambda matches=matches: [one.matches for one in status_of(store).rules] == [matches], seconds=60)
+        until(lambda matches=matches: [one.matches for one in status_of(store).rules] == [matches])
 
 
 def test_a_shadow_is_promoted_while_the_query_runs(spark: SparkSession, tmp_path: Path) -> None:
