@@ -471,7 +471,7 @@ class Expressions:
         return f"{self.rng.choice(['s', 't', self.word()])} {self.rng.choice(['RLIKE', 'REGEXP', 'NOT RLIKE'])} '{pattern}'"
 
     def quoted_text(self, depth: int) -> str:
-        """A text that stands literally in an expression, with escapes."""
+        """A string literal in an expression, with escapes."""
         pieces = ["a", " ", "''", r"\'", r"\"", "%", "_", r"\%", r"\_", r"\\\\", r"\n", r"\t", r"\r", r"\b", r"\Z", r"\q", r"\u00e4", r"\U0001F600",
                   r"\101", r"\0", "ä", "😀", "--", "/*", ";", "{0}", "$x", "`", "\n", "c1"]  # fmt: skip
         text = "".join(self.rng.choice(pieces) for _ in range(self.rng.randrange(6)))

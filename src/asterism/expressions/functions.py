@@ -503,7 +503,7 @@ _test("endswith(text, other)", "suffix")
 _test("contains(text, other)", "contains")
 
 
-@function("Texts", "replace(text, search[, new])", note="`new` stands literally in the expression")
+@function("Texts", "replace(text, search[, new])", note="`new` must be a literal")
 def _replace(zone: str, value: Sql, search: Sql, new: Sql | None = None) -> Sql:
     new = string_constant("") if new is None else new
     value, search = string(value, zone), string(search, zone)
@@ -523,7 +523,7 @@ def _locate(zone: str, other: Sql, value: Sql) -> Sql:
     return int_of("strpos({1}, {0})", string(other, zone), string(value, zone))
 
 
-@function("Texts", "lpad(text, n[, with])", note="n stands literally in the expression, 10,000 at most")
+@function("Texts", "lpad(text, n[, with])", note="n must be a literal, at most 10,000")
 def _lpad(zone: str, value: Sql, n: Sql, pad: Sql | None = None) -> Sql:
     return _padded("lpad", zone, value, n, pad)
 
@@ -540,7 +540,7 @@ def _padded(name: str, zone: str, value: Sql, n: Sql, pad: Sql | None) -> Sql:
     return strict(padded, STRING, string(value, zone), pad, size=Cost(fixed=4 * size))  # bytes
 
 
-@function("Texts", "repeat(text, n)", note="n stands literally in the expression, 100 at most for a text of an event")
+@function("Texts", "repeat(text, n)", note="n must be a literal, at most 100 for a text of an event")
 def _repeat(zone: str, value: Sql, n: Sql) -> Sql:
     times = max(literal_integer(n, "the number of repetitions", MAX_STRING), 0)
     value = string(value, zone)

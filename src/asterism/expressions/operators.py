@@ -69,9 +69,8 @@ OPERATORS: dict[str, str] = {
     "a IS NULL; a IS NOT NULL": "",
     "a IS TRUE; a IS FALSE; a IS UNKNOWN": "also with NOT",
     "a AND b; a OR b; NOT a; ! a": "what the left side decides alone is decided by it: `x <> 0 AND 1 / x > 2` does not fail",
-    "a LIKE 'pattern' [ESCAPE 'c']; a ILIKE 'pattern'": "`%` is any text, `_` one character; the pattern stands literally in the "
-    "expression",
-    "a RLIKE 'pattern'; a REGEXP 'pattern'": "see below; the pattern stands literally in the expression",
+    "a LIKE 'pattern' [ESCAPE 'c']; a ILIKE 'pattern'": "`%` is any text, `_` one character; the pattern must be a literal",
+    "a RLIKE 'pattern'; a REGEXP 'pattern'": "see below; the pattern must be a literal",
     "CASE WHEN a THEN b ... [ELSE c] END": "branches that are not chosen cannot fail",
     "CASE a WHEN b THEN c ... [ELSE d] END": "",
     "a + b; a - b; a * b; - a": "fail where the result does not fit; also times and intervals, see below",
