@@ -33,7 +33,7 @@ from pyspark.sql.types import StructType
 from asterism import CEP, KeyedStream, Pattern
 from asterism.discovery import SqlPatternProcessorDiscovererFactory, create_pattern_processor_table
 from asterism.discovery.editing import rules_at
-from asterism.discovery.kept_rules import Addition
+from asterism.discovery.rule_set import Addition
 from asterism.rules.processor import PatternProcessor
 from benchmarks import harness
 

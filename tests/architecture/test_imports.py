@@ -23,7 +23,7 @@ import asterism
 SOURCE = Path(asterism.__file__).parent
 ORDER = [
     "errors", "spelling", "arguments", "caches", "text", "columns", "expressions", "operators", "windows", "joins",
-    "patterns", "matching", "row_patterns", "rules", "discovery", "sinks", "trace", "spark", "testing", "console",
+    "patterns", "matching", "row_patterns", "rules", "http", "discovery", "sinks", "trace", "spark", "testing", "console",
     "conformance", "cli", "__main__",
 ]  # fmt: skip
 """The packages (and modules beside them) from bottom to top: each imports only from those before it, at any moment."""

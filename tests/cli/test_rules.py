@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from asterism.cli.main import main
 from asterism.discovery import FilePatternProcessorDiscovererFactory, SqlPatternProcessorDiscovererFactory
 from asterism.discovery.editing import rules_at
-from asterism.discovery.kept_rules import Addition
+from asterism.discovery.rule_set import Addition
 from asterism.rules.durable_files import LOCK
 from asterism.rules.interfaces import Discovered, PatternProcessorDiscovererFactory
 from asterism.rules.processor import PatternProcessor

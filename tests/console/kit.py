@@ -9,13 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from asterism.console.access import Access
+from asterism.console.access import access_from
 from asterism.console.application import ConsoleApplication
 from asterism.console.rule_views import ConsoleRules
 from asterism.console.samples import Samples, SampleSettings
 from asterism.console.server import ConsoleOptions, ConsoleServer
 from asterism.console.worker import Tell, WorkerProcess
-from asterism.discovery.http_application import Answer, AnswerError, Request
+from asterism.http.access import Access
+from asterism.http.application import Application
+from asterism.http.messages import Answer, AnswerError, Request
 from asterism.rules.discovery_status import RuleState, Status
 from asterism.rules.rule_counts import RuleCounts, VersionCounts
 from asterism.rules.set_store import FolderStore
@@ -98,7 +100,7 @@ class SamplesHere(WorkerProcess):
 class Asker:
     """Sends requests to an application as the server does, without sockets."""
 
-    def __init__(self, application: ConsoleApplication, token: str | None = None) -> None:
+    def __init__(self, application: Application, token: str | None = None) -> None:
         self.application, self.token = application, token
 
     def with_token(self, token: str | None) -> Asker:
@@ -137,7 +139,7 @@ def application(
     source: str, *, tokens: Path | None = None, settings: SampleSettings | None = None, **options: Any
 ) -> ConsoleApplication:
     settings = settings or SampleSettings(COLUMNS, time="ts")
-    access = Access() if tokens is None else Access.from_file(tokens)
+    access = Access() if tokens is None else access_from(tokens)
     samples = Samples(settings)
     return ConsoleApplication(
         ConsoleRules(source, "pattern_processors", schema=lambda seconds: samples.schema(), token=SOURCE_TOKEN),

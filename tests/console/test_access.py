@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from asterism.console.access import ANYONE, Access, Right
-from asterism.discovery.http_application import AnswerError, Request
+from asterism.console.access import access_from
 from asterism.errors import PatternProcessorError
+from asterism.http.access import ANYONE, Access, Right
+from asterism.http.messages import AnswerError, Request
 
 SECRET = "correct-horse-battery-staple"
 
@@ -35,7 +36,7 @@ def test_a_secret_or_its_hash_identifies_a_token(tmp_path: Path) -> None:
     digest = hashlib.sha256(b"another-secret-of-the-team").hexdigest()
     other = {"name": "bob", "rights": ["read", "write"], "sha256": digest}
     for name in ("tokens.json", "tokens.yaml"):  # JSON is YAML, too
-        access = Access.from_file(written(tmp_path, token(), other, name=name))
+        access = access_from(written(tmp_path, token(), other, name=name))
         assert access.principal(request(f"Bearer {SECRET}")).name == "ann"
         assert access.principal(request("bearer another-secret-of-the-team")).rights == set(Right)
         for wrong in (None, "", "Bearer", "Bearer x", f"Basic {SECRET}", f"Bearer {SECRET}x", f"Bearer {digest}"):
@@ -53,14 +54,14 @@ def test_without_tokens_everyone_has_all_rights() -> None:
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o666])
 def test_other_users_may_not_read_secrets(tmp_path: Path, mode: int) -> None:
     with pytest.raises(PatternProcessorError, match="other users may read its secrets"):
-        Access.from_file(written(tmp_path, token(), mode=mode))
+        access_from(written(tmp_path, token(), mode=mode))
 
 
 def test_other_users_may_read_hashes_and_may_not_change_them(tmp_path: Path) -> None:
     hashed = {"name": "ann", "rights": ["read"], "sha256": "0" * 64}
-    assert Access.from_file(written(tmp_path, hashed, mode=0o644)).tokens
+    assert access_from(written(tmp_path, hashed, mode=0o644)).tokens
     with pytest.raises(PatternProcessorError, match="other users may change it"):
-        Access.from_file(written(tmp_path, hashed, mode=0o664))
+        access_from(written(tmp_path, hashed, mode=0o664))
 
 
 def test_no_message_has_a_secret(tmp_path: Path) -> None:
@@ -72,9 +73,9 @@ def test_no_message_has_a_secret(tmp_path: Path) -> None:
         token(secret=SECRET + " "),
     ):
         with pytest.raises(PatternProcessorError) as caught:
-            Access.from_file(written(tmp_path, wrong))
+            access_from(written(tmp_path, wrong))
         assert SECRET not in str(caught.value)
     (tmp_path / "broken.json").write_text(f'{{"tokens": [{{"secret": "{SECRET}}}')
     with pytest.raises(PatternProcessorError) as caught:
-        Access.from_file(tmp_path / "broken.json")
+        access_from(tmp_path / "broken.json")
     assert SECRET not in str(caught.value)

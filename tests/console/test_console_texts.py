@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from asterism.console.access import Access
+from asterism.console.access import access_from
 from asterism.console.rule_views import ConsoleRules
 from asterism.console.samples import Samples, SampleSettings, events_in
 from asterism.console.server import ConsoleOptions
@@ -28,7 +28,7 @@ def tokens(root: Any, mode: int = 0o600) -> Callable[[], object]:
         path = Path("tokens.json")
         path.write_text(root if isinstance(root, str) else json.dumps(root))
         path.chmod(mode)
-        return Access.from_file(path)
+        return access_from(path)
 
     return read
 
@@ -43,7 +43,7 @@ def save(tag: str | None) -> object:
 
 
 TEXTS: dict[str, Callable[[], object]] = {
-    "no_file": lambda: Access.from_file(Path("nosuch.json")),
+    "no_file": lambda: access_from(Path("nosuch.json")),
     "syntax": tokens(f'{{"tokens": [{{"secret": "{SECRET}"'),
     "not_tokens": tokens([]),
     "no_tokens": tokens({"tokens": []}),

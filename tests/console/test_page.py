@@ -20,7 +20,7 @@ from asterism.console.samples import SampleSettings
 from asterism.console.server import ConsoleServer
 from asterism.discovery import create_pattern_processor_table
 from asterism.discovery.editing import rules_at
-from asterism.discovery.kept_rules import Addition
+from asterism.discovery.rule_set import Addition
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.set_store import FolderStore
 from tests.console.browser import NoBrowserError, browser, logged

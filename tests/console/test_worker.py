@@ -11,8 +11,8 @@ import pytest
 from asterism.console import backtests as module
 from asterism.console.backtests import BacktestJob, Backtests
 from asterism.console.worker import WorkerError, WorkerProcess
-from asterism.discovery.http_application import AnswerError
 from asterism.errors import PatternProcessorError
+from asterism.http.messages import AnswerError
 from tests.kit import until
 
 

@@ -1,27 +1,32 @@
-"""Both servers with the paths ``/processors`` answer alike: the endpoint of a query, and the console."""
+"""The REST interface of rules: at the endpoint of a query, and at a console of a file, a folder and a database."""
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 
-from asterism.console.application import ConsoleApplication
-from asterism.discovery.http_application import Application
+from asterism.discovery.rest import STATUSES, RuleResources
 from asterism.discovery.rule_file import StoredRuleFile
-from tests.console.kit import SOURCE_TOKEN, Asker, application, rule
-from tests.discovery.kit import Manager
+from asterism.http.access import Access
+from asterism.http.application import Application
+from asterism.http.messages import AnswerError
+from asterism.rules.discovery_status import Status
+from tests.console.kit import SOURCE_TOKEN, Asker, application, graph, rule
+
+
+def no_query() -> Status:
+    raise AnswerError(404, "this endpoint is not part of a query")
 
 
 @pytest.fixture(params=["endpoint", "console", "console of a folder", "console of a database"])
 def client(request: pytest.FixtureRequest, tmp_path: Path) -> Asker:
     match request.param:
         case "endpoint":
-            stored = StoredRuleFile(tmp_path / "set.json")
-            endpoint = Application(SOURCE_TOKEN, stored, Manager(), threading.Event())
-            return Asker(cast(ConsoleApplication, endpoint), SOURCE_TOKEN)
+            resources = RuleResources(StoredRuleFile(tmp_path / "set.json"), no_query)
+            return Asker(Application(resources.routes(), Access.of_token(SOURCE_TOKEN), STATUSES), SOURCE_TOKEN)
         case "console":
             (tmp_path / "rules.json").write_text("[]")
             return Asker(application(str(tmp_path / "rules.json")))
@@ -89,3 +94,132 @@ def test_a_template_is_created_once(client: Asker) -> None:
     assert client.ask("PUT", path, template | {"version": 2}, if_none_match="*")[0] == 412
     assert client.ask("DELETE", path, if_match='"nonsense"')[0] == 412
     assert client.ask("DELETE", path, if_match=client.answer("GET", path).headers["ETag"])[0] == 204
+
+
+def stored(client: Asker, path: str = PATH) -> tuple[Any, bool]:
+    """The version of a rule, and whether it is enabled."""
+    body = client.good("GET", path)
+    return body["version"], body.get("enabled", True)
+
+
+def test_a_rule_is_put_and_removed(client: Asker) -> None:
+    assert client.good("GET", "/processors") == {"processors": []}
+    assert client.ask("PUT", PATH, rule()) == (201, {"id": "pair", "version": 1, "done": ["pair version 1 added"]})
+    assert client.ask("PUT", PATH, rule(labels={"owner": "ann"}))[0] == 200
+    assert client.ask("PUT", PATH, rule(version=2, suppress={"for": "1 hour"}, enabled=False))[0] == 200
+    assert client.ask("PUT", "/processors/other", {**rule("other"), "id": "other"})[0] == 201
+    assert sorted(one["id"] for one in client.good("GET", "/processors")["processors"]) == ["other", "pair"]
+    assert client.ask("GET", "/health") == (200, {"status": "ok", "processors": 2})
+    assert [client.ask("GET", path)[0] for path in ("/status", "/metrics")] == [404, 404]
+    assert client.ask("DELETE", PATH) == (204, None)
+    assert [client.ask(method, PATH)[0] for method in ("GET", "DELETE")] == [404, 404]
+    assert client.good("GET", "/health")["processors"] == 1
+
+
+def test_a_disabled_rule_is_there(client: Asker) -> None:
+    client.good("PUT", PATH, rule(enabled=False))
+    assert stored(client) == (1, False)
+    assert [one.get("enabled") for one in client.good("GET", "/processors")["processors"]] == [False]
+    assert client.ask("PUT", PATH, rule(), if_none_match="*")[0] == 412
+
+
+def test_a_version_keeps_its_definition(client: Asker) -> None:
+    client.good("PUT", PATH, rule())
+    status, body = client.ask("PUT", PATH, rule(suppress={"for": "1 hour"}))
+    assert (status, body["error"]["code"], body["error"]["hint"]) == (409, "VERSION_CONFLICT", "raise the version")
+    assert client.ask("PUT", "/processors", [rule(suppress={"for": "1 hour"}), rule("b")])[0] == 409
+    assert len(client.good("GET", "/processors")["processors"]) == 1
+
+
+def test_a_set_is_replaced_or_nothing(client: Asker) -> None:
+    answer = client.answer("PUT", "/processors", [rule("a"), rule("b")])
+    assert (answer.status, client.good("GET", "/health")["processors"]) == (200, 2)
+    before = client.answer("GET", "/processors")
+    wrong = [rule("a", 2), rule("b", -1), {"Id": "c"}, rule("d", shadow="yes")]
+    status, body = client.ask("PUT", "/processors", {"processors": wrong})
+    assert (status, [(one["id"], one["version"]) for one in body["refused"]]) == (
+        422,
+        [("b", -1), ("#3", None), ("d", 1)],
+    )
+    assert body["error"]["message"].startswith("3 of 4 processors are invalid, and nothing has changed: 'b': a version")
+    assert client.ask("PUT", "/processors", [rule("a", 2), rule("a", 2)])[0] == 422
+    # Whoever forgets the id in the path does not remove all other rules.
+    status, body = client.ask("PUT", "/processors", rule("c"))
+    assert (status, "PUT /processors/{id}" in body["error"]["hint"]) == (422, True)
+    assert client.answer("GET", "/processors").body == before.body
+    tag = before.headers["ETag"]
+    assert client.answer("GET", "/processors", if_none_match=tag).status == 304
+    new = [rule("a", suppress={"for": "1 hour"}, version=2), rule("c"), rule("c", 2, shadow=True)]
+    assert client.ask("PUT", "/processors", new, if_match='"other"')[0] == 412
+    assert client.ask("PUT", "/processors", new, if_none_match="*")[0] == 412
+    status, body = client.ask("PUT", "/processors", {"processors": new}, if_match=tag)
+    assert (status, body["accepted"], body["accepted_shadows"], body["removed"]) == (200, ["a", "c"], ["c"], ["b"])
+    assert client.ask("PUT", "/processors", new, if_match=tag)[0] == 412
+    assert client.ask("PUT", "/processors", [rule("c")])[1]["removed_shadows"] == ["c"]
+
+
+def test_a_shadow_has_a_path_of_its_own(client: Asker) -> None:
+    shadow = f"{PATH}/shadow"
+    assert client.ask("POST", f"{PATH}/promote")[0] == 404
+    client.good("PUT", PATH, rule())
+    assert client.ask("PUT", PATH, rule(version=2, shadow=True))[0] == 422
+    assert client.ask("PUT", shadow, rule())[0] == 409  # its version is in force
+    assert client.ask("PUT", shadow, rule(version=2, shadow=False))[0] == 422
+    done = ["shadow of pair version 2 added"]
+    assert client.ask("PUT", shadow, rule(version=2)) == (201, {"id": "pair", "version": 2, "done": done})
+    assert client.ask("PUT", shadow, rule(version=2, suppress={"for": "1 hour"}))[0] == 409
+    assert (stored(client), stored(client, shadow)) == ((1, True), (2, True))
+    assert client.ask("DELETE", shadow) == (204, None)
+    assert [client.ask(method, shadow)[0] for method in ("GET", "DELETE")] == [404, 404]
+    assert stored(client) == (1, True)
+
+    client.good("PUT", shadow, rule(version=3))
+    tag = client.answer("GET", shadow).headers["ETag"]
+    assert client.ask("POST", f"{PATH}/promote", if_match='"other"')[0] == 412
+    promoted = {"id": "pair", "version": 3, "done": ["pair version 3 promoted"]}
+    assert client.ask("POST", f"{PATH}/promote", if_match=tag) == (200, promoted)
+    assert (stored(client), client.ask("GET", shadow)[0]) == ((3, True), 404)
+    client.good("PUT", shadow, rule(version=4))
+    client.good("PUT", PATH, rule(version=4))  # this promotes it, too
+    assert (stored(client), client.ask("GET", shadow)[0]) == ((4, True), 404)
+
+
+def test_any_id_can_stand_in_a_path(client: Asker) -> None:
+    for id in ("a b", "a/b", "ä€", "%2F", "..", "?x", "#", "a+b", "'\""):
+        path = f"/processors/{quote(id, safe='')}"
+        assert client.ask("PUT", path, rule(id))[0] == 201
+        assert client.good("GET", path)["id"] == id
+        assert client.ask("DELETE", path)[0] == 204
+
+
+def test_what_is_no_etag_is_refused(client: Asker) -> None:
+    client.good("PUT", PATH, rule())
+    for tags in ("nope", "", '"a" "b"', '*, "a"', 'w/"a"', '"a'):
+        for path, body in (("/processors", [rule()]), (PATH, rule())):
+            for header in ("if_match", "if_none_match"):
+                assert client.ask("GET", path, **{header: tags})[0] == 400
+                assert client.ask("PUT", path, body, **{header: tags})[0] == 400
+
+
+WRONG: list[tuple[str, str, Any, int]] = [
+    ("GET", "/processors/", None, 404), ("GET", "/processors/a/b", None, 404), ("GET", "/etc/passwd", None, 404),
+    ("GET", "/processors?x=1", None, 400), ("GET", "/processors/%ff", None, 400), ("POST", "/processors", b"[]", 405),
+    ("DELETE", "/processors", None, 405), ("PUT", "/health", b"[]", 405), ("PATCH", "/processors/a", b"{}", 405),
+    ("OPTIONS", "/processors", None, 405), ("HEAD", "/processors", None, 405), ("PUT", PATH, b"", 422),
+    ("PUT", PATH, b"{", 422), ("PUT", PATH, b"[]", 422), ("PUT", PATH, b"{}", 422), ("PUT", PATH, {"id": "pair"}, 422),
+    ("PUT", PATH, b'{"id": "pair", "id": "pair"}', 422), ("PUT", PATH, b"\xff", 422), ("PUT", PATH, rule("b"), 422),
+    ("PUT", PATH, rule(enabled="yes"), 422), ("PUT", "/processors", b"{}", 422), ("PUT", "/processors", b"5", 422),
+    ("PUT", f"{PATH}?x=1", rule(), 400), ("DELETE", f"{PATH}?", None, 400), ("PUT", "/processors", [5], 422),
+    ("PUT", PATH, rule(sql="PATTERN (A B"), 422), ("PUT", PATH, rule(sql="PATTERN (A) DEFINE B AS price > 1"), 422),
+    ("PUT", PATH, rule(sql="x" * 50_001), 422), ("PUT", PATH, rule(key=["user"]), 422),
+    ("PUT", PATH, graph("pair", condition="price >"), 422), ("PUT", PATH, graph("pair", condition="price > (SELECT 1)"), 422),
+    ("PUT", PATH, graph("pair", condition="LAST(other.price) > 1"), 422), ("PUT", PATH, graph("pair", key=["user AS u"]), 422),
+    ("PUT", PATH, graph("pair", key=["(SELECT 1)"]), 422), ("PUT", PATH, graph("pair", select=["LAST(b.price)"]), 422),
+]  # fmt: skip
+
+
+def test_what_is_wrong_is_told_and_changes_nothing(client: Asker) -> None:
+    for method, path, body, expected in WRONG:
+        status, answer = client.ask(method, path, body)
+        assert (status, bool(answer["error"]["message"])) == (expected, True), (method, path, body, answer)
+    assert client.good("GET", "/processors") == {"processors": []}

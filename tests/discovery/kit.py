@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
+from asterism.discovery.rule_file import StoredRuleFile
 from asterism.rules.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
@@ -61,6 +62,17 @@ def versions(found: Sequence[Discovered]) -> dict[str, int]:
 
 def refused(found: Sequence[Discovered]) -> list[RefusedProcessor]:
     return [one for one in found if isinstance(one, RefusedProcessor)]
+
+
+def put(rules: StoredRuleFile, item: Rule) -> list[str]:
+    """What was done."""
+    new = rules.checked(item)
+    return rules.change(lambda there: there.add([new]))
+
+
+def put_all(rules: StoredRuleFile, items: Sequence[Rule]) -> list[str]:
+    new = [rules.checked(item) for item in items]
+    return rules.change(lambda there: there.put_all(new))
 
 
 class Manager(PatternProcessorManager):

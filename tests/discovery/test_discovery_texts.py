@@ -30,6 +30,7 @@ from asterism.errors import AsterismError
 from asterism.patterns.pattern import Pattern
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory, ProcessorRegistry, RefusedProcessor
 from asterism.rules.processor import PatternProcessor
+from tests.discovery.kit import put
 from tests.kit import Golden
 from tests.patterns.test_pattern_texts import graph, node
 
@@ -91,12 +92,12 @@ def item(**fields: Any) -> Callable[[], Sequence[Any]]:
 
 def two_versions() -> object:
     rules = StoredRuleFile(FOLDER / "set.json")
-    rules.put("fraud-7", rule())
-    return rules.put("fraud-7", rule(key=["user"]))
+    put(rules, rule())
+    return put(rules, rule(key=["user"]))
 
 
 def in_set(item: dict[str, Any]) -> object:
-    return StoredRuleFile(FOLDER / "set.json").put("fraud-7", item)
+    return StoredRuleFile(FOLDER / "set.json").checked(item)
 
 
 def sql_condition(text: str) -> dict[str, str]:
@@ -140,8 +141,6 @@ ERRORS: dict[str, Callable[[], object]] = {
     "endpoint_condition": lambda: in_set(rule(pattern=graph(node("a", condition=sql_condition("price >"))))),
     "endpoint_key": lambda: in_set(rule(key=["(SELECT 1)"])),
     "endpoint_measure": lambda: in_set(rule(select=["LAST(b.price)"])),
-    "endpoint_other_tag": lambda: StoredRuleFile(FOLDER / "set.json").put("fraud-7", rule(), lambda text: False),
-    "endpoint_other_id": lambda: StoredRuleFile(FOLDER / "set.json").put("fraud-8", rule()),
 }
 
 REFUSED: dict[str, Callable[[], Sequence[Any]]] = {

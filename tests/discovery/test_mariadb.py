@@ -13,7 +13,7 @@ import pytest
 from asterism.discovery import SqlLookupSource, SqlPatternProcessorDiscovererFactory
 from asterism.discovery.database import parsed_url
 from asterism.discovery.editing import rules_at
-from asterism.discovery.kept_rules import Addition
+from asterism.discovery.rule_set import Addition
 from asterism.errors import PatternProcessorError, RuleSourceError
 from asterism.rules.interfaces import ProcessorRegistry
 from asterism.rules.processor import PatternProcessor

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from asterism.discovery import rule_file
-from asterism.discovery.rule_file import ChangedError, ConflictError, StoredRuleFile
-from asterism.errors import PatternProcessorError
+from asterism.discovery.rule_file import StoredRuleFile
+from asterism.discovery.rule_set import RuleSet
+from asterism.errors import PatternProcessorError, RuleNotFoundError, VersionConflictError
 from asterism.rules.durable_files import NotWrittenError
-from tests.discovery.kit import graph, rule
+from tests.discovery.kit import graph, put, put_all, rule
 from tests.kit import ROOT, until
 
 
@@ -61,30 +62,33 @@ def test_changes_that_wait_are_written_together(tmp_path: Path, monkeypatch: pyt
     """Each sees the changes before it, and the refused ones affect no others."""
     path = tmp_path / "set.json"
     disk, rules = SlowDisk(monkeypatch), StoredRuleFile(path)
-    before = rules.get("a")
+    before = rules.rule_set()
     found = disk.together(
         rules,
         [
-            lambda: rules.put("a", rule("a")),
-            lambda: rules.put("b", rule("b")),
-            lambda: rules.put("b", rule("b", pattern=graph("price > 2"))),
-            lambda: rules.put("b", rule("b", 2), lambda text: text is not None and b'"version":1' in text),
-            lambda: rules.put("b", rule("b", 3), lambda text: text is not None and b'"version":1' in text),
-            lambda: rules.put("c", rule("c")),
-            lambda: rules.remove("c"),
-            lambda: rules.put("c", rule("c", key=["user"])),
-            lambda: rules.put_all([rule("a", 2), rule("b", 2), rule("d", -1)], lambda text: text == rules.text),
-            lambda: rules.put_all([rule("a", 2), rule("b", 2), rule("d", -1)]).accepted,
+            lambda: put(rules, rule("a")),
+            lambda: put(rules, rule("b")),
+            lambda: put(rules, rule("b", pattern=graph("price > 2"))),
+            lambda: put(rules, rule("b", 2)),
+            lambda: rules.change(lambda there: (there, [one.version for one in there.rules])),
+            lambda: put(rules, rule("c")),
+            lambda: rules.change(lambda there: there.remove(["c"])),
+            lambda: put(rules, rule("c", key=["user"])),
+            lambda: rules.change(lambda there: there.remove(["d"])),
+            lambda: put_all(rules, [rule("a", 2), rule("b", 2)]),
         ],
     )
     results = [(one.exception() and type(one.exception())) or one.result() for one in found]
-    assert before is None
+    assert before == RuleSet((), str(path))
     assert results == [
-        True, True, ConflictError, False, ChangedError, True, True, ConflictError, ChangedError, [("a", False), ("b", False)]
+        ["a version 1 added"], ["b version 1 added"], VersionConflictError,
+        ["b version 2 added, in place of version 1"], [1, 2], ["c version 1 added"], ["c removed"],
+        VersionConflictError, RuleNotFoundError,
+        ["a version 2 added, in place of version 1", "b version 2 already exists"],
     ]  # fmt: skip
     assert disk.writes == [".set.json.recent_versions", "set.json"] * 2
     assert in_file(path) == {"a": 2, "b": 2}
-    assert "version 1 of 'c' existed before" in str(found[7].exception())
+    assert "even if the version was removed" in str(found[7].exception())
 
 
 def test_changes_that_cannot_be_written_together_all_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,31 +99,31 @@ def test_changes_that_cannot_be_written_together_all_fail(tmp_path: Path, monkey
     found = disk.together(
         rules,
         [
-            lambda: rules.put("a", rule("a")),
-            lambda: rules.put("b", rule("b")),
-            lambda: rules.put("b", rule("b", pattern=graph("price > 2"))),
+            lambda: put(rules, rule("a")),
+            lambda: put(rules, rule("b")),
+            lambda: put(rules, rule("b", pattern=graph("price > 2"))),
         ],
     )
     assert [type(one.exception()) for one in found] == [NotWrittenError] * 3
-    assert (len(rules), path.exists()) == (0, False)
+    assert (len(rules.rule_set()), path.exists()) == (0, False)
     disk.fails = False
-    assert rules.put("b", rule("b", pattern=graph("price > 2")))
+    assert put(rules, rule("b", pattern=graph("price > 2")))
     assert in_file(path) == {"b": 1}
     with pytest.raises(PatternProcessorError, match="another definition"):
-        rules.put("b", rule("b"))
+        put(rules, rule("b"))
 
 
 VICTIM = """
 import sys, threading
 from pathlib import Path
 from asterism.discovery.rule_file import StoredRuleFile
-from tests.discovery.kit import rule
+from tests.discovery.kit import put, rule
 
 rules = StoredRuleFile(Path(sys.argv[1]))
 
 def change(id):
     for version in range(rules_of.get(id, 0) + 1, 10**6):
-        rules.put(id, rule(id, version))
+        put(rules, rule(id, version))
         print(f"{id} {version}\\n", end="", flush=True)
 
 rules_of = {one.id: one.version for one in rules.processors()}

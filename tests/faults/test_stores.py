@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from asterism.discovery.rule_file import ConflictError, StoredRuleFile
-from asterism.errors import AsterismError
+from asterism.discovery.rule_file import StoredRuleFile
+from asterism.errors import AsterismError, VersionConflictError
 from asterism.rules import kill_list
 from asterism.rules.coordinator import Coordinator
 from asterism.rules.discovery_status import INTERRUPTED, VALID
 from asterism.rules.durable_files import NotWrittenError, replace_file
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.set_store import FolderStore
-from tests.discovery.kit import graph, rule
+from tests.discovery.kit import graph, put, put_all, rule
 from tests.faults.kit import EIO, ENOSPC, Faults, KilledError, store_class
 from tests.rules.test_coordinator import version
 
@@ -171,11 +171,11 @@ def do(rules: StoredRuleFile, step: tuple[str, Any]) -> None:
     what, value = step
     match what:
         case "put":
-            rules.put(value["id"], dict(value))
+            put(rules, dict(value))
         case "put_all":
-            rules.put_all(value)
+            put_all(rules, value)
         case _:
-            rules.remove(value)
+            rules.change(lambda there: there.remove([value]))
 
 
 def on_disk(path: Path) -> dict[str, Any]:
@@ -199,14 +199,14 @@ def test_the_set_of_an_endpoint_survives_each_failure(tmp_path: Path, faults: Fa
                         if isinstance(error, KilledError):
                             rules = None
                         elif rules is not None:  # what runs is what would run after a restart
-                            assert json.loads(rules.text)["processors"] == sorted(
+                            assert json.loads(rules.rule_set().text)["processors"] == sorted(
                                 on_disk(path).values(), key=lambda one: str(one["id"])
                             )
             state = done(state, step)
             with faults.off():
                 assert on_disk(path) == state
-        with faults.off(), pytest.raises(ConflictError, match="version 1 of 'a' existed before"):
-            StoredRuleFile(path).put("a", rule("a", 1, pattern=graph("price > 99")))
+        with faults.off(), pytest.raises(VersionConflictError, match="version 1 of 'a' already had another"):
+            put(StoredRuleFile(path), rule("a", 1, pattern=graph("price > 99")))
 
     assert nth(faults, attempt, code=code) > 30
 

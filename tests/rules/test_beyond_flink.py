@@ -153,14 +153,14 @@ def rule(pattern: Pattern, **more: Any) -> dict[str, Any]:
 def test_they_are_valid_before_they_are_used(name: str, tmp_path: Any) -> None:
     assert problems_of(rule(PATTERNS[name]), None) == {}
     assert problems_of(rule(PATTERNS[name]), SCHEMA) == {}
-    assert StoredRuleFile(tmp_path / "set.json").put("r", rule(PATTERNS[name]))
+    assert StoredRuleFile(tmp_path / "set.json").checked(rule(PATTERNS[name]))
 
 
 def test_names_of_subsets_are_known_and_others_refused(tmp_path: Any) -> None:
     rules = StoredRuleFile(tmp_path / "set.json")
     good = rule(MEASURED, select=list(SELECT))
     assert problems_of(good, None) == problems_of(good, SCHEMA) == {}
-    assert rules.put("r", good)
+    assert rules.checked(good)
     bad = rule(MEASURED, select=["SUM(none.x) AS x", "CLASSIFIER(a) AS c", "SUM(both.kind) AS k"])
     assert problems_of(bad, None) == {
         "/select/0": "select: unknown stage 'none'",
@@ -168,7 +168,7 @@ def test_names_of_subsets_are_known_and_others_refused(tmp_path: Any) -> None:
     }
     assert [*problems_of(bad, SCHEMA)] == ["/select/0", "/select/1", "/select/2"]
     with pytest.raises(AsterismError, match="unknown stage 'none'"):
-        rules.put("r", bad | {"version": 2})
+        rules.checked(bad | {"version": 2})
     condition = rule(begin("a").where("COUNT(other.*) > 0").subset("u", "a"))
     assert problems_of(condition, None) == {
         "/pattern/nodes/0/condition/expression": "pattern: a: condition: unknown stage 'other'"

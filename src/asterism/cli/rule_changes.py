@@ -15,7 +15,8 @@ from asterism.errors import RuleNotFoundError, StateError, printable
 
 if TYPE_CHECKING:
     from asterism.discovery.comparing import RuleDifference
-    from asterism.discovery.kept_rules import Addition, KeptRules, Rule
+    from asterism.discovery.kept_rules import KeptRules, Rule
+    from asterism.discovery.rule_set import Addition
 
 _COLORS = {"+": "green", "-": "red", "~": "yellow", "@": "cyan"}
 
@@ -148,7 +149,7 @@ def rollback(source: str, table: str, id: str, version: int, checkpoint: str | N
 
 
 def _earlier(id: str, version: int, checkpoint: str | None) -> Addition:
-    from asterism.discovery.kept_rules import Addition
+    from asterism.discovery.rule_set import Addition
     from asterism.rules.history import item_of_version
     from asterism.rules.processor import PatternProcessor
 

@@ -26,7 +26,8 @@ from asterism.text.printable import one_line
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from asterism.discovery.kept_rules import Addition, KeptRules, Rule
+    from asterism.discovery.kept_rules import KeptRules, Rule
+    from asterism.discovery.rule_set import Addition
     from asterism.rules.discovery_status import Status
     from asterism.rules.history import HistoryEntry
     from asterism.rules.set_store import FolderStore
@@ -309,7 +310,7 @@ def add(source: str, table: str, file: str, shadow: bool) -> None:
 
 def additions_in(file: str) -> list[Addition] | None:
     """The rules in a file; None, after a message, if one is invalid."""
-    from asterism.discovery.kept_rules import Addition
+    from asterism.discovery.rule_set import Addition
 
     found = rules_of(file, "").all()
     checked = [_checked(rule, None, Semantics.DEFAULT) for rule in found]

@@ -97,7 +97,8 @@ def _serve(
         )
     )
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
-    logging.getLogger("asterism.console").setLevel(logging.INFO)
+    for name in ("asterism.console", "asterism.discovery"):
+        logging.getLogger(name).setLevel(logging.INFO)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *arguments: server.close())
 

@@ -1,21 +1,18 @@
-"""Tokens: who may read rules, and who may change them."""
+"""The file of tokens: who may read rules, and who may change them."""
 
 from __future__ import annotations
 
-import enum
-import hmac
 import os
 import re
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from asterism.discovery.documents import YAML, read_file
-from asterism.discovery.http_application import Request, unauthorized
-from asterism.discovery.listening import check_token, hash_of, hash_of_token
 from asterism.errors import PatternProcessorError
+from asterism.http.access import Access, AccessToken, Principal, Right
+from asterism.http.listening import check_token, hash_of
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 from asterism.text.strict_yaml import read_yaml
 
@@ -25,85 +22,32 @@ _FIELDS = ("name", "rights", "secret", "sha256")
 _HINT = 'tokens: [{name: ann, rights: [read, write], sha256: "..."}]'
 
 
-class Right(enum.Enum):
-    READ = "read"
-    """See rules, and try them on events."""
-    WRITE = "write"
-    """Change rules, and run backtests."""
+def access_from(path: Path) -> Access:
+    """Read a file of tokens, in JSON or YAML.
 
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Whoever sends a request: the name of the token, which is the author of changes, and its rights."""
-
-    name: str
-    rights: frozenset[Right]
-
-    @property
-    def author(self) -> str | None:
-        """The author of changes; None: unknown."""
-        return None if self is ANYONE else self.name
-
-
-ANYONE = Principal("local", frozenset(Right))
-"""Without tokens: everyone on this machine."""
-
-
-@dataclass(frozen=True, slots=True)
-class AccessToken:
-    """:param digest: the SHA-256 hash of the secret"""
-
-    principal: Principal
-    digest: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """:param tokens: the known tokens; None: requests need none"""
-
-    tokens: tuple[AccessToken, ...] | None = None
-
-    def principal(self, request: Request) -> Principal:
-        """:raises AnswerError: the request does not have a known token"""
-        if self.tokens is None:
-            return ANYONE
-        digest = hash_of_token(request.headers)
-        found = None
-        # All are compared, so the duration does not depend on which one it is.
-        for token in self.tokens:
-            if hmac.compare_digest(digest, token.digest):
-                found = token.principal
-        if found is None:
-            raise unauthorized()
-        return found
-
-    @classmethod
-    def from_file(cls, path: Path) -> Access:
-        """Read a file of tokens, in JSON or YAML.
-
-        :raises PatternProcessorError: it cannot be read, is invalid, or other users may read its secrets or write to it
-        """
-        try:
-            mode = path.stat().st_mode
-            content = read_file(path)
-        except OSError as error:
-            raise PatternProcessorError(f"{path} cannot be read", error.strerror) from None
-        try:
-            text = text_of(content, language="YAML" if path.suffix in YAML else "JSON")
-            root = read_yaml(text)[0] if path.suffix in YAML else decode(text)
-        except DocumentSyntaxError as error:
-            # The detail could quote a secret.
-            where = f", line {error.line} column {error.column}" if error.offset is not None else ""
-            raise PatternProcessorError(f"{path}{where}: {error.message}", hint=_HINT) from None
-        tokens = _tokens_in(root, path)
-        has_secrets = any("secret" in one for one in root["tokens"])
-        forbidden = stat.S_IWGRP | stat.S_IWOTH | (stat.S_IRGRP | stat.S_IROTH if has_secrets else 0)
-        if os.name == "posix" and mode & forbidden:
-            what = "read its secrets" if has_secrets else "change it"
-            raise PatternProcessorError(
-                f"other users may {what}: {path} has the permissions {stat.filemode(mode)}", hint=f"chmod 600 {path}"
-            )
-        return cls(tokens)
+    :raises PatternProcessorError: it cannot be read, is invalid, or other users may read its secrets or write to it
+    """
+    try:
+        mode = path.stat().st_mode
+        content = read_file(path)
+    except OSError as error:
+        raise PatternProcessorError(f"{path} cannot be read", error.strerror) from None
+    try:
+        text = text_of(content, language="YAML" if path.suffix in YAML else "JSON")
+        root = read_yaml(text)[0] if path.suffix in YAML else decode(text)
+    except DocumentSyntaxError as error:
+        # The detail could quote a secret.
+        where = f", line {error.line} column {error.column}" if error.offset is not None else ""
+        raise PatternProcessorError(f"{path}{where}: {error.message}", hint=_HINT) from None
+    tokens = _tokens_in(root, path)
+    has_secrets = any("secret" in one for one in root["tokens"])
+    forbidden = stat.S_IWGRP | stat.S_IWOTH | (stat.S_IRGRP | stat.S_IROTH if has_secrets else 0)
+    if os.name == "posix" and mode & forbidden:
+        what = "read its secrets" if has_secrets else "change it"
+        raise PatternProcessorError(
+            f"other users may {what}: {path} has the permissions {stat.filemode(mode)}", hint=f"chmod 600 {path}"
+        )
+    return Access(tokens)
 
 
 def _tokens_in(root: Any, path: Path) -> tuple[AccessToken, ...]:

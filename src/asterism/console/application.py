@@ -9,39 +9,28 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib import resources
-from typing import Any, NamedTuple, TypeVar
-from urllib.parse import unquote, urlsplit
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
-from asterism.console.access import Access, Principal, Right
 from asterism.console.backtests import Backtests
 from asterism.console.counts import WatchedStatus
 from asterism.console.rule_views import ConsoleRules, InvalidRuleError, drawing_of, explanation_of
 from asterism.console.samples import MAX_EVENTS, MAX_TEXT
 from asterism.console.worker import WorkerError, WorkerProcess
-from asterism.discovery.documents import read_document, written
-from asterism.discovery.http_application import (
-    Answer,
-    AnswerError,
-    Request,
-    body_follows,
-    error_fields,
-    etag_of,
-    json_answer,
-    precondition,
-    representation,
-)
-from asterism.discovery.kept_rules import ON
-from asterism.discovery.listening import is_loopback
-from asterism.discovery.rule_file import ChangedError
-from asterism.errors import AsterismError, PatternProcessorError, RuleNotFoundError
+from asterism.discovery.rest import STATUSES, RuleResources
+from asterism.errors import AsterismError, PatternProcessorError
 from asterism.expressions.types import name_of
+from asterism.http.access import Access, Right
+from asterism.http.application import Application, Call, Route
+from asterism.http.listening import is_loopback
+from asterism.http.messages import Answer, AnswerError, Request, error_fields, etag_of, json_answer, representation
 from asterism.patterns.semantics import Semantics
 from asterism.rules import kill_list
 from asterism.rules.costs import cost_of
@@ -86,24 +75,7 @@ _T = TypeVar("_T")
 _log = logging.getLogger("asterism.console")
 
 
-class _AuthorizedCall(NamedTuple):
-    """An authorized request."""
-
-    principal: Principal
-    request: Request
-    body: bytes
-    id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """:param right: required for it"""
-
-    right: Right
-    handle: Callable[[_AuthorizedCall], Answer]
-
-
-class ConsoleApplication:
+class ConsoleApplication(Application):
     """Answers requests for the page, and those of the page and of programs.
 
     :param source: the rules
@@ -123,42 +95,36 @@ class ConsoleApplication:
         backtests: Backtests | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> None:
-        self.source, self.access, self.sampler = source, access, sampler
+        self.source, self.sampler = source, sampler
         self.status, self.backtests, self.facts = status, backtests, dict(facts or {})
         self._assets = _assets()
         self._checking = ThreadPoolExecutor(MAX_CHECKING, thread_name_prefix="asterism-console-check")
         self._sampling = threading.BoundedSemaphore(MAX_SAMPLING)
         read, write = Right.READ, Right.WRITE
-        self.routes: dict[str, dict[str, Route]] = {
+        page = {
             "/api/session": {"GET": Route(read, self._session)},
             "/api/rules": {"GET": Route(read, self._rules)},
             "/api/status": {"GET": Route(read, self._query_status)},
-            "/api/rule": {"POST": Route(read, self._rule)},
-            "/api/check": {"POST": Route(read, self._check)},
-            "/api/sample": {"POST": Route(read, self._sample)},
-            "/api/events": {"POST": Route(read, self._events)},
-            "/api/save": {"POST": Route(write, self._save)},
-            "/api/enable": {"POST": Route(write, self._enable)},
-            "/api/disable": {"POST": Route(write, self._disable)},
-            "/api/remove": {"POST": Route(write, self._remove)},
-            "/api/promote": {"POST": Route(write, self._promote)},
-            "/api/kill": {"POST": Route(write, self._kill)},
-            "/api/unkill": {"POST": Route(write, self._unkill)},
-            "/api/history": {"POST": Route(read, self._history)},
-            "/api/rollback": {"POST": Route(write, self._roll_back)},
-            "/api/backtest": {"POST": Route(write, self._backtest)},
-            "/api/backtest/state": {"POST": Route(read, self._backtest_state)},
-            "/api/backtest/cancel": {"POST": Route(write, self._backtest_cancel)},
-            "/processors": {"GET": Route(read, self._get_all), "PUT": Route(write, self._put_all)},
-            "/processors/{id}": {
-                "GET": Route(read, self._get),
-                "PUT": Route(write, self._put),
-                "DELETE": Route(write, self._delete),
-            },
-            "/health": {"GET": Route(read, self._health)},
-            "/status": {"GET": Route(read, self._status)},
-            "/metrics": {"GET": Route(read, self._metrics)},
+            "/api/rule": {"POST": Route(read, self._rule, MAX_BODY)},
+            "/api/check": {"POST": Route(read, self._check, MAX_BODY)},
+            "/api/sample": {"POST": Route(read, self._sample, MAX_BODY)},
+            "/api/events": {"POST": Route(read, self._events, MAX_BODY)},
+            "/api/save": {"POST": Route(write, self._save, MAX_BODY)},
+            "/api/enable": {"POST": Route(write, self._enable, MAX_BODY)},
+            "/api/disable": {"POST": Route(write, self._disable, MAX_BODY)},
+            "/api/remove": {"POST": Route(write, self._remove, MAX_BODY)},
+            "/api/promote": {"POST": Route(write, self._promote, MAX_BODY)},
+            "/api/kill": {"POST": Route(write, self._kill, MAX_BODY)},
+            "/api/unkill": {"POST": Route(write, self._unkill, MAX_BODY)},
+            "/api/history": {"POST": Route(read, self._history, MAX_BODY)},
+            "/api/rollback": {"POST": Route(write, self._roll_back, MAX_BODY)},
+            "/api/backtest": {"POST": Route(write, self._backtest, MAX_BODY)},
+            "/api/backtest/state": {"POST": Route(read, self._backtest_state, MAX_BODY)},
+            "/api/backtest/cancel": {"POST": Route(write, self._backtest_cancel, MAX_BODY)},
         }
+        super().__init__(
+            {**page, **RuleResources(source, self._known_status).routes()}, access, {**STATUSES, WorkerError: 503}
+        )
 
     def close(self) -> None:
         self._checking.shutdown(wait=False, cancel_futures=True)
@@ -186,47 +152,20 @@ class ConsoleApplication:
         return found
 
     def authorize(self, request: Request) -> None:
-        """:raises AnswerError: the request has no known token, or comes from another site"""
-        try:
-            self.access.principal(request)
-            origin = request.headers.get("origin")
-            host = request.headers.get("host", "")
-            if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
-                raise AnswerError(403, "the request comes from another site")
-        except AnswerError as error:
-            raise _secured_error(error) from None
+        with _secured_errors():
+            super().authorize(request)
 
     def needs_body(self, request: Request) -> bool:
-        try:
-            self._route(request)
-            if not body_follows(request, request.method in ("POST", "PUT")):
-                return False
-            if int(request.headers["content-length"]) > MAX_BODY:
-                raise AnswerError(413, f"the body is too large (limit {MAX_BODY:,} bytes)")
-            return True
-        except AnswerError as error:
-            raise _secured_error(error) from None
+        with _secured_errors():
+            return super().needs_body(request)
 
     def answer(self, request: Request, body: bytes) -> Answer:
-        return _secured(self._answer(request, body))
+        return _secured(super().answer(request, body))
 
-    def _answer(self, request: Request, body: bytes) -> Answer:
-        try:
-            route, id = self._route(request)
-            return route.handle(_AuthorizedCall(self.access.principal(request), request, body, id))
-        except AnswerError as error:
-            return error.answer
-        except InvalidRuleError as error:
-            return json_answer({"error": {"message": error.message}} | error.checked.to_dict(), 422)
-        except ChangedError as error:
-            # Programs state in a header what a change is based on, the page in the body.
-            return json_answer({"error": error_fields(error)}, 412 if _is_of_program(request) else 409)
-        except RuleNotFoundError as error:
-            return json_answer({"error": error_fields(error)}, 404 if _is_of_program(request) else 422)
-        except WorkerError as error:
-            return json_answer({"error": error_fields(error)}, 503)
-        except AsterismError as error:
-            return json_answer({"error": error_fields(error)}, 422)
+    def error_answer(self, error: AsterismError) -> Answer:
+        if isinstance(error, InvalidRuleError):
+            return json_answer({"error": error_fields(error)} | error.checked.to_dict(), 422)
+        return super().error_answer(error)
 
     def _check_host(self, request: Request) -> None:
         """Without tokens, a page of another site could otherwise reach the console under another name.
@@ -243,35 +182,9 @@ class ConsoleApplication:
         if not is_loopback(host):
             raise AnswerError(421, f"this host is not known: {given:.100}", "use http://127.0.0.1")
 
-    def _route(self, request: Request) -> tuple[Route, str]:
-        """The route and the id in the path.
-
-        :raises AnswerError: there is none, or the right for it is missing
-        """
-        if "?" in request.target:
-            raise AnswerError(400, "a query (?) is not supported", "in an id, write %3F for ?")
-        path, id = request.target, ""
-        head, _, rest = path.removeprefix("/").partition("/")
-        if head == "processors" and rest and "/" not in rest:
-            try:
-                path, id = "/processors/{id}", unquote(rest, errors="strict")
-            except UnicodeDecodeError:
-                raise AnswerError(400, "the path is not valid UTF-8") from None
-        methods = self.routes.get(path)
-        if methods is None:
-            raise AnswerError(404, "unknown path", f"the paths are {', '.join(self.routes)}")
-        if request.method not in methods:
-            allowed = ", ".join(methods)
-            raise AnswerError(405, f"only {allowed} are supported", Allow=allowed)
-        route = methods[request.method]
-        principal = self.access.principal(request)
-        if route.right not in principal.rights:
-            raise AnswerError(403, f"the token {principal.name!r:.120} does not have the right to {route.right.value}")
-        return route, id
-
     # ------------------------------------------------------------------ the page
 
-    def _session(self, call: _AuthorizedCall) -> Answer:
+    def _session(self, call: Call) -> Answer:
         schema = self.source.schema(0)
         found = {
             "name": call.principal.name,
@@ -285,11 +198,11 @@ class ConsoleApplication:
         }
         return json_answer(found | self.facts, 200)
 
-    def _rules(self, call: _AuthorizedCall) -> Answer:
+    def _rules(self, call: Call) -> Answer:
         text = json.dumps({"rules": self.source.views()}, ensure_ascii=False).encode(errors="backslashreplace")
         return representation(text, call.request)
 
-    def _query_status(self, call: _AuthorizedCall) -> Answer:
+    def _query_status(self, call: Call) -> Answer:
         if self.status is None:
             raise AnswerError(404, "there is no checkpoint", "start the console with --checkpoint")
         status, problem = self.status.current()
@@ -301,10 +214,10 @@ class ConsoleApplication:
             found["status"] = json.loads(status.to_bytes())
         return json_answer(found, 200)
 
-    def _rule(self, call: _AuthorizedCall) -> Answer:
+    def _rule(self, call: Call) -> Answer:
         return json_answer(self.source.one(_Fields.of(call).text("id")), 200)
 
-    def _check(self, call: _AuthorizedCall) -> Answer:
+    def _check(self, call: Call) -> Answer:
         fields = _Fields.of(call)
         text, id = fields.text("text"), fields.optional_text("id")
         checked = self._limited(lambda: self.source.check(text, id))
@@ -339,13 +252,13 @@ class ConsoleApplication:
         rule: Mapping[str, Any] = without_flag(checked.rule)[0]
         return rule
 
-    def _sample(self, call: _AuthorizedCall) -> Answer:
+    def _sample(self, call: Call) -> Answer:
         fields = _Fields.of(call)
         rule = self._valid_rule(fields)
         request = {"do": "sample", "rule": rule, "events": fields.text("events"), "key": fields.key("key")}
         return json_answer(self._sampled(request), 200)
 
-    def _events(self, call: _AuthorizedCall) -> Answer:
+    def _events(self, call: Call) -> Answer:
         fields = _Fields.of(call)
         text, key = fields.optional_text("text"), fields.key("key")
         item = None if text is None or key is None else self._valid_rule(fields)
@@ -364,32 +277,32 @@ class ConsoleApplication:
 
     # ------------------------------------------------------------------ changes
 
-    def _save(self, call: _AuthorizedCall) -> Answer:
+    def _save(self, call: Call) -> Answer:
         fields = _Fields.of(call)
         text, tag = fields.text("text"), fields.optional_text("tag")
         return json_answer(self.source.save(text, tag, call.principal.author), 200)
 
-    def _enable(self, call: _AuthorizedCall) -> Answer:
+    def _enable(self, call: Call) -> Answer:
         fields = _Fields.of(call)
         done = self.source.enable(
             fields.text("id"), fields.optional_number("version"), fields.text("tag"), call.principal.author
         )
         return json_answer({"done": done}, 200)
 
-    def _disable(self, call: _AuthorizedCall) -> Answer:
+    def _disable(self, call: Call) -> Answer:
         fields = _Fields.of(call)
         return json_answer(
             {"done": self.source.disable(fields.text("id"), fields.text("tag"), call.principal.author)}, 200
         )
 
-    def _remove(self, call: _AuthorizedCall) -> Answer:
+    def _remove(self, call: Call) -> Answer:
         fields = _Fields.of(call)
         done = self.source.remove(
             fields.text("id"), fields.optional_number("version"), fields.text("tag"), call.principal.author
         )
         return json_answer({"done": done}, 200)
 
-    def _promote(self, call: _AuthorizedCall) -> Answer:
+    def _promote(self, call: Call) -> Answer:
         fields = _Fields.of(call)
         return json_answer(
             {"done": self.source.promote(fields.text("id"), fields.text("tag"), call.principal.author)}, 200
@@ -397,7 +310,7 @@ class ConsoleApplication:
 
     # ------------------------------------------------------------------ the query
 
-    def _kill(self, call: _AuthorizedCall) -> Answer:
+    def _kill(self, call: Call) -> Answer:
         """Exclude a rule from the query, or a version of it."""
         fields = _Fields.of(call)
         name = kill_list.name_for(fields.text("id"), fields.optional_number("version"))
@@ -408,7 +321,7 @@ class ConsoleApplication:
         _log.info("%s: %s killed: %s", *(one_line(one, 300) for one in (call.principal.name, name, reason)))
         return json_answer({"done": [f"{name} killed"]}, 200)
 
-    def _unkill(self, call: _AuthorizedCall) -> Answer:
+    def _unkill(self, call: Call) -> Answer:
         """Admit what was killed, by the names of the kill list."""
         name = _Fields.of(call).text("name")
         kill_list.unkill(self._store(), [name])
@@ -422,14 +335,14 @@ class ConsoleApplication:
 
     # ------------------------------------------------------------------ history
 
-    def _history(self, call: _AuthorizedCall) -> Answer:
+    def _history(self, call: Call) -> Answer:
         """What a query has done with a rule, the newest first."""
         if self.status is None:
             raise AnswerError(404, "there is no checkpoint", "start the console with --checkpoint")
         entries = self.status.history(_Fields.of(call).text("id"))
         return json_answer({"entries": [_entry(one) for one in entries]}, 200)
 
-    def _roll_back(self, call: _AuthorizedCall) -> Answer:
+    def _roll_back(self, call: Call) -> Answer:
         fields = _Fields.of(call)
         id, version, tag = fields.text("id"), fields.number("version"), fields.text("tag")
         entries = () if self.status is None else self.status.history(id)
@@ -443,7 +356,7 @@ class ConsoleApplication:
             raise AnswerError(404, "there is no history", "start the console with --history")
         return self.backtests
 
-    def _backtest(self, call: _AuthorizedCall) -> Answer:
+    def _backtest(self, call: Call) -> Answer:
         backtests = self._known_backtests()
         item = self._valid_rule(_Fields.of(call))
         against = self.source.used(str(item["id"]))
@@ -451,73 +364,11 @@ class ConsoleApplication:
         job = backtests.submit(str(item["id"]), item["version"], request, call.principal.name)
         return json_answer(job.to_dict(), 202)
 
-    def _backtest_state(self, call: _AuthorizedCall) -> Answer:
+    def _backtest_state(self, call: Call) -> Answer:
         return json_answer(self._known_backtests().get(_Fields.of(call).number("job")).to_dict(), 200)
 
-    def _backtest_cancel(self, call: _AuthorizedCall) -> Answer:
+    def _backtest_cancel(self, call: Call) -> Answer:
         return json_answer(self._known_backtests().cancel(_Fields.of(call).number("job")).to_dict(), 200)
-
-    # ------------------------------------------------------------------ programs
-
-    def _get_all(self, call: _AuthorizedCall) -> Answer:
-        return representation(written(self.source.set()), call.request)
-
-    def _put_all(self, call: _AuthorizedCall) -> Answer:
-        """Replace all rules, as `asterism rules apply` does."""
-        document = read_document(call.body)
-        if document.pointers == [""]:
-            raise AnswerError(422, "a set is expected, not one processor", "use PUT /processors/{id} for one processor")
-        is_expected = precondition(call.request)
-        done = self.source.put_set(
-            document.items, lambda: is_expected(written(self.source.unlocked_set())), call.principal.author
-        )
-        return json_answer({"done": done, "refused": []}, 200)
-
-    def _get(self, call: _AuthorizedCall) -> Answer:
-        content = _content(self.source.item_in_use(call.id))
-        if content is None:
-            raise AnswerError(404, f"there is no rule {call.id!r:.220} in use")
-        return representation(content, call.request)
-
-    def _put(self, call: _AuthorizedCall) -> Answer:
-        """Add a version as it is written, as `asterism rules add` does."""
-        fields = _object(call.body)
-        if fields.setdefault("id", call.id) != call.id:
-            raise AnswerError(
-                422, f"the id of the rule is {fields['id']!r:.220}, but the id in the path is {call.id!r:.220}"
-            )
-        is_expected = precondition(call.request)
-        done = self.source.put(fields, lambda item: is_expected(_content(item)), call.principal.author)
-        return json_answer(done, 200)
-
-    def _delete(self, call: _AuthorizedCall) -> Answer:
-        is_expected = precondition(call.request)
-        self.source.delete(call.id, lambda item: is_expected(_content(item)), call.principal.author)
-        return Answer(HTTPStatus.NO_CONTENT)
-
-    def _health(self, call: _AuthorizedCall) -> Answer:
-        found: dict[str, Any] = {"status": "ok"}
-        try:
-            found["processors"] = sum(rule.state == ON for rule in self.source.all())
-        except AsterismError as error:
-            found |= {"status": "interrupted", "error": str(error)}
-        if self.status is not None:
-            status, problem = self.status.current()
-            found["query"] = None if status is None else status.state
-            if problem is not None:
-                found["query_error"] = str(problem)
-        return json_answer(found, 503 if "error" in found else 200)
-
-    def _status(self, call: _AuthorizedCall) -> Answer:
-        return Answer(HTTPStatus.OK, self._known_status().to_bytes())
-
-    def _metrics(self, call: _AuthorizedCall) -> Answer:
-        try:
-            from asterism.discovery.prometheus import CONTENT_TYPE
-            from asterism.discovery.prometheus import text_of as metrics_of
-        except ModuleNotFoundError:
-            raise AnswerError(501, "prometheus-client is not installed", "pip install 'asterism[http]'") from None
-        return Answer(HTTPStatus.OK, metrics_of(self._known_status()), {"Content-Type": CONTENT_TYPE})
 
     def _known_status(self) -> Status:
         if self.status is None:
@@ -538,7 +389,7 @@ class _Fields:
     found: Mapping[str, Any]
 
     @classmethod
-    def of(cls, call: _AuthorizedCall) -> _Fields:
+    def of(cls, call: Call) -> _Fields:
         return cls(_object(call.body))
 
     def text(self, name: str) -> str:
@@ -583,15 +434,6 @@ def _object(body: bytes) -> dict[str, Any]:
     return found
 
 
-def _is_of_program(request: Request) -> bool:
-    return request.target.startswith("/processors")
-
-
-def _content(item: Mapping[str, Any] | None) -> bytes | None:
-    """The representation of a rule; None: there is none."""
-    return None if item is None else json.dumps(item, ensure_ascii=False).encode(errors="backslashreplace")
-
-
 def _entry(entry: HistoryEntry) -> dict[str, Any]:
     """An entry of the history, with the source of the version that it added."""
     found = {name: value for name, value in entry.to_dict().items() if name != "definition"} | {"text": str(entry)}
@@ -624,9 +466,13 @@ def _secured(answer: Answer) -> Answer:
     return answer._replace(headers={**HEADERS, **answer.headers})
 
 
-def _secured_error(error: AnswerError) -> AnswerError:
-    error.answer = _secured(error.answer)
-    return error
+@contextmanager
+def _secured_errors() -> Iterator[None]:
+    try:
+        yield
+    except AnswerError as error:
+        error.answer = _secured(error.answer)
+        raise
 
 
 def _assets() -> dict[str, Answer]:

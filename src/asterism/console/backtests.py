@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from asterism.console.worker import WorkerProcess
-from asterism.discovery.http_application import AnswerError, error_fields
 from asterism.errors import AsterismError, PatternProcessorError
+from asterism.http.messages import AnswerError, error_fields
 
 MAX_WAITING = 4
 MAX_KEPT = 20

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import logging
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -21,14 +18,16 @@ from asterism.discovery.documents import read_document
 from asterism.discovery.edited_documents import HttpRules
 from asterism.discovery.edited_table import SqlRules
 from asterism.discovery.editing import rules_at
-from asterism.discovery.http_application import error_fields
-from asterism.discovery.kept_rules import ON, SHADOW, Addition, KeptRules, Locate, Rule, has_version
-from asterism.discovery.rule_file import ChangedError
+from asterism.discovery.kept_rules import ON, KeptRules, Locate, Rule, has_version
+from asterism.discovery.rest import log_changes
+from asterism.discovery.rule_set import Addition, Change, RuleSet, StoredRule
 from asterism.errors import AsterismError, PatternProcessorError, RuleNotFoundError
+from asterism.http.application import ChangedError
+from asterism.http.messages import error_fields
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.reading import read
 from asterism.rules.clauses import clause_of
-from asterism.rules.interfaces import is_shadow, without_flag
+from asterism.rules.interfaces import without_flag
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.registered_conditions import names_in
 from asterism.rules.rule_templates import expanded, is_template
@@ -53,14 +52,15 @@ NEW_FILE = "console.yaml"
 """The file to which new rules are added if the source is a folder."""
 NEW, VERSION, LABELS, UNCHANGED = "new", "version", "labels", "unchanged"
 """What saving does: it adds a rule or a version, changes what is not part of a version, or nothing."""
-_log = logging.getLogger("asterism.console")
+_R = TypeVar("_R")
 
 
 class InvalidRuleError(PatternProcessorError):
     """The text of a rule cannot be saved; the problems are in *checked*."""
 
     def __init__(self, checked: CheckedText) -> None:
-        super().__init__("the rule is invalid")
+        first = checked.checked.problems[0]
+        super().__init__(first.message, first.detail, first.hint)
         self.checked = checked
 
 
@@ -109,7 +109,7 @@ class ConsoleRules:
     ) -> None:
         self.source, self.table, self.semantics, self.schema, self.token = source, table, semantics, schema, token
         self._conditions = conditions
-        self._kept = rules_at(source, table, token=token)
+        self._kept = self._source(None)
         self._keeps_tests = not isinstance(self._kept, SqlRules)
         self._lock = threading.Lock()
         self._found: tuple[float, list[Rule]] = (0.0, [])
@@ -122,7 +122,14 @@ class ConsoleRules:
             return self._kept.endpoint.shown
         return shown_url(parsed_url(self.source)) if "://" in self.source else self.source
 
+    def _source(self, author: str | None) -> KeptRules:
+        return rules_at(self.source, self.table, token=self.token, by=author, new_file=NEW_FILE)
+
     # ------------------------------------------------------------------ reading
+
+    def rule_set(self) -> RuleSet:
+        """:raises PatternProcessorError: the source cannot be read"""
+        return self._kept.rule_set()
 
     def all(self) -> list[Rule]:
         """:raises PatternProcessorError: the source cannot be read"""
@@ -145,15 +152,19 @@ class ConsoleRules:
 
         :raises PatternProcessorError: there is no such rule
         """
+        stored = self.versions(id)[0].stored_slot[0]
+        tag = self._kept.rule_set([stored]).tag(stored) or ""
+        with self._lock:
+            self._found = (0.0, [])  # what is shown must not be older than the tag
         versions = self.versions(id)
         shown = [self._view(rule) | {"text": source_of(rule.item)} for rule in versions]
         shown.sort(key=lambda one: -1 if one["version"] is None else one["version"], reverse=True)
-        found = {"id": id, "tag": tag_of(versions), "versions": shown}
+        found = {"id": id, "tag": tag, "versions": shown}
         # Of a template and its shadow, the template is shown.
         first = next((rule for rule in versions if not rule.stored_slot[1]), versions[0])
-        return found if first.template is None else found | {"template": self._template(first, first.template)}
+        return found if first.template is None else found | {"template": self._template(first, first.template, tag)}
 
-    def _template(self, rule: Rule, template: Mapping[str, Any]) -> dict[str, Any]:
+    def _template(self, rule: Rule, template: Mapping[str, Any], tag: str) -> dict[str, Any]:
         """The template of a rule, with its parameters and rows."""
         id = rule.stored_slot[0]
         parameters, rows, text = template.get("parameters"), template.get("rows"), source_of(template)
@@ -163,7 +174,7 @@ class ConsoleRules:
             values = _row_values(rows, list(parameters))
         return {
             "id": id,
-            "tag": tag_of(stored),
+            "tag": tag,
             "text": text if text is not None and len(text) <= MAX_SOURCE else None,
             "canEdit": values is not None and text is not None and len(text) <= MAX_SOURCE,
             "rules": sum(one.stored_slot == rule.stored_slot for one in stored),
@@ -183,32 +194,6 @@ class ConsoleRules:
     def used(self, id: str) -> Mapping[str, Any] | None:
         """The version of a rule that queries use, in its JSON form."""
         return next((rule.item for rule in self.all() if rule.id == id and rule.state == ON and rule.item), None)
-
-    def item_in_use(self, id: str) -> Mapping[str, Any] | None:
-        """The version of a rule that queries use, or a template that they use, in its JSON form."""
-        with self._lock:
-            return self._item_in_use(id)
-
-    def _item_in_use(self, id: str) -> Mapping[str, Any] | None:
-        templates = (item for item in self.unlocked_set() if item.get("id") == id and is_template(item))
-        return next(
-            (rule.item for rule in self._all() if rule.id == id and rule.state == ON and rule.item), None
-        ) or next((item for item in templates if is_shadow(item) is not True), None)
-
-    def set(self) -> list[Mapping[str, Any]]:
-        """The rules that queries use, in their JSON form."""
-        with self._lock:
-            return self.unlocked_set()
-
-    def unlocked_set(self) -> list[Mapping[str, Any]]:
-        """:meth:`set`, during a change. A template is a separate item, without its rules."""
-        found: dict[int, Mapping[str, Any]] = {}
-        for rule in self._all():
-            item = rule.item if rule.template is None else rule.template
-            is_used = rule.state in (ON, SHADOW) if rule.template is None else without_flag(item)[1]
-            if is_used and isinstance(item, Mapping):
-                found.setdefault(id(item), item)
-        return list(found.values())
 
     def _view(self, rule: Rule) -> dict[str, Any]:
         key = _text_of(
@@ -310,16 +295,17 @@ class ConsoleRules:
         """What saving would do; None: the rule is invalid."""
         if checked.checked.processor is None or checked.item is None:
             return None
-        versions = [rule for rule in self.all() if rule.stored_slot[0] == checked.item["id"]]
-        effect, item = self._decided(checked.item, checked.checked.processor, versions)
+        id = checked.item["id"]
+        effect, item = self._decided(checked.item, checked.checked.processor, self._kept.rule_set([id]))
         return {"effect": effect, "version": item.get("version")}
 
     def _decided(
-        self, item: Mapping[str, Any], processor: PatternProcessor, versions: Sequence[Rule]
+        self, item: Mapping[str, Any], processor: PatternProcessor, rules: RuleSet
     ) -> tuple[str, Mapping[str, Any]]:
         """What saving does, and the item to save, perhaps with another version."""
-        if is_template(item) or (versions and versions[0].template is not None):
-            return self._decided_template(item, versions)
+        versions = rules.of_id(item["id"])
+        if any(is_template(one) for one in (item, *(rule.item for rule in versions))):
+            return self._decided_template(item, versions, rules)
         if not versions:
             return NEW, item
         highest = max((rule.version for rule in versions if rule.version is not None), default=-1)
@@ -334,22 +320,35 @@ class ConsoleRules:
             return VERSION, item  # it replaces a version that cannot be used
         return VERSION, {**item, "version": highest + 1}
 
-    def _decided_template(self, item: Mapping[str, Any], versions: Sequence[Rule]) -> tuple[str, Mapping[str, Any]]:
-        """:param versions: what has the id of *item* in the source"""
-        before = [rule.item if rule.template is None else rule.template for rule in versions]
-        numbers = [one.get("version") for one in before if isinstance(one, Mapping)]
-        versions = [rule for rule in versions if rule.stored_slot[1] == (is_shadow(item) is True)]
-        there = None if not versions else versions[0].template or versions[0].item
-        if there is not None and Addition(item).is_there(there, without_flag(there)[1]):
-            is_equal = not self._keeps_tests or _tests(there) == _tests(item)
+    def _decided_template(
+        self, item: Mapping[str, Any], versions: Sequence[StoredRule], rules: RuleSet
+    ) -> tuple[str, Mapping[str, Any]]:
+        there = rules.get(StoredRule(item).slot)
+        if there is not None and Addition(item).is_there(there.item, there.enabled):
+            is_equal = not self._keeps_tests or _tests(there.item) == _tests(item)
             return UNCHANGED if is_equal else LABELS, item
-        # In a file, a template needs no version: each of its rules has one.
-        given, highest = item.get("version"), max(one for one in [*(numbers or [0]), -1] if isinstance(one, int))
-        if (self._keeps_tests and given is None) or (isinstance(given, int) and (not numbers or given > highest)):
-            return VERSION if versions else NEW, item
-        return VERSION if versions else NEW, {**item, "version": highest + 1}
+        effect = NEW if there is None else VERSION
+        # In a file, a template needs no version: each of its rules has one of its own.
+        given, numbers = item.get("version"), [rule.version for rule in versions if isinstance(rule.version, int)]
+        highest = max(numbers, default=-1 if versions else 0)
+        if (self._keeps_tests and given is None) or (isinstance(given, int) and (not versions or given > highest)):
+            return effect, item
+        return effect, {**item, "version": highest + 1}
 
     # ------------------------------------------------------------------ changes
+
+    def change(
+        self, change: Change[_R], author: str | None, ids: Collection[str] | None = None, *, adds: bool = False
+    ) -> _R:
+        """The one place where the source is changed. See :meth:`KeptRules.change`.
+
+        :param author: None: unknown
+        """
+        with self._lock:
+            try:
+                return self._source(author).change(change, ids, adds=adds)
+            finally:
+                self._found = (0.0, [])
 
     def save(self, text: str, tag: str | None, author: str | None) -> dict[str, Any]:
         """Add a rule or a template, or a version of it. A changed definition gets the next version automatically.
@@ -359,36 +358,21 @@ class ConsoleRules:
         :raises ChangedError: the rule has been changed in the meantime
         """
         checked = self.check(text)
-        processor = checked.checked.processor
-        if processor is None or checked.item is None:
+        processor, given = checked.checked.processor, checked.item
+        if processor is None or given is None:
             raise InvalidRuleError(checked)
-        with self._lock:
-            versions = self._unchanged(checked.item["id"], tag)
-            effect, item = self._decided(checked.item, processor, versions)
-            done = []
-            if effect != UNCHANGED:
-                addition = _addition(item, None if is_template(item) else processor, author)
-                done = self._edit(author, lambda kept: kept.add([addition]), versions)
-        version = item.get("version")
-        return {"id": item["id"], "rule": processor.id, "version": version, "effect": effect, "done": done}
+        saved: dict[str, Any] = {}
 
-    def put(
-        self, item: Any, is_expected: Callable[[Mapping[str, Any] | None], bool], author: str | None
-    ) -> dict[str, Any]:
-        """Add a version as it is, as ``asterism rules add`` does.
+        def add(rules: RuleSet) -> tuple[RuleSet, list[str]]:
+            effect, item = self._decided(given, processor, rules)
+            saved.update(id=item["id"], rule=processor.id, version=item.get("version"), effect=effect)
+            if effect == UNCHANGED:
+                return rules, []
+            return rules.add([_addition(item, None if is_template(item) else processor, author)])
 
-        :param is_expected: whether this, which is in use, is what the change was based on
-        :raises InvalidRuleError: it is not a valid rule
-        :raises ChangedError: what is in use is not what was expected
-        """
-        addition = self._checked_addition(item, author)
-        with self._lock:
-            self._expect_in_use(addition.id, is_expected)
-            versions = [rule for rule in self._all() if rule.stored_slot[0] == addition.id]
-            done = self._edit(author, lambda kept: kept.add([addition]), versions)
-        return {"id": addition.id, "version": addition.version, "done": done}
+        return saved | {"done": self._changed(given["id"], tag, author, add, adds=True)}
 
-    def _checked_addition(self, item: Any, author: str | None) -> Addition:
+    def checked(self, item: Any, author: str | None) -> Addition:
         """A rule or a template as it is to be added.
 
         :raises InvalidRuleError: it, or a rule of the template, is invalid
@@ -408,34 +392,6 @@ class ConsoleRules:
                 raise InvalidRuleError(CheckedText(item, checked))
         return _addition(item, None if is_template(item) else processor, author)
 
-    def put_set(self, items: Sequence[Any], is_expected: Callable[[], bool], author: str | None) -> list[str]:
-        """Replace all rules, or none.
-
-        :param is_expected: whether the rules are those that the change was based on
-        :raises PatternProcessorError: a rule is invalid, or the source is a folder
-        :raises ChangedError: the rules are not those
-        """
-        additions = []
-        for number, item in enumerate(items, 1):
-            try:
-                additions.append(self._checked_addition(item, author))
-            except InvalidRuleError as error:
-                problem = error.checked.checked.problems[0]
-                id = item.get("id") if isinstance(item, Mapping) else None
-                raise PatternProcessorError(
-                    f"rule {number} ({id!r:.220}): {problem.message}", problem.detail, problem.hint
-                ) from None
-        new = {one.slot for one in additions}
-        if len(new) < len(additions):
-            raise PatternProcessorError("two rules have the same id")
-        with self._lock:
-            self._found = (0.0, [])
-            there = dict.fromkeys(rule.stored_slot for rule in self._all())
-            removed = [slot for slot in there if slot not in new]
-            if not is_expected():
-                raise ChangedError("the rules have been changed in the meantime", hint="read them again")
-            return self._edit(author, lambda kept: kept.apply(additions, removed))
-
     def roll_back(
         self, id: str, version: int, tag: str, item: Mapping[str, Any] | None, author: str | None
     ) -> list[str]:
@@ -445,94 +401,51 @@ class ConsoleRules:
         :raises ChangedError: the rule has been changed in the meantime
         :raises PatternProcessorError: it is a rule of a template, or the version is a shadow
         """
-        with self._lock:
-            self._found = (0.0, [])
-            is_there = has_version(self._all(), id, version)
-            versions = self._unchanged(id, tag)
-            if is_there:
-                return self._edit(author, lambda kept: kept.enable([id], version))
-            if item is None:
-                raise RuleNotFoundError(f"version {version} of {id!r:.220} is not known any more")
-            addition = _addition(item, PatternProcessor.from_dict(item), author)
-            return self._edit(author, lambda kept: kept.add([addition]), versions)
-
-    def delete(self, id: str, is_expected: Callable[[Mapping[str, Any] | None], bool], author: str | None) -> list[str]:
-        """Remove all versions of a rule.
-
-        :param is_expected: as in :meth:`put`
-        :raises ChangedError: what is in use is not what was expected
-        """
-        with self._lock:
-            self._expect_in_use(id, is_expected)
-            return self._edit(author, lambda kept: kept.remove([id]))
-
-    def _expect_in_use(self, id: str, is_expected: Callable[[Mapping[str, Any] | None], bool]) -> None:
-        """Read the rules again, and compare. :raises ChangedError: it is not what was expected"""
-        self._found = (0.0, [])
-        if not is_expected(self._item_in_use(id)):
-            raise ChangedError(f"the rule {id!r:.220} has been changed in the meantime", hint="read it again")
+        if has_version(self._kept.all(), id, version):
+            return self.enable(id, version, tag, author)
+        if item is None:
+            raise RuleNotFoundError(f"version {version} of {id!r:.220} is not known any more")
+        addition = _addition(item, PatternProcessor.from_dict(item), author)
+        return self._changed(id, tag, author, lambda rules: rules.add([addition]), adds=True)
 
     def enable(self, id: str, version: int | None, tag: str, author: str | None) -> list[str]:
-        return self._changed(id, tag, author, lambda kept: kept.enable([id], version))
+        return self._changed(id, tag, author, lambda rules: rules.enable([id], version))
 
     def disable(self, id: str, tag: str, author: str | None) -> list[str]:
-        return self._changed(id, tag, author, lambda kept: kept.disable([id]))
+        return self._changed(id, tag, author, lambda rules: rules.disable([id]))
 
     def promote(self, id: str, tag: str, author: str | None) -> list[str]:
         """Replace a rule by its shadow."""
-        return self._changed(id, tag, author, lambda kept: kept.promote([id]))
+        return self._changed(id, tag, author, lambda rules: rules.promote([id]))
 
     def remove(self, id: str, version: int | None, tag: str, author: str | None) -> list[str]:
-        return self._changed(id, tag, author, lambda kept: kept.remove([id], version))
+        return self._changed(id, tag, author, lambda rules: rules.remove([id], version))
 
-    def _changed(self, id: str, tag: str, author: str | None, change: Callable[[KeptRules], list[str]]) -> list[str]:
-        with self._lock:
-            self._unchanged(id, tag)
-            return self._edit(author, change)
-
-    def _edit(
-        self, author: str | None, change: Callable[[KeptRules], list[str]], versions: Sequence[Rule] | None = None
+    def _changed(
+        self, id: str, tag: str | None, author: str | None, change: Change[list[str]], *, adds: bool = False
     ) -> list[str]:
-        """The one place where the source is changed.
+        """Change a rule, or a template, if nobody has changed it since it had this tag.
 
-        :param author: None: unknown
-        :param versions: the existing versions of a rule that gets another one
-        """
-        try:
-            done = change(rules_at(self._place_for(versions), self.table, token=self.token, by=author))
-        finally:
-            self._found = (0.0, [])
-        for line in done:
-            _log.info("%s: %s", one_line(author or "somebody", 100), one_line(line, 300))
-        return done
-
-    def _unchanged(self, id: str, tag: str | None) -> list[Rule]:
-        """The versions of a rule, or the rules of a template.
-
-        :raises ChangedError: they are not those of *tag*
+        :raises ChangedError: somebody has changed it
         :raises PatternProcessorError: it is a rule of a template
         """
-        self._found = (0.0, [])
-        rules = self._all()
-        versions = [rule for rule in rules if rule.stored_slot[0] == id]
-        template = next((rule.stored_slot[0] for rule in rules if rule.id == id and rule.template is not None), id)
-        if not versions and template != id:
-            raise PatternProcessorError(
-                f"{id!r:.220} is a rule of the template {template!r:.220}", hint="change the template"
-            )
-        if (tag_of(versions) if versions else None) != tag:
-            if not versions:
-                problem = "does not exist"
-            else:
-                problem = "already exists" if tag is None else "has been changed in the meantime"
-            raise ChangedError(f"the rule {id!r:.220} {problem}", hint="load it again, and repeat the change")
-        return versions
+        template = next((rule.stored_slot[0] for rule in self.all() if rule.id == id and rule.template is not None), id)
 
-    def _place_for(self, versions: Sequence[Rule] | None) -> str:
-        """Where a version is added: in a folder, to the file of the rule."""
-        if versions is None or "://" in self.source or not Path(self.source).is_dir():
-            return self.source
-        return versions[0].where if versions else str(Path(self.source) / NEW_FILE)
+        def expected(rules: RuleSet) -> tuple[RuleSet, list[str]]:
+            there = rules.tag(id)
+            if there is None and template != id:
+                raise PatternProcessorError(
+                    f"{id!r:.220} is a rule of the template {template!r:.220}", hint="change the template"
+                )
+            if there != tag:
+                problem = "has been changed in the meantime" if tag is not None else "already exists"
+                problem = "does not exist" if there is None else problem
+                raise ChangedError(f"the rule {id!r:.220} {problem}", hint="load it again, and repeat the change")
+            return change(rules)
+
+        done = self.change(expected, author, [id], adds=adds)
+        log_changes(done, author)
+        return done
 
 
 def _unreadable(message: str, detail: str | None = None, hint: str | None = None) -> CheckedText:
@@ -660,12 +573,6 @@ def explanation_of(processor: PatternProcessor, semantics: Semantics) -> str:
     pattern = processor.pattern
     text = clause_of(processor).explain() if pattern is None else pattern.explain(semantics)
     return text.partition("\n\nautomaton")[0]
-
-
-def tag_of(versions: Sequence[Rule]) -> str:
-    """Identifies the versions of a rule and their states."""
-    found = [[rule.version, rule.state, rule.where, rule.item, rule.call, str(rule.error)] for rule in versions]
-    return hashlib.sha256(_text_of(found).encode(errors="backslashreplace")).hexdigest()[:32]
 
 
 def _text_of(value: Any) -> str:

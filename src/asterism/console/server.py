@@ -15,15 +15,16 @@ from pathlib import Path
 import pyarrow as pa
 
 from asterism.columns.schemas import schema_of
-from asterism.console.access import Access
+from asterism.console.access import access_from
 from asterism.console.application import ConsoleApplication
 from asterism.console.backtests import Backtests
 from asterism.console.counts import WatchedStatus
 from asterism.console.rule_views import ConsoleRules
 from asterism.console.samples import SampleSettings
 from asterism.console.worker import WorkerProcess
-from asterism.discovery.listening import address_of, check_server, is_loopback, listening_socket, tls_context
 from asterism.errors import AsterismError, PatternProcessorError
+from asterism.http.access import Access
+from asterism.http.listening import address_of, check_server, is_loopback, listening_socket, tls_context
 from asterism.patterns.semantics import Semantics
 
 SCHEMA_TIMEOUT = 120.0
@@ -79,7 +80,7 @@ class ConsoleServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = threading.Event()
         self._ended = asyncio.Event()
-        access = Access() if options.tokens is None else Access.from_file(options.tokens)
+        access = Access() if options.tokens is None else access_from(options.tokens)
         status = None if options.checkpoint is None else WatchedStatus(options.checkpoint)
         source = ConsoleRules(
             options.source,
@@ -147,7 +148,7 @@ class ConsoleServer:
         return self._schema
 
     async def _serve(self, on_listening: Callable[[str], None]) -> None:
-        from asterism.discovery.http_server import MAX_SERVED, HttpServer
+        from asterism.http.server import MAX_SERVED, HttpServer
 
         options = self.options
         self._loop = asyncio.get_running_loop()

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from asterism.discovery.http_application import error_fields
 from asterism.errors import AsterismError, PatternProcessorError
+from asterism.http.messages import error_fields
 
 MAX_RESPONSE = 20_000_000
 GRACE = 10.0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -18,27 +17,24 @@ from asterism.discovery.kept_rules import (
     OLDER,
     ON,
     WRONG,
-    Addition,
     KeptRules,
     Locate,
     Rule,
-    no_shadow,
-    promoted_text,
-    removed_slots,
-    removed_text,
     rules_of_template,
-    shadows_last,
-    unknown_rule,
-    version_text,
     with_shadows,
 )
 from asterism.discovery.rows import Row, called, flag, item_of, needs_parameters, version_of
+from asterism.discovery.rule_set import Addition, Change, RuleSet, StoredRule
 from asterism.discovery.sql_table import Table, parameter_rows
 from asterism.errors import PatternProcessorError
-from asterism.rules.interfaces import without_flag
-from asterism.rules.processor import Slot, timestamp_of
+from asterism.rules.interfaces import is_shadow, without_flag
+from asterism.rules.processor import Slot, point_in_time
 from asterism.rules.rule_templates import expanded, is_template
 from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of
+
+MAX_NAMED = 500
+"""Rules that a query names; for more, all rows are read."""
+_R = TypeVar("_R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,41 +44,77 @@ class _Target:
     connection: sa.Connection
     form: Table
     table: sa.Table
+    by: str | None
 
     def column(self, name: str) -> sa.Column[Any]:
         if name not in self.form.names:
             raise PatternProcessorError(f"the table {self.table.fullname!r} has no column {name}")
         return self.table.c[self.form.names[name]]
 
-    def is_rule(self, id: str) -> sa.ColumnElement[bool]:
-        return self.column("id") == id
+    def _is(self, rule: StoredRule) -> sa.ColumnElement[bool]:
+        version = self.column("version")
+        if "row" not in rule.item:
+            return sa.and_(self.column("id") == rule.id, version == rule.version)
+        return sa.and_(self.column("id") == rule.id, sa.cast(version, sa.Text) == rule.item["row"]["version"])
 
-    def versions(self, id: str) -> dict[int, Row]:
-        return {version_of(row): row for row in self.form.rows(self.connection, [id])}
-
-    def insert(self, values: Mapping[str, Any]) -> None:
-        """Insert *values*, by the column names used here. A column may be missing if its value is the default."""
-        usual = {"timed_out": False, "shadow": False, "enabled": True}
-        wanted = {name: v for name, v in values.items() if name in self.form.names or v != usual.get(name)}
-        columns = {name: self.column(name) for name in wanted}
-        self.connection.execute(
-            self.table.insert().values({columns[name].name: _stored(v, columns[name]) for name, v in wanted.items()})
-        )
-
-    def changed(self, by: str | None) -> dict[str, Any]:
+    def _changed(self, by: str | None) -> dict[str, Any]:
         """The value that records who changes a row, if the table has a column for it."""
         return {"changed_by": by} if "changed_by" in self.form.names else {}
 
-    def set_flag(self, name: str, value: bool, by: str | None, *where: sa.ColumnElement[bool]) -> int:
-        values = {name: value, **self.changed(by)}
-        columns = {name: self.column(name) for name in values}
-        change = self.table.update().where(*where)
-        change = change.values({columns[name].name: _stored(value, columns[name]) for name, value in values.items()})
-        return self.connection.execute(change).rowcount
+    def save(self, before: RuleSet, after: RuleSet) -> None:
+        known = {rule.number: rule for rule in before.rules}
+        there = {rule.number: rule for rule in after.rules if rule.number is not None}
+        for number, rule in known.items():
+            if number not in there:
+                self.connection.execute(self.table.delete().where(self._is(rule)))
+        for number, rule in there.items():
+            changed = {
+                name: value
+                for name, value, former in (
+                    ("enabled", rule.enabled, known[number].enabled),
+                    ("shadow", rule.shadow, known[number].shadow),
+                )
+                if value != former
+            }
+            if changed:
+                change = self.table.update().where(self._is(rule))
+                self.connection.execute(change.values(self._stored({**changed, **self._changed(self.by)})))
+        for rule in after.rules:
+            if rule.number is None:
+                self._insert(rule.item)
 
-    def disable(self, id: str, versions: Sequence[int], by: str | None) -> None:
-        if versions:
-            self.set_flag("enabled", False, by, self.is_rule(id), self.column("version").in_(versions))
+    def _stored(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        columns = {name: self.column(name) for name in values}
+        return {columns[name].name: _stored(value, columns[name]) for name, value in values.items()}
+
+    def _insert(self, item: Mapping[str, Any]) -> None:
+        pattern = item.get("pattern")
+        if pattern is None and "pattern" in self.form.names and not self.column("pattern").nullable:
+            pattern = ""
+        values = {
+            "id": item["id"],
+            "version": item["version"],
+            "timestamp": _time_of(item, "timestamp"),
+            "key": item.get("key"),
+            "pattern": decode(pattern) if isinstance(pattern, str) and pattern else pattern,
+            "sql": item.get("sql"),
+            "select": item.get("select"),
+            "function": item.get("function"),
+            "timed_out": _in_column(item, "timedOut") or False,
+            "max_partial_matches": _in_column(item, "maxPartialMatches"),
+            "suppress": item.get("suppress"),
+            "expires": _time_of(item, "expires"),
+            "shadow": is_shadow(item) is True,
+            "labels": item.get("labels") or None,
+            "parameters": item.get("parameters"),
+            "rows": item.get("rows"),
+            "enabled": without_flag(item)[1],
+            **self._changed(item.get("changedBy") or self.by),
+        }
+        # A column may be missing if its value is the default.
+        usual = {"timed_out": False, "shadow": False, "enabled": True}
+        wanted = {name: v for name, v in values.items() if name in self.form.names or v != usual.get(name)}
+        self.connection.execute(self.table.insert().values(self._stored(wanted)))
 
 
 class SqlRules(KeptRules):
@@ -151,130 +183,16 @@ class SqlRules(KeptRules):
         except PatternProcessorError as error:
             return replace(rule, error=error)
 
-    def apply(self, additions: Sequence[Addition], removed: Sequence[Slot], *, plan: bool = False) -> list[str]:
-        with self._target() as target:
-            done = [self._add(target, new) for new in shadows_last(additions)]
-            for id, shadow in removed:
-                versions = _versions(target.versions(id), shadow=shadow)
-                if not versions:
-                    raise unknown_rule(id, None)
-                target.connection.execute(
-                    target.table.delete().where(target.is_rule(id), target.column("version").in_(versions))
-                )
-            if plan:
-                target.connection.rollback()
-        return [*done, *removed_slots(removed)]
+    def rule_set(self, ids: Collection[str] | None = None) -> RuleSet:
+        try:
+            with self.database.read() as connection:
+                return self._set_of(Table.of(connection, self.table), connection, ids)
+        finally:
+            self.database.close()
 
-    def _add(self, target: _Target, new: Addition) -> str:
-        id, version = new.id, new.version
-        if version is None:
-            raise PatternProcessorError(f"{new} has no version", None, "in a database, a template needs one")
-        there = target.versions(id)
-        if version in there:
-            if new.is_there(item_of(there[version]), flag(there[version], "enabled", default=True)):
-                return f"{new} already exists"
-            if new.shadow and version == max(_enabled(there, shadow=False), default=None):
-                raise new.in_force(versioned=True)
-            target.connection.execute(
-                target.table.delete().where(target.is_rule(id), target.column("version") == version)
-            )
-            if not new.shadow and version in _versions(there, shadow=True):  # it is promoted
-                target.disable(id, [number for number in _enabled(there, shadow=True) if number != version], self.by)
-        in_force = max(_enabled(there, shadow=False), default=None)
-        if new.shadow and in_force is not None and new.has_rules_of(item_of(there[in_force])):
-            raise new.in_force()
-        higher = [v for v in _enabled(there, shadow=new.shadow) if v > version]
-        if higher:
-            problem = f"{new} would not be used, because version {max(higher)} exists"
-            raise PatternProcessorError(problem, hint="raise the version")
-        item = without_flag(new.item)[0]
-        pattern = item.get("pattern")
-        if pattern is None and "pattern" in target.form.names and not target.column("pattern").nullable:
-            pattern = ""
-        times = {name: _time_of(new, name) for name in ("timestamp", "expires")}
-        target.insert(
-            {
-                "id": id,
-                "version": version,
-                "timestamp": times["timestamp"],
-                "key": item.get("key"),
-                "pattern": decode(pattern) if isinstance(pattern, str) and pattern else pattern,
-                "sql": item.get("sql"),
-                "select": item.get("select"),
-                "function": item.get("function"),
-                "timed_out": _in_column(new, "timedOut") or False,
-                "max_partial_matches": _in_column(new, "maxPartialMatches"),
-                "suppress": item.get("suppress"),
-                "expires": times["expires"],
-                "shadow": new.shadow,
-                "labels": item.get("labels") or None,
-                "parameters": item.get("parameters"),
-                "rows": item.get("rows"),
-                "enabled": new.enabled,
-                **target.changed(item.get("changedBy") or self.by),
-            }
-        )
-        return f"{new} added"
-
-    def remove(self, ids: Sequence[str], version: int | None = None) -> list[str]:
-        with self._target() as target:
-            for id in ids:
-                self._remove(target, id, version)
-        return [removed_text(id, version) for id in ids]
-
-    @staticmethod
-    def _remove(target: _Target, id: str, version: int | None = None) -> None:
-        where = [target.is_rule(id), *([] if version is None else [target.column("version") == version])]
-        if target.connection.execute(target.table.delete().where(*where)).rowcount == 0:
-            raise unknown_rule(id, version)
-
-    def disable(self, ids: Sequence[str]) -> list[str]:
-        with self._target() as target:
-            for id in ids:
-                # All versions are disabled, because otherwise a lower one would come into use.
-                if target.set_flag("enabled", False, self.by, target.is_rule(id)) == 0:
-                    raise unknown_rule(id, None)
-        return [f"{id} disabled" for id in ids]
-
-    def enable(self, ids: Sequence[str], version: int | None = None) -> list[str]:
-        with self._target() as target:
-            return [f"{name} enabled" for id in ids for name in self._enable(target, id, version)]
-
-    def _enable(self, target: _Target, id: str, version: int | None) -> list[str]:
-        rows = target.versions(id)
-        done: list[str] = []
-        for shadow in (False, True):
-            versions = _versions(rows, shadow=shadow)
-            wanted = max(versions, default=None) if version is None else version
-            if wanted is None or wanted not in versions:
-                continue
-            target.set_flag("enabled", True, self.by, target.is_rule(id), target.column("version") == wanted)
-            target.disable(id, [number for number in versions if number > wanted], self.by)
-            done.append(version_text(id, wanted, shadow=shadow))
-        if not done:
-            raise unknown_rule(id, version)
-        return done
-
-    def promote(self, ids: Sequence[str]) -> list[str]:
-        with self._target() as target:
-            return [promoted_text(id, self._promote(target, id)) for id in ids]
-
-    def _promote(self, target: _Target, id: str) -> int:
-        rows = target.versions(id)
-        if not rows:
-            raise unknown_rule(id, None)
-        shadows = _enabled(rows, shadow=True)
-        if not shadows:
-            raise no_shadow(id)
-        version = max(shadows)
-        target.set_flag("shadow", False, self.by, target.is_rule(id), target.column("version") == version)
-        # Otherwise another version would be in force, or another shadow would come into use.
-        higher = [number for number in _enabled(rows, shadow=False) if number > version]
-        target.disable(id, [*higher, *(number for number in shadows if number != version)], self.by)
-        return version
-
-    @contextmanager
-    def _target(self) -> Iterator[_Target]:
+    def change(
+        self, change: Change[_R], ids: Collection[str] | None = None, *, plan: bool = False, adds: bool = False
+    ) -> _R:
         try:
             with self.database.begin() as connection:
                 form = Table.of(connection, self.table)
@@ -284,34 +202,46 @@ class SqlRules(KeptRules):
                     )
                 source = form.source
                 table = sa.Table(source.name, sa.MetaData(), schema=source.schema, autoload_with=connection)
-                yield _Target(connection, form, table)
+                before = self._set_of(form, connection, ids)
+                after, result = change(before)
+                _Target(connection, form, table, self.by).save(before, after)
+                if plan:
+                    connection.rollback()
+                return result
         finally:
             self.database.close()
 
+    def _set_of(self, form: Table, connection: sa.Connection, ids: Collection[str] | None) -> RuleSet:
+        if form.is_flip:
+            return RuleSet((), self.table, keeps_versions=True)
+        if ids is None or len(ids) > MAX_NAMED:
+            form.check_size(connection)
+            ids = None
+        rows = form.rows(connection, ids)
+        return RuleSet.of(map(_item_in, rows), self.table, keeps_versions=True)
 
-def _in_column(new: Addition, name: str) -> Any:
+
+def _item_in(row: Row) -> dict[str, Any]:
+    """The JSON form of a rule, or the row itself if it is invalid."""
+    try:
+        return item_of(row) | ({} if flag(row, "enabled", default=True) else {"enabled": False})
+    except PatternProcessorError:
+        version = row["version"] or ""
+        return {"id": row["id"], "version": int(version) if version.isdecimal() else None, "row": dict(row)}
+
+
+def _in_column(item: Mapping[str, Any], name: str) -> Any:
     """A field of a rule whose column has another type than text, so that it cannot have a parameter."""
-    value = new.item.get(name)
-    if new.processor is None and isinstance(value, str) and value.startswith(":"):
-        problem = f"{new}: {name} has a parameter, which the column cannot store"
+    value = item.get(name)
+    if is_template(item) and isinstance(value, str) and value.startswith(":"):
+        problem = f"{Addition(item)}: {name} has a parameter, which the column cannot store"
         raise PatternProcessorError(problem, hint="keep the template in a file")
     return value
 
 
-def _time_of(new: Addition, name: str) -> datetime | None:
-    if new.processor is not None:
-        return new.processor.timestamp if name == "timestamp" else new.processor.expires
-    value = _in_column(new, name)
-    time = None if value is None else timestamp_of(value)
+def _time_of(item: Mapping[str, Any], name: str) -> datetime | None:
+    time = point_in_time(_in_column(item, name), name)
     return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
-
-
-def _versions(rows: Mapping[int, Row], *, shadow: bool) -> list[int]:
-    return [version for version, row in rows.items() if flag(row, "shadow", default=False) == shadow]
-
-
-def _enabled(rows: Mapping[int, Row], *, shadow: bool) -> list[int]:
-    return [version for version in _versions(rows, shadow=shadow) if flag(rows[version], "enabled", default=True)]
 
 
 def _place_in(text: str) -> Locate:

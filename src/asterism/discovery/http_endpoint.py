@@ -1,6 +1,4 @@
-"""An HTTP endpoint that receives pattern processors. ``http_application`` defines its responses, and ``http_server`` the
-protocol.
-"""
+"""The endpoint of a query: the REST interface of rules (:mod:`~asterism.discovery.rest`), served by Spark's driver."""
 
 from __future__ import annotations
 
@@ -15,10 +13,14 @@ from datetime import timedelta
 from pathlib import Path
 
 from asterism.arguments import expect
-from asterism.discovery.http_application import Application
-from asterism.discovery.listening import address_of, check_server, check_token, listening_socket, tls_context
+from asterism.discovery.rest import STATUSES, RuleResources
 from asterism.discovery.rule_file import StoredRuleFile
 from asterism.errors import PatternProcessorError
+from asterism.http.access import Access
+from asterism.http.application import Application
+from asterism.http.listening import address_of, check_server, check_token, listening_socket, tls_context
+from asterism.http.messages import AnswerError
+from asterism.rules.discovery_status import Status
 from asterism.rules.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
@@ -90,13 +92,13 @@ class HttpDiscoverer(PatternProcessorDiscoverer):
         self.address: str | None = None
         """The address on which it listens, such as ``http://127.0.0.1:8473``; None if it does not listen."""
         self._closed = threading.Event()
-        self._changed = threading.Event()
+        self._rules: StoredRuleFile | None = None
         self._given: bytes | None = None
         """The set that was last passed to the manager."""
 
     def initial_pattern_processors(self) -> Sequence[Discovered]:
         rules = StoredRuleFile(self.options.state)
-        self._given = rules.text
+        self._given = rules.rule_set().text
         return rules.processors()
 
     def discover_pattern_processor_updates(self, manager: PatternProcessorManager) -> None:
@@ -109,14 +111,17 @@ class HttpDiscoverer(PatternProcessorDiscoverer):
 
     def close(self) -> None:
         self._closed.set()
-        self._changed.set()
+        if self._rules is not None:
+            self._rules.changed.set()
 
     async def _serve(self, rules: StoredRuleFile, manager: PatternProcessorManager) -> None:
         # Only the endpoint needs h11.
-        from asterism.discovery.http_server import MAX_SERVED, HttpServer
+        from asterism.http.server import MAX_SERVED, HttpServer
 
+        self._rules = rules
         options = self.options
-        application = Application(options.token, rules, manager, self._changed)
+        resources = RuleResources(rules, lambda: _status_of(manager))
+        application = Application(resources.routes(), Access.of_token(options.token), STATUSES)
         tls = tls_context(options.certificate, options.private_key)
         with listening_socket(options.host, options.port) as listening, ThreadPoolExecutor(MAX_SERVED + 2) as threads:
             asyncio.get_running_loop().set_default_executor(threads)
@@ -125,26 +130,33 @@ class HttpDiscoverer(PatternProcessorDiscoverer):
                 _log.info("listening for pattern processors on %s", self.address)
                 try:
                     while not self._closed.is_set():
-                        self._changed.clear()
+                        rules.changed.clear()
                         begin = time.monotonic()
-                        await asyncio.to_thread(self._hand_over, rules, manager, application)
+                        await asyncio.to_thread(self._hand_over, rules, manager, resources)
                         # While there are many changes, requests have half of the time. The changes then come in larger sets.
                         await asyncio.to_thread(
                             self._closed.wait, min(time.monotonic() - begin, MAX_PAUSE.total_seconds())
                         )
-                        await asyncio.to_thread(self._changed.wait, RETRY.total_seconds())
+                        await asyncio.to_thread(rules.changed.wait, RETRY.total_seconds())
                 finally:
                     self.address = None
 
-    def _hand_over(self, rules: StoredRuleFile, manager: PatternProcessorManager, application: Application) -> None:
-        text = rules.text
+    def _hand_over(self, rules: StoredRuleFile, manager: PatternProcessorManager, resources: RuleResources) -> None:
+        text = rules.rule_set().text
         if text == self._given:
             manager.on_nothing_changed()
             return
         try:
             # A set that has arrived since then is newer, and is passed again.
             manager.on_pattern_processors_updated(rules.processors())
-            self._given, application.problem = text, None
+            self._given, resources.problem = text, None
         except Exception as error:
-            application.problem = error
+            resources.problem = error
             manager.on_discovery_failed(error)
+
+
+def _status_of(manager: PatternProcessorManager) -> Status:
+    status = manager.current_status()
+    if status is None:
+        raise AnswerError(404, "this endpoint is not part of a query")
+    return status

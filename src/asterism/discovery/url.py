@@ -18,10 +18,10 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import SplitResult, urlsplit
 
 from asterism.arguments import expect, expect_string, expect_strings
-from asterism.discovery.deadline import Deadline
 from asterism.discovery.documents import MAX_BYTES, YAML, Document, read_document
 from asterism.discovery.polling import Items, PollingDiscoverer
 from asterism.errors import PatternProcessorError, RuleSourceError, printable
+from asterism.http.deadline import Deadline
 from asterism.rules.discovery_status import Status
 from asterism.rules.interfaces import (
     Discovered,

@@ -219,7 +219,7 @@ export class RulePage {
       else location.hash = ruleLink(done.rule, "overview");
     } catch (error) {
       toast(error.message, "bad");
-      if (error.status === 409) {
+      if (error.status === 412) {
         const answer = await dialog("Somebody else has changed this rule", h("p", {}, "Load it again to see the change. Your text is then lost, so copy what you need first."), [["", "Keep my text"], ["load", "Load it again", "danger"]]);
         if (answer === "load") await this.reload();
       }

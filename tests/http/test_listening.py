@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from asterism.discovery.listening import address_of, check_server, check_token, hash_of, hash_of_token, is_loopback
 from asterism.errors import PatternProcessorError
+from asterism.http.listening import address_of, check_server, check_token, hash_of, hash_of_token, is_loopback
 
 TOKEN = "a-long-random-secret"
 

@@ -20,8 +20,8 @@ from typing import Any, Protocol
 
 import h11
 
-from asterism.discovery.http_application import Answer, AnswerError, Request
 from asterism.errors import printable
+from asterism.http.messages import Answer, AnswerError, Request
 
 HEAD_TIMEOUT = 5  # seconds to send the token, and as many for the TLS handshake before
 TOTAL_TIMEOUT = 60  # seconds to send a body, and as many to receive a response
@@ -30,7 +30,7 @@ MAX_SERVED = 32  # connections that have sent the token
 MAX_HEAD = 16_384  # bytes that are stored of an incomplete head
 MAX_DRAINED = 1_000_000  # bytes of an unused body that are read
 _CHUNK = 65_536
-_log = logging.getLogger("asterism.discovery")
+_log = logging.getLogger("asterism.http")
 
 
 class HttpApplication(Protocol):
