@@ -326,7 +326,7 @@ def test_a_valid_rule_has_a_drawing_and_what_saving_does(client: Asker) -> None:
 
 
 def test_a_rule_is_added_changed_and_removed(source: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "asterism.console")
+    caplog.set_level(logging.INFO, "asterism.discovery")
     client = Asker(application(source))
 
     def versions(id: str) -> list[tuple[int, str]]:
