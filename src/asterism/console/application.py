@@ -28,7 +28,7 @@ from asterism.discovery.rest import STATUSES, RuleResources
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.expressions.types import name_of
 from asterism.http.access import Access, Right
-from asterism.http.application import Application, Call, Route
+from asterism.http.application import Application, AuthorizedCall, Route
 from asterism.http.listening import is_loopback
 from asterism.http.messages import Answer, AnswerError, Request, error_fields, etag_of, json_answer, representation
 from asterism.patterns.semantics import Semantics
@@ -184,7 +184,7 @@ class ConsoleApplication(Application):
 
     # ------------------------------------------------------------------ the page
 
-    def _session(self, call: Call) -> Answer:
+    def _session(self, call: AuthorizedCall) -> Answer:
         schema = self.source.schema(0)
         found = {
             "name": call.principal.name,
@@ -198,11 +198,11 @@ class ConsoleApplication(Application):
         }
         return json_answer(found | self.facts, 200)
 
-    def _rules(self, call: Call) -> Answer:
+    def _rules(self, call: AuthorizedCall) -> Answer:
         text = json.dumps({"rules": self.source.views()}, ensure_ascii=False).encode(errors="backslashreplace")
         return representation(text, call.request)
 
-    def _query_status(self, call: Call) -> Answer:
+    def _query_status(self, call: AuthorizedCall) -> Answer:
         if self.status is None:
             raise AnswerError(404, "there is no checkpoint", "start the console with --checkpoint")
         status, problem = self.status.current()
@@ -214,10 +214,10 @@ class ConsoleApplication(Application):
             found["status"] = json.loads(status.to_bytes())
         return json_answer(found, 200)
 
-    def _rule(self, call: Call) -> Answer:
+    def _rule(self, call: AuthorizedCall) -> Answer:
         return json_answer(self.source.one(_Fields.of(call).text("id")), 200)
 
-    def _check(self, call: Call) -> Answer:
+    def _check(self, call: AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
         text, id = fields.text("text"), fields.optional_text("id")
         checked = self._limited(lambda: self.source.check(text, id))
@@ -252,13 +252,13 @@ class ConsoleApplication(Application):
         rule: Mapping[str, Any] = without_flag(checked.rule)[0]
         return rule
 
-    def _sample(self, call: Call) -> Answer:
+    def _sample(self, call: AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
         rule = self._valid_rule(fields)
         request = {"do": "sample", "rule": rule, "events": fields.text("events"), "key": fields.key("key")}
         return json_answer(self._sampled(request), 200)
 
-    def _events(self, call: Call) -> Answer:
+    def _events(self, call: AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
         text, key = fields.optional_text("text"), fields.key("key")
         item = None if text is None or key is None else self._valid_rule(fields)
@@ -277,32 +277,32 @@ class ConsoleApplication(Application):
 
     # ------------------------------------------------------------------ changes
 
-    def _save(self, call: Call) -> Answer:
+    def _save(self, call: AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
         text, tag = fields.text("text"), fields.optional_text("tag")
         return json_answer(self.source.save(text, tag, call.principal.author), 200)
 
-    def _enable(self, call: Call) -> Answer:
+    def _enable(self, call: AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
         done = self.source.enable(
             fields.text("id"), fields.optional_number("version"), fields.text("tag"), call.principal.author
         )
         return json_answer({"done": done}, 200)
 
-    def _disable(self, call: Call) -> Answer:
+    def _disable(self, call: AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
         return json_answer(
             {"done": self.source.disable(fields.text("id"), fields.text("tag"), call.principal.author)}, 200
         )
 
-    def _remove(self, call: Call) -> Answer:
+    def _remove(self, call: AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
         done = self.source.remove(
             fields.text("id"), fields.optional_number("version"), fields.text("tag"), call.principal.author
         )
         return json_answer({"done": done}, 200)
 
-    def _promote(self, call: Call) -> Answer:
+    def _promote(self, call: AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
         return json_answer(
             {"done": self.source.promote(fields.text("id"), fields.text("tag"), call.principal.author)}, 200
@@ -310,7 +310,7 @@ class ConsoleApplication(Application):
 
     # ------------------------------------------------------------------ the query
 
-    def _kill(self, call: Call) -> Answer:
+    def _kill(self, call: AuthorizedCall) -> Answer:
         """Exclude a rule from the query, or a version of it."""
         fields = _Fields.of(call)
         name = kill_list.name_for(fields.text("id"), fields.optional_number("version"))
@@ -321,7 +321,7 @@ class ConsoleApplication(Application):
         _log.info("%s: %s killed: %s", *(one_line(one, 300) for one in (call.principal.name, name, reason)))
         return json_answer({"done": [f"{name} killed"]}, 200)
 
-    def _unkill(self, call: Call) -> Answer:
+    def _unkill(self, call: AuthorizedCall) -> Answer:
         """Admit what was killed, by the names of the kill list."""
         name = _Fields.of(call).text("name")
         kill_list.unkill(self._store(), [name])
@@ -335,14 +335,14 @@ class ConsoleApplication(Application):
 
     # ------------------------------------------------------------------ history
 
-    def _history(self, call: Call) -> Answer:
+    def _history(self, call: AuthorizedCall) -> Answer:
         """What a query has done with a rule, the newest first."""
         if self.status is None:
             raise AnswerError(404, "there is no checkpoint", "start the console with --checkpoint")
         entries = self.status.history(_Fields.of(call).text("id"))
         return json_answer({"entries": [_entry(one) for one in entries]}, 200)
 
-    def _roll_back(self, call: Call) -> Answer:
+    def _roll_back(self, call: AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
         id, version, tag = fields.text("id"), fields.number("version"), fields.text("tag")
         entries = () if self.status is None else self.status.history(id)
@@ -356,7 +356,7 @@ class ConsoleApplication(Application):
             raise AnswerError(404, "there is no history", "start the console with --history")
         return self.backtests
 
-    def _backtest(self, call: Call) -> Answer:
+    def _backtest(self, call: AuthorizedCall) -> Answer:
         backtests = self._known_backtests()
         item = self._valid_rule(_Fields.of(call))
         against = self.source.used(str(item["id"]))
@@ -364,10 +364,10 @@ class ConsoleApplication(Application):
         job = backtests.submit(str(item["id"]), item["version"], request, call.principal.name)
         return json_answer(job.to_dict(), 202)
 
-    def _backtest_state(self, call: Call) -> Answer:
+    def _backtest_state(self, call: AuthorizedCall) -> Answer:
         return json_answer(self._known_backtests().get(_Fields.of(call).number("job")).to_dict(), 200)
 
-    def _backtest_cancel(self, call: Call) -> Answer:
+    def _backtest_cancel(self, call: AuthorizedCall) -> Answer:
         return json_answer(self._known_backtests().cancel(_Fields.of(call).number("job")).to_dict(), 200)
 
     def _known_status(self) -> Status:
@@ -389,7 +389,7 @@ class _Fields:
     found: Mapping[str, Any]
 
     @classmethod
-    def of(cls, call: Call) -> _Fields:
+    def of(cls, call: AuthorizedCall) -> _Fields:
         return cls(_object(call.body))
 
     def text(self, name: str) -> str:

@@ -1,5 +1,7 @@
 """The REST interface of rules, which the endpoint of a query and the console have in common. ``docs/rules.md`` has a table of
 the requests.
+
+See docs/decisions/0108.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from asterism.discovery.documents import MAX_BYTES, read_document
 from asterism.discovery.rule_set import Addition, Change, RuleSet, no_shadow
 from asterism.errors import AsterismError, PatternProcessorError, RuleNotFoundError, VersionConflictError
 from asterism.http.access import Right
-from asterism.http.application import Call, ChangedError, Route, Routes
+from asterism.http.application import AuthorizedCall, ChangedError, Route, Routes
 from asterism.http.messages import Answer, AnswerError, error_fields, json_answer, precondition, representation
 from asterism.rules.discovery_status import DISABLED, KILLED, PENDING, REFUSED, SHADOW, WAITING, RuleState, Status
 from asterism.rules.durable_files import NotWrittenError
@@ -93,10 +95,10 @@ class RuleResources:
 
     # ------------------------------------------------------------------ rules
 
-    def _get_all(self, call: Call) -> Answer:
+    def _get_all(self, call: AuthorizedCall) -> Answer:
         return representation(self.rules.rule_set().text, call.request)
 
-    def _put_all(self, call: Call) -> Answer:
+    def _put_all(self, call: AuthorizedCall) -> Answer:
         """Replace the set, or nothing if a rule is invalid."""
         document = read_document(call.body)
         if document.pointers == [""]:
@@ -129,14 +131,14 @@ class RuleResources:
         accepted = [one.slot for one in additions]
         return json_answer({**_by_kind("accepted", accepted), **_by_kind("removed", removed), "done": done}, 200)
 
-    def _get(self, call: Call, shadow: bool) -> Answer:
+    def _get(self, call: AuthorizedCall, shadow: bool) -> Answer:
         [id] = call.values
         rule = self.rules.rule_set().get((id, shadow))
         if rule is None:
             raise _missing(id, shadow=shadow)
         return representation(rule.text, call.request)
 
-    def _put(self, call: Call, shadow: bool) -> Answer:
+    def _put(self, call: AuthorizedCall, shadow: bool) -> Answer:
         """Add a rule, or a version of it. One with the version of its shadow replaces both."""
         [id] = call.values
         document = read_document(call.body)
@@ -164,7 +166,7 @@ class RuleResources:
         log_changes(done, call.principal.author)
         return json_answer({"id": id, "version": addition.version, "done": done}, 201 if is_new else 200)
 
-    def _delete(self, call: Call, shadow: bool) -> Answer:
+    def _delete(self, call: AuthorizedCall, shadow: bool) -> Answer:
         """Remove a rule with all its versions, or a shadow."""
         [id] = call.values
 
@@ -172,7 +174,7 @@ class RuleResources:
         log_changes(done, call.principal.author)
         return Answer(HTTPStatus.NO_CONTENT)
 
-    def _promote(self, call: Call) -> Answer:
+    def _promote(self, call: AuthorizedCall) -> Answer:
         [id] = call.values
 
         def change(rules: RuleSet) -> tuple[RuleSet, dict[str, Any]]:
@@ -184,7 +186,7 @@ class RuleResources:
         log_changes(promoted["done"], call.principal.author)
         return json_answer(promoted, 200)
 
-    def _changed(self, call: Call, slot: Slot, change: Change[_R]) -> _R:
+    def _changed(self, call: AuthorizedCall, slot: Slot, change: Change[_R]) -> _R:
         """Make a change, if the rule is the one that the request expects."""
         is_expected = precondition(call.request)
 
@@ -199,7 +201,7 @@ class RuleResources:
 
     # ------------------------------------------------------------------ the query
 
-    def _health(self, call: Call) -> Answer:
+    def _health(self, call: AuthorizedCall) -> Answer:
         found: dict[str, Any] = {"status": "ok"}
         problem = self.problem
         try:
@@ -215,10 +217,10 @@ class RuleResources:
                 found["query_error"] = error.message
         return json_answer(found, 200 if problem is None else 503)
 
-    def _status(self, call: Call) -> Answer:
+    def _status(self, call: AuthorizedCall) -> Answer:
         return Answer(HTTPStatus.OK, self.query().to_bytes())
 
-    def _metrics(self, call: Call) -> Answer:
+    def _metrics(self, call: AuthorizedCall) -> Answer:
         try:
             from asterism.discovery.prometheus import CONTENT_TYPE, text_of
         except ModuleNotFoundError:

@@ -34,7 +34,7 @@ _R = TypeVar("_R")
 
 
 @dataclass(frozen=True, slots=True)
-class _Content:
+class _StoredSet:
     """A set, and the versions that were ever in use."""
 
     rules: RuleSet
@@ -73,7 +73,7 @@ class StoredRuleFile:
             raise PatternProcessorError(f"{path} has a processor without an id")
         self._stored_used = UsedVersions(_versions_in(self._versions), _versions_in(self._recent_versions))
         """The versions that are on disk."""
-        self._content = _Content(rules, self._stored_used.with_(_valid_in(rules)))
+        self._content = _StoredSet(rules, self._stored_used.with_(_valid_in(rules)))
 
     def rule_set(self) -> RuleSet:
         return self._content.rules
@@ -139,7 +139,7 @@ class StoredRuleFile:
             else:
                 done.set_exception(problem)
 
-    def _after(self, before: _Content, after: RuleSet) -> _Content:
+    def _after(self, before: _StoredSet, after: RuleSet) -> _StoredSet:
         if after.is_same(before.rules):
             return before
         known = {id(rule) for rule in before.rules.rules}
@@ -155,9 +155,9 @@ class StoredRuleFile:
                 hint="remove other processors first",
             )
         in_use = ((rule.id, rule.version) for rule in after.rules)
-        return _Content(after, before.used.with_(processors, in_use))
+        return _StoredSet(after, before.used.with_(processors, in_use))
 
-    def _write(self, new: _Content) -> None:
+    def _write(self, new: _StoredSet) -> None:
         if new.used is not self._stored_used:
             new.used.write(
                 self._stored_used, partial(replace_file, self._versions), partial(replace_file, self._recent_versions)

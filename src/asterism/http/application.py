@@ -16,7 +16,7 @@ class ChangedError(PatternProcessorError):
     """What a change was based on is not the current state."""
 
 
-class Call(NamedTuple):
+class AuthorizedCall(NamedTuple):
     """An authorized request.
 
     :param values: the values in the path
@@ -36,7 +36,7 @@ class Route:
     """
 
     right: Right
-    handle: Callable[[Call], Answer]
+    handle: Callable[[AuthorizedCall], Answer]
     max_body: int = 0
 
 
@@ -78,7 +78,7 @@ class Application:
     def answer(self, request: Request, body: bytes) -> Answer:
         try:
             route, values = self._route(request)
-            return route.handle(Call(self.access.principal(request), request, body, values))
+            return route.handle(AuthorizedCall(self.access.principal(request), request, body, values))
         except AnswerError as error:
             return error.answer
         except AsterismError as error:
