@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from asterism.discovery.rule_file import StoredRuleFile
-from asterism.errors import AsterismError, VersionConflictError
+from asterism.errors import AsterismError, RuleNotFoundError, VersionConflictError
 from asterism.rules import kill_list
 from asterism.rules.coordinator import Coordinator
 from asterism.rules.discovery_status import INTERRUPTED, VALID
@@ -175,7 +176,10 @@ def do(rules: StoredRuleFile, step: tuple[str, Any]) -> None:
         case "put_all":
             put_all(rules, value)
         case _:
-            rules.change(lambda there: there.remove([value]))
+            with suppress(
+                RuleNotFoundError
+            ):  # the attempt before may have removed it, without knowing whether that is on disk
+                rules.change(lambda there: there.remove([value]))
 
 
 def on_disk(path: Path) -> dict[str, Any]:
