@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         SqlPatternProcessorDiscovererFactory,
         UrlPatternProcessorDiscovererFactory,
     )
+    from asterism.matching.process_function import MatchContext, PatternProcessFunction
     from asterism.operators.context import Context, Element, Timer
     from asterism.operators.keyed_state import (
         AggregateFunction,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         ReducingState,
         ValueState,
     )
+    from asterism.operators.rich_functions import OpenContext
     from asterism.operators.stream_operator import (
         BroadcastInput,
         Gauge,
@@ -146,14 +148,17 @@ __all__ = [
     "ListState",
     "Lookup",
     "MapState",
+    "MatchContext",
     "MatchRecognize",
     "MultiJoinedStream",
     "NamedCondition",
     "NeverTrigger",
     "NotCondition",
+    "OpenContext",
     "OperatorStream",
     "Output",
     "Pattern",
+    "PatternProcessFunction",
     "PatternProcessor",
     "PatternProcessorDiscoverer",
     "PatternProcessorDiscovererFactory",
@@ -262,6 +267,8 @@ _NAMES = {
     "windows.folds": ["Fold"],
     "windows.operator": ["WindowOperator"],
     "windows.process_function": ["ProcessWindowFunction", "WindowContext"],
+    "matching.process_function": ["MatchContext", "PatternProcessFunction"],
+    "operators.rich_functions": ["OpenContext"],
     "patterns.conditions": ["IterativeCondition", "NamedCondition", "NotCondition", "SqlCondition"],
     "patterns.json_format": ["pattern_json_schema"],
     "patterns.pattern": ["Pattern"],
@@ -293,10 +300,11 @@ _IN_FLINK = {
     "TimeEvictor": _BOTH.format("Evictor.time"),
     "EndOfStreamTrigger": _BOTH.format("EventTimeTrigger.after_end_of_window"),
     "KeyedProcessFunction": "StreamOperator here",
-    "OutputTag": "the name of an output here, as in run({'late': sink}); an operator declares an Output",
-    "PatternProcessFunction": "select(...) here, or a function of a PatternProcessor",
+    "OutputTag": "the name of an output here, as in run({'late': sink}); operators and match functions declare an Output",
     "ProcessFunction": "StreamOperator here",
-    "RichIterativeCondition": "IterativeCondition here, of a function",
+    "RichIterativeCondition": "IterativeCondition here, of an object with __call__, open and close",
+    "RichFunction": "an object with open(context) and close() here, see OpenContext",
+    "TimedOutPartialMatchHandler": "process_timed_out_matches of a PatternProcessFunction here",
     "SimpleCondition": "where(...) here, with SQL or a function",
     "Time": "datetime.timedelta here",
     "ValueStateDescriptor": "ValueState here, as a class attribute of a StreamOperator",

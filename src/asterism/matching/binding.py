@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,7 @@ from asterism.matching.instructions import FIRST_EVENT, Op, Programs, kind_of
 from asterism.matching.instructions import Kind as ValueKind
 from asterism.matching.plan import MatchPlan
 from asterism.matching.tables import BITS_PER_WORD, Completion, Evaluation, completion, longest_match, tables_of
+from asterism.operators.rich_functions import close_all, ready, rich
 from asterism.patterns.automaton import NfaStateKind
 from asterism.patterns.conditions import (
     FOREIGN,
@@ -84,8 +85,11 @@ class BoundPattern:
         self.vectorized = Vectorized(schema)
         self.programs = Programs(self.scope, self.vectorized)
         self._bits: list[int | PythonCondition] = []
+        self._rich: dict[int, Any] = {}
+        """functions of conditions that are opened and closed, by the ids of the functions"""
         self.per_event: list[int] = []
         """the conditions for which the kernel calls Python, by number"""
+        self.per_event_conditions: list[IterativeCondition] = []
         places = []
         for number, condition in enumerate(self.nfa.conditions):
             with ExpressionSyntaxError.if_too_deep(getattr(condition, "text", "")):
@@ -132,7 +136,7 @@ class BoundPattern:
     def _bind(self, number: int, condition: Condition) -> tuple[int, int]:
         """The bit and the program of a condition."""
         if isinstance(condition, PythonCondition):
-            return self._bit(condition), -1
+            return self._bit(PythonCondition(self._openable(condition.function))), -1
         if isinstance(condition, IterativeCondition):
             for name in condition.columns or ():
                 if name not in self.scope.schema.names:
@@ -140,6 +144,7 @@ class BoundPattern:
                         name, self.scope.schema.names, f"in: {condition}"
                     )
             self.per_event.append(number)
+            self.per_event_conditions.append(IterativeCondition(self._openable(condition.function), condition.columns))
             return -1, self.programs.add_call(len(self.per_event) - 1)
         if isinstance(condition, FirstEventCondition):
             return -1, self.programs.add((Op.FACT, FIRST_EVENT))
@@ -201,6 +206,13 @@ class BoundPattern:
             program = add_condition(self.programs, _joined(condition.iterative), text)
         return bit, program
 
+    def _openable(self, function: Any) -> Any:
+        return self._rich.setdefault(id(function), rich(function, self.scope.schema))
+
+    def close(self) -> None:
+        """Close the functions of conditions that were opened."""
+        close_all(self._rich.values())
+
     def _check_boolean(self, part: exp.Expr, found: pa.DataType, text: str) -> None:
         if kind_of(found) is not ValueKind.BOOL and not isinstance(part, exp.Null):
             raise ExpressionTypeError.at(f"a condition must be BOOLEAN, this one is {type_name(found)}", text)
@@ -249,10 +261,6 @@ class BoundPattern:
             or self._starts_with_first_event
             or any(state.kind is NfaStateKind.LAST for state in self.nfa.states)
         )
-
-    @property
-    def per_event_conditions(self) -> list[IterativeCondition]:
-        return [cast(IterativeCondition, self.nfa.conditions[number]) for number in self.per_event]
 
     @property
     def bit_sources(self) -> list[int | PythonCondition]:
@@ -426,10 +434,12 @@ def python_mask(condition: PythonCondition, events: pa.Table) -> Mask:
     """Call a vectorised condition.
 
     :raises EvaluationFailedError: it failed, or did not return one Boolean per event
+    :raises UserFunctionError: it could not be opened
     """
     name = function_name(condition.function)
+    function = ready(condition.function)
     try:
-        answer = condition.function(events)
+        answer = function(events)
     except Exception as error:
         raise EvaluationFailedError(f"condition {name} failed", described(error)) from error
     if isinstance(answer, pa.Array | pa.ChunkedArray):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, Literal, get_args
@@ -24,7 +25,7 @@ from asterism.arguments import expect, expect_strings, shown
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import BUCKET, group_codes
 from asterism.columns.sort_keys import SortKey, check_order, order_of
-from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, Described, TimeColumn
+from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, Described, TimeColumn, to_datetime
 from asterism.errors import StreamDefinitionError
 from asterism.expressions.names import Scope
 from asterism.matching.binding import BoundPattern
@@ -32,6 +33,13 @@ from asterism.matching.matcher import KeyedEvents, Matcher, Step, enough_memory
 from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec, check_outputs
 from asterism.matching.page import Page
 from asterism.matching.plan import Limits
+from asterism.matching.process_function import (
+    MatchContext,
+    MatchFunction,
+    ProcessSpec,
+    check_names,
+    rows_of_main_output,
+)
 from asterism.matching.stored_matches import described_automaton
 from asterism.operators.evolution import FIXED, aligned
 from asterism.operators.key_group import (
@@ -45,6 +53,7 @@ from asterism.operators.key_group import (
 )
 from asterism.operators.operator import EVENTS, InputSpec, Now
 from asterism.operators.pages import PAGE, fixed_pages_of
+from asterism.operators.rich_functions import close_all
 from asterism.operators.state_definition import OperatorKind, StateDefinition
 from asterism.patterns.compiler import check_pattern
 from asterism.patterns.conditions import IterativeCondition, PythonCondition, name_of
@@ -84,6 +93,7 @@ class CepOperator(KeyGroupOperator):
         also limits the cost of one event, see docs/limits.md
     :param on_limit: what happens beyond the maximum: :class:`~asterism.errors.LimitExceededError` is raised, or the partial
         matches that began last are dropped, without a timeout, and counted in the metric DROPPED
+    :param process: a match function with outputs of its own, beside *outputs*
     """
 
     metrics: Sequence[str] = (OutputKind.MATCHES.value, OutputKind.TIMED_OUT.value, LATE, DROPPED)
@@ -101,6 +111,7 @@ class CepOperator(KeyGroupOperator):
         pages: int | None = None,
         max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
         on_limit: OnLimit = "error",
+        process: ProcessSpec | None = None,
     ) -> None:
         check_pattern(pattern)
         expect(StreamDefinitionError, schema, pa.Schema, "the schema of the events must be a pyarrow.Schema")
@@ -129,8 +140,18 @@ class CepOperator(KeyGroupOperator):
             for name, spec in outputs.items()
             if spec.kind is not OutputKind.LATE
         }
-        kept_columns = {column for output in self.match_outputs.values() for column in output.kept_columns}
-        previous = sorted({column for output in self.match_outputs.values() for column in output.previous})
+        self.process_spec = process
+        self.function = None if process is None else MatchFunction(process.function, schema)
+        self.function_inputs: dict[OutputKind, MatchOutput] = {}
+        """Make what the match function gets."""
+        if self.function is not None:
+            kinds = [OutputKind.MATCHES, *([OutputKind.TIMED_OUT] if self.function.handles_timeouts else [])]
+            self.function_inputs = {
+                kind: MatchOutput(OutputSpec(kind), schema, keys, self.time, stages) for kind in kinds
+            }
+        made = [*self.match_outputs.values(), *self.function_inputs.values()]
+        kept_columns = {column for output in made for column in output.kept_columns}
+        previous = sorted({column for output in made for column in output.previous})
         kept_columns |= {column.name for column in previous}
         if self.wants_late:
             kept_columns = set(schema.names)
@@ -162,6 +183,15 @@ class CepOperator(KeyGroupOperator):
             name: schema if spec.kind is OutputKind.LATE else self.match_outputs[name].schema
             for name, spec in outputs.items()
         }
+        if process is not None and self.function is not None:
+            if process.schema is not None:
+                self.output_schemas[process.output] = process.schema
+            usual = [kind.value for kind in OutputKind]
+            check_names(self.function, [*usual, *self.output_schemas], self.metrics)
+            self.output_schemas |= self.function.outputs
+            self.metrics = (*self.metrics, *self.function.counters)
+            self.gauges = {name: gauge.aggregate for name, gauge in self.function.gauges.items()}
+            self.histograms = {name: one.buckets for name, one in self.function.histograms.items()}
         # The text of a pattern only names its functions; the fingerprint must also depend on their code.
         functions = [
             _plain(condition.function)
@@ -192,6 +222,12 @@ class CepOperator(KeyGroupOperator):
             "the use of MATCH_NUMBER() in measures": str(self.pattern.plan.counts_matches),
         }
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
+
+    def close(self) -> None:
+        functions = [output.function for output in self.match_outputs.values()]
+        with ExitStack() as stack:
+            stack.callback(self.pattern.close)
+            stack.callback(close_all, [self.function, *functions])
 
     @property
     def definition(self) -> StateDefinition:
@@ -303,6 +339,22 @@ class CepOperator(KeyGroupOperator):
             found = step.timeouts if output.spec.kind is OutputKind.TIMED_OUT else step.matches
             if len(found):
                 group.emit(name, output.build(step, found))
+        for kind, of_function in self.function_inputs.items():
+            found = step.timeouts if kind is OutputKind.TIMED_OUT else step.matches
+            if len(found):
+                self._process(kind, of_function.build(step, found), group)
+
+    def _process(self, kind: OutputKind, matches: pa.Table, group: Group) -> None:
+        """Call the match function, and emit its rows."""
+        assert self.function is not None
+        assert self.process_spec is not None
+        context = MatchContext(to_datetime(group.processing_time))
+        processed = self.function.process(matches, context, timed_out=kind is OutputKind.TIMED_OUT)
+        if kind is OutputKind.MATCHES:
+            rows = rows_of_main_output(self.function, processed.rows, self.process_spec.schema)
+            if rows is not None:
+                group.emit(self.process_spec.output, rows)
+        processed.emitted.add_to(group)
 
     # ------------------------------------------------------------------ tables, without a state store
 

@@ -35,6 +35,7 @@ from asterism.expressions.names import EVERY_STAGE, PreviousColumn, Scope
 from asterism.expressions.translation import position_of
 from asterism.matching.match_ids import match_ids
 from asterism.matching.matcher import Found, Step
+from asterism.operators.rich_functions import ready, rich
 
 START_TIME, END_TIME, MATCH_TIME, TIMEOUT_TIME = "start_time", "end_time", "match_time", "timeout_time"
 MATCH_ID = "match_id"
@@ -130,6 +131,7 @@ class MatchOutput:
         else:
             hint = "give the measure another name: COUNT(a.*) AS n"
         _check_alike(spec, self.schema.names, len(keys), hint)
+        self.function = None if spec.function is None else rich(spec.function, schema)
         if spec.function is not None:
             assert spec.function_schema is not None
             self.schema = spec.function_schema
@@ -158,26 +160,29 @@ class MatchOutput:
                 pa.ListArray.from_arrays(pa.array(offsets), events.take(pa.array(rows)), type=pa.list_(events.type))
             )
         default = pa.table(columns, names=[*self.base_schema.names, *self.stages])
-        return default if self.spec.function is None else self._apply(default)
+        return default if self.function is None else self._apply(default)
 
     def _apply(self, table: pa.Table) -> pa.Table:
-        function = self.spec.function
-        assert function is not None
-        name = function_name(function)
+        name = f"match function {function_name(self.function)}"
+        function = ready(self.function)
         try:
             rows = function(table)
         except Exception as error:
-            raise EvaluationFailedError(f"match function {name} failed", described(error)) from error
-        if not isinstance(rows, pa.Table) or rows.schema.names != self.schema.names:
-            raise EvaluationFailedError(
-                f"match function {name} must return a pyarrow.Table with the columns {', '.join(self.schema.names)}"
-            )
-        try:
-            return cast_table(rows, self.schema)
-        except pa.ArrowInvalid as error:
-            raise EvaluationFailedError(
-                f"match function {name} returned a column of a wrong type", str(error)
-            ) from None
+            raise EvaluationFailedError(f"{name} failed", described(error)) from error
+        return returned_rows(name, rows, self.schema)
+
+
+def returned_rows(name: str, rows: Any, schema: pa.Schema) -> pa.Table:
+    """The rows that a match function returned, with the types of *schema*.
+
+    :raises EvaluationFailedError: they are not a table with these columns
+    """
+    if not isinstance(rows, pa.Table) or rows.schema.names != schema.names:
+        raise EvaluationFailedError(f"{name} must return a pyarrow.Table with the columns {', '.join(schema.names)}")
+    try:
+        return cast_table(rows, schema)
+    except pa.ArrowInvalid as error:
+        raise EvaluationFailedError(f"{name} returned a column of a wrong type", str(error)) from None
 
 
 def _check_alike(spec: OutputSpec, names: Sequence[str], keys: int, hint: str) -> None:

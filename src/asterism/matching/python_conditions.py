@@ -20,6 +20,7 @@ from asterism.arguments import described, function_name
 from asterism.columns.arrays import Ints, one_chunk
 from asterism.errors import ColumnNotFoundError, EvaluationFailedError, InvalidEventError
 from asterism.matching.binding import BoundPattern
+from asterism.operators.rich_functions import ready
 from asterism.patterns.conditions import Event
 from asterism.patterns.semantics import Semantics
 
@@ -50,6 +51,7 @@ class PythonCalls:
     def __init__(self, pattern: BoundPattern, pool: pa.Table, rows: Ints, times: Ints, processing_time: int) -> None:
         self.pattern = pattern
         self.conditions = conditions = pattern.per_event_conditions
+        self._functions = [ready(condition.function) for condition in conditions]
         self.stages = {name: number for number, name in enumerate(pattern.nfa.stages)}
         self.rows, self.times = rows, times
         self.zone = pattern.plan.zone
@@ -73,7 +75,7 @@ class PythonCalls:
         error: BaseException | None = None
         holds: Any = None
         try:
-            holds = self.conditions[condition].function(self.event(condition, event), context)
+            holds = self._functions[condition](self.event(condition, event), context)
         except BaseException as raised:  # no exception may pass through the kernel; error() raises it again
             error = raised
         finally:

@@ -33,7 +33,6 @@ from asterism.operators.broadcast_state import BroadcastState
 from asterism.operators.context import EVENT
 from asterism.operators.evolution import FIXED, aligned_tables
 from asterism.operators.group_header import GroupHeader
-from asterism.operators.histograms import add_values
 from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, key_schema_of
 from asterism.operators.keyed_state import State, StateSpec, StateTable
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
@@ -432,21 +431,7 @@ class MultipleInputOperator(KeyGroupOperator):
         return [name for name in group.newly_ended if "end_input" in self.declared[name].functions]
 
     def _collect(self, group: Group) -> None:
-        runtime = self.runtime
-        for name, output in runtime.outputs.items():
-            rows = output.take()
-            if rows is not None:
-                group.emit(name, rows)
-        for name, counter in runtime.counters.items():
-            if counter.count:
-                group.metrics[name] += counter.count
-                counter.count = 0
-        for name, gauge in runtime.gauges.items():
-            if gauge.last is not None:
-                group.gauges[name] = gauge.last
-        for name, histogram in runtime.histograms.items():
-            add_values(group.metrics, group.gauges, name, histogram)
-            histogram.reset()
+        self.runtime.tools.taken().add_to(group)
 
 
 def definition_of(operator: type[StreamOperator]) -> StateDefinition:

@@ -6,6 +6,7 @@ The host (``asterism.spark``, or a test) supplies the three. An operator uses no
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
@@ -91,6 +92,18 @@ class Result:
         return replace(last, outputs={name: pa.concat_tables(some) for name, some in tables.items()})
 
 
+@contextmanager
+def closing(operator: Operator) -> Iterator[None]:
+    """Close the *operator* at the end of a task. After a failure, the first error is raised."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):
+            operator.close()
+        raise
+    operator.close()
+
+
 class Operator(Protocol):
     """An operator with any number of inputs, over key groups."""
 
@@ -114,7 +127,7 @@ class Operator(Protocol):
         return
 
     def close(self) -> None:
-        """Called at the end, also after a failure."""
+        """Called at the end, also after a failure, and after :meth:`prepare`. It closes what was opened."""
         return
 
     def prepare(self, name: str, events: pa.Table) -> pa.Table:

@@ -18,7 +18,8 @@ from asterism.columns.time import BEFORE_TIME, END_OF_TIME, to_datetime
 from asterism.errors import OperatorError, UserFunctionError
 from asterism.operators.context import EVENT, ON_TIMER, PROCESSING, Context, Element, Timer
 from asterism.operators.keyed_state import State, StateEntries, StateKind, StateSpec, StateTable
-from asterism.operators.stream_operator import Counter, Gauge, Histogram, Input, Output, StreamOperator
+from asterism.operators.stream_operator import WHEN, Input, StreamOperator
+from asterism.operators.tools import Tools
 
 if TYPE_CHECKING:
     from asterism.operators.broadcast_loads import BroadcastLoad
@@ -70,18 +71,16 @@ class OrderedElements:
 class Runtime:
     """The execution of an operator in one call: the current element, key and time."""
 
+    kind, when = "operator", WHEN
+
     def __init__(self, operator: StreamOperator, event_time: bool) -> None:
         # A copy, since functions may set attributes of the operator, which must be discarded with this object.
         operator = self.operator = copy.copy(operator)
         self.event_time = event_time
         self.ctx = Context(self)
         self.states = {name: state.bound(self) for name, state in operator.declared(State).items()}
-        self.outputs = {name: _fresh(output, self) for name, output in operator.declared(Output).items()}
-        self.counters = {name: _fresh(counter, self) for name, counter in operator.declared(Counter).items()}
-        self.gauges = {name: _fresh(gauge, self) for name, gauge in operator.declared(Gauge).items()}
-        self.histograms = {name: _fresh(one, self) for name, one in operator.declared(Histogram).items()}
         operator.__dict__["_states"] = self.states
-        operator.__dict__["_tools"] = self.outputs | self.counters | self.gauges | self.histograms
+        self.tools = Tools(self)
         self.inputs: dict[str, Input] = operator.declared(Input)
         self.input_name: str | None = None
         self.timer_name: str | None = None
@@ -121,12 +120,7 @@ class Runtime:
         ended: Callable[[str], bool],
         is_first: bool,
     ) -> None:
-        for output in self.outputs.values():
-            output.rows, output.tables = [], []
-        for counter in self.counters.values():
-            counter.count = 0
-        for measure in (*self.gauges.values(), *self.histograms.values()):
-            measure.reset()
+        self.tools.reset()
         for name, state in self.states.items():
             state.attach(broadcast.get(name) if state.broadcast else tables.get(name))
         self.running, self.key_number, self.writes_broadcast, self.knows_keys = True, None, False, None
@@ -507,12 +501,6 @@ def _nothing_to_return(function: str, returned: object) -> UserFunctionError:
         f"{function} returned {shown(returned)}, which no output has",
         hint="emit rows with an output: self.alerts.collect(...); return nothing",
     )
-
-
-def _fresh(declared: Any, runtime: Runtime) -> Any:
-    mine = copy.copy(declared)
-    mine.runtime = runtime
-    return mine
 
 
 class Waiting:

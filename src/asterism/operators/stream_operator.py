@@ -25,7 +25,7 @@ import itertools
 import math
 import operator as op
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,8 @@ GAUGE_AGGREGATES = ("max", "min", "sum", "avg")
 DEFAULT_BUCKETS = tuple(step * 10.0**power for power in range(-3, 4) for step in (1, 2, 5))
 """The upper bounds of the buckets of a histogram."""
 _MAX_BUCKETS = 100
+WHEN = "the operator processes elements, watermarks or timers"
+"""When an operator can use its outputs."""
 _USES = "__asterism_uses__"
 """Attribute of functions: the inputs that they are attached to, and their purposes."""
 
@@ -139,12 +141,20 @@ class BroadcastInput(Input):
 
 
 class RunningOperator(Protocol):
-    """The call in which the outputs and counters of an operator are used."""
+    """The call in which the outputs and metrics of an operator, or of a function, are used.
 
-    operator: StreamOperator
+    :ivar kind: what declares them
+    :ivar when: when outputs can be used
+    """
+
+    kind: str
+    when: str
     running: bool
 
     writes_broadcast: bool
+
+    @property
+    def operator(self) -> object: ...
 
     @property
     def repeats(self) -> bool: ...
@@ -187,16 +197,23 @@ class _Declared:
         return self.runtime is not None and self.runtime.writes_broadcast and self.runtime.repeats
 
     @property
-    def _operator_name(self) -> str:
-        return "" if self.runtime is None else type(self.runtime.operator).__name__
+    def _place(self) -> str:
+        return "" if self.runtime is None else f"\n{self.runtime.kind} {type(self.runtime.operator).__name__}"
 
     def _check_running(self) -> None:
         self._check_declared()
         if self.runtime is None or not self.runtime.running:
+            when = WHEN if self.runtime is None else self.runtime.when
             raise OperatorError(
-                f'the output "{self.name}" can be used only while the operator processes elements, watermarks or timers',
-                hint="use it in the functions that process elements, watermarks and timers",
+                f'the output "{self.name}" can be used only while {when}',
+                hint="use it in the functions that process elements, watermarks and timers" if when == WHEN else None,
             )
+
+    def running_in(self, runtime: RunningOperator) -> Self:
+        """A copy for a running operator or function."""
+        running = copy.copy(self)
+        running.runtime = runtime
+        return running
 
 
 class Output(_Declared):
@@ -278,7 +295,7 @@ class Output(_Declared):
                     except MISFITS as error:
                         raise OperatorError(
                             f'a row does not fit the output "{self.name}"',
-                            f"{row!r}\n{error}\nColumns: {self._columns}\noperator {self._operator_name}",
+                            f"{row!r}\n{error}\nColumns: {self._columns}{self._place}",
                         ) from None
                 raise
 
@@ -290,14 +307,16 @@ class Output(_Declared):
         return pa.Table.from_pylist(rows, self.schema)
 
 
-def _declared_in(operator: type, kind: type | tuple[type, ...]) -> dict[str, Any]:
+def declared_in(operator: type, kind: type | tuple[type, ...]) -> dict[str, Any]:
+    """The class attributes of one or several types, by name, in the order of declaration, those of base classes first."""
     found: dict[str, Any] = {}
     for base in reversed(operator.__mro__):
         found |= {name: value for name, value in vars(base).items() if isinstance(value, kind)}
     return found
 
 
-def _check_function(function: Callable[..., Any]) -> None:
+def check_function(function: Callable[..., Any]) -> None:
+    """:raises StreamDefinitionError: the function is a generator or a coroutine"""
     kind = "generator" if inspect.isgeneratorfunction(function) else "coroutine"
     if kind == "generator" or inspect.iscoroutinefunction(function):
         raise StreamDefinitionError(
@@ -475,11 +494,11 @@ class StreamOperator:
     @classmethod
     def declared(cls, kind: type | tuple[type, ...]) -> dict[str, Any]:
         """The class attributes of one or several types, by name, in the order of declaration, those of base classes first."""
-        return _declared_in(cls, kind)
+        return declared_in(cls, kind)
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        for name in _declared_in(cls, DECLARATIONS):
+        for name in declared_in(cls, DECLARATIONS):
             if hasattr(StreamOperator, name):
                 raise StreamDefinitionError(
                     f'{cls.__name__} declares "{name}", which is a method of every operator', hint=f'name it "{name}_"'
@@ -490,11 +509,11 @@ class StreamOperator:
                 )
         cls._own_inputs()
         for method in ("open", "close", "select_inputs", *ON_TIMER.values()):
-            _check_function(getattr(cls, method))
+            check_function(getattr(cls, method))
         for name, declared in cls.declared(Input).items():
             functions = declared.functions
             for function in functions.values():
-                _check_function(getattr(cls, function))
+                check_function(getattr(cls, function))
             if "process_element" in functions and "process_batch" in functions:
                 raise StreamDefinitionError(
                     f'the input "{name}" of {cls.__name__} processes both elements and batches',

@@ -12,6 +12,7 @@ import pyarrow as pa
 from asterism.arguments import shown
 from asterism.errors import PatternProcessorError, StreamDefinitionError
 from asterism.matching.binding import unregistered
+from asterism.operators.rich_functions import Openable, ready
 from asterism.patterns.conditions import (
     AndCondition,
     Condition,
@@ -100,12 +101,16 @@ class RegisteredCondition:
         return len(parameters) > number + 1 and parameters[number + 1].default is not inspect.Parameter.empty
 
 
-class RegisteredCall:
+class RegisteredCall(Openable):
     """A function of events: a registered condition with its arguments."""
 
     def __init__(self, condition: NamedCondition, function: Callable[..., Any], arguments: list[Any]) -> None:
         self.condition, self.function, self.arguments = condition, function, arguments
         self.__qualname__ = condition_text(condition)
+
+    def opened(self) -> RegisteredCall:
+        ready(self.function)
+        return self
 
     def __call__(self, events: pa.Table) -> Any:
         return self.function(events, *self.arguments)

@@ -16,7 +16,7 @@ from asterism.columns.groups import BUCKET
 from asterism.columns.internal import internal
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.matching.operator import CepOperator
-from asterism.operators.operator import EVENTS, Arrival, Now, Operator, Result
+from asterism.operators.operator import EVENTS, Arrival, Now, Operator, Result, closing
 from asterism.operators.state_store import MemoryStore
 from asterism.spark.exchange import GAUGES, METRICS, Batches, divided, gathered, results
 
@@ -33,8 +33,9 @@ def copied(operator: Operator, name: str) -> Callable[[Batches], Batches]:
     """A function for ``mapInArrow``: from events of input *name* to the events that the operator prepares, with KEY_HASH."""
 
     def copier(batches: Batches) -> Batches:
-        for events in gathered(batches):
-            yield from operator.prepare(name, events).combine_chunks().to_batches()
+        with closing(operator):
+            for events in gathered(batches):
+                yield from operator.prepare(name, events).combine_chunks().to_batches()
 
     return copier
 
@@ -66,12 +67,13 @@ def run_table(operator: CepOperator, processing_time: int, answer: Answer) -> Ca
             nonlocal state
             state = yield from operator.process_table(state, events.append_column(BUCKET, pa.array(buckets)), now)
 
-        for events in whole(batches, ORDER):
-            buckets = events.column(ORDER).to_numpy() >> TIME_BITS
-            for outputs in step(operator.prepare(EVENTS, events), buckets):
+        with closing(operator):
+            for events in whole(batches, ORDER):
+                buckets = events.column(ORDER).to_numpy() >> TIME_BITS
+                for outputs in step(operator.prepare(EVENTS, events), buckets):
+                    yield from answer([Result(outputs)])
+            for outputs in step(operator.inputs[EVENTS].prepared.empty_table(), np.empty(0, np.int64)):
                 yield from answer([Result(outputs)])
-        for outputs in step(operator.inputs[EVENTS].prepared.empty_table(), np.empty(0, np.int64)):
-            yield from answer([Result(outputs)])
 
     return runner
 
@@ -110,22 +112,22 @@ def run_groups(
         operator.open()
         store, group = MemoryStore(), None
         now = Now(processing_time=processing_time)
-        try:
+        # As in a stream, functions see the time of the query, unless there are timers in processing time.
+        ended = ENDED if operator.processing_time else replace(ENDED, processing_time=processing_time)
+        with closing(operator):
             for rows in gathered(batches):
                 groups = rows.column(BATCH_GROUP).to_numpy()
                 cuts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
                 for begin, end in pairwise(cuts):
                     if groups[begin] != group:
                         if group is not None:
-                            yield from answer(operator.slices(store, [], replace(ENDED, key_group=group)))
+                            yield from answer(operator.slices(store, [], replace(ended, key_group=group)))
                         store, group = MemoryStore(), int(groups[begin])
                         now = replace(now, key_group=group)
                         yield from answer(operator.slices(store, first, now))
                     yield from answer(operator.slices(store, sent(rows.slice(begin, end - begin)), now))
             if group is not None:
-                yield from answer(operator.slices(store, [], replace(ENDED, key_group=group)))
-        finally:
-            operator.close()
+                yield from answer(operator.slices(store, [], replace(ended, key_group=group)))
 
     return runner
 
@@ -145,7 +147,7 @@ def run_keys(
         def send(to: MemoryStore, rows: pa.Table, *, in_order: bool = True) -> Batches:
             return answer(operator.slices(to, arrivals(operator, names, rows, in_order=in_order), now))
 
-        try:
+        with closing(operator):
             for rows in gathered(batches):
                 begins = np.flatnonzero(rows.column(BATCH_NUMBER).to_numpy() == 1).tolist()
                 # Further rows of the last key; then complete keys; then a key that may continue in the next rows.
@@ -164,8 +166,6 @@ def run_keys(
                     yield from send(store, rows.slice(last))
             if store is not None:
                 yield from answer(operator.slices(store, [], ENDED))
-        finally:
-            operator.close()
 
     return runner
 

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import NO_TIME
-from asterism.operators.operator import Operator
+from asterism.operators.operator import Operator, closing
 from asterism.operators.state_store import batch_from_bytes, batch_to_bytes
 from asterism.spark.partitioning import label
 
@@ -65,6 +65,10 @@ def pack(operator: Operator, key_groups: int, name: str, delay: int | None = 0) 
     detects_idle = any(other.idle_after is not None for other in operator.inputs.values())
 
     def packer(batches: Batches) -> Batches:
+        with closing(operator):
+            yield from packed(batches)
+
+    def packed(batches: Batches) -> Batches:
         seq = partition_id() << 40
         latest = NO_TIME
         for events in gathered(batches):

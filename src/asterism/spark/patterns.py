@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from asterism.arguments import expect, expect_outputs, expect_strings, shown
 from asterism.errors import StreamDefinitionError
 from asterism.matching.operator import MAX_PARTIAL_MATCHES, CepOperator, OnLimit
 from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.matching.process_function import MatchFunction, PatternProcessFunction, ProcessSpec
 from asterism.matching.timeline import Timeline
 from asterism.operators.operator import EVENTS
 from asterism.patterns.compiler import check_pattern
@@ -52,6 +53,7 @@ from asterism.text.printable import quoted_name
 if TYPE_CHECKING:
     from asterism.spark.backtest import Backtest
 
+MatchFunctionLike = Callable[[pa.Table], pa.Table] | PatternProcessFunction
 _STREAM = 'KeyedStream(df, key="user", time="ts")'
 
 
@@ -271,18 +273,35 @@ class PatternStream(metaclass=PythonNames):
         return self._single(OutputSpec(_kind(output), measures=measures))
 
     def process(
-        self, function: Callable[[pa.Table], pa.Table], schema: T.StructType | str, *, output: str = "matches"
+        self, function: MatchFunctionLike, schema: T.StructType | str | None = None, *, output: str = "matches"
     ) -> DataFrame:
         """Rows computed by *function*. It takes a :class:`pyarrow.Table` of matches, with the columns of :attr:`matches`, and
         returns a table with the columns of *schema*. Each call gets an arbitrary number of matches.
+
+        :param function: a function of a table; or a :class:`asterism.PatternProcessFunction`, which can emit rows to further
+            outputs. An object with ``open`` or ``close`` is opened and closed: see :class:`asterism.OpenContext`.
+        :param schema: the columns that it returns. None: a :class:`asterism.PatternProcessFunction` that emits rows only to its
+            outputs.
+        :param output: "matches"; for a plain function also "timed_out", whose rows it then gets; for a
+            :class:`asterism.PatternProcessFunction` also an output that it declares
+        :raises StreamDefinitionError: *function* is not a function, or the schema is missing or invalid
+        :raises UnknownOutputError: there is no such output
         """
-        if not callable(function):
-            raise StreamDefinitionError(
-                f"process takes a function, not {shown(function)}", hint="process(f, 'n BIGINT')"
-            )
-        returned = function_schema(self.spark, schema, "process(f, 'n BIGINT')")
-        spec = OutputSpec(_kind(output), function=function, function_schema=returned)
-        return self._single(spec)
+        hint = "process(f, 'n BIGINT')"
+        if not isinstance(function, PatternProcessFunction):
+            if not callable(function):
+                raise StreamDefinitionError(f"process takes a function, not {shown(function)}", hint=hint)
+            returned = function_schema(self.spark, schema, hint)
+            return self._single(OutputSpec(_kind(output), function=function, function_schema=returned))
+        operator = self._operator({}, process=self._process_spec(function, schema))
+        if output == OutputKind.MATCHES.value and output not in operator.output_schemas:
+            raise StreamDefinitionError(f"{type(function).__name__} returns rows, so it needs a schema", hint=hint)
+        expect_outputs([output], operator.output_schemas)
+        return self._output(operator, output)
+
+    def _process_spec(self, function: PatternProcessFunction, schema: Any) -> ProcessSpec:
+        hint = "process(f, 'n BIGINT')"
+        return ProcessSpec(function, None if schema is None else function_schema(self.spark, schema, hint))
 
     def show_timeline(self, output: str = "matches") -> Timeline:
         """Draw the matches over a table on a time axis, with a line for each key: :func:`asterism.timeline` of the output.
@@ -305,11 +324,14 @@ class PatternStream(metaclass=PythonNames):
         *,
         checkpoint: str | None = None,
         select: Mapping[str, Sequence[str]] | None = None,
+        process: MatchFunctionLike | None = None,
+        schema: T.StructType | str | None = None,
         drain: bool | None = None,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> StreamingQuery | None:
-        """Write outputs (``matches``, ``timed_out``, ``late``) to sinks. They are computed only once.
+        """Write outputs (``matches``, ``timed_out``, ``late``, and those of a match function) to sinks. They are computed only
+        once.
 
         A sink is called as ``sink(dataframe, batch_id)`` for every micro-batch, and must read the whole DataFrame. If a
         micro-batch is repeated after a failure, it has the same batch id and the same rows, so that a sink that overwrites by
@@ -317,6 +339,10 @@ class PatternStream(metaclass=PythonNames):
 
         :param checkpoint: checkpoint location, required for a stream
         :param select: measures per output. Default: the columns of :attr:`matches`, :attr:`timed_out` and :attr:`late`.
+        :param process: the function of :meth:`process`. With a *schema*, ``matches`` has the rows that it returns. The outputs
+            that a :class:`asterism.PatternProcessFunction` declares are further outputs, and its metrics are in the query's
+            progress, in the observation ``asterism``.
+        :param schema: the columns that *process* returns
         :param drain: whether to end the stream after all available data has been processed. Default: True without a trigger;
             with one, as in :meth:`CEP.pattern`
         :param trigger: arguments of ``DataStreamWriter.trigger``. Default: process the available data and return.
@@ -326,12 +352,7 @@ class PatternStream(metaclass=PythonNames):
         """
         options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
         _check_select(select)
-        measures = select or {}
-        outputs = {
-            sink: OutputSpec(_kind(sink), measures=tuple(measures[sink]) if sink in measures else None)
-            for sink in sinks
-        }
-        operator = self._operator(outputs)
+        operator = self._operator_of(sinks, select or {}, process, schema)
         return run(
             partial(self._results, operator),
             operator.output_schemas,
@@ -346,15 +367,49 @@ class PatternStream(metaclass=PythonNames):
 
     # ------------------------------------------------------------------ plans
 
+    def _operator_of(
+        self, sinks: Iterable[str], measures: Mapping[str, Sequence[str]], process: Any, schema: Any
+    ) -> CepOperator:
+        """The operator with the outputs of :meth:`run`."""
+        matches = OutputKind.MATCHES.value
+        hint = "run(..., process=function, schema='n BIGINT')"
+        spec, of_matches = None, None
+        if isinstance(process, PatternProcessFunction):
+            spec = self._process_spec(process, schema)
+        elif process is not None or schema is not None:
+            if not callable(process):
+                raise StreamDefinitionError(f"process must be a match function, not {shown(process)}", hint=hint)
+            returned = function_schema(self.spark, schema, hint)
+            of_matches = OutputSpec(OutputKind.MATCHES, function=process, function_schema=returned)
+        if schema is not None and matches in measures:
+            raise StreamDefinitionError("the output matches has either measures or the rows of a function")
+        known = {} if spec is None else MatchFunction(spec.function, self.schema).outputs
+        expect_outputs(sinks, [*(kind.value for kind in OutputKind), *known])
+        outputs = {
+            sink: OutputSpec(_kind(sink), measures=tuple(measures[sink]) if sink in measures else None)
+            for sink in sinks
+            if sink not in known and not (sink == matches and schema is not None)
+        }
+        if of_matches is not None and matches in sinks:
+            outputs[matches] = of_matches
+        return self._operator(outputs, process=spec)
+
     def _single(self, spec: OutputSpec) -> DataFrame:
         name = spec.kind.value
-        operator = self._operator({name: spec})
+        return self._output(self._operator({name: spec}), name)
+
+    def _output(self, operator: CepOperator, name: str) -> DataFrame:
         use = Use.as_dataframe(self.drain, name, self.key_groups)
         return output_of(
             self._results(operator, use), name, operator.output_schemas[name], streams=[self.stream], use=use
         )
 
-    def _operator(self, outputs: Mapping[str, OutputSpec], schema: pa.Schema | None = None) -> CepOperator:
+    def _operator(
+        self,
+        outputs: Mapping[str, OutputSpec],
+        schema: pa.Schema | None = None,
+        process: ProcessSpec | None = None,
+    ) -> CepOperator:
         stream = self.stream
         return CepOperator(
             self.pattern,
@@ -367,6 +422,7 @@ class PatternStream(metaclass=PythonNames):
             pages=self.pages if stream.df.isStreaming else 1,
             max_partial_matches=self.max_partial_matches,
             on_limit=self.on_limit,
+            process=process,
         )
 
     def _results(self, operator: CepOperator, use: Use) -> DataFrame:
@@ -401,7 +457,7 @@ class PatternStream(metaclass=PythonNames):
         )  # fmt: skip
         return stateful(
             self.spark, operator, [chunks], streams={EVENTS: stream}, use=use,
-            zone=zone_if_used(partial(self._operator, operator.outputs), self.schema),
+            zone=zone_if_used(partial(self._operator, operator.outputs, process=operator.process_spec), self.schema),
             time_mode=time_mode,
         )  # fmt: skip
 

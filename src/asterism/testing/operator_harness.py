@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Self
@@ -110,7 +111,7 @@ class OperatorHarness:
         for group in range(len(self.stores)):
             mine = hashed if broadcast or len(self.stores) == 1 else hashed.filter(pa.array(groups == group))
             if mine.num_rows:
-                self._call(group, [Arrival(name, self.operator.prepare(name, mine))])
+                self._call(group, [Arrival(name, self._prepared(name, mine))])
             elif detects_idle:
                 self._call(group, [Arrival(name)])
         return self
@@ -177,11 +178,26 @@ class OperatorHarness:
             self.operator.close()
         return self
 
-    def _call(self, group: int, arrivals: Sequence[Arrival]) -> None:
+    def _prepared(self, name: str, events: pa.Table) -> pa.Table:
+        with self._running():
+            return self.operator.prepare(name, events)
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """Open the operator, and close it after a failure, as on Spark."""
         if not self._open:
             self.operator.open()
             self._open = True
-        result: Result = self.operator.process(self.stores[group], arrivals, replace(self.now, key_group=group))
+        try:
+            yield
+        except BaseException:
+            with suppress(Exception):  # the first error is reported
+                self.close()
+            raise
+
+    def _call(self, group: int, arrivals: Sequence[Arrival]) -> None:
+        with self._running():
+            result: Result = self.operator.process(self.stores[group], arrivals, replace(self.now, key_group=group))
         self.next_times[group] = (
             result.next_event_time if result.next_event_time is not None else result.next_processing_time
         )

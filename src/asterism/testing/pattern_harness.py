@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,12 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.arguments import also_named, expect, expect_strings
+from asterism.arguments import also_named, expect, expect_strings, shown
+from asterism.columns.schemas import schema_of
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import PatternWarning, StreamDefinitionError
 from asterism.matching.operator import MAX_PARTIAL_MATCHES, CepOperator, OnLimit
 from asterism.matching.outputs import MATCH_TIME, TIMEOUT_TIME, OutputKind, OutputSpec
 from asterism.matching.page import Page
+from asterism.matching.process_function import PatternProcessFunction, ProcessSpec
 from asterism.operators.page_numbers import PageKind
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
@@ -26,8 +28,8 @@ from asterism.testing.event_harness import EventHarness
 from asterism.testing.literals import EVENTS, WORDS, Events, Literals, Row, checked_columns, table_of
 from asterism.testing.operator_harness import python_rows
 
-SELECTED = "selected"
-"""The output with the measures of *select*."""
+SELECTED, PROCESSED = "selected", "processed"
+"""The outputs with the measures of *select*, and with the rows that the match function *process* returns."""
 
 
 # ---------------------------------------------------------------------- patterns
@@ -64,6 +66,9 @@ class PatternHarness(EventHarness):
     :param outputs: the outputs, by name. Default: matches, timed-out partial matches and late events.
     :param pages: a fixed number of pages of state per key group; *key_groups*: as on Spark. Results must not depend on them.
     :param max_partial_matches: and *on_limit*: see :meth:`asterism.CEP.pattern`
+    :param process: a match function, see :attr:`processed`
+    :param columns: the columns that it returns, as Spark SQL or an Arrow schema; None: a :class:`asterism.PatternProcessFunction`
+        returns no rows
 
     Issues a :class:`~asterism.errors.PatternWarning` if the pattern is most likely not what was intended.
 
@@ -94,6 +99,8 @@ class PatternHarness(EventHarness):
         key_groups: int = 1,
         max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
         on_limit: OnLimit = "error",
+        process: PatternProcessFunction | Callable[[pa.Table], pa.Table] | None = None,
+        columns: str | pa.Schema | None = None,
     ) -> None:
         expect(StreamDefinitionError, literals, Literals, "literals must be Literals")
         schema = checked_columns(columns, "the events")
@@ -113,11 +120,22 @@ class PatternHarness(EventHarness):
                 StreamDefinitionError, select, "select must be a list of measures", 'select=["COUNT(a.*) AS n"]'
             )
             outputs = {**outputs, SELECTED: OutputSpec(OutputKind.MATCHES, tuple(select))}
+        spec = None
+        if isinstance(process, PatternProcessFunction):
+            spec = ProcessSpec(process, None if columns is None else schema_of(columns), PROCESSED)
+        elif process is not None or columns is not None:
+            if not callable(process) or columns is None:
+                raise StreamDefinitionError(
+                    f"process must be a match function, with its columns, not {shown(process)}",
+                    hint="process=function, columns='n BIGINT'",
+                )
+            called = OutputSpec(OutputKind.MATCHES, function=process, function_schema=schema_of(columns))
+            outputs = {**outputs, PROCESSED: called}
         options: dict[str, Any] = {
             "keys": keys, "time": time, "semantics": semantics, "order_by": order_by, "outputs": outputs, "pages": pages,
             "max_partial_matches": max_partial_matches, "on_limit": on_limit,
         }  # fmt: skip
-        self.cep = CepOperator(pattern, schema, **options)
+        self.cep = CepOperator(pattern, schema, **options, process=spec)
         warn(pattern)
         super().__init__(self.cep, schema, literals, keys=keys, key_groups=key_groups, event_time=self.cep.event_time)
         self._options = {
@@ -126,6 +144,8 @@ class PatternHarness(EventHarness):
             "literals": literals,
             "key_groups": key_groups,
             "pattern": pattern,
+            "process": process if spec is not None else None,
+            "columns": columns if spec is not None else None,
         }
 
     @also_named("schema", "columns", StreamDefinitionError)
@@ -161,6 +181,11 @@ class PatternHarness(EventHarness):
     def selected(self) -> list[Row]:
         """The measures of each match, with its key."""
         return self.rows(SELECTED)
+
+    @property
+    def processed(self) -> list[Row]:
+        """The rows that the match function *process* has returned. What it has emitted to an output is ``rows(name)``."""
+        return self.rows(PROCESSED)
 
     def by_stage(self, output: str = "matches") -> list[dict[str, list[str]]]:
         """The matches, each as the literals of its events by stage. Stages without events are omitted.

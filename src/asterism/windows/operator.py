@@ -315,9 +315,11 @@ class WindowOperator(KeyGroupOperator):
                 self.function.open()
             except Exception as error:
                 raise failed(f"{type(self.function).__name__}.open", error) from error
+            self._is_open = True
 
     def close(self) -> None:
-        if isinstance(self.function, ProcessWindowFunction):
+        if self._is_open and isinstance(self.function, ProcessWindowFunction):
+            self._is_open = False
             self.function.close()
 
     # ------------------------------------------------------------------ definition
@@ -345,6 +347,7 @@ class WindowOperator(KeyGroupOperator):
         if function is not None and not (callable(function) or isinstance(function, ProcessWindowFunction)):
             raise StreamDefinitionError(f"the window function cannot be called: {function!r}")
         self.function = function
+        self._is_open = False
         self.partials: Partials | None = None
         self.computation: Aggregates | Reduction | Folding | None = None
         self._needed = set(self.schema.names)
