@@ -6,10 +6,10 @@ Source: Flink's ``PatternProcessFunction`` and ``TimedOutPartialMatchHandler``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -126,6 +126,10 @@ class PatternProcessFunction(ABC):
         check_function(cls.process_timed_out_matches)
 
 
+MatchFunctionLike = Callable[[pa.Table], pa.Table] | PatternProcessFunction
+"""A match function: one without or with outputs of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
     """A match function of a query with its main output.
@@ -143,8 +147,7 @@ class ProcessSpec:
         expect(StreamDefinitionError, self.function, PatternProcessFunction, "expected a PatternProcessFunction")
 
 
-@dataclass(frozen=True, slots=True)
-class Processed:
+class Processed(NamedTuple):
     """The result of a call.
 
     :ivar rows: what the function returned
@@ -222,6 +225,48 @@ def check_names(function: MatchFunction, outputs: Iterable[str], metrics: Iterab
                 f'{function.__qualname__} declares the {what} "{used[0]}", which a query has anyway',
                 hint=f"use another name: {used[0]}_ = {'Output(...)' if what == 'output' else 'Counter()'}",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The outputs and metrics of several functions, by name."""
+
+    outputs: Mapping[str, pa.Schema]
+    counters: Mapping[str, Counter]
+    gauges: Mapping[str, Gauge]
+    histograms: Mapping[str, Histogram]
+
+
+def declared_by(functions: Iterable[MatchFunction]) -> Declared:
+    """What *functions* declare. Several may declare the same output or metric.
+
+    :raises StreamDefinitionError: they declare it differently
+    """
+    outputs: dict[str, pa.Schema] = {}
+    counters: dict[str, Counter] = {}
+    gauges: dict[str, Gauge] = {}
+    histograms: dict[str, Histogram] = {}
+    seen: dict[str, tuple[Any, str]] = {}
+    for function in functions:
+        described = {
+            **{name: ("output", str(schema)) for name, schema in function.outputs.items()},
+            **dict.fromkeys(function.counters, "counter"),
+            **{name: ("gauge", gauge.aggregate) for name, gauge in function.gauges.items()},
+            **{name: ("histogram", one.buckets) for name, one in function.histograms.items()},
+        }
+        for name, what in described.items():
+            former, owner = seen.setdefault(name, (what, function.__qualname__))
+            if former != what:
+                raise StreamDefinitionError(
+                    f'{owner} and {function.__qualname__} declare "{name}" differently',
+                    "Functions share an output or a metric of the same name.",
+                    "use another name, or the same columns",
+                )
+        outputs |= function.outputs
+        counters |= function.counters
+        gauges |= function.gauges
+        histograms |= function.histograms
+    return Declared(outputs, counters, gauges, histograms)
 
 
 def rows_of_main_output(function: MatchFunction, rows: Any, schema: pa.Schema | None) -> pa.Table | None:

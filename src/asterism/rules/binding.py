@@ -10,9 +10,9 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -30,6 +30,8 @@ from asterism.expressions.ranges import Indexable, Ranges
 from asterism.matching.binding import BoundPattern, python_mask
 from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
 from asterism.matching.plan import Limits
+from asterism.matching.process_function import MatchFunction, MatchFunctionLike, PatternProcessFunction
+from asterism.operators.rich_functions import close_all, rich
 from asterism.patterns.compiler import check_pattern
 from asterism.patterns.conditions import PythonCondition
 from asterism.patterns.semantics import Semantics
@@ -198,7 +200,7 @@ class ProcessorCompiler:
 
     :param keys: the key of the stream
     :param functions: the functions that processors may name; each maps a table of matches to a table, see
-        :class:`~asterism.rules.function_rows.FunctionRows`
+        :class:`~asterism.rules.function_rows.FunctionRows`, or is a :class:`asterism.PatternProcessFunction`
     :param conditions: the conditions that processors may name
     :param max_partial_matches: the maximum number of partial matches of a processor per key, for which a processor may set a
         lower value; None: unlimited
@@ -213,7 +215,7 @@ class ProcessorCompiler:
         keys: Sequence[str],
         time: TimeColumn,
         semantics: Semantics,
-        functions: Mapping[str, Callable[[pa.Table], pa.Table]],
+        functions: Mapping[str, MatchFunctionLike],
         max_partial_matches: int | None = None,
         conditions: Mapping[str, RegisteredCondition] | None = None,
         *,
@@ -225,8 +227,16 @@ class ProcessorCompiler:
         self.lookups = {one.name: one for one in lookups}
         self.schema = with_lookups(schema, lookups)
         """The columns of the events, and the lookups."""
-        self.semantics, self.functions = semantics, dict(functions)
-        self.conditions = dict(conditions or {})
+        self.semantics = semantics
+        self.functions: dict[str, Any] = {
+            name: MatchFunction(one, schema) if isinstance(one, PatternProcessFunction) else rich(one, schema)
+            for name, one in functions.items()
+        }
+        """Those that are opened and closed are :class:`~asterism.operators.rich_functions.RichFunction`."""
+        self.conditions = {
+            name: one if (function := rich(one.function, schema)) is one.function else replace(one, function=function)
+            for name, one in (conditions or {}).items()
+        }
         self.max_partial_matches = max_partial_matches
         self.ids_by_events = ids_by_events
         self._selectors: dict[tuple[str, ...], tuple[Vectorized, list[int]]] = {}
@@ -237,6 +247,15 @@ class ProcessorCompiler:
             self.definition += repr(lookups)
         if self.conditions:
             self.definition += repr(sorted((name, id(one.function), one) for name, one in self.conditions.items()))
+
+    @property
+    def match_functions(self) -> list[MatchFunction]:
+        """The functions with outputs and metrics of their own."""
+        return [one for one in self.functions.values() if isinstance(one, MatchFunction)]
+
+    def close(self) -> None:
+        """Close the functions and conditions that were opened."""
+        close_all([*self.functions.values(), *(one.function for one in self.conditions.values())])
 
     def with_lookups(self, lookups: Sequence[LookupColumn], events: pa.Schema | None = None) -> ProcessorCompiler:
         """A compiler with other lookups.
@@ -428,9 +447,12 @@ class ProcessorCompiler:
             for output in bound.outputs.values():
                 if output.measures is not None:
                     expressions += output.measures.expressions
-            for source in bound.pattern.bit_sources:
-                if not isinstance(source, int):
-                    python_mask(source, self.events.empty_table())
+            try:
+                for source in bound.pattern.bit_sources:
+                    if not isinstance(source, int):
+                        python_mask(source, self.events.empty_table())
+            finally:
+                self.close()
         elif isinstance(bound, BoundClauseProcessor):
             expressions += bound.clause.expressions
         left = TRIAL

@@ -31,6 +31,7 @@ from asterism.errors import AsterismError, CheckpointMismatchError, LimitExceede
 from asterism.matching.matcher import Step, enough_memory
 from asterism.matching.operator import PROCESSING_TIME, check_limit, event_times
 from asterism.matching.page import Page
+from asterism.matching.process_function import MatchFunctionLike, check_names, declared_by
 from asterism.operators.evolution import FIXED, aligned, aligned_tables, check_evolution
 from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import LATE as LATE_ELEMENTS
@@ -160,7 +161,7 @@ class DynamicCepOperator(KeyGroupOperator):
         time: str | None,
         source: ProcessorSource,
         semantics: Semantics = Semantics.DEFAULT,
-        functions: Mapping[str, Callable[[pa.Table], pa.Table]] | None = None,
+        functions: Mapping[str, MatchFunctionLike] | None = None,
         conditions: Mapping[str, RegisteredCondition] | None = None,
         disable_on_error: bool = False,
         wants_late: bool = False,
@@ -197,14 +198,20 @@ class DynamicCepOperator(KeyGroupOperator):
             ids_by_events=ids_by_events,
         )
         self.fixed_pages, self.pages = False, 1
-        self.metrics = (MATCHES, TIMED_OUT, SHADOW, ERRORS, SUPPRESSED, LATE_ELEMENTS, f"{rule_counts.FAMILY}/*")
+        usual = (MATCHES, TIMED_OUT, SHADOW, ERRORS, SUPPRESSED, LATE_ELEMENTS)
+        declared = declared_by(self.compiler.match_functions)
+        self.metrics = (*usual, f"{rule_counts.FAMILY}/*", *declared.counters)
+        self.gauges = {name: gauge.aggregate for name, gauge in declared.gauges.items()}
+        self.histograms = {name: one.buckets for name, one in declared.histograms.items()}
         prepared = copies_schema(self.compiler.schema)
         self.inputs = {
             PROCESSORS: InputSpec(pa.schema([]), SET_SCHEMA, broadcast=True, timed=False),
             EVENTS: InputSpec(schema, prepared, timed=time is not None),
         }
         self.results = RuleResults(schema, self.time, self.compiler, wants_shadow=wants_shadow)
-        self.output_schemas = self.results.schemas
+        for function in self.compiler.match_functions:
+            check_names(function, self.results.schemas, (*usual, rule_counts.FAMILY))
+        self.output_schemas = {**self.results.schemas, **declared.outputs}
         self.fingerprint = self._hash_of(prepared, {one.name: one.key for one in lookups})
         # For the current key group, during a call: its sets, now and before the call.
         self._version, self._entries, self._lookups, self._selectors = self._before = entries_of_page(None)
@@ -332,6 +339,9 @@ class DynamicCepOperator(KeyGroupOperator):
             for one in clauses_from(stored).values()
         ]
         store.write_page(CLAUSES_PAGE, clauses_to(states))
+
+    def close(self) -> None:
+        self.compiler.close()
 
     def __getstate__(self) -> dict[str, Any]:
         version, entries, lookups, selectors = before = entries_of_page(None)
@@ -734,7 +744,7 @@ class DynamicCepOperator(KeyGroupOperator):
                     else spans
                 )
                 emission = Emission(entries, suppressions.attempt())
-                step, made, failed = self._tried(bound, advanced(limited), emission)
+                step, made, failed = self._tried(bound, advanced(limited), emission, group.processing_time)
                 if not failed:
                     break
             if made is None:  # the results are too large to be kept, so they are computed again now that nothing fails
@@ -742,7 +752,7 @@ class DynamicCepOperator(KeyGroupOperator):
                 for each in advanced(limited):
                     assert isinstance(each, Step)
                     step = each
-                    made, failed = self.results.of_step(bound, step, emission)
+                    made, failed = self.results.of_step(bound, step, emission, group.processing_time)
                     if failed:
                         error = min(failed, key=attrgetter("time")).error
                         raise PatternProcessorError(
@@ -849,7 +859,7 @@ class DynamicCepOperator(KeyGroupOperator):
                 if made.num_rows:
                     last = pc.max(self.time.to_micros(made.column("match_time"))).as_py()
                     output = SHADOW if entry.processor.shadow else MATCHES
-                    self._emit(group, [(output, made, {0: (made.num_rows, last)})], [entry])
+                    self._emit(group, [OutputRows(output, made, {0: (made.num_rows, last)})], [entry])
                 yield
         suppressions.take(emission.attempt)
         if emission.suppressed:
@@ -863,7 +873,11 @@ class DynamicCepOperator(KeyGroupOperator):
         return ClauseState(entry.name, outcome.state, outcome.deadline, waiting), None, rows.num_rows
 
     def _tried(
-        self, bound: Sequence[BoundPatternProcessor], slices: Iterator[Step | list[RuleFailure]], emission: Emission
+        self,
+        bound: Sequence[BoundPatternProcessor],
+        slices: Iterator[Step | list[RuleFailure]],
+        emission: Emission,
+        processing_time: int,
     ) -> tuple[Step | None, list[OutputRows] | None, list[RuleFailure]]:
         """Try to compute all slices. Return the last step, its results if it is the only slice, and the failures."""
         found: list[RuleFailure] = []
@@ -873,13 +887,15 @@ class DynamicCepOperator(KeyGroupOperator):
                 return None, None, each
             step = each
             whole = step.last and number == 0
-            rows, failed = self.results.of_step(bound, step, emission, only_try=not whole)
+            rows, failed = self.results.of_step(bound, step, emission, processing_time, only_try=not whole)
             made = rows if whole else None
             found += failed
         return step, made, found
 
     def _emit(self, group: Group, made: Sequence[OutputRows], entries: Sequence[Entry]) -> None:
-        for name, table, counts in made:
+        for name, table, counts, emitted in made:
+            for one in emitted:
+                one.add_to(group)
             if table is not None and (name != SHADOW or self.wants_shadow):
                 group.emit(name, table)
             if name in self.output_schemas:

@@ -7,7 +7,7 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +17,13 @@ from asterism.columns.arrays import Ints, Mask, cast_to, one_chunk
 from asterism.columns.failures import failure_of, first_failure
 from asterism.columns.ids import seed_of
 from asterism.columns.keys import KEY, key_values
-from asterism.columns.time import TimeColumn
+from asterism.columns.time import TimeColumn, to_datetime
 from asterism.matching.match_ids import match_ids
 from asterism.matching.matcher import Found, Step
 from asterism.matching.outputs import events_of, times_of
+from asterism.matching.process_function import MatchContext, MatchFunction
+from asterism.operators.rich_functions import ready
+from asterism.operators.tools import Emitted
 from asterism.rules.binding import (
     BoundClauseProcessor,
     BoundPatternProcessor,
@@ -37,10 +40,21 @@ TIMED_OUT_OF_SHADOWS = "timed_out of shadows"
 """In place of the name of an output: these partial matches are only counted."""
 _OF_SHADOWS = {MATCHES: SHADOW, TIMED_OUT: TIMED_OUT_OF_SHADOWS}
 _STRINGS = pa.map_(pa.string(), pa.string())
-OutputRows = tuple[str, pa.Table | None, dict[int, tuple[int, int]]]
-"""The name of an output, its rows (None: they are only counted), and the number of rows of each processor (by its place) with the
-latest of their times.
-"""
+
+
+class OutputRows(NamedTuple):
+    """The rows of an output.
+
+    :ivar name: the name of the output
+    :ivar rows: its rows; None: they are only counted
+    :ivar counts: the number of rows of each processor (by its place) with the latest of their times
+    :ivar emitted: what functions have emitted to outputs of their own for the same matches
+    """
+
+    name: str
+    rows: pa.Table | None
+    counts: dict[int, tuple[int, int]]
+    emitted: Sequence[Emitted] = ()
 
 
 class RuleResults:
@@ -95,7 +109,13 @@ class RuleResults:
         return pa.table(columns, schema=schema)
 
     def of_step(
-        self, bound: Sequence[BoundPatternProcessor], step: Step, emission: Emission, *, only_try: bool = False
+        self,
+        bound: Sequence[BoundPatternProcessor],
+        step: Step,
+        emission: Emission,
+        processing_time: int,
+        *,
+        only_try: bool = False,
     ) -> tuple[list[OutputRows], list[RuleFailure]]:
         """Matches and timed-out partial matches in the format shared by all processors, with the number of rows of each
         processor, and the processors that fail. *only_try*: compute only what may fail.
@@ -113,10 +133,13 @@ class RuleResults:
                 own = found if mine.all() else some_of(found, mine)
                 own_numbers = None if numbers is None else numbers[mine]
                 counted = only_try or output == TIMED_OUT_OF_SHADOWS or (output == SHADOW and not self.wants_shadow)
-                rows, counts, failures = self._output(bound, step, name, own, own_numbers, only_try=counted)
+                made_of, failures = self._output(
+                    bound, step, name, own, own_numbers, to_datetime(processing_time), only_try=counted
+                )
                 failed += failures
-                if counts:
-                    made.append((output, rows, counts))
+                if made_of.counts:
+                    # What is of a shadow must have no effects.
+                    made.append(made_of._replace(name=output, emitted=made_of.emitted if output == name else ()))
         return made, failed
 
     def _output(
@@ -126,16 +149,17 @@ class RuleResults:
         name: str,
         found: Found,
         suppressed: Ints | None,
+        now: datetime,
         *,
         only_try: bool,
-    ) -> tuple[pa.Table | None, dict[int, tuple[int, int]], list[RuleFailure]]:
-        """The rows of *found*, the number of rows of each processor with the latest of their times, and the processors that
-        fail.
+    ) -> tuple[OutputRows, list[RuleFailure]]:
+        """The rows of *found*, and the processors that fail.
 
         :param suppressed: for each match, the number of those suppressed before it
         """
         entries = step.keys.column(ENTRY).to_numpy()[found.key]
         parts: list[pa.Table] = []
+        emitted: list[Emitted] = []
         failed: list[RuleFailure] = []
         counts: dict[int, tuple[int, int]] = {}
         default = np.zeros(len(found), np.bool_)
@@ -162,22 +186,33 @@ class RuleResults:
             mine = np.zeros(len(found), np.bool_)
             mine[rows] = True
             own = some_of(found, mine)
+            if one.processor.function is not None and not one.processor.shadow:
+                # That a function cannot be opened is no failure of the rule.
+                ready(self.compiler.functions[one.processor.function])
             try:
-                columns = self._own_columns(one, name, step, own)
+                columns, by_function = self._own_columns(one, name, step, own, now)
             except MemoryError:
                 raise
             except Exception as error:
-                failed.append(self._first_failure(number, one, name, step, own, error))
+                failed.append(self._first_failure(number, one, name, step, own, now, error))
                 continue
             if not only_try:
                 add(mine, own, columns)
+                emitted.append(by_function)
         if default.any() and not only_try:
             own = some_of(found, default)
             add(default, own, {"events": self._events(bound, step, own)})
-        return pa.concat_tables(parts) if parts else None, counts, failed
+        return OutputRows(name, pa.concat_tables(parts) if parts else None, counts, emitted), failed
 
     def _first_failure(
-        self, number: int, one: BoundPatternProcessor, name: str, step: Step, found: Found, error: Exception
+        self,
+        number: int,
+        one: BoundPatternProcessor,
+        name: str,
+        step: Step,
+        found: Found,
+        now: datetime,
+        error: Exception,
     ) -> RuleFailure:
         """Find the first time at which the output for the matches up to it cannot be computed. *error* is the error for all
         of them.
@@ -185,7 +220,9 @@ class RuleResults:
         times = np.unique(found.emitted)
 
         def failure(last: int) -> Exception | None:
-            return failure_of(lambda: self._own_columns(one, name, step, some_of(found, found.emitted <= times[last])))
+            return failure_of(
+                lambda: self._own_columns(one, name, step, some_of(found, found.emitted <= times[last]), now)
+            )
 
         first, error = first_failure(failure, 0, len(times) - 1, error)
         return RuleFailure(number, int(times[first]), error)
@@ -224,16 +261,25 @@ class RuleResults:
         return cast_to(lists, self.schemas[MATCHES].field("events").type)
 
     def _own_columns(
-        self, one: BoundPatternProcessor, name: str, step: Step, found: Found
-    ) -> dict[str, pa.Array] | FunctionRows:
-        """Compute the measures or the function of a processor for its matches."""
+        self, one: BoundPatternProcessor, name: str, step: Step, found: Found, now: datetime
+    ) -> tuple[dict[str, pa.Array] | FunctionRows, Emitted]:
+        """Compute the measures or the function of a processor for its matches, and what the function emits to outputs of its
+        own.
+        """
         made = one.outputs[name].build(step, found)
         if one.processor.select:
-            return _measured(made)
+            return _measured(made), Emitted()
         function = one.processor.function
         assert function is not None
-        answer = self.compiler.functions[function](made)
-        return FunctionRows.from_answer(function, made, answer, _as_objects)
+        called, emitted = self.compiler.functions[function], Emitted()
+        if isinstance(called, MatchFunction):
+            context = MatchContext(now, one.processor.id, one.processor.version)
+            answer, emitted = called.process(made, context, timed_out=name == TIMED_OUT)
+            if answer is None:
+                return {}, emitted
+        else:
+            answer = ready(called)(made)
+        return FunctionRows.from_answer(function, made, answer, _as_objects), emitted
 
 
 def _key_lists(texts: pa.Array) -> pa.Array:

@@ -7,13 +7,12 @@ A rule that is the same on both sides runs once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -21,6 +20,7 @@ from asterism.arguments import expect_number
 from asterism.columns.time import DAY, EPOCH
 from asterism.discovery.sources import discovered, factory_of
 from asterism.errors import StreamDefinitionError
+from asterism.matching.process_function import MatchFunctionLike
 from asterism.patterns.semantics import Semantics
 from asterism.rules.backtest import (
     ADDED,
@@ -150,7 +150,7 @@ def backtest(
     rules: Any,
     against: Any,
     *,
-    functions: Mapping[str, Callable[[pa.Table], pa.Table]],
+    functions: Mapping[str, MatchFunctionLike],
     conditions: Mapping[str, RegisteredCondition],
     lookups: Sequence[DefinedLookup],
     semantics: Semantics,

@@ -16,7 +16,7 @@ from asterism.arguments import expect, expect_outputs, expect_strings, shown
 from asterism.errors import StreamDefinitionError
 from asterism.matching.operator import MAX_PARTIAL_MATCHES, CepOperator, OnLimit
 from asterism.matching.outputs import OutputKind, OutputSpec
-from asterism.matching.process_function import MatchFunction, PatternProcessFunction, ProcessSpec
+from asterism.matching.process_function import MatchFunction, MatchFunctionLike, PatternProcessFunction, ProcessSpec
 from asterism.matching.timeline import Timeline
 from asterism.operators.operator import EVENTS
 from asterism.patterns.compiler import check_pattern
@@ -53,7 +53,6 @@ from asterism.text.printable import quoted_name
 if TYPE_CHECKING:
     from asterism.spark.backtest import Backtest
 
-MatchFunctionLike = Callable[[pa.Table], pa.Table] | PatternProcessFunction
 _STREAM = 'KeyedStream(df, key="user", time="ts")'
 
 
@@ -120,7 +119,7 @@ class CEP(metaclass=PythonNames):
         factory: PatternProcessorDiscovererFactory,
         *,
         store: str | None = None,
-        functions: Mapping[str, Callable[[pa.Table], pa.Table]] | None = None,
+        functions: Mapping[str, MatchFunctionLike] | None = None,
         conditions: Mapping[str, Callable[[pa.Table], Any] | RegisteredCondition] | None = None,
         lookups: Mapping[str, Lookup] | None = None,
         on_error: str = "fail",
@@ -137,7 +136,8 @@ class CEP(metaclass=PythonNames):
         :param store: a folder for the rule sets, accessible to the driver and the executors. Default: a folder in the
             checkpoint.
         :param functions: the functions that processors can refer to, by name. Each takes a table of matches and returns a
-            table with the same number of rows; or with any number, and the column ``match_id``.
+            table with the same number of rows; or with any number, and the column ``match_id``. The outputs that a
+            :class:`asterism.PatternProcessFunction` declares are outputs of the query.
         :param conditions: the conditions that processors can refer to, by name: a function from a table of events to a Boolean
             array or, with arguments, a :class:`~asterism.RegisteredCondition`
         :param lookups: the tables that processors can read by a key of the event, by the name of the column that they are:
@@ -170,7 +170,7 @@ class CEP(metaclass=PythonNames):
         rules: Any,
         against: Any = None,
         *,
-        functions: Mapping[str, Callable[[pa.Table], pa.Table]] | None = None,
+        functions: Mapping[str, MatchFunctionLike] | None = None,
         conditions: Mapping[str, Callable[[pa.Table], Any] | RegisteredCondition] | None = None,
         lookups: Mapping[str, Lookup] | None = None,
         semantics: Semantics = Semantics.DEFAULT,

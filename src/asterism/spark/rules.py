@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -22,6 +22,7 @@ from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import TIME, micros
 from asterism.errors import CheckpointRequiredError, StreamDefinitionError
 from asterism.expressions.types import TIME_ZONE
+from asterism.matching.process_function import MatchFunctionLike, PatternProcessFunction
 from asterism.operators.operator import EVENTS, Arrival
 from asterism.patterns.semantics import Semantics
 from asterism.rules.coordinator import Coordinator
@@ -69,7 +70,7 @@ class PatternProcessorStream(metaclass=PythonNames):
     factory: PatternProcessorDiscovererFactory
     store: str | None
     semantics: Semantics
-    functions: Mapping[str, Callable[[pa.Table], pa.Table]]
+    functions: Mapping[str, MatchFunctionLike]
     conditions: Mapping[str, RegisteredCondition]
     key_groups: int | None
     disable_on_error: bool
@@ -311,7 +312,7 @@ def check_functions(functions: Any) -> None:
             f"functions must be a dict by name, not a {type(functions).__name__}", hint="functions={name: function}"
         )
     for name, function in functions.items():
-        if not isinstance(name, str) or not callable(function):
+        if not isinstance(name, str) or not (callable(function) or isinstance(function, PatternProcessFunction)):
             raise StreamDefinitionError(
                 f"functions must map names to functions, not {name!r:.60} to {function!r:.60}",
                 hint="functions={name: function}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from asterism.errors import PatternWarning, StreamDefinitionError
 from asterism.matching.operator import MAX_PARTIAL_MATCHES, CepOperator, OnLimit
 from asterism.matching.outputs import MATCH_TIME, TIMEOUT_TIME, OutputKind, OutputSpec
 from asterism.matching.page import Page
-from asterism.matching.process_function import PatternProcessFunction, ProcessSpec
+from asterism.matching.process_function import MatchFunctionLike, PatternProcessFunction, ProcessSpec
 from asterism.operators.page_numbers import PageKind
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
@@ -99,7 +99,7 @@ class PatternHarness(EventHarness):
         key_groups: int = 1,
         max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
         on_limit: OnLimit = "error",
-        process: PatternProcessFunction | Callable[[pa.Table], pa.Table] | None = None,
+        process: MatchFunctionLike | None = None,
         columns: str | pa.Schema | None = None,
     ) -> None:
         expect(StreamDefinitionError, literals, Literals, "literals must be Literals")
