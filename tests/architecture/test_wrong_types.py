@@ -694,7 +694,8 @@ CALLS: dict[str, Call] = {
 
 ELSEWHERE = {
     "made and used by operators and triggers while they run, which tests/windows and tests/operators look at": {
-        "Context", "Counter", "Element", "StreamOperator", "TimeSpan", "Timer", "Trigger", "TriggerContext",
+        "Context", "Counter", "Element", "MatchContext", "OpenContext", "StreamOperator", "TimeSpan", "Timer", "Trigger",
+        "TriggerContext",
         "TriggerResult",
     },
     "on Spark: tests/spark/test_wrong_types.py": {
@@ -704,7 +705,7 @@ ELSEWHERE = {
         "match_recognize", "multi_broadcast_join", "read_state", "sql", "window", "window_join",
     },
     "to be derived from": {
-        "AggregateFunction", "ProcessWindowFunction", "WindowContext",
+        "AggregateFunction", "PatternProcessFunction", "ProcessWindowFunction", "WindowContext",
         "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
         "LookupSource", "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor", "Windows",
     },

@@ -228,7 +228,7 @@ def check_names(function: MatchFunction, outputs: Iterable[str], metrics: Iterab
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredTools:
     """The outputs and metrics of several functions, by name."""
 
     outputs: Mapping[str, pa.Schema]
@@ -237,7 +237,7 @@ class Declared:
     histograms: Mapping[str, Histogram]
 
 
-def declared_by(functions: Iterable[MatchFunction]) -> Declared:
+def declared_by(functions: Iterable[MatchFunction]) -> DeclaredTools:
     """What *functions* declare. Several may declare the same output or metric.
 
     :raises StreamDefinitionError: they declare it differently
@@ -266,7 +266,7 @@ def declared_by(functions: Iterable[MatchFunction]) -> Declared:
         counters |= function.counters
         gauges |= function.gauges
         histograms |= function.histograms
-    return Declared(outputs, counters, gauges, histograms)
+    return DeclaredTools(outputs, counters, gauges, histograms)
 
 
 def rows_of_main_output(function: MatchFunction, rows: Any, schema: pa.Schema | None) -> pa.Table | None:

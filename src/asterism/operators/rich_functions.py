@@ -80,11 +80,11 @@ class RichFunction(Openable):
 
     def __init__(self, function: Any, schema: pa.Schema) -> None:
         self.__wrapped__ = function  # inspect.signature finds it
-        self.__qualname__ = function_name(function)
+        self.__qualname__, self.__module__ = function_name(function), type(function).__module__
         self._context = OpenContext(schema)
         self._opened: Any = None
         for name, arguments in (("open", 2), ("close", 1)):
-            method = getattr(type(function), name, None)
+            method = _method(function, name)
             if method is not None:
                 _check_arguments(function, name, method, arguments)
 
@@ -98,7 +98,7 @@ class RichFunction(Openable):
         if self._opened is None:
             function = copy.copy(self.__wrapped__)
             self._prepare(function)
-            if hasattr(function, "open"):
+            if _method(function, "open") is not None:
                 try:
                     function.open(self._context)
                 except Exception as error:
@@ -115,7 +115,7 @@ class RichFunction(Openable):
         :raises UserFunctionError: ``close`` failed
         """
         function, self._opened = self._opened, None
-        if function is not None and hasattr(function, "close"):
+        if function is not None and _method(function, "close") is not None:
             try:
                 function.close()
             except Exception as error:
@@ -140,8 +140,13 @@ def rich(function: Any, schema: pa.Schema) -> Any:
     """The *function*, as a :class:`RichFunction` if it has ``open`` or ``close``."""
     if isinstance(function, Openable):
         return function
-    has_some = any(callable(getattr(type(function), name, None)) for name in ("open", "close"))
+    has_some = any(_method(function, name) is not None for name in ("open", "close"))
     return RichFunction(function, schema) if has_some else function
+
+
+def _method(function: object, name: str) -> Callable[..., Any] | None:
+    method = getattr(type(function), name, None)
+    return method if callable(method) else None
 
 
 def ready(function: Any) -> Any:

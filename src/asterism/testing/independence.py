@@ -250,7 +250,7 @@ def _ways(
         yield f"random cut {number}", play(whole.again(), pieces).end()
     restored = whole.again()
     for step in ones:
-        restored = whole.again().restore(play(restored, [step]).snapshot())
+        restored = whole.again().restore(play(restored, [step]).close().snapshot())
     yield "restored after each", restored.end()
     for key_groups, pages in spread:
         spread_out = whole.again(key_groups=key_groups, pages=pages)

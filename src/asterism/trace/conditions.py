@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import decimal
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,6 +31,7 @@ from asterism.expressions.parsing import AGGREGATES, conjuncts, parse
 from asterism.expressions.types import BIGINT, MAX_DIGITS, aggregate_type, is_decimal, spark_type
 from asterism.matching.binding import python_mask, unregistered
 from asterism.matching.python_conditions import moment_of, unknown_stage
+from asterism.operators.rich_functions import close_all, ready, rich
 from asterism.patterns.automaton import Both, Either, Guard, Nfa, Not, Test
 from asterism.patterns.conditions import (
     AbsentBeforeCondition,
@@ -78,6 +80,27 @@ class _ConditionQuestion:
     of_key: FirstEventCondition | AbsentBeforeCondition | None = None
     columns: tuple[str, ...] = ()
     aggregates: tuple[_StageAggregate, ...] = ()
+
+
+@contextmanager
+def openable_conditions(nfa: Nfa, schema: pa.Schema) -> Iterator[Nfa]:
+    """The automaton with functions that are opened when they are called, and closed at the end."""
+    functions: dict[int, Any] = {}
+
+    def openable(condition: Condition) -> Condition:
+        if not isinstance(condition, PythonCondition | IterativeCondition):
+            return condition
+        function = functions.setdefault(id(condition.function), rich(condition.function, schema))
+        if function is condition.function:
+            return condition
+        if isinstance(condition, PythonCondition):
+            return PythonCondition(function)
+        return IterativeCondition(function, condition.columns)
+
+    try:
+        yield replace(nfa, conditions=tuple(map(openable, nfa.conditions)))
+    finally:
+        close_all(functions.values())
 
 
 class TraceConditions:
@@ -284,10 +307,9 @@ class TraceConditions:
         name = function_name(condition.function)
         chosen = self.events.column_names if condition.columns is None else condition.columns
         columns = {column: self.events.column(column) for column in chosen}
+        function = ready(condition.function)
         try:
-            answer: Any = condition.function(
-                Event(columns, self._row), _RecordedContext(self, columns, self._row, partial)
-            )
+            answer: Any = function(Event(columns, self._row), _RecordedContext(self, columns, self._row, partial))
         except Exception as error:
             raise EvaluationFailedError(f"condition {name} failed", described(error)) from error
         if not isinstance(answer, bool | np.bool_):

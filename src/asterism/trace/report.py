@@ -28,7 +28,7 @@ from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.text.printable import duration, either
-from asterism.trace.conditions import TraceConditions
+from asterism.trace.conditions import TraceConditions, openable_conditions
 from asterism.trace.interpreter import Interpreter
 from asterism.trace.recorder import MAX_NAMED, MAX_STEPS, Recorder
 from asterism.trace.steps import TraceMatch, TraceStep, What, shown
@@ -292,27 +292,28 @@ def trace(
     times, timeless = _micros(own, time_column)
     nfa = compile_pattern(pattern, semantics)
     zone = time_column.type.tz if time_column is not None and pa.types.is_timestamp(time_column.type) else "UTC"
-    conditions = TraceConditions(nfa, own, times, zone, allows_unknown_stages=semantics is Semantics.FLINK)
-    recorder = Recorder(pattern, nfa, times, time_column, conditions, limit)
-    interpreter = Interpreter(nfa, pattern.skip, times, conditions, semantics, recorder)
-    rank = ranks(own, order_by)
-    for row in np.flatnonzero(timeless).tolist():
-        recorder.late(row, None)
-    placed = np.flatnonzero(~timeless)
-    if max_out_of_orderness is None or time_column is None:
-        interpreter.arrive(placed.tolist())
-        last = int(times[placed].max(initial=BEFORE_TIME))
-        interpreter.watermark(END_OF_TIME if drain else last, rank)
-    else:
-        every, _ = _micros(table, time_column)
-        delay = micros(max_out_of_orderness) + 1000
-        number = {row: at for at, row in enumerate(mine.tolist()) if not timeless[at]}
-        for row, moment in enumerate(every.tolist()):
-            interpreter.arrive([number[row]] if row in number else [])
-            interpreter.watermark(max(interpreter.now, moment - delay), rank)
-        if drain:
-            interpreter.watermark(END_OF_TIME, rank)
-    recorder.finish(interpreter.runs, interpreter.complete)
+    with openable_conditions(nfa, own.schema) as nfa:
+        conditions = TraceConditions(nfa, own, times, zone, allows_unknown_stages=semantics is Semantics.FLINK)
+        recorder = Recorder(pattern, nfa, times, time_column, conditions, limit)
+        interpreter = Interpreter(nfa, pattern.skip, times, conditions, semantics, recorder)
+        rank = ranks(own, order_by)
+        for row in np.flatnonzero(timeless).tolist():
+            recorder.late(row, None)
+        placed = np.flatnonzero(~timeless)
+        if max_out_of_orderness is None or time_column is None:
+            interpreter.arrive(placed.tolist())
+            last = int(times[placed].max(initial=BEFORE_TIME))
+            interpreter.watermark(END_OF_TIME if drain else last, rank)
+        else:
+            every, _ = _micros(table, time_column)
+            delay = micros(max_out_of_orderness) + 1000
+            number = {row: at for at, row in enumerate(mine.tolist()) if not timeless[at]}
+            for row, moment in enumerate(every.tolist()):
+                interpreter.arrive([number[row]] if row in number else [])
+                interpreter.watermark(max(interpreter.now, moment - delay), rank)
+            if drain:
+                interpreter.watermark(END_OF_TIME, rank)
+        recorder.finish(interpreter.runs, interpreter.complete)
     hidden = {time, *(key or {})}
     return Trace(
         key=dict(key or {}),

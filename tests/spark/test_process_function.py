@@ -1,0 +1,206 @@
+"""Match functions with outputs of their own on Spark: over tables and streams, across runs, and before other operators."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter as Counts
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from asterism import (
+    CEP,
+    Context,
+    Counter,
+    Element,
+    Input,
+    IterativeCondition,
+    KeyedStream,
+    MatchContext,
+    OpenContext,
+    Output,
+    Pattern,
+    PatternProcessFunction,
+    StreamOperator,
+    ValueState,
+    connect,
+)
+from asterism.errors import EvaluationFailedError, StreamDefinitionError, UnknownOutputError, UserFunctionError
+from tests.spark.streams import FUNNEL, SCHEMA, Collect, batch, events, stream_of, write_files
+from tests.spark.test_metrics import AVAILABLE, observed
+
+pytestmark = pytest.mark.spark
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+GROUPS: dict[str, Any] = {"key_groups": 3}
+MAIN = "user STRING, price DOUBLE"
+
+
+class Logged:
+    """Appends what happens to a file: one line for each call, of any process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def log(self, what: str) -> None:
+        with self.path.open("a") as file:
+            file.write(f"{what} {type(self).__name__} {os.getpid()}\n")
+
+    def open(self, context: OpenContext) -> None:
+        self.schema = context.schema
+        self.handle = self.path.open("a")  # cannot be pickled
+        self.log("open")
+
+    def close(self) -> None:
+        self.handle.close()
+        self.log("close")
+
+
+class Purchases(Logged, PatternProcessFunction):
+    dear = Output("id STRING, user STRING, price DOUBLE, at TIMESTAMP")
+    lost = Output("user STRING, views INT")
+    bought = Counter()
+
+    def process_matches(self, matches: pa.Table, ctx: MatchContext) -> pa.Table:
+        assert self.schema.names == SCHEMA.names
+        self.bought.inc(matches.num_rows)
+        rows = []
+        for match in matches.to_pylist():
+            price = match["b"][0]["price"]
+            rows.append({"user": match["user"], "price": price})
+            if price > 50:
+                self.dear.collect(rows[-1], id=match["match_id"], at=match["end_time"])
+        return pa.Table.from_pylist(rows, pa.schema([("user", pa.string()), ("price", pa.float64())]))
+
+    def process_timed_out_matches(self, matches: pa.Table, ctx: MatchContext) -> None:
+        for match in matches.to_pylist():
+            self.lost.collect(user=match["user"], views=len(match["a"]))
+
+
+def counted(rows: list[dict[str, Any]]) -> Counts[str]:
+    return Counts(str(sorted((name, str(value)) for name, value in row.items())) for row in rows)
+
+
+def test_a_stream_in_several_runs_gives_what_a_table_gives(spark: SparkSession, tmp_path: Path) -> None:
+    table, process = events(800), Purchases(tmp_path / "log")
+    write_files(table, tmp_path / "in", [300, 500])
+    of_table = batch(spark, table, FUNNEL, **GROUPS)
+    expected = {
+        name: counted(of_table.process(process, MAIN, output=name).toArrow().to_pylist())
+        for name in ("matches", "dear", "lost")
+    }
+    assert all(expected.values())
+    together = {name: Collect() for name in ("matches", "dear", "lost", "timed_out")}
+    of_table.run(together, process=process, schema=MAIN)
+    assert {name: counted(together[name].rows) for name in expected} == expected
+    assert len(together["timed_out"].rows) == len(together["lost"].rows)
+
+    sinks = {name: Collect() for name in together}
+    taken = iter([["matches", "dear", "lost", "timed_out"], ["lost", "dear", "matches"]])
+
+    def run(drain: bool) -> Any:
+        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, **GROUPS, drain=drain)
+        chosen = {name: sinks[name] for name in next(taken)}
+        return stream.run(chosen, process=process, schema=MAIN, checkpoint=str(tmp_path / "cp"), trigger=AVAILABLE)
+
+    counts = observed(run)
+    assert {name: counted(sinks[name].rows) for name in expected} == expected
+    assert counts["bought"] == counts["matches"] == len(sinks["matches"].rows)
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert sum(line.startswith("open") for line in lines) == sum(line.startswith("close") for line in lines) > 4
+
+
+class Spent(StreamOperator):
+    rows = Input("user STRING, price DOUBLE, at TIMESTAMP")
+    total = ValueState("DOUBLE")
+    totals = Output("user STRING, total DOUBLE")
+
+    @rows.process_element
+    def add(self, row: Element, ctx: Context) -> None:
+        self.total.update((self.total.value() or 0) + row.price)
+        self.totals.collect(user=ctx.key, total=self.total.value())
+
+
+def test_an_output_is_the_input_of_an_operator(spark: SparkSession, tmp_path: Path) -> None:
+    table, process = events(400, users=6), Purchases(tmp_path / "log")
+    write_files(table, tmp_path / "in", [200])
+
+    def spent(stream: KeyedStream) -> Any:
+        dear = CEP.pattern(stream, FUNNEL, **GROUPS).process(process, MAIN, output="dear")
+        return connect(Spent(), rows=KeyedStream(dear, key="user", time="at"), **GROUPS)
+
+    sink = Collect()
+    spent(stream_of(spark, tmp_path / "in")).run({"totals": sink}, checkpoint=str(tmp_path / "cp"))
+    of_table = spent(KeyedStream(spark.createDataFrame(table), "user", "ts")).output("totals").toArrow().to_pylist()
+    last = [
+        {row["user"]: row["total"] for row in sorted(rows, key=lambda row: row["total"])}
+        for rows in (sink.rows, of_table)
+    ]
+    assert last[0] == pytest.approx(last[1])
+    assert last[0]
+
+
+class IsView(Logged):
+    def __call__(self, events: pa.Table) -> pa.ChunkedArray:
+        assert events.schema.names == self.schema.names
+        return pc.equal(events["kind"], "view")
+
+
+class IsDearer(Logged):
+    def __call__(self, event: Any, context: Any) -> bool:
+        assert self.schema.names == SCHEMA.names
+        if event.price == 1000:
+            raise ValueError("no such price")
+        return bool(event.price > context.events_for_pattern("a")[0].price)
+
+
+def test_conditions_are_opened_and_closed_in_each_task_also_after_a_failure(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    pattern = Pattern.begin("a").where(IsView(log)).next("b").where(IterativeCondition(IsDearer(log)))
+    plain = Pattern.begin("a").where("kind = 'view'").next("b").where("price > a.price")
+    table = events(200, users=4)
+    expected = batch(spark, table, plain, **GROUPS).select("a.id AS a", "b.id AS b").toArrow().to_pylist()
+    of_table = batch(spark, table, pattern, **GROUPS).select("a.id AS a", "b.id AS b").toArrow().to_pylist()
+    write_files(table, tmp_path / "in", [100])
+    sink = Collect()
+    CEP.pattern(stream_of(spark, tmp_path / "in"), pattern, **GROUPS).run(
+        {"matches": sink}, select={"matches": ["a.id AS a", "b.id AS b"]}, checkpoint=str(tmp_path / "cp")
+    )
+    assert counted(of_table) == counted(sink.rows) == counted(expected)
+    lines = Counts(line.rpartition(" ")[0] for line in log.read_text().splitlines())
+    assert lines["open IsView"] == lines["close IsView"] > 0
+    assert lines["open IsDearer"] == lines["close IsDearer"] > 0
+
+    bad = table.set_column(4, "price", pa.array([1000.0] * table.num_rows))
+    log.unlink()
+    write_files(bad, tmp_path / "bad", [])
+    failing = CEP.pattern(stream_of(spark, tmp_path / "bad"), pattern, **GROUPS)
+    with pytest.raises(EvaluationFailedError, match='condition IsDearer of stage "b" failed'):
+        failing.run({"matches": Collect()}, checkpoint=str(tmp_path / "cp2"))
+    lines = Counts(line.rpartition(" ")[0] for line in log.read_text().splitlines())
+    assert lines["open IsDearer"] == lines["close IsDearer"] > 0
+
+
+def test_what_does_not_fit_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    found, process = batch(spark, events(1), FUNNEL), Purchases(tmp_path / "log")
+    with pytest.raises(StreamDefinitionError, match="needs a schema"):
+        found.process(process)
+    with pytest.raises(UnknownOutputError, match="Outputs: dear, lost"):
+        found.process(process, output="timed_out")
+    with pytest.raises(UnknownOutputError, match="Outputs: matches, timed_out, late, dear, lost"):
+        found.run({"deer": Collect()}, process=process)
+    with pytest.raises(StreamDefinitionError, match="either measures or the rows of a function"):
+        found.run({"matches": Collect()}, process=process, schema=MAIN, select={"matches": ["a.id AS a"]})
+    with pytest.raises(StreamDefinitionError, match="process must be a match function"):
+        found.run({"matches": Collect()}, process="f", schema=MAIN)  # type: ignore[arg-type]
+    closed = type("Closed", (Purchases,), {"open": lambda self, context: 1 / 0})(tmp_path / "log")
+    of_table = batch(spark, events(400), FUNNEL)
+    with pytest.raises(UserFunctionError, match=r"Closed\.open failed"):
+        of_table.run({"lost": Collect()}, process=closed)
