@@ -110,8 +110,12 @@ def expect_outputs(names: Iterable[Any], known: Iterable[str]) -> None:
             raise UnknownOutputError(f"there is no output {shown(name)}", f"Outputs: {', '.join(known) or 'none'}")
 
 
-def also_named(former: str, name: str, error: type[AsterismError]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def also_named(
+    former: str, name: str, error: type[AsterismError], *, unless: str | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Accept the keyword *former*, which an earlier release had, for the parameter *name* of a function.
+
+    :param unless: with this argument, the keyword is a parameter of its own
 
     >>> @also_named("schema", "columns", AsterismError)
     ... def used(columns=""):
@@ -123,7 +127,7 @@ def also_named(former: str, name: str, error: type[AsterismError]) -> Callable[[
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
         def call(*args: P.args, **options: P.kwargs) -> R:
-            if former in options:
+            if former in options and (unless is None or options.get(unless) is None):
                 if name in options:
                     raise error(f"{name} and {former} are given", f"{former} is the former name of {name}.", f"{name}=")
                 options[name] = options.pop(former)

@@ -56,7 +56,7 @@ class Payments(PatternProcessFunction):
         self.unpaid.collect_batch(pa.Table.from_pylist(rows))
 
 
-PROCESS: dict[str, Any] = {"process": Payments(), "columns": "user STRING, amount DOUBLE"}
+PROCESS: dict[str, Any] = {"process": Payments(), "schema": "user STRING, amount DOUBLE"}
 
 
 def test_one_function_fills_several_outputs() -> None:
@@ -142,7 +142,7 @@ def function(of: Callable[[PatternProcessFunction, pa.Table], Any], **declared: 
 def test_what_does_not_fit_is_refused(of: Any, columns: str | None, error: type[Exception], message: str) -> None:
     process = function(of, out=Output("n BIGINT"))
     with pytest.raises(error, match=message):
-        PatternHarness(Pattern.begin("a"), process=process, columns=columns).send("a1").end()
+        PatternHarness(Pattern.begin("a"), process=process, schema=columns).send("a1").end()
 
 
 def test_rows_are_not_returned_for_timeouts() -> None:
@@ -233,7 +233,7 @@ def log() -> list[str]:
 CASES: dict[str, tuple[Pattern, dict[str, Any]]] = {
     "batches": (Pattern.begin("a").where(IsA()), {}),
     "events": (Pattern.begin("b").where(IterativeCondition(IsB())), {}),
-    "matches": (Pattern.begin("any"), {"process": Counted(), "columns": "n BIGINT"}),
+    "matches": (Pattern.begin("any"), {"process": Counted(), "schema": "n BIGINT"}),
     "outputs": (Pattern.begin("any"), {"process": Opened()}),
 }
 

@@ -68,7 +68,7 @@ class PatternProcessFunction(ABC):
     ...         self.unpaid.collect_batch(pa.table({"id": matches["key"]}))
     >>> pattern = Pattern.begin("order").where("kind = 'o'").next("pay").where("kind = 'p'")
     >>> pattern = pattern.within(timedelta(minutes=10))
-    >>> harness = PatternHarness(pattern, process=Payments(), columns="key STRING, match_time TIMESTAMP")
+    >>> harness = PatternHarness(pattern, process=Payments(), schema="key STRING, match_time TIMESTAMP")
     >>> harness = harness.send("ann.o1@1s ann.p300@2s bob.o1@3s bob.p5@4s eve.o1@5s").end()
     >>> [row["key"] for row in harness.processed]
     ['ann', 'bob']

@@ -97,7 +97,7 @@ def check_operator_independence(
     return whole
 
 
-@also_named("schema", "columns", StreamDefinitionError)
+@also_named("schema", "columns", StreamDefinitionError, unless="process")
 def check_independence(
     pattern: Pattern, events: Events, *, cuts: int = 5, seed: int = 0, **options: Any
 ) -> PatternHarness:

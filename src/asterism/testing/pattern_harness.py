@@ -66,9 +66,7 @@ class PatternHarness(EventHarness):
     :param outputs: the outputs, by name. Default: matches, timed-out partial matches and late events.
     :param pages: a fixed number of pages of state per key group; *key_groups*: as on Spark. Results must not depend on them.
     :param max_partial_matches: and *on_limit*: see :meth:`asterism.CEP.pattern`
-    :param process: a match function, see :attr:`processed`
-    :param columns: the columns that it returns, as Spark SQL or an Arrow schema; None: a :class:`asterism.PatternProcessFunction`
-        returns no rows
+    :param process: a match function, with the *schema* of what it returns, as for ``PatternStream.run``, see :attr:`processed`
 
     Issues a :class:`~asterism.errors.PatternWarning` if the pattern is most likely not what was intended.
 
@@ -82,7 +80,7 @@ class PatternHarness(EventHarness):
     ['a3']
     """
 
-    @also_named("schema", "columns", StreamDefinitionError)
+    @also_named("schema", "columns", StreamDefinitionError, unless="process")
     def __init__(
         self,
         pattern: Pattern,
@@ -100,12 +98,12 @@ class PatternHarness(EventHarness):
         max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
         on_limit: OnLimit = "error",
         process: MatchFunctionLike | None = None,
-        columns: str | pa.Schema | None = None,
+        schema: str | pa.Schema | None = None,
     ) -> None:
         expect(StreamDefinitionError, literals, Literals, "literals must be Literals")
-        schema = checked_columns(columns, "the events")
+        events = checked_columns(columns, "the events")
         if keys is None:
-            keys = [literals.key] if literals.key in schema.names else []
+            keys = [literals.key] if literals.key in events.names else []
         expect_strings(StreamDefinitionError, keys, "keys must be a list of columns", 'keys=["user"]')
         expect(StreamDefinitionError, time, str | None, "time must be the name of a column or None", 'time="ts"')
         expect(StreamDefinitionError, outputs, Mapping | None, "outputs must map names to OutputSpecs")
@@ -122,33 +120,32 @@ class PatternHarness(EventHarness):
             outputs = {**outputs, SELECTED: OutputSpec(OutputKind.MATCHES, tuple(select))}
         spec = None
         if isinstance(process, PatternProcessFunction):
-            spec = ProcessSpec(process, None if columns is None else schema_of(columns), PROCESSED)
-        elif process is not None or columns is not None:
-            if not callable(process) or columns is None:
-                raise StreamDefinitionError(
-                    f"process must be a match function, with its columns, not {shown(process)}",
-                    hint="process=function, columns='n BIGINT'",
-                )
-            called = OutputSpec(OutputKind.MATCHES, function=process, function_schema=schema_of(columns))
+            spec = ProcessSpec(process, None if schema is None else schema_of(schema), PROCESSED)
+        elif process is not None:
+            hint = "process=function, schema='n BIGINT'"
+            if not callable(process):
+                raise StreamDefinitionError(f"process must be a match function, not {shown(process)}", hint=hint)
+            if schema is None:
+                raise StreamDefinitionError("a match function needs the schema of what it returns", hint=hint)
+            called = OutputSpec(OutputKind.MATCHES, function=process, function_schema=schema_of(schema))
             outputs = {**outputs, PROCESSED: called}
         options: dict[str, Any] = {
             "keys": keys, "time": time, "semantics": semantics, "order_by": order_by, "outputs": outputs, "pages": pages,
             "max_partial_matches": max_partial_matches, "on_limit": on_limit,
         }  # fmt: skip
-        self.cep = CepOperator(pattern, schema, **options, process=spec)
+        self.cep = CepOperator(pattern, events, **options, process=spec)
         warn(pattern)
-        super().__init__(self.cep, schema, literals, keys=keys, key_groups=key_groups, event_time=self.cep.event_time)
+        super().__init__(self.cep, events, literals, keys=keys, key_groups=key_groups, event_time=self.cep.event_time)
         self._options = {
             **options,
-            "columns": schema,
+            "columns": events,
             "literals": literals,
             "key_groups": key_groups,
             "pattern": pattern,
-            "process": process if spec is not None else None,
-            "columns": columns if spec is not None else None,
+            **({} if spec is None else {"process": process, "schema": schema}),
         }
 
-    @also_named("schema", "columns", StreamDefinitionError)
+    @also_named("schema", "columns", StreamDefinitionError, unless="process")
     def again(self, **changes: Any) -> PatternHarness:
         """A new harness for the same pattern, with the same options except for *changes*."""
         with warnings.catch_warnings():
@@ -263,7 +260,7 @@ def _natural(text: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
-@also_named("schema", "columns", StreamDefinitionError)
+@also_named("schema", "columns", StreamDefinitionError, unless="process")
 def match(pattern: Pattern, events: Events, **options: Any) -> PatternHarness:
     """Run *pattern* on all *events*, and end the input.
 
