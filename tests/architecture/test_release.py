@@ -42,6 +42,13 @@ def test_the_changelog_has_the_form_of_keep_a_changelog() -> None:
     assert order == sorted(order, reverse=True)
 
 
+def test_a_merge_has_doubled_nothing_in_the_changelog() -> None:
+    """Git joins the lines of both sides (``merge=union``)."""
+    for release in re.split(r"^## ", CHANGELOG, flags=re.MULTILINE)[1:]:
+        lines = [line for line in release.splitlines() if line.startswith(("### ", "* "))]
+        assert sorted(set(lines)) == sorted(lines), release.splitlines()[0]
+
+
 def test_the_version_is_that_of_the_newest_release_or_a_later_one() -> None:
     assert all(Version(version) <= Version(VERSION) for version, _ in RELEASES)
 
