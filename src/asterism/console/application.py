@@ -322,7 +322,7 @@ class ConsoleApplication(Application):
         return json_answer({"done": [f"{name} killed"]}, 200)
 
     def _unkill(self, call: AuthorizedCall) -> Answer:
-        """Admit what was killed, by the names of the kill list."""
+        """Admit killed rules again, by their names in the kill list."""
         name = _Fields.of(call).text("name")
         kill_list.unkill(self._store(), [name])
         _log.info("%s: %s admitted", *(one_line(one, 300) for one in (call.principal.name, name)))
@@ -336,7 +336,7 @@ class ConsoleApplication(Application):
     # ------------------------------------------------------------------ history
 
     def _history(self, call: AuthorizedCall) -> Answer:
-        """What a query has done with a rule, the newest first."""
+        """The history of a rule in a query, the newest entry first."""
         if self.status is None:
             raise AnswerError(404, "there is no checkpoint", "start the console with --checkpoint")
         entries = self.status.history(_Fields.of(call).text("id"))

@@ -15,7 +15,7 @@ from asterism.rules.history import HistoryEntry
 from asterism.rules.set_store import history_of, status_of
 
 INTERVAL = 5.0
-"""Seconds between two looks at the status."""
+"""Seconds between two reads of the status."""
 MAX_POINTS = 120
 MAX_ENTRIES = 200
 """Entries of the history of a rule."""
@@ -86,7 +86,7 @@ class WatchedStatus:
         return entries[: -MAX_ENTRIES - 1 : -1]
 
     def series(self) -> dict[str, Any]:
-        """The times of the looks, and for each rule its matches between each look and the next."""
+        """The times of the reads, and for each rule its matches between consecutive reads."""
         with self._lock:
             points = list(self._points)
         names = dict.fromkeys(name for _, matches in points for name in matches)

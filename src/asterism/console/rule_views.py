@@ -51,7 +51,7 @@ MAX_VIEWS = 30_000
 NEW_FILE = "console.yaml"
 """The file to which new rules are added if the source is a folder."""
 NEW, VERSION, LABELS, UNCHANGED = "new", "version", "labels", "unchanged"
-"""What saving does: it adds a rule or a version, changes what is not part of a version, or nothing."""
+"""The effect of saving: it adds a rule or a version, changes what is not part of a version, or nothing."""
 _R = TypeVar("_R")
 
 
@@ -292,7 +292,7 @@ class ConsoleRules:
         return CheckedText(item, CheckedProcessor(processor, listed[:MAX_PROBLEMS], more, warnings), chosen.item)
 
     def effect(self, checked: CheckedText) -> dict[str, Any] | None:
-        """What saving would do; None: the rule is invalid."""
+        """The effect of saving; None: the rule is invalid."""
         if checked.checked.processor is None or checked.item is None:
             return None
         id = checked.item["id"]
@@ -302,7 +302,7 @@ class ConsoleRules:
     def _decided(
         self, item: Mapping[str, Any], processor: PatternProcessor, rules: RuleSet
     ) -> tuple[str, Mapping[str, Any]]:
-        """What saving does, and the item to save, perhaps with another version."""
+        """The effect of saving, and the item to save, perhaps with another version."""
         versions = rules.of_id(item["id"])
         if any(is_template(one) for one in (item, *(rule.item for rule in versions))):
             return self._decided_template(item, versions, rules)
@@ -569,7 +569,7 @@ def drawing_of(processor: PatternProcessor) -> str:
 
 
 def explanation_of(processor: PatternProcessor, semantics: Semantics) -> str:
-    """What a rule matches in words, without its automaton."""
+    """The description of a rule, without its automaton."""
     pattern = processor.pattern
     text = clause_of(processor).explain() if pattern is None else pattern.explain(semantics)
     return text.partition("\n\nautomaton")[0]

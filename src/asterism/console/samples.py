@@ -1,4 +1,4 @@
-"""What a rule finds in a few events, and why: its matches, and the trace of one key. Spark is not required."""
+"""Tries a rule on a few events: its matches, and the trace of one key. Spark is not required."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ MAX_FILES = 500_000_000
 
 @dataclass(frozen=True, slots=True)
 class SampleSettings:
-    """What all requests have in common.
+    """The parts that all requests share.
 
     :param columns: the types of columns, as Spark's DDL; None: those of the history, or else of each sample
     :param history: files of events

@@ -1,4 +1,4 @@
-"""Runs the console: sockets, the threads of requests, and what happens in the background."""
+"""Runs the console: sockets, the threads of requests, and background tasks."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class WorkerProcess:
                     _close_pipes(process)
 
     def stop(self, why: str = "it was stopped") -> None:
-        """Stop the child, and whatever it waits for."""
+        """Stop the child and everything that it waits for."""
         with self._lock:
             process, self._process = self._process, None
             if process is None:

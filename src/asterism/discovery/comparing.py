@@ -53,7 +53,7 @@ class RuleDifference:
         return rule.stored_slot
 
     def lines(self) -> list[str]:
-        """What differs, as a unified diff of the JSON forms."""
+        """The difference, as a unified diff of the JSON forms."""
         old, new = (text_of(rule).splitlines()[:MAX_SHOWN] for rule in (self.old, self.new))
         return list(difflib.unified_diff(old, new, lineterm="", n=2))[2:]
 

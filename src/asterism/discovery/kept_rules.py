@@ -1,4 +1,4 @@
-"""Rules as users see and change them, including those that are not in use: what all places of rules have in common."""
+"""The shared part of all places of rules: rules as users see and change them, including those that are not in use."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class KeptRules(ABC):
     def change(
         self, change: Change[_R], ids: Collection[str] | None = None, *, plan: bool = False, adds: bool = False
     ) -> _R:
-        """Load the rules, and save what *change* makes of them. No other change is made in between.
+        """Load the rules, apply *change*, and save the result. No other change is made in between.
 
         :param ids: of the rules that it depends on; None: of all
         :param plan: save nothing, but raise the errors that the change would raise

@@ -75,7 +75,7 @@ def factory_of(source: Any, table: str = TABLE) -> PatternProcessorDiscovererFac
 
 
 def discovered(factory: PatternProcessorDiscovererFactory) -> list[Discovered]:
-    """What a discoverer finds now."""
+    """The processors that a discoverer finds now."""
     discoverer = factory.create_pattern_processor_discoverer()
     try:
         return list(discoverer.initial_pattern_processors())

@@ -111,7 +111,7 @@ def ranges_of(value: Sql) -> Ranges | None:
 
 
 def indexable(value: Sql) -> Indexable | None:
-    """The condition as ranges and what else must be TRUE; None if it has no ranges, or can fail."""
+    """The condition as ranges and a rest that must also be TRUE; None if it has no ranges, or can fail."""
     if value.raises or value.type != BOOLEAN:
         return None
     found: list[tuple[Range, ...]] | None = None

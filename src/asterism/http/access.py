@@ -19,7 +19,7 @@ class Right(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever sends a request: the name of the token, which is the author of changes, and its rights."""
+    """The sender of a request: the name of the token, which is the author of changes, and its rights."""
 
     name: str
     rights: frozenset[Right]

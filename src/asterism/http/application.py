@@ -13,7 +13,7 @@ from asterism.http.messages import Answer, AnswerError, Request, body_follows, e
 
 
 class ChangedError(PatternProcessorError):
-    """What a change was based on is not the current state."""
+    """The state on which a change was based is not the current one."""
 
 
 class AuthorizedCall(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the servers of this library, the endpoint of a query and the console, have in common: who may reach them, how they listen,
+"""The shared part of the servers of this library, the endpoint of a query and the console: who may reach them, how they listen,
 and the tokens of requests.
 """
 

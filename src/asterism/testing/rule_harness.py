@@ -65,7 +65,7 @@ def run_rule_test(
 
 @dataclass(frozen=True, slots=True)
 class _FoundMatch:
-    """A match, with what the output of the rule has: its events, its measures, or both."""
+    """A match, with the parts that the output of the rule has: its events, its measures, or both."""
 
     numbers: tuple[int, ...] | None
     text: str | None

@@ -45,7 +45,7 @@ class YamlPlace:
     inside: dict[str, YamlPlace] = field(default_factory=dict)
 
     def at(self, pointer: str) -> YamlPlace:
-        """Of the value to which a JSON pointer (RFC 6901) leads; as far as it leads."""
+        """The place of the value to which a JSON pointer (RFC 6901) leads, or of its closest ancestor."""
         found = self
         for part in pointer.split("/")[1:]:
             name = part.replace("~1", "/").replace("~0", "~")
@@ -112,7 +112,7 @@ class _YamlReader:
         return found[0]
 
     def _value(self, event: Any, depth: int) -> tuple[Any, YamlPlace]:
-        """What begins with *event*."""
+        """The value that begins with *event*."""
         nodes, characters = self._nodes, self._characters
         place = YamlPlace(event.start_mark.index, event.end_mark.index)
         if isinstance(event, yaml.AliasEvent):
