@@ -587,7 +587,7 @@ class Aggregates(Calls):
 
     @property
     def partial_names(self) -> list[str]:
-        """The definition of each column of partials, in terms of the columns of the elements and independent of other measures."""
+        """The definition of each column of partials, by the columns of the elements and independent of other measures."""
 
         def text(number: int) -> str:
             names = self.arguments.schema.names
