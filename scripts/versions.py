@@ -40,7 +40,7 @@ SHORT = [
     "expressions/test_expressions.py", "expressions/test_functions.py", "rules/test_rule_templates.py",
     "spark/test_streaming.py::test_a_run_without_drain_waits_and_the_next_run_goes_on",
     "spark/test_streaming.py::test_a_run_that_failed_anywhere_can_be_repeated",
-    "spark/test_rules.py::test_after_the_end_of_input_rules_are_told_again",
+    "spark/test_rules_slow.py::test_after_the_end_of_input_rules_are_told_again",
     "spark/test_stream_joins.py::test_streams_are_joined_as_tables_across_a_restart",
 ]  # fmt: skip
 

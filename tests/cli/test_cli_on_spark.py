@@ -88,27 +88,28 @@ def test_files_of_a_folder_are_micro_batches(any_event: Path, tmp_path: Path) ->
     assert run("match", any_event, *options, "--max-out-of-orderness", "7s").stdout.splitlines()[-1] == "0 late events"
 
 
-@pytest.mark.parametrize(
-    ("lines", "options", "problem"),
-    [
-        ('{"k": 1, "ts": "2020-01-01", "v": 1}', ["--key", "kk"], "Error: [COLUMN_NOT_FOUND] unknown column 'kk'\n"),
-        ('{"k": 1, "ts": "2020-01-01", "w": 1}', ["--time", "ts"], "Error: [COLUMN_NOT_FOUND] unknown column 'v'\n"),
-        ('{"k": 1, "ts": "soon", "v": 1}', ["--time", "ts"], "Error: [CAST_INVALID_INPUT] The value 'soon'"),
-        (
-            '{"k": 1, "ts": null, "v": 1}\n{"ts": "2020-01-01"}',
-            ["--time", "ts"],
-            'Error: [NULL_EVENT_TIME] the event time "ts" of 1 events is null\n',
-        ),
-        (
-            '{"k": 1, "ts": null, "v": 1}\n{"ts": "2020-01-01"}',
-            ["--time", "ts", "--stream"],
-            'Error: [NULL_EVENT_TIME] the event time "ts" of 1 events is null\n',
-        ),
-    ],
-)
-def test_errors_are_said_without_a_traceback(
-    any_event: Path, tmp_path: Path, lines: str, options: list[str], problem: str
-) -> None:
+PROBLEMS: list[tuple[str, list[str], str]] = [
+    ('{"k": 1, "ts": "2020-01-01", "v": 1}', ["--key", "kk"], "Error: [COLUMN_NOT_FOUND] unknown column 'kk'\n"),
+    ('{"k": 1, "ts": "2020-01-01", "w": 1}', ["--time", "ts"], "Error: [COLUMN_NOT_FOUND] unknown column 'v'\n"),
+    ('{"k": 1, "ts": "soon", "v": 1}', ["--time", "ts"], "Error: [CAST_INVALID_INPUT] The value 'soon'"),
+    (
+        '{"k": 1, "ts": null, "v": 1}\n{"ts": "2020-01-01"}',
+        ["--time", "ts"],
+        'Error: [NULL_EVENT_TIME] the event time "ts" of 1 events is null\n',
+    ),
+    (
+        '{"k": 1, "ts": null, "v": 1}\n{"ts": "2020-01-01"}',
+        ["--time", "ts", "--stream"],
+        'Error: [NULL_EVENT_TIME] the event time "ts" of 1 events is null\n',
+    ),
+]
+
+
+def test_an_error_is_said_without_a_traceback(any_event: Path, tmp_path: Path) -> None:
+    check_problem(any_event, tmp_path, *PROBLEMS[-1])
+
+
+def check_problem(any_event: Path, tmp_path: Path, lines: str, options: list[str], problem: str) -> None:
     events = tmp_path / "events.jsonl"
     events.write_text(lines + "\n", encoding="utf-8")
     result = run("match", any_event, "--input", events, *options)

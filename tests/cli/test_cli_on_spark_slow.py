@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.cli import test_cli_on_spark
-from tests.cli.test_cli_on_spark import ON_SSH, ROOT, rows_of, run
+from tests.cli.test_cli_on_spark import ON_SSH, PROBLEMS, ROOT, check_problem, rows_of, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 any_event = test_cli_on_spark.any_event
@@ -73,3 +73,10 @@ def test_stream_goes_on_from_a_checkpoint(any_event: Path, tmp_path: Path) -> No
     assert run("match", any_event, *options).stdout.splitlines()[-1] == "2 matches"
     (events / "2.csv").write_text("ts,v\n3,1\n", encoding="utf-8")
     assert run("match", any_event, *options).stdout.splitlines()[-1] == "1 match"
+
+
+@pytest.mark.parametrize(("lines", "options", "problem"), PROBLEMS[:-1])
+def test_errors_are_said_without_a_traceback(
+    any_event: Path, tmp_path: Path, lines: str, options: list[str], problem: str
+) -> None:
+    check_problem(any_event, tmp_path, lines, options, problem)

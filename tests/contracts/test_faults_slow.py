@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,9 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from asterism.errors import StateError
-from asterism.operators.keyed_state import ListState
-from asterism.operators.stream_operator import Input, Output
+from asterism.errors import StateError, UserFunctionError
+from asterism.operators.keyed_state import ListState, ValueState
+from asterism.operators.stream_operator import Input, Output, StreamOperator
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.operators import connect
 from tests.contracts.ledger import (
@@ -23,6 +24,8 @@ from tests.contracts.ledger import (
     data,
     expected,
     in_order,
+    ledger,
+    ledger_sinks,
     source,
     utc,
     write,
@@ -90,3 +93,54 @@ def test_bounded_inputs_come_first_and_once(spark: SparkSession, tmp_path: Path)
     write([{"id": 99, "account": 0}], probe, tmp_path / "probe", 1, first=2)
     with pytest.raises(StateError, match="its bounded inputs cannot be read again"):
         run()
+
+
+class Failing(Ledger):
+    """Of the same state as its base, so that it fits its checkpoint."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def on_move(self, e: Any, ctx: Any) -> None:
+        if e.id == 150:
+            raise KeyError("color")
+        super().on_move(e, ctx)
+
+    def close(self) -> None:
+        (self.folder / f"closed {os.getpid()}").touch()
+
+
+class OfOtherState(Ledger):
+    balance = ValueState("DOUBLE")
+
+
+def test_mistakes_are_named_and_do_no_harm(spark: SparkSession, tmp_path: Path) -> None:
+    moves, fees = data(200, accounts=5)
+    write(moves[:100], MOVES, tmp_path / "moves", 1)
+    write(fees, FEES, tmp_path / "fees", 1)
+    sinks = ledger_sinks()
+
+    def run(operator: StreamOperator | None = None, **how: Any) -> None:
+        stream = ledger(spark, tmp_path, operator, key_groups=3)
+        stream.run({name: sinks[name] for name in ledger_sinks()}, checkpoint=str(tmp_path / "checkpoint"), **how)
+
+    run(drain=False)
+    write(moves[100:], MOVES, tmp_path / "moves", 1, first=1)
+    with pytest.raises(StateError, match='the state "balance" of OfOtherState changed its type'):
+        run(OfOtherState(), drain=False)
+    account = next(move["account"] for move in moves if move["id"] == 150)
+    with pytest.raises(UserFunctionError) as caught:
+        run(Failing(tmp_path), drain=False)
+    text = str(caught.value.__cause__)
+    for part in (
+        "KeyError: 'color'",  # the cause, with its own traceback
+        "The above exception was the direct cause",
+        "UserFunctionError: [USER_FUNCTION] Failing.on_move failed",
+        f'operator Failing, function on_move, input "moves", key {account}\n',
+        "key group ",
+    ):
+        assert part in text
+    assert list(tmp_path.glob("closed *"))
+    run()
+    wanted = expected(moves, fees)
+    assert {name: utc(sink.rows) for name, sink in sinks.items()} == wanted

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,16 +11,15 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-import asterism.operators.state_store
 import tests.contracts.ledger
-from asterism.errors import NewerStateError, OperatorError
+from asterism.errors import OperatorError
 from asterism.operators.keyed_state import BroadcastListState, BroadcastMapState, BroadcastValueState, ValueState
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
 from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
 from asterism.spark.operators import connect
 from asterism.testing import StreamOperatorHarness
 from asterism.testing.literals import Row
-from tests.contracts.ledger import FEES, MOVES, START, Ledger, data, in_order, ledger, ledger_sinks, source, utc, write
+from tests.contracts.ledger import FEES, MOVES, START, Ledger, data, in_order, source, write
 from tests.kit import until
 from tests.spark.streams import Collect, shuffle_partitions
 
@@ -167,45 +164,6 @@ def test_broadcast_state_is_kept_when_nothing_else_comes_and_when_the_query_is_r
 
 
 # ---------------------------------------------------------------------- state of a newer release
-
-
-@contextmanager
-def newer_release() -> Iterator[None]:
-    before = asterism.operators.state_store.LAYOUT
-    asterism.operators.state_store.LAYOUT = before + 1
-    try:
-        yield
-    finally:
-        asterism.operators.state_store.LAYOUT = before
-
-
-class OfNewerRelease(Ledger):
-    """Writes its state as a newer release would."""
-
-    def open(self) -> None:
-        self.release = newer_release()
-        self.release.__enter__()
-
-    def close(self) -> None:
-        self.release.__exit__(None, None, None)
-
-
-def test_state_of_a_newer_release_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    moves, fees = data(60)
-    write(moves[:30], MOVES, tmp_path / "moves", 1)
-    write(fees, FEES, tmp_path / "fees", 1)
-    sinks = ledger_sinks()
-
-    def run(operator: StreamOperator, **how: Any) -> None:
-        ledger(spark, tmp_path, operator, key_groups=2).run(sinks, checkpoint=str(tmp_path / "checkpoint"), **how)
-
-    run(OfNewerRelease(), drain=False)
-    before = {name: utc(sink.rows) for name, sink in sinks.items()}
-    write(moves[30:], MOVES, tmp_path / "moves", 1, first=1)
-    with pytest.raises(NewerStateError, match="this release reads only up to layout") as caught:
-        run(Ledger())
-    assert "key group " in str(caught.value)
-    assert {name: utc(sink.rows) for name, sink in sinks.items()} == before
 
 
 # ---------------------------------------------------------------------- broadcast state is not for keyed inputs

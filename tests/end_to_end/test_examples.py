@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from examples import flight_delays, thresholds
+from examples import flight_delays
 from tests.end_to_end.programs import run_program
 
 pytestmark = pytest.mark.spark
@@ -24,24 +24,6 @@ def program(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def at(text: str) -> datetime:
     return datetime.fromisoformat(text)
-
-
-def test_a_threshold_changes_while_the_query_runs(program: Program, tmp_path: Path) -> None:
-    expected, since = [], dict[str, datetime]()
-    for oven, text, celsius in thresholds.READINGS[:-2]:  # the watermark has not passed the last ones
-        time = at(text)
-        is_hot = celsius > (250 if time.minute < 3 else 230)
-        if is_hot and oven not in since:
-            since[oven] = time
-            expected.append((oven, time, celsius, None, "too hot"))
-        elif oven in since and not is_hot:
-            expected.append((oven, time, celsius, since.pop(oven), "well again"))
-    found = program("thresholds")["found"]
-    assert [tuple(row) for row in found.collect()] == expected
-    assert [(row[0], row[1].minute) for row in expected] == [
-        ("west", 1), ("west", 2), ("east", 3), ("west", 3), ("west", 5), ("east", 7)
-    ]  # fmt: skip
-    assert ">east<" in (tmp_path / "thresholds.svg").read_text(encoding="utf-8")
 
 
 def runs_of_delays(flights: list[dict[str, Any]]) -> list[tuple[int, int, int]]:

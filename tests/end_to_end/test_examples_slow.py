@@ -1,12 +1,12 @@
 """More of the examples find what their data say."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from examples import exchange_rates, order_journey
+from examples import exchange_rates, order_journey, thresholds
 from tests.end_to_end import test_examples
 from tests.end_to_end.test_examples import Program, at
 
@@ -70,3 +70,21 @@ def test_hours_are_told_early_on_time_and_again_when_a_sale_comes_late(program: 
     assert all(
         text in picture for text in ("#1 early: 10 20", "#3 on time: 10 20 5", "#4 late: 10 20 5 40", "too late: 99")
     )
+
+
+def test_a_threshold_changes_while_the_query_runs(program: Program, tmp_path: Path) -> None:
+    expected, since = [], dict[str, datetime]()
+    for oven, text, celsius in thresholds.READINGS[:-2]:  # the watermark has not passed the last ones
+        time = at(text)
+        is_hot = celsius > (250 if time.minute < 3 else 230)
+        if is_hot and oven not in since:
+            since[oven] = time
+            expected.append((oven, time, celsius, None, "too hot"))
+        elif oven in since and not is_hot:
+            expected.append((oven, time, celsius, since.pop(oven), "well again"))
+    found = program("thresholds")["found"]
+    assert [tuple(row) for row in found.collect()] == expected
+    assert [(row[0], row[1].minute) for row in expected] == [
+        ("west", 1), ("west", 2), ("east", 3), ("west", 3), ("west", 5), ("east", 7)
+    ]  # fmt: skip
+    assert ">east<" in (tmp_path / "thresholds.svg").read_text(encoding="utf-8")

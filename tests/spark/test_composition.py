@@ -269,22 +269,6 @@ def test_each_operator_is_in_a_chain() -> None:
     assert {name for chain in CHAINS for name in chain} == set(OPERATORS)
 
 
-def test_deadlines_behind_an_operator_pass_without_rows(case: Case) -> None:
-    check_deadlines(case, "connect")
-
-
-def check_deadlines(case: Case, first: str) -> None:
-    """What the first operator has given waits in windows of the second; later it gives nothing, but time goes on."""
-
-    def chain(df: DataFrame, drain: bool) -> Any:
-        before = rows_of(OPERATORS[first](df, case.folder, drain)).where("t < TIMESTAMP '2025-01-01 00:01:00'")
-        return windowed(before, case.folder, drain)
-
-    case.add(0, 1)
-    case.run(chain, drain=False)  # nothing is ended
-    assert comparable(case.sink) == case.expected(chain)
-
-
 def test_a_failure_while_all_operators_end(case: Case) -> None:
     """The sink fails in the micro-batch that ends the input; started anew without a drain, it is repeated with the same rows."""
 

@@ -17,7 +17,6 @@ from tests.spark.test_composition import (
     Case,
     Numbered,
     check_chain,
-    check_deadlines,
     clauses,
     comparable,
     connected,
@@ -35,10 +34,6 @@ case = test_composition.case
 def test_pairs(case: Case, first: str, second: str) -> None:
     before, rows = check_chain(case, (first, second))
     assert 0 < before < rows > 2
-
-
-def test_deadlines_behind_a_pattern_pass_without_rows(case: Case) -> None:
-    check_deadlines(case, "pattern")
 
 
 def test_outputs_are_united(case: Case) -> None:
@@ -72,3 +67,16 @@ def test_run_also_ends_the_input_of_an_operator_whose_upstream_operator_drains(c
     finish(chain(case.stream, True), case.sink, str(case.folder / "checkpoint"), True)
     assert comparable(case.sink) == expected
     assert expected
+
+
+@pytest.mark.parametrize("first", ["pattern", "connect"])
+def test_deadlines_behind_an_operator_pass_without_rows(case: Case, first: str) -> None:
+    """What the first operator has given waits in windows of the second; later it gives nothing, but time goes on."""
+
+    def chain(df: DataFrame, drain: bool) -> Any:
+        before = rows_of(OPERATORS[first](df, case.folder, drain)).where("t < TIMESTAMP '2025-01-01 00:01:00'")
+        return windowed(before, case.folder, drain)
+
+    case.add(0, 1)
+    case.run(chain, drain=False)  # nothing is ended
+    assert comparable(case.sink) == case.expected(chain)

@@ -122,19 +122,6 @@ def of_table(spark: SparkSession) -> Callable[[str, str], list[str]]:
 
 
 Tables = Callable[[str, str], list[str]]
-IN_STREAMS = ["TIMESTAMP_NTZ", "DATE", "nanoseconds"]
-
-
-@pytest.mark.parametrize("kind", IN_STREAMS)
-def test_tables(new_york: None, of_table: Tables, kind: str) -> None:
-    check_tables(of_table, kind)
-
-
-def check_tables(of_table: Tables, kind: str) -> None:
-    for query in QUERIES:
-        assert len(of_table(query, kind)) == len(of_table(query, "TIMESTAMP")) > 3, query
-
-
 COVERING = {("TIMESTAMP_NTZ", "seen"), ("DATE", "windows"), ("nanoseconds", "filtered")}
 """Each kind; a filter before the exchange and none."""
 

@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession
 
 from asterism import (
     CEP,
+    CountTrigger,
+    EventTimeTrigger,
     Input,
     KeyedStream,
     Output,
@@ -26,7 +28,7 @@ from asterism.errors import StateError
 from asterism.spark.evolution import LAST_OPERATOR
 from asterism.spark.operators import OperatorStream
 from asterism.windows.assigners import TumblingWindows
-from tests.spark.streams import FUNNEL, STRICT, Collect, batch_matches, events, ids, stream_of, write_files
+from tests.spark.streams import ABSENCE, FUNNEL, STRICT, Collect, batch_matches, events, ids, stream_of, write_files
 from tests.spark.test_windows import MINUTE
 
 pytestmark = pytest.mark.spark
@@ -121,3 +123,37 @@ def test_queries_of_two_operators_and_those_started_by_write_stream(spark: Spark
     for row in [*before, *after, *last.rows]:
         totals[row["user"]] = max(totals.get(row["user"], 0), row["total"])
     assert sum(totals.values()) == table.num_rows
+
+
+def test_windows_with_other_counts_and_measures_and_a_pattern_after_a_drain(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = events(400)
+    write_files(table.slice(0, 200), tmp_path / "in", [])
+    checkpoint = str(tmp_path / "checkpoint")
+
+    def run(count: int, *measures: str, drain: bool) -> Collect:
+        trigger = EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(count))
+        windowed = window(stream_of(spark, tmp_path / "in"), TumblingWindows.of(MINUTE), trigger=trigger, key_groups=2)
+        found = Collect()
+        windowed.run({"results": found}, aggregate=measures, checkpoint=checkpoint, drain=drain)
+        return found
+
+    before = run(3, "count(*) AS n", drain=False)
+    write_files(table.slice(200, 200), tmp_path / "in", [], first=1)
+    after = run(2, "sum(price) AS total", "count(*) AS n", drain=True)
+    assert {"n", "total"} <= after.rows[0].keys()
+    last = [row["n"] for row in (*before.rows, *after.rows) if row["is_last"]]
+    assert sum(last) == table.num_rows
+
+    # There is no state any more, so the query can be any other with the same sources.
+    assert read_state(spark, checkpoint).is_empty
+    write_files(table.slice(0, 50), tmp_path / "in", [], first=2)
+    stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=4)
+    with pytest.raises(StateError, match="created with 2 key groups"):
+        stream.run({"matches": Collect()}, checkpoint=checkpoint)
+    late = stream_of(spark, tmp_path / "in")
+    found = Collect()
+    stream = CEP.pattern(late, ABSENCE)
+    stream.run({"matches": found, "late": Collect()}, checkpoint=checkpoint)
+    assert ids(found.rows)

@@ -15,10 +15,8 @@ from pyspark.sql import SparkSession
 from asterism import Pattern
 from asterism.cli.main import main
 from asterism.errors import AsterismError
-from asterism.rules.discovery_status import OFF
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.set_store import status_of
-from tests.kit import until
 from tests.spark.rules import Watch, e, rule
 
 pytestmark = pytest.mark.spark
@@ -78,23 +76,6 @@ def check_rule_is_left_out(spark: SparkSession, tmp_path: Path, how: str) -> Non
         query.send(e(7, "z"))
     assert query.found == [("ab", 1, ("ann",), "a1 b2"), ("ab", 1, ("ann",), "a3 b5"), ("bad", 2, ("ann",), "z7")]
     assert query.sinks["errors"].rows == []
-
-
-def test_a_rule_is_killed_while_the_query_runs(spark: SparkSession, tmp_path: Path) -> None:
-    query = Watch(spark, tmp_path)
-    r = rule("r", 1, "a", "b")
-    query.rules(AB, r)
-    with query.running():
-        query.send(e(1, "a"))
-        assert cli("kill", str(query.checkpoint), "r") == "r killed\n"
-        until(lambda: query.status.version == 2, query.query)
-        query.settle().send(e(2, "b"), e(3, "a"), e(4, "b"))
-        shown = cli("status", str(query.checkpoint))
-        assert shown.startswith("valid since ")
-        assert "killed: r: no reason was given" in shown
-    assert [one for one in query.found if one[0] == "r"] == []
-    assert query.found == [("ab", 1, ("ann",), "a1 b2"), ("ab", 1, ("ann",), "a3 b4")]
-    until(lambda: query.status.state == OFF)
 
 
 def test_over_a_table_rules_are_left_out_too(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism import (
-    CEP,
     Counter,
     Gauge,
     Histogram,
@@ -24,7 +23,7 @@ from asterism import (
     connect,
 )
 from asterism.spark.stateful import OBSERVATION
-from tests.spark.streams import FUNNEL, Collect, batch, events, stream_of, write_files
+from tests.spark.streams import Collect, events, stream_of, write_files
 
 pytestmark = pytest.mark.spark
 
@@ -112,19 +111,3 @@ def check_counters(spark: SparkSession, tmp_path: Path, names: list[str]) -> Non
     assert {row["refunded"] for row in seen} == {None}
     if "first" in sinks:
         assert len(sinks["first"].rows) == len({row["user"] for row in bought})
-
-
-def test_a_pattern_counts_what_comes_of_it(spark: SparkSession, tmp_path: Path) -> None:
-    table = events(800)
-    write_files(pa.concat_tables([table, table.slice(0, 3)]), tmp_path / "in", [400, 800])
-    expected = batch(spark, table, FUNNEL)
-    sinks = {"matches": Collect(), "timed_out": Collect(), "late": Collect()}
-
-    def run(drain: bool) -> StreamingQuery | None:
-        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=3, drain=drain)
-        return stream.run(sinks, checkpoint=str(tmp_path / "cp"), trigger=AVAILABLE)
-
-    counts = observed(run)
-    assert counts["matches"] == expected.matches.count() > 0
-    assert counts["timed_out"] == expected.timed_out.count() > 0
-    assert counts["late_elements"] == len(sinks["late"].rows) == 3

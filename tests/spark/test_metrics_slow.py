@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism import (
+    CEP,
     CountTrigger,
     Evictor,
     Fold,
@@ -21,7 +22,7 @@ from asterism import (
     Windows,
     window,
 )
-from tests.spark.streams import Collect, events, stream_of, write_files
+from tests.spark.streams import FUNNEL, Collect, batch, events, stream_of, write_files
 from tests.spark.test_metrics import AVAILABLE, check_counters, observed
 
 pytestmark = pytest.mark.spark
@@ -75,3 +76,19 @@ def test_windows_count_what_never_fired(spark: SparkSession, tmp_path: Path) -> 
     assert all(row["who"] == row["user"] for row in found.rows)
     rest = {(row["user"], row["window_start"]): row["n"] for row in sorted(found.rows, key=lambda row: row["firing"])}
     assert 0 < sum(rest.values()) < sum(sizes.values())
+
+
+def test_a_pattern_counts_what_comes_of_it(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(800)
+    write_files(pa.concat_tables([table, table.slice(0, 3)]), tmp_path / "in", [400, 800])
+    expected = batch(spark, table, FUNNEL)
+    sinks = {"matches": Collect(), "timed_out": Collect(), "late": Collect()}
+
+    def run(drain: bool) -> StreamingQuery | None:
+        stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, key_groups=3, drain=drain)
+        return stream.run(sinks, checkpoint=str(tmp_path / "cp"), trigger=AVAILABLE)
+
+    counts = observed(run)
+    assert counts["matches"] == expected.matches.count() > 0
+    assert counts["timed_out"] == expected.timed_out.count() > 0
+    assert counts["late_elements"] == len(sinks["late"].rows) == 3

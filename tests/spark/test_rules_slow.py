@@ -227,3 +227,31 @@ def test_the_example_of_flip_200(spark: SparkSession, tmp_path: Path, postgresql
         ("dummy-5", "x15"),
         ("dummy-7", "x17"),
     ]
+
+
+def test_a_folder_of_sets_that_is_lost_is_noticed(spark: SparkSession, tmp_path: Path) -> None:
+    """Otherwise the sets of the new folder would have numbers that were there, and be taken for old ones."""
+    query = Watch(spark, tmp_path, store=str(tmp_path / "store"))
+    query.rules(AB)
+    query.events(e(1, "a"))
+    with query.running():
+        query.settle().rules(AB, BY_ITEM)
+        until(lambda: FolderStore(str(tmp_path / "store")).read_status().version == 2, query.query)
+        query.settle()
+    query.options["store"] = str(tmp_path / "another")
+    query.events(e(2, "b"), e(9, "z"))
+    with pytest.raises(AsterismError, match="the checkpoint has 2 sets of pattern processors"):
+        query.once()
+    query.options["store"] = str(tmp_path / "store")
+    query.once()
+    assert query.found == [("ab", 1, ("ann",), "a1 b2")]
+
+
+def test_after_the_end_of_input_rules_are_told_again(spark: SparkSession, tmp_path: Path) -> None:
+    """A drain leaves no state. A run that goes on after it has the rules, though their set has not changed."""
+    query = Watch(spark, tmp_path)
+    query.rules(AB)
+    for second in (1, 101):
+        query.events(e(second, "a"), e(second + 1, "b"))
+        query.stream.run(query.sinks, checkpoint=str(query.checkpoint))
+    assert query.found == [("ab", 1, ("ann",), "a1 b2"), ("ab", 1, ("ann",), "a101 b102")]

@@ -329,27 +329,6 @@ def test_state_of_an_earlier_release(spark: SparkSession, tmp_path: Path) -> Non
 # ---------------------------------------------------------------------- the command
 
 
-def test_the_command(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.run(CEP.pattern(place.events, UNPAID, key_groups=2), "matches")
-    monkeypatch.setenv("COLUMNS", "120")
-    shown = CliRunner().invoke(main, ["state", place.checkpoint, "--top", "1"])
-    assert shown.exit_code == 0, shown.output
-    assert "pattern after micro-batch" in shown.output
-    assert "2 partial matches, 1 waiting in events" in shown.output
-    assert "2025-01-01 12:10:00" in shown.output
-    printed = CliRunner().invoke(main, ["state", place.checkpoint, "--json"])
-    found = json.loads(printed.output)
-    assert (found["kind"], found["totals"], found["waiting_events"]) == (
-        "pattern",
-        {"partial_matches": 2},
-        {"events": 1},
-    )
-    assert found["heaviest_keys"][0]["key"] == {"user": "ann"}
-    assert found["deadlines"][0]["deadline"] == "2025-01-01T12:10:00+00:00"
-    wrong = CliRunner().invoke(main, ["state", str(place.folder / "nowhere")])
-    assert (wrong.exit_code, "there is no state of Asterism in" in wrong.output) == (2, True)
-
-
 @pytest.mark.parametrize("letter", [" ", "%", "#", "?"])
 def test_locations_in_which_spark_cannot_read_state(spark: SparkSession, letter: str) -> None:
     with pytest.raises(StateError, match="cannot read state in a location with the character") as caught:

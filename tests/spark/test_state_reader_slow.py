@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 from asterism import (
     CEP,
@@ -19,6 +21,7 @@ from asterism import (
     match_recognize,
     read_state,
 )
+from asterism.cli.main import main
 from asterism.columns.schemas import schema_of
 from asterism.errors import StateError
 from tests.spark import test_state_reader
@@ -86,3 +89,24 @@ def test_a_running_query(place: Place) -> None:
         assert read_state(place.spark, place.checkpoint, batch_id=0).partial_matches().count() == 2
     finally:
         query.stop()
+
+
+def test_the_command(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.run(CEP.pattern(place.events, UNPAID, key_groups=2), "matches")
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = CliRunner().invoke(main, ["state", place.checkpoint, "--top", "1"])
+    assert shown.exit_code == 0, shown.output
+    assert "pattern after micro-batch" in shown.output
+    assert "2 partial matches, 1 waiting in events" in shown.output
+    assert "2025-01-01 12:10:00" in shown.output
+    printed = CliRunner().invoke(main, ["state", place.checkpoint, "--json"])
+    found = json.loads(printed.output)
+    assert (found["kind"], found["totals"], found["waiting_events"]) == (
+        "pattern",
+        {"partial_matches": 2},
+        {"events": 1},
+    )
+    assert found["heaviest_keys"][0]["key"] == {"user": "ann"}
+    assert found["deadlines"][0]["deadline"] == "2025-01-01T12:10:00+00:00"
+    wrong = CliRunner().invoke(main, ["state", str(place.folder / "nowhere")])
+    assert (wrong.exit_code, "there is no state of Asterism in" in wrong.output) == (2, True)

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, Pattern, Semantics
-from asterism.errors import StreamDefinitionError, unwrapped
+from asterism.errors import NullEventTimeError, StreamDefinitionError, unwrapped
 from asterism.spark.execution import Sink
 from asterism.spark.versions import PASSES_START
 from tests.spark.streams import (
@@ -44,7 +44,7 @@ def test_any_micro_batches_give_the_matches_of_a_batch_run(
     check_micro_batches(spark, tmp_path, pattern, pieces)
 
 
-@pytest.mark.parametrize("failing", [2])
+@pytest.mark.parametrize("failing", [1, 2], ids=["data", "no data"])
 def test_a_run_that_failed_anywhere_can_be_repeated(spark: SparkSession, tmp_path: Path, failing: int) -> None:
     check_repeated_run(spark, tmp_path, failing)
 
@@ -151,3 +151,21 @@ def test_flink_semantics_through_the_stream(spark: SparkSession, tmp_path: Path)
     stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, semantics=Semantics.FLINK, **FEW)
     stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"))
     assert ids(found.rows) == batch_matches(spark, table, FUNNEL, semantics=Semantics.FLINK)
+
+
+def test_null_event_times_fail_a_query_without_late_output(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(20)
+    write_files(table.set_column(2, SCHEMA.field("ts"), pa.nulls(20, SCHEMA.field("ts").type)), tmp_path / "in", [])
+    stream = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, **FEW)
+    with pytest.raises(NullEventTimeError, match='the event time "ts" of 20 events is null'):
+        stream.run({"matches": Collect()}, checkpoint=str(tmp_path / "cp"))
+
+
+def test_an_empty_dataframe_has_no_matches(spark: SparkSession, tmp_path: Path) -> None:
+    assert batch_matches(spark, SCHEMA.empty_table(), FUNNEL) == []
+    write_files(SCHEMA.empty_table(), tmp_path / "in", [])
+    found = Collect()
+    CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL, **FEW).run(
+        {"matches": found}, checkpoint=str(tmp_path / "cp")
+    )
+    assert found.rows == []

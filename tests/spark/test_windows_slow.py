@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from asterism import (
     ProcessingTimeTrigger,
+    ProcessWindowFunction,
+    TimeSpan,
+    Trigger,
+    TriggerContext,
+    TriggerResult,
     TumblingWindows,
+    ValueState,
+    WindowContext,
     window,
 )
 from asterism.errors import StreamDefinitionError
 from tests.spark.streams import Collect, events, stream_of, write_files
 from tests.spark.test_windows import (
+    AT_END,
     DAY,
     EARLY,
     HOUR,
@@ -32,7 +43,7 @@ from tests.spark.test_windows import (
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("name", [name for name in RUNNABLE if name not in SAMPLE])
+@pytest.mark.parametrize("name", [name for name in RUNNABLE if name != SAMPLE])
 def test_what_a_transcript_says_with_a_restart_in_the_middle(spark: SparkSession, tmp_path: Path, name: str) -> None:
     check_transcript(spark, tmp_path, name)
 
@@ -79,3 +90,42 @@ def test_any_micro_batches_give_what_a_batch_run_and_the_operator_give(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
     check_policy(spark, tmp_path, POLICIES[name])
+
+
+class AtTheEnd(Trigger):
+    def on_element(self, element: Mapping[str, Any], window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        assert window.end is not None
+        ctx.register_event_time_timer(window.end)
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: datetime, window: TimeSpan, ctx: TriggerContext) -> TriggerResult:
+        return TriggerResult.FIRE
+
+
+class Numbered(ProcessWindowFunction):
+    """Numbers the windows of a key, in its state."""
+
+    windows = ValueState("BIGINT")
+
+    def process(self, elements: pa.Table, span: TimeSpan, ctx: WindowContext) -> dict[str, Any]:
+        windows = ctx.global_state(self.windows)
+        windows.update((windows.value() or 0) + 1)
+        return {"n": elements["n"][0].as_py(), "number": windows.value()}
+
+
+def test_a_stream_with_a_trigger_of_ones_own_in_event_time_ends_by_itself(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(60, users=5)
+    write_files(table, tmp_path / "in", [30])
+    found = Collect()
+    windows = TumblingWindows.of(timedelta(seconds=5))
+    windowed = window(stream_of(spark, tmp_path / "in"), windows, trigger=AtTheEnd(), key_groups=2)
+    assert windowed.in_order
+    numbered = {"process": Numbered(), "schema": "n BIGINT, number BIGINT", "checkpoint": str(tmp_path / "cp")}
+    windowed.run({"results": found}, aggregate="count(*) AS n", drain=False, **numbered)
+    windowed.run({"results": found}, aggregate=["count(*) AS n"], **numbered)
+    assert {row["kind"] for row in found.rows} == {"on_time"}
+    by_table = of_table(spark, table, windows=windows, trigger=AT_END)
+    counted = by_table.process(Numbered(), "n BIGINT, number BIGINT", aggregate=["count(*) AS n"])
+    wanted = counted.toArrow().to_pylist()
+    assert max(row["number"] for row in wanted) > 1
+    assert texts(found.rows) == texts(wanted)
