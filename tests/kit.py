@@ -24,7 +24,7 @@ EXAMPLES = ROOT / "examples"
 CORPUS = ROOT / "tests" / "corpus"
 JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 """Options of a JVM that runs small jobs on few cores: they do not live long enough for the better compiler, and the first one
-has little room for its code unless told otherwise.
+has little room for its code by default.
 """
 FACTOR = int(os.environ.get("ASTERISM_EXAMPLES", "1"))
 """The factor for the number of random examples; above 1, each run has others.
@@ -85,7 +85,7 @@ def message_of(error: AsterismError) -> str:
 
 
 def until(condition: Callable[[], object], query: Any = None, *, seconds: float = SOON) -> None:
-    """Wait until *condition* holds; a streaming query that has ended meanwhile tells why."""
+    """Wait until *condition* holds; if a streaming query has ended meanwhile, the error says why."""
     end = time.monotonic() + seconds
     while not condition():
         if query is not None and not query.isActive:

@@ -1,4 +1,4 @@
-"""Whatever is given where something else is expected, what comes out is an error of Asterism's, with a text for people.
+"""Arguments of wrong types raise errors of Asterism with readable messages.
 
 Every public function, constructor and method that defines something, or drives a test, is called with values of wrong types in
 each of its parameters, one at a time. What accepts one must work with it: a result is used.

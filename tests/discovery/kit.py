@@ -76,7 +76,7 @@ def put_all(rules: StoredRuleFile, items: Sequence[Rule]) -> list[str]:
 
 
 class Manager(PatternProcessorManager):
-    """Remembers what it is told, and waits for it."""
+    """Records the calls that it gets, and waits for them."""
 
     def __init__(self) -> None:
         self.updates: list[Sequence[Discovered]] = []
@@ -134,7 +134,7 @@ class Manager(PatternProcessorManager):
 
 @contextmanager
 def watching(discoverer: PatternProcessorDiscoverer) -> Iterator[Manager]:
-    """A manager that *discoverer* tells, in a thread, which must end soon after it is closed."""
+    """A manager that *discoverer* notifies in a thread, which must end soon after it is closed."""
     manager = Manager()
     thread = threading.Thread(
         target=discoverer.discover_pattern_processor_updates, args=(manager,), name="discoverer", daemon=True

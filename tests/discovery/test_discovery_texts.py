@@ -1,4 +1,4 @@
-"""What is told when rules, or the places where they are, are wrong; ``golden/discovery/<name>.txt`` holds the text.
+"""The errors for invalid rules and places of rules; ``golden/discovery/<name>.txt`` holds the text.
 
 An error has its type and its text, a refused rule the line that goes to the log, ``asterism rules validate`` all that it
 prints.

@@ -23,7 +23,7 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 class Web:
-    """A server that answers as it is told; it remembers the headers of each request."""
+    """A server with prepared responses, which records the headers of each request."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}

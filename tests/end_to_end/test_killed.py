@@ -159,7 +159,7 @@ def check_rows(spark: SparkSession, lives: Lives, kind: str) -> None:
 
 def test_a_rule_with_a_new_key(spark: SparkSession, lives: Lives) -> None:
     """Killed before the micro-batch that brings the rule is committed. The query goes on with other cores, with another number
-    of partitions, and without its rules. And what the discoverer knows is told to nobody.
+    of partitions, and without its rules. And the findings of the discoverer reach nobody.
     """
     folder = lives.folder / NEW_KEY
     assert held(folder, SINK).exists()

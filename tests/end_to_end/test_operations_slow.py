@@ -1,4 +1,4 @@
-"""What docs/operations.md tells people to do with a query that has failed or falls behind, done with its own commands."""
+"""The instructions of docs/operations.md for a query that has failed or falls behind, executed with their commands."""
 
 from __future__ import annotations
 

@@ -171,7 +171,9 @@ def test_expression_on_the_current_event(text: str, rows: list[dict[str, Any]], 
         with pytest.raises(Exception, match="unknown column"):
             value(text, *rows)
     else:
-        assert repr(value(text, *rows)) == repr(expected)  # which tells 0.0 from -0.0, and finds NaN equal to itself
+        assert repr(value(text, *rows)) == repr(
+            expected
+        )  # which distinguishes 0.0 from -0.0, and finds NaN equal to itself
 
 
 @pytest.mark.parametrize(

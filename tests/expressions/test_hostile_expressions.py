@@ -149,7 +149,7 @@ def test_joined_texts_are_made_once() -> None:
 
 
 def test_an_event_that_would_need_too_much_is_an_error() -> None:
-    """And those beside it are not: it is told apart by halving, as other failures are."""
+    """And those beside it are not: halving finds it, as other failures."""
     vectorized = bound("length(repeat(s, 100)) > 1")
     with pytest.raises(InvalidEventError, match="from a string of 800,000 bytes it can create") as caught:
         vectorized.evaluate(rows("a", "b" * 800_000))

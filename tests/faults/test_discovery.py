@@ -1,4 +1,4 @@
-"""Discovery whose n-th I/O call fails, for every n, or all for a while: it goes on, comes to the newest set, and tells it."""
+"""Discovery whose n-th I/O call fails, for every n, or all for a while: it continues, reaches the newest set, and reports it."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Query:
         return (status.state, status.processors) == (VALID, {"ab": number})
 
     def check(self, number: int) -> None:
-        """What is told, and what is on disk."""
+        """The reported status, and the one on disk."""
         until(lambda: (self.status.state, self.status.processors) == (VALID, {"ab": number}))
         assert FolderStore(str(self.folder)).retained()[-1].processors[0].version == number
 
@@ -160,7 +160,7 @@ def test_discovery_survives_each_failure(tmp_path: Path, faults: Faults, kind: s
 
 @pytest.mark.parametrize("kind", ["file", "sqlite", "url", "http"])
 def test_discovery_survives_a_disk_that_is_full_for_a_while(tmp_path: Path, faults: Faults, kind: str) -> None:
-    """The store can be read, and not be written: the status in memory tells it; what was acknowledged comes into force later."""
+    """The store can be read, and not be written: the status in memory shows it; acknowledged changes come into force later."""
     place = place_of(kind, tmp_path)
     place.write([item(1)]) if kind != "http" else None
     query = Query(tmp_path, place)
@@ -213,7 +213,7 @@ def test_a_database_that_fails_anywhere(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_failure_that_passes_without_a_change_is_over(tmp_path: Path) -> None:
-    """Nothing new is found then: that the look succeeded is told all the same."""
+    """Nothing new is found then, but the success of the poll is reported."""
     place = UrlPlace()
     place.write([item(1)])
     query = Query(tmp_path, place)

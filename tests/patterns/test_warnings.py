@@ -572,7 +572,7 @@ def test_the_hint_of_a_loop_before_an_absence_leads_to_the_run() -> None:
         assert match(hinted, long).matches == match(hinted, short).matches == ["b1 b2 b3", "b2 b3"]
 
 
-# --- where it is told ---
+# --- where a warning is shown ---
 
 
 def first_line(record: pytest.WarningsRecorder) -> str:

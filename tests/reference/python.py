@@ -26,7 +26,7 @@ class Context:
 
 
 def asking(function: Callable[[Any, Any], bool], now: Callable[[], datetime] = lambda: EPOCH) -> Condition:
-    """The condition that asks *function*; *clock* tells the processing time."""
+    """The condition that calls *function*; *clock* returns the processing time."""
 
     def condition(event: Event, accepted: Accepted) -> bool:
         context = Context(accepted, EPOCH + timedelta(milliseconds=event.ts), now())

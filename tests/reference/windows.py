@@ -563,7 +563,7 @@ class Reference:
     # -- how
 
     def _end_in_processing_time(self, pane: Pane) -> None:
-        """Only the end of the window is told to the trigger: no time goes by."""
+        """The trigger learns only the end of the window: no time passes."""
 
         def tell(part: Running) -> None:
             if isinstance(part, AfterEnd) and not part.event:

@@ -1,4 +1,4 @@
-"""What a backtest tells: its summary, its conditions, and how it is shown."""
+"""The report of a backtest: its summary, its conditions, and how it is shown."""
 
 from __future__ import annotations
 

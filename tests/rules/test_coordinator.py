@@ -1,4 +1,4 @@
-"""The coordinator: which sets are kept for whom, and what the log tells."""
+"""The coordinator: which sets are kept for whom, and what it logs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_each_update_is_one_line_of_the_log(tmp_path: Path, caplog: pytest.LogCa
 
 
 def test_a_run_over_a_table_fails_if_all_rules_are_refused(tmp_path: Path) -> None:
-    """Its result would be empty, and only the log would tell why."""
+    """Its result would be empty, and only the log would say why."""
     manager = coordinator(tmp_path)
     manager.expect_some_rule()
     bad = processor("bad", 1, chain("a").where("colour = 1"), place="/rules.json")
@@ -318,7 +318,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_a_look_that_does_not_return_interrupts_discovery(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It is told once, and over when the look returns."""
+    """It is reported once, and ends when the poll returns."""
     manager, blocked = coordinator(tmp_path), Blocked(later=True)
     manager.start(blocked.factory())
     until(lambda: manager.store.read_status().state == INTERRUPTED)

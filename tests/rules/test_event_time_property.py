@@ -56,7 +56,7 @@ def processor_of(rule: Rule) -> PatternProcessor:
 
 
 class Story:
-    """Random sets, events and micro-batches, told to the operator and to the reference."""
+    """Random sets, events and micro-batches, for the operator and for the reference."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(seed)

@@ -83,7 +83,7 @@ def test_what_is_removed_goes_with_its_partial_matches() -> None:
 
 
 def test_an_update_does_not_mix_two_patterns() -> None:
-    """FLIP-200 accepts that for a moment AC is found where ABC was asked for, and then AC; here never."""
+    """FLIP-200 accepts that for a moment AC is found where ABC was wanted, and then AC; here never."""
     abc, ac = processor("rule", 1, chain("a", "b", "c")), processor("rule", 2, chain("a", "c"))
     for cut in range(1, 4):
         events = [e(1, "a"), e(2, "b"), e(3, "c")]

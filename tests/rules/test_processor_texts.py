@@ -1,4 +1,4 @@
-"""What is told of pattern processors that cannot be used, or found; ``golden/processor/<name>.txt`` holds the text.
+"""The errors for pattern processors that cannot be used, or found; ``golden/processor/<name>.txt`` holds the text.
 
 An error has its type and its text, a refused processor the line that goes to the log and what its status says.
 """

@@ -156,7 +156,7 @@ class Watch:
         return self
 
     def send(self, *events: Event) -> Watch:
-        """Events that are seen at once: another one tells that their time is over."""
+        """Events that are seen at once: another one shows that their time has passed."""
         self.events(*events, (events[-1][0] + 0.5, "tick", "-", -1, 0.0))
         return self.settle()
 

@@ -198,7 +198,7 @@ def finish(stream: Any, sink: Collect, checkpoint: str, drain: bool) -> None:
 
 
 def comparable(sink: Collect) -> list[str]:
-    """Without the ids of matches, which tell also at what position among equals an event was."""
+    """Without the ids of matches, which also depend on the position of an event among equal ones."""
     return sorted(str({name: v for name, v in row.items() if name != "match_id"}) for row in sink.rows)
 
 
@@ -223,7 +223,7 @@ class Case:
         return self.spark.read.schema(SCHEMA).parquet(str(self.folder / "in"))
 
     def run(self, chain: Callable[[DataFrame, bool], Any], *, drain: bool) -> None:
-        """*chain*: the last operator over the events; it is told whether operators before it are to end their input."""
+        """*chain*: the last operator over the events; the argument says whether operators before it must end their input."""
         last = chain(self.stream, False)
         if isinstance(last, DataFrame) and drain:
             last = chain(self.stream, True)

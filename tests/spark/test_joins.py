@@ -63,7 +63,7 @@ def conf(spark: SparkSession, **settings: str) -> Iterator[None]:
 
 
 def never_broadcast(spark: SparkSession) -> Any:
-    """So that only those joins broadcast that are told to."""
+    """So that only explicit joins broadcast."""
     return conf(spark, autoBroadcastJoinThreshold="-1")
 
 

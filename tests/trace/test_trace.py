@@ -56,7 +56,7 @@ def traced(pattern: Pattern, words: str, **options: Any) -> Trace:
 
 
 def lines_of(found: Trace, *, waits: bool = False) -> list[str]:
-    """What is said about single steps, without headlines, summary and, if not asked for, what just goes on."""
+    """The lines of single steps, without headlines and summary, and unless requested, without steps that change nothing."""
     skipped = {None} if waits else {None, What.WAITED, What.NOTHING}
     return [line.strip() for what, line in found.lines() if what not in skipped]
 
@@ -105,7 +105,7 @@ def test_match_is_told_step_by_step() -> None:
 
 
 def test_waiting_says_which_part_of_the_condition_is_false() -> None:
-    """Of what AND joins only the parts that are not true are told, with what they read."""
+    """Of the operands of AND, only those that are not true are shown, with the values that they read."""
     pattern = begin().followed_by("b").where("kind = 'b' AND price > 3 AND price > LAST(a.price) + 1")
     found = traced(pattern, "a1=5 b2=4 b3", drain=False)
     assert [step.reason for step in found.steps if step.what is What.WAITED] == [

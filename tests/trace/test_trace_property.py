@@ -1,4 +1,4 @@
-"""The interpreter of the trace and the kernel answer alike, also in their order; every partial match has an end that is told."""
+"""The interpreter of the trace and the kernel answer alike, also in their order; the end of every partial match is reported."""
 
 from __future__ import annotations
 

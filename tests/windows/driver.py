@@ -199,7 +199,7 @@ def session_texts(case: Case) -> dict[str, str]:
 
 
 def summed(line: str) -> str:
-    """An expected line, with its values as the incremental aggregates tell them."""
+    """An expected line, with the values that the incremental aggregates return."""
     if not line.startswith("fires "):
         return line
     head, _, values = line.partition(":")

@@ -1,4 +1,4 @@
-"""Policies as drawings. That they are good to look at is for eyes; here: that they tell what the operator does, and all of it."""
+"""Policies as drawings. These tests check that they show everything that the operator does; how they look is for eyes."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def test_states_can_be_added_to_a_checkpoint_and_not_changed() -> None:
 
 @pytest.mark.parametrize("windows", [TumblingWindows.of(TEN), SessionWindows.with_gap(TEN), GlobalWindows()])
 def test_states_are_read_from_pages(windows: Any) -> None:
-    """As rows for people, with the definition that the state has: of a key, and of a window."""
+    """As rows for ``read_state``, with the definition in the state: of a key, and of a window."""
     per_window = not windows.merges
     harness = WindowHarness(
         windows, CountTrigger.at_least(1), process=Totals(per_window=per_window), schema=COLUMNS, pages=1
