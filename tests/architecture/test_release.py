@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import subprocess
@@ -20,6 +21,8 @@ CHANGELOG = (ROOT / "CHANGELOG.md").read_text("utf-8")
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
 RELEASES = re.findall(r"^## \[(\d\S*)\] - (\S+)$", CHANGELOG, re.MULTILINE)
 PARTS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Performance", "Security"}
+CHANGES = {"0.1.0": "590e9b20536b3b5b"}
+"""Digests of the sections of releases."""
 
 
 def tags(*options: str) -> list[str]:
@@ -47,6 +50,16 @@ def test_a_merge_has_doubled_nothing_in_the_changelog() -> None:
     for release in re.split(r"^## ", CHANGELOG, flags=re.MULTILINE)[1:]:
         lines = [line for line in release.splitlines() if line.startswith(("### ", "* "))]
         assert sorted(set(lines)) == sorted(lines), release.splitlines()[0]
+
+
+def test_the_changes_of_a_release_stay() -> None:
+    """An entry at the end of the file, where a merge puts it, would be in the oldest release."""
+    sections = re.split(r"^## \[(\d\S*)\].*$", CHANGELOG, flags=re.MULTILINE)[1:]
+    digests = {
+        version: hashlib.sha256(section.strip().encode()).hexdigest()[:16]
+        for version, section in zip(sections[::2], sections[1::2], strict=True)
+    }
+    assert digests == CHANGES
 
 
 def test_the_version_is_that_of_the_newest_release_or_a_later_one() -> None:
