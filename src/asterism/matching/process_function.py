@@ -1,6 +1,6 @@
 """Match functions with outputs and metrics of their own, for matches and for timed-out partial matches.
 
-Source: Flink's ``PatternProcessFunction`` and ``TimedOutPartialMatchHandler``.
+Source: Flink's ``PatternProcessFunction`` and ``TimedOutPartialMatchHandler``. See docs/decisions/0104.
 """
 
 from __future__ import annotations

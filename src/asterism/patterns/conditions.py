@@ -99,6 +99,8 @@ class IterativeCondition(Condition):
     reused, and calls are repeated if a key is processed again. Events on which only this function decides cannot be
     filtered out before the exchange.
 
+    An object can have ``open(context)`` and ``close()``: see :class:`asterism.OpenContext`.
+
     A checkpoint belongs to the function: its module and name, its code (for this minor release of Python), its defaults and
     the immutable values that it captures. Functions that it calls are not compared.
 

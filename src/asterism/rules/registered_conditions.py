@@ -37,7 +37,8 @@ class RegisteredCondition:
 
     :param function: maps a :class:`pyarrow.Table` of events, and the arguments, to a Boolean array with a value for each event.
         It must be a pure function of each event: batch boundaries are arbitrary. It is also called with a table without
-        events, when a rule is checked.
+        events, when a rule is checked. An object can have ``open(context)`` and ``close()``: see
+        :class:`asterism.OpenContext`.
     :param arguments: the types of the arguments, by name, in their order: str, int, float (also for integers), bool, or a list of
         one of these, such as ``list[str]``. An argument can be missing in a rule if the function has a default for it.
     :raises StreamDefinitionError: *function* is not callable, or a type is not supported
