@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks import flink
 from benchmarks.joins import JOINS
+from benchmarks.multi_joins import CHAIN, MULTI
 from benchmarks.results import Result
 from benchmarks.row_patterns import CASES, LONG
 from benchmarks.throughput import BATCH, BATCH_FLOOR, FLOOR, PARQUET_STREAM, SQL_BATCH, SQL_STREAM, STREAM, WINDOW
@@ -417,6 +418,25 @@ def _joins(records: Records, found: Found, size: str) -> None:
         found.ratio(name, "times Spark's own, whole run", whole, whole_of_spark)
 
 
+THREE = "three streams"
+
+
+def _multi_joins_steps(size: str) -> list[Step]:
+    return [Step(THREE, "benchmarks.multi_joins", ("--size", size, "--modes", MULTI, CHAIN, "--runs", "2"))]
+
+
+def _multi_joins(records: Records, found: Found, size: str) -> None:
+    def of(mode: str, field: str) -> float | None:
+        return records.median(THREE, field, mode=mode)
+
+    for case, mode in (("multi_join", MULTI), ("chain of interval_join", CHAIN)):
+        found.value(case, "seconds", of(mode, "seconds"), "s")
+        found.value(case, "files of state", of(mode, "state_mb"), "MB")
+        if mode == MULTI:
+            found.ratio(case, "times the chain", of(CHAIN, "seconds"), of(MULTI, "seconds"), target=1)
+            found.ratio(case, "state over the chain", of(MULTI, "state_mb"), of(CHAIN, "state_mb"), target=1, less=True)
+
+
 # ------------------------------------------------------------------ latency
 
 
@@ -489,6 +509,13 @@ ITEMS = {
         Item("rules", "1 to 10,000 rules over one stream.", _rules_steps, _rules, checked=True),
         Item("windows", "Windows, and Spark's own.", _windows_steps, _windows, checked=True),
         Item("joins", "Joins of two streams, and Spark's own.", _joins_steps, _joins, checked=True),
+        Item(
+            "multi_joins",
+            "A join of three streams, as one operator and as a chain.",
+            _multi_joins_steps,
+            _multi_joins,
+            checked=True,
+        ),
         Item("latency", "Seconds from cause to effect.", _latency_steps, _latency, checked=True),
         Item("rule_load", "Changes of rules through the endpoint, for five minutes.", _rule_load_steps, _rule_load),
         Item("cores", "W1 and W2 on one core and on two.", _cores_steps, _cores),
