@@ -1,13 +1,13 @@
 """Conditions on the current row, evaluated before the exchange, and the rows that therefore do not matter.
 
-It is known before the rows are in order: on Spark, before the exchange. A condition is a conjunction. A conjunct that reads only
+They are evaluated before the rows are in order. A condition is a conjunction. A conjunct that reads only
 the current row, and cannot fail, is a *bit* of the row; of a disjunction, such disjuncts are. So the bits of a row may show that
 a condition does not hold, whatever the match is, or that it does.
 
 A row is *neutral* if the result is the same without it: no match can begin with it, and wherever a match is, it can only continue
 by taking this row in a state from which the same edges lead on. In ``A X* B``, these are the rows that satisfy X, but neither A
 nor B. Nothing may show that the row is gone: no expression reads the rows of X, or neighbours of rows. See
-``docs/decisions/0045-what-a-row-tells-of-itself.md``.
+``docs/decisions/0045-conditions-on-the-current-row.md``.
 """
 
 from __future__ import annotations
