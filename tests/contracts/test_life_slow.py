@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import asterism.operators.state_store
+import tests.contracts.ledger
 from asterism.errors import NewerStateError
 from asterism.operators.stream_operator import StreamOperator
 from tests.contracts.ledger import FEES, MOVES, Ledger, data, ledger, ledger_sinks, utc, write
 
 pytestmark = pytest.mark.spark
+for module in (tests.contracts.ledger, sys.modules[__name__]):
+    cloudpickle.register_pickle_by_value(module)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -14,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism import Pattern
@@ -31,6 +33,7 @@ from tests.spark.rules import INTERVAL, Watch, at, e, found, rule
 from tests.spark.test_rules import FAILS, Chain, Model, check_without_discoverer, some_events
 
 pytestmark = pytest.mark.spark
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def test_the_last_set_goes_on_without_its_file(spark: SparkSession, tmp_path: Path) -> None:
