@@ -10,16 +10,17 @@ from pyspark.sql import SparkSession
 
 from asterism.spark.keyed_stream import DataStream
 from asterism.spark.operators import connect
+from tests.contracts import test_spark
 from tests.contracts.contracts import Instances
 from tests.contracts.test_spark import check_streams
 
 pytestmark = pytest.mark.spark
+hosted = test_spark.hosted
 
 
 @pytest.mark.usefixtures("hosted")
-@pytest.mark.parametrize(("key_groups", "pages", "files"), [(1, 1, 1)])
-def test_contracts_on_streams(spark: SparkSession, tmp_path: Path, key_groups: int, pages: int, files: int) -> None:
-    check_streams(spark, tmp_path, key_groups, pages, files)
+def test_contracts_on_streams_one_step_after_the_other(spark: SparkSession, tmp_path: Path) -> None:
+    check_streams(spark, tmp_path, key_groups=1, pages=1, files=1)
 
 
 def test_elements_without_a_key_are_distributed(spark: SparkSession, tmp_path: Path) -> None:
