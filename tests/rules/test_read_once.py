@@ -177,7 +177,7 @@ def test_equal_rules_are_one_object(tmp_path: Path) -> None:
 
 def test_the_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sets, "MAX_SETS", 3)
-    monkeypatch.setattr(binding, "MAX_TOGETHER", 4)
+    monkeypatch.setattr(binding, "_BOUND_TOGETHER", caches.IdentityCache(4))
     forget()
     compiler = DynamicCepOperator(SCHEMA, keys=["user"], time="ts", source=SingleSetStore()).compiler
     for number in range(1, 20):

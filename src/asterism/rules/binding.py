@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 from sqlglot import exp
 
-from asterism.caches import keep, recent
+from asterism.caches import IdentityCache
 from asterism.columns.keys import KEY
 from asterism.columns.time import TimeColumn
 from asterism.errors import AsterismError, ExpressionError, PatternProcessorError
@@ -301,12 +301,12 @@ class ProcessorCompiler:
         the exchange binds all rules in every batch.
         """
         given = list(processors)
-        key = self.definition, tuple(map(id, given))
-        found = recent(_BOUND_TOGETHER, key)
-        if found is None:
+
+        def bound() -> list[BoundProcessor]:
             with rarely_collected():
-                found = keep(_BOUND_TOGETHER, MAX_TOGETHER, key, [self.bind(processor) for processor in given])
-        return found
+                return [self.bind(processor) for processor in given]
+
+        return _BOUND_TOGETHER.of(given, bound, self.definition)
 
     def compile(self, processor: PatternProcessor) -> BoundProcessor:
         """:raises AsterismError: the pattern, a key or a measure is invalid for the schema of the events"""
@@ -488,5 +488,5 @@ class ProcessorCompiler:
 
 
 _BOUND: WeakValueDictionary[tuple[str, int], BoundProcessor] = WeakValueDictionary()
-_BOUND_TOGETHER: dict[tuple[str, tuple[int, ...]], list[BoundProcessor]] = {}
+_BOUND_TOGETHER = IdentityCache[list[BoundProcessor]](MAX_TOGETHER)
 """Those of a few sets, which keeps them in use from one micro-batch to the next."""

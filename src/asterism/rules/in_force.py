@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from asterism.caches import keep, recent
+from asterism.caches import IdentityCache
 from asterism.columns.arrays import Ints
 from asterism.rules.binding import BoundPatternProcessor, ProcessorCompiler
 from asterism.rules.kill_list import is_named
@@ -26,7 +26,7 @@ class InForce:
     """Entries, bound."""
 
     def __init__(self, entries: Entries, compiler: ProcessorCompiler) -> None:
-        self.entries = entries  # alive as long as this is: `of` finds it by its id
+        self.entries = entries
         with rarely_collected():
             self.bound = [compiler.bind(entry.processor) for entry in entries if not entry.killed]
         """All but those that are killed."""
@@ -47,8 +47,7 @@ class InForce:
     @classmethod
     def of(cls, entries: Entries, compiler: ProcessorCompiler) -> InForce:
         """These entries, bound. The most recent ones are cached for the lifetime of the process."""
-        key = compiler.definition, id(entries)
-        return recent(_IN_FORCE, key) or keep(_IN_FORCE, MAX_SETS, key, cls(entries, compiler))
+        return _IN_FORCE.of([entries], lambda: cls(entries, compiler), compiler.definition)
 
     def names_of(self, numbers: Ints) -> bytes:
         """The names of some entries of :attr:`with_pattern`, in the form in which a page begins."""
@@ -63,14 +62,13 @@ def selectors_of(new: ProcessorSet, compiler: ProcessorCompiler) -> frozenset[in
     """The selectors of the processors of a set that are not killed. The most recent ones are cached for the lifetime of the
     process.
     """
-    key = compiler.definition, id(new)
-    found = recent(_SELECTORS, key)
-    if found is None:
+
+    def selectors() -> frozenset[int]:
         usable = [one for one in new.all_processors if not is_named(one, new.killed) and compiler.binds(one)]
-        made = frozenset(compiler.bind(one).number for one in usable)
-        found = keep(_SELECTORS, MAX_SETS, key, (new, made))
-    return found[1]
+        return frozenset(compiler.bind(one).number for one in usable)
+
+    return _SELECTORS.of([new], selectors, compiler.definition)
 
 
-_SELECTORS: dict[tuple[str, int], tuple[ProcessorSet, frozenset[int]]] = {}
-_IN_FORCE: dict[tuple[str, int], InForce] = {}
+_SELECTORS = IdentityCache[frozenset[int]](MAX_SETS)
+_IN_FORCE = IdentityCache[InForce](MAX_SETS)

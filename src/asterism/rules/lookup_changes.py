@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from asterism.caches import keep, recent
+from asterism.caches import IdentityCache
 from asterism.columns.arrays import Ints
 from asterism.errors import AsterismError, CheckpointMismatchError
 from asterism.expressions.types import name_of
@@ -176,7 +176,6 @@ class LookupConversion:
     def __init__(
         self, events: pa.Schema, former: Sequence[LookupColumn], entries: Entries, compiler: ProcessorCompiler
     ) -> None:
-        self.entries = entries  # alive as long as this is: `of` finds it by its id
         check_lookups([entry.processor for entry in entries], former, compiler)
         before = compiler.with_lookups(former, events)
         numbers: dict[int, int] = {}
@@ -196,9 +195,10 @@ class LookupConversion:
         cls, events: pa.Schema, former: Sequence[LookupColumn], entries: Entries, compiler: ProcessorCompiler
     ) -> LookupConversion:
         """This conversion. The most recent ones are cached for the lifetime of the process."""
-        key = compiler.definition, repr((events.names, former)), id(entries)
-        made = recent(_CONVERSIONS, key)
-        return made or keep(_CONVERSIONS, MAX_CONVERSIONS, key, cls(events, former, entries, compiler))
+        described = repr((events.names, former))
+        return _CONVERSIONS.of(
+            [entries], lambda: cls(events, former, entries, compiler), compiler.definition, described
+        )
 
 
-_CONVERSIONS: dict[tuple[str, str, int], LookupConversion] = {}
+_CONVERSIONS = IdentityCache[LookupConversion](MAX_CONVERSIONS)

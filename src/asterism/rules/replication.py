@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.caches import keep, recent
+from asterism.caches import IdentityCache
 from asterism.columns.arrays import Ints, Mask, one_chunk
 from asterism.columns.failures import evaluated_in_parts
 from asterism.columns.groups import KEY_HASH, mask_of, offsets_of
@@ -228,8 +228,7 @@ class CopyFilter:
     @classmethod
     def of(cls, processors: Sequence[BoundProcessor], versions: LookupVersions) -> CopyFilter:
         """The requirements of these processors. The most recent ones are cached for the lifetime of the process."""
-        key: tuple[int | LookupVersion, ...] = (*map(id, processors), *versions.values())
-        return recent(_FILTERS, key) or keep(_FILTERS, MAX_FILTERS, key, cls(processors, versions))
+        return _FILTERS.of(processors, lambda: cls(processors, versions), *versions.values())
 
     def of_arrivals(
         self, copies: pa.Table, version: int, time: int, passes: int, selectors: Collection[int]
@@ -356,7 +355,7 @@ class RuleConditions:
     """
 
     def __init__(self, processors: Sequence[BoundProcessor]) -> None:
-        self.processors = list(processors)  # alive as long as this is: `of` finds it by their ids
+        self.processors = list(processors)
         parts = {
             number: (ranges, evaluated)
             for one in processors
@@ -384,21 +383,19 @@ class RuleConditions:
     @classmethod
     def of(cls, processors: Sequence[BoundProcessor]) -> RuleConditions:
         """The conditions of these processors. The most recent ones are cached for the lifetime of the process."""
-        key = tuple(map(id, processors))
-        return recent(_CONDITIONS, key) or keep(_CONDITIONS, MAX_FILTERS, key, cls(processors))
+        return _CONDITIONS.of(processors, lambda: cls(processors))
 
     @classmethod
     def by_selector(cls, processors: Sequence[BoundProcessor]) -> Mapping[int, RuleConditions]:
         """:meth:`of` the processors of each selector, by its number."""
-        key = tuple(map(id, processors))
-        found = recent(_BY_SELECTOR, key)
-        if found is None:
-            of: dict[int, list[BoundProcessor]] = {}
-            for one in processors:
-                of.setdefault(one.number, []).append(one)
-            made = {number: cls(mine) for number, mine in of.items()}
-            found = keep(_BY_SELECTOR, MAX_FILTERS, key, made)
-        return found
+
+        def conditions() -> Mapping[int, RuleConditions]:
+            selected: dict[int, list[BoundProcessor]] = {}
+            for processor in processors:
+                selected.setdefault(processor.number, []).append(processor)
+            return {number: cls(of_selector) for number, of_selector in selected.items()}
+
+        return _BY_SELECTOR.of(processors, conditions)
 
     def satisfied(self, events: pa.Table, masks: Mapping[int, Mask]) -> Mask:
         """The events that satisfy a condition.
@@ -663,6 +660,6 @@ def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: Proc
 
 
 MAX_FILTERS = 8
-_CONDITIONS: dict[tuple[int, ...], RuleConditions] = {}
-_BY_SELECTOR: dict[tuple[int, ...], Mapping[int, RuleConditions]] = {}
-_FILTERS: dict[tuple[int | LookupVersion, ...], CopyFilter] = {}
+_CONDITIONS = IdentityCache[RuleConditions](MAX_FILTERS)
+_BY_SELECTOR = IdentityCache[Mapping[int, RuleConditions]](MAX_FILTERS)
+_FILTERS = IdentityCache[CopyFilter](MAX_FILTERS)

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from asterism.caches import keep, recent
+from asterism.caches import IdentityCache, keep, recent
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.rules.kill_list import is_named
 from asterism.rules.lookup_tables import LookupVersion
@@ -257,8 +257,8 @@ _PROCESSORS: WeakValueDictionary[str, PatternProcessor] = WeakValueDictionary()
 """The processors that are in use, weakly referenced: a rule that changes often would otherwise fill the memory with its versions.
 """
 _SETS: dict[bytes, ProcessorSet] = {}
-_ENTRIES: dict[tuple[int, ...], Entries] = {}
-_CHANGES: dict[tuple[int, int, int | None], tuple[Entries, ProcessorSet, Entries]] = {}
+_ENTRIES = IdentityCache["Entries"](MAX_ENTRIES)
+_CHANGES = IdentityCache["Entries"](MAX_ENTRIES)
 """What follows from entries and a set. Entries do not refer to those that follow them: the first ones, which are none, would
 keep all others in memory.
 """
@@ -356,8 +356,7 @@ class Entries(tuple[Entry, ...]):
     def of(cls, entries: Iterable[Entry]) -> Entries:
         """The object for these entries. The most recent ones are cached for the lifetime of the process."""
         made = cls(entries)
-        key = tuple(map(id, made))
-        return recent(_ENTRIES, key) or keep(_ENTRIES, MAX_ENTRIES, key, made)
+        return _ENTRIES.of(made, lambda: made)
 
     @cached_property
     def enabled(self) -> Entries:
@@ -411,12 +410,8 @@ class Entries(tuple[Entry, ...]):
 
     def after(self, new: ProcessorSet, horizon: int) -> Entries:
         """:func:`updated`, without those that the set has killed."""
-        key = id(self), id(new), horizon if self.depend_on_time(new) else None
-        found = recent(_CHANGES, key)
-        if found is None:
-            made = Entries.of(without(updated(self, new, horizon), new.killed))
-            found = keep(_CHANGES, MAX_ENTRIES, key, (self, new, made))
-        return found[2]
+        since = horizon if self.depend_on_time(new) else None
+        return _CHANGES.of([self, new], lambda: Entries.of(without(updated(self, new, horizon), new.killed)), since)
 
 
 def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[Entry]:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.caches import keep, recent
+from asterism.caches import IdentityCache
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import offsets_of, positions_among_equals
 from asterism.columns.keys import KEY, key_values
@@ -51,7 +51,7 @@ class Shares:
     """At least one processor over events of the same schema, indexed as in *bound*, and the events that each sees."""
 
     def __init__(self, bound: Sequence[BoundPatternProcessor]) -> None:
-        self.bound = list(bound)  # alive as long as this is: `of` finds it by their ids
+        self.bound = list(bound)
         schema = bound[0].pattern.scope.schema
         self.event_schema = pa.schema([field.with_name("e:" + field.name) for field in schema])
         self.matcher = Matcher([one.pattern for one in bound], self.event_schema)
@@ -60,8 +60,7 @@ class Shares:
     @classmethod
     def of(cls, bound: Sequence[BoundPatternProcessor]) -> Shares:
         """The shares of these processors. The most recent ones are cached for the lifetime of the process."""
-        key = tuple(map(id, bound))
-        return recent(_SETS, key) or keep(_SETS, MAX_SETS, key, cls(bound))
+        return _SETS.of(bound, lambda: cls(bound))
 
     def advance(
         self,
@@ -279,4 +278,4 @@ def _places(values: Ints, wanted: Ints) -> Ints:
     return np.where(values[found] == wanted, found, -1)
 
 
-_SETS: dict[tuple[int, ...], Shares] = {}
+_SETS = IdentityCache[Shares](MAX_SETS)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from asterism.caches import keep, recent
+from asterism.caches import IdentityCache, keep, recent
 from asterism.columns.time import BEFORE_TIME, TIME
 from asterism.matching.page import Page
 from asterism.operators.pages import Pages
@@ -61,9 +61,7 @@ def set_from(value: bytes) -> ProcessorSet:
 
 
 _DECODED: dict[bytes, SetState] = {}
-_ENCODED: dict[
-    tuple[int, int, tuple[LookupVersion, ...], tuple[tuple[int, int], ...] | None], tuple[Entries, bytes]
-] = {}
+_ENCODED = IdentityCache[bytes](MAX_SETS)
 
 
 def _decoded(value: bytes) -> SetState:
@@ -86,17 +84,16 @@ def entries_of_page(value: bytes | None) -> SetState:
 
 
 def entries_to(state: SetState) -> bytes:
-    key = state.version, id(state.entries), state.lookups, state.selectors
-    known = recent(_ENCODED, key)
-    if known is not None:
-        return known[1]
+    return _ENCODED.of([state.entries], lambda: _encoded(state), state.version, state.lookups, state.selectors)
+
+
+def _encoded(state: SetState) -> bytes:
     found: dict[str, Any] = {"version": state.version, "entries": [entry.to_dict() for entry in state.entries]}
     if state.lookups:
         found["lookups"] = lookups_to_json(state.lookups)
     if state.selectors is not None:
         found["selectors"] = state.selectors
     value = zlib.compress(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
-    keep(_ENCODED, MAX_SETS, key, (state.entries, value))
     keep(_DECODED, MAX_SETS, value, state)
     return value
 
