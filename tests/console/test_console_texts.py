@@ -14,7 +14,7 @@ from asterism.console.access import access_from
 from asterism.console.rule_views import ConsoleRules
 from asterism.console.samples import Samples, SampleSettings, events_in
 from asterism.console.server import ConsoleOptions
-from asterism.discovery.rule_file import ChangedError
+from asterism.http.application import ChangedError
 from tests.console.kit import rule
 from tests.kit import Golden
 

@@ -15,7 +15,7 @@ import pytest
 
 from asterism.console.application import MAX_BODY
 from asterism.console.server import ConsoleServer
-from asterism.discovery import http_server
+from asterism.http import server as http_server
 from tests.console.kit import READER, WRITER, console, rule, token_file
 from tests.kit import until
 
