@@ -8,10 +8,9 @@ from urllib.parse import quote
 
 import pytest
 
-from asterism.discovery.rest import STATUSES, RuleResources
+from asterism.discovery.rest import RuleApplication, RuleResources
 from asterism.discovery.rule_file import StoredRuleFile
 from asterism.http.access import Access
-from asterism.http.application import Application
 from asterism.http.messages import AnswerError
 from asterism.rules.discovery_status import Status
 from tests.console.kit import SOURCE_TOKEN, Asker, application, graph, rule
@@ -26,7 +25,7 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Asker:
     match request.param:
         case "endpoint":
             resources = RuleResources(StoredRuleFile(tmp_path / "set.json"), no_query)
-            return Asker(Application(resources.routes(), Access.of_token(SOURCE_TOKEN), STATUSES), SOURCE_TOKEN)
+            return Asker(RuleApplication(resources, Access.of_token(SOURCE_TOKEN)), SOURCE_TOKEN)
         case "console":
             (tmp_path / "rules.json").write_text("[]")
             return Asker(application(str(tmp_path / "rules.json")))
@@ -223,3 +222,10 @@ def test_what_is_wrong_is_told_and_changes_nothing(client: Asker) -> None:
         status, answer = client.ask(method, path, body)
         assert (status, bool(answer["error"]["message"])) == (expected, True), (method, path, body, answer)
     assert client.good("GET", "/processors") == {"processors": []}
+
+
+def test_all_problems_of_a_rule_are_told(client: Asker) -> None:
+    wrong = graph("pair", condition="LAST(other.price) >", key=["user AS u"], select=["LAST(b.price)"])
+    status, answer = client.ask("PUT", PATH, wrong)
+    assert (status, len(answer["problems"])) == (422, 3)
+    assert answer["error"]["message"] == answer["problems"][0]["message"]

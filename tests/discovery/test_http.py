@@ -292,8 +292,8 @@ def test_sql_that_some_query_could_take_is_taken(tmp_path: Path) -> None:
 
 def test_what_stays_as_it_is_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checked = []
-    original = rule_set._usable
-    monkeypatch.setattr(rule_set, "_usable", lambda item: checked.append(item["version"]) or original(item))
+    original = rule_set.checked_processors
+    monkeypatch.setattr(rule_set, "checked_processors", lambda item: checked.append(item["version"]) or original(item))
     rules = StoredRuleFile(tmp_path / "set.json")
     put_all(rules, [rule("a"), rule("b")])
     put(rules, rule("b"))

@@ -203,7 +203,7 @@ def test_over_http(tmp_path: Path) -> None:
             "PUT", "/processors/high", template(*ROWS, pattern=graph("price > :limit AND f(:item)"))
         )
         assert status == 422
-        assert answer["error"]["message"] == "high/eu: a: condition: unknown function f"
+        assert answer["error"]["message"] == "high/eu: pattern: a: condition: unknown function f"
         assert client.status("PUT", "/processors/high%2Feu", rule("high/eu")) == 422
         others = [rule("low/eu"), template(*ROWS, id="low"), rule("b")]
         status, answer, _ = client.ask("PUT", "/processors", others)

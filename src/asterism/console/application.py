@@ -21,14 +21,14 @@ from urllib.parse import urlsplit
 
 from asterism.console.backtests import Backtests
 from asterism.console.counts import WatchedStatus
-from asterism.console.rule_views import ConsoleRules, InvalidRuleError, drawing_of, explanation_of
+from asterism.console.rule_views import ConsoleRules, drawing_of, explanation_of
 from asterism.console.samples import MAX_EVENTS, MAX_TEXT
 from asterism.console.worker import WorkerError, WorkerProcess
-from asterism.discovery.rest import STATUSES, RuleResources
+from asterism.discovery.rest import RuleApplication, RuleResources
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.expressions.types import name_of
 from asterism.http.access import Access, Right
-from asterism.http.application import Application, AuthorizedCall, Route
+from asterism.http.application import AuthorizedCall, Route
 from asterism.http.listening import is_loopback
 from asterism.http.messages import Answer, AnswerError, Request, error_fields, etag_of, json_answer, representation
 from asterism.patterns.semantics import Semantics
@@ -39,6 +39,7 @@ from asterism.rules.history import HistoryEntry, item_of_version
 from asterism.rules.interfaces import without_flag
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.set_store import FolderStore, store_at
+from asterism.rules.validation import InvalidProcessorError
 from asterism.text.printable import one_line
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 from asterism.text.strict_yaml import written_yaml
@@ -75,7 +76,7 @@ _T = TypeVar("_T")
 _log = logging.getLogger("asterism.console")
 
 
-class ConsoleApplication(Application):
+class ConsoleApplication(RuleApplication):
     """Answers requests for the page, and those of the page and of programs.
 
     :param source: the rules
@@ -122,9 +123,8 @@ class ConsoleApplication(Application):
             "/api/backtest/state": {"POST": Route(read, self._backtest_state, MAX_BODY)},
             "/api/backtest/cancel": {"POST": Route(write, self._backtest_cancel, MAX_BODY)},
         }
-        super().__init__(
-            {**page, **RuleResources(source, self._known_status).routes()}, access, {**STATUSES, WorkerError: 503}
-        )
+        resources = RuleResources(source, self._known_status)
+        super().__init__(resources, access, page, {WorkerError: 503})
 
     def close(self) -> None:
         self._checking.shutdown(wait=False, cancel_futures=True)
@@ -161,11 +161,6 @@ class ConsoleApplication(Application):
 
     def answer(self, request: Request, body: bytes) -> Answer:
         return _secured(super().answer(request, body))
-
-    def error_answer(self, error: AsterismError) -> Answer:
-        if isinstance(error, InvalidRuleError):
-            return json_answer({"error": error_fields(error)} | error.checked.to_dict(), 422)
-        return super().error_answer(error)
 
     def _check_host(self, request: Request) -> None:
         """Without tokens, a page of another site could otherwise reach the console under another name.
@@ -221,7 +216,7 @@ class ConsoleApplication(Application):
         fields = _Fields.of(call)
         text, id = fields.text("text"), fields.optional_text("id")
         checked = self._limited(lambda: self.source.check(text, id))
-        found = checked.to_dict()
+        found = checked.checked.to_dict()
         processor = checked.checked.processor
         if processor is not None and checked.item is not None:
             found |= {"id": checked.item["id"], "effect": self.source.effect(checked)}
@@ -243,12 +238,12 @@ class ConsoleApplication(Application):
     def _valid_rule(self, fields: _Fields) -> Mapping[str, Any]:
         """The rule of the text of a request; of a template, the one with the id of the request, or the first one.
 
-        :raises InvalidRuleError: the text is not a valid rule
+        :raises InvalidProcessorError: the text is not a valid rule
         """
         text, id = fields.text("text"), fields.optional_text("id")
         checked = self._limited(lambda: self.source.check(text, id))
         if checked.checked.processor is None or checked.rule is None:
-            raise InvalidRuleError(checked)
+            raise InvalidProcessorError.of(checked.checked)
         rule: Mapping[str, Any] = without_flag(checked.rule)[0]
         return rule
 

@@ -31,7 +31,15 @@ from asterism.rules.interfaces import without_flag
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.registered_conditions import names_in
 from asterism.rules.rule_templates import expanded, is_template
-from asterism.rules.validation import MAX_PROBLEMS, CheckedProcessor, Problem, check_processor, summary_of
+from asterism.rules.validation import (
+    MAX_PROBLEMS,
+    CheckedProcessor,
+    InvalidProcessorError,
+    Problem,
+    check_processor,
+    checked_processors,
+    summary_of,
+)
 from asterism.text.printable import one_line
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 from asterism.text.strict_yaml import written_yaml
@@ -55,15 +63,6 @@ NEW, VERSION, LABELS, UNCHANGED = "new", "version", "labels", "unchanged"
 _R = TypeVar("_R")
 
 
-class InvalidRuleError(PatternProcessorError):
-    """The text of a rule cannot be saved; the problems are in *checked*."""
-
-    def __init__(self, checked: CheckedText) -> None:
-        first = checked.checked.problems[0]
-        super().__init__(first.message, first.detail, first.hint)
-        self.checked = checked
-
-
 @dataclass(frozen=True, slots=True)
 class CheckedText:
     """The text of a rule or of a template, checked.
@@ -75,18 +74,6 @@ class CheckedText:
     item: Mapping[str, Any] | None
     checked: CheckedProcessor
     rule: Mapping[str, Any] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        checked = self.checked
-        return {
-            "problems": [_problem(one) for one in checked.problems],
-            "more": checked.more,
-            "warnings": [_problem(one) for one in checked.warnings],
-        }
-
-
-def _problem(problem: Problem) -> dict[str, Any]:
-    return {name: getattr(problem, name) for name in ("line", "column", "message", "detail", "hint")}
 
 
 class ConsoleRules:
@@ -354,13 +341,13 @@ class ConsoleRules:
         """Add a rule or a template, or a version of it. A changed definition gets the next version automatically.
 
         :param tag: of the rule that the text was based on; None: it must not exist yet
-        :raises InvalidRuleError: the text is not a valid rule
+        :raises InvalidProcessorError: the text is not a valid rule
         :raises ChangedError: the rule has been changed in the meantime
         """
         checked = self.check(text)
         processor, given = checked.checked.processor, checked.item
         if processor is None or given is None:
-            raise InvalidRuleError(checked)
+            raise InvalidProcessorError.of(checked.checked)
         saved: dict[str, Any] = {}
 
         def add(rules: RuleSet) -> tuple[RuleSet, list[str]]:
@@ -375,22 +362,10 @@ class ConsoleRules:
     def checked(self, item: Any, author: str | None) -> Addition:
         """A rule or a template as it is to be added.
 
-        :raises InvalidRuleError: it, or a rule of the template, is invalid
+        :raises AsterismError: it, or a rule of the template, is invalid
         """
-        items = [item]
-        if is_template(item):
-            rules = expanded(item)
-            error = next((rule.error for rule in rules if rule.error is not None), None)
-            if error is not None:
-                raise error
-            items = [rule.item for rule in rules]
-        processor = None
-        for one in items:
-            checked = check_processor(one, lambda pointer: (1, 1), self.schema(PATIENCE), self.semantics)
-            processor = checked.processor
-            if processor is None:
-                raise InvalidRuleError(CheckedText(item, checked))
-        return _addition(item, None if is_template(item) else processor, author)
+        processors = checked_processors(item, self.schema(PATIENCE), self.semantics)
+        return _addition(item, None if is_template(item) else processors[0], author)
 
     def roll_back(
         self, id: str, version: int, tag: str, item: Mapping[str, Any] | None, author: str | None

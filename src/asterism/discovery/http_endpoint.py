@@ -13,11 +13,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from asterism.arguments import expect
-from asterism.discovery.rest import STATUSES, RuleResources
+from asterism.discovery.rest import RuleApplication, RuleResources
 from asterism.discovery.rule_file import StoredRuleFile
 from asterism.errors import PatternProcessorError
 from asterism.http.access import Access
-from asterism.http.application import Application
 from asterism.http.listening import address_of, check_server, check_token, listening_socket, tls_context
 from asterism.http.messages import AnswerError
 from asterism.rules.discovery_status import Status
@@ -121,7 +120,7 @@ class HttpDiscoverer(PatternProcessorDiscoverer):
         self._rules = rules
         options = self.options
         resources = RuleResources(rules, lambda: _status_of(manager))
-        application = Application(resources.routes(), Access.of_token(options.token), STATUSES)
+        application = RuleApplication(resources, Access.of_token(options.token))
         tls = tls_context(options.certificate, options.private_key)
         with listening_socket(options.host, options.port) as listening, ThreadPoolExecutor(MAX_SERVED + 2) as threads:
             asyncio.get_running_loop().set_default_executor(threads)

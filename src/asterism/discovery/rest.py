@@ -10,19 +10,21 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from asterism.discovery.documents import MAX_BYTES, read_document
 from asterism.discovery.rule_set import Addition, Change, RuleSet, no_shadow
 from asterism.errors import AsterismError, PatternProcessorError, RuleNotFoundError, VersionConflictError
-from asterism.http.access import Right
-from asterism.http.application import AuthorizedCall, ChangedError, Route, Routes
+from asterism.http.access import Access, Right
+from asterism.http.application import Application, AuthorizedCall, ChangedError, Route, Routes
 from asterism.http.messages import Answer, AnswerError, error_fields, json_answer, precondition, representation
 from asterism.rules.discovery_status import DISABLED, KILLED, PENDING, REFUSED, SHADOW, WAITING, RuleState, Status
 from asterism.rules.durable_files import NotWrittenError
 from asterism.rules.interfaces import is_shadow
 from asterism.rules.kill_list import name_for
 from asterism.rules.processor import MAX_PROCESSORS, Slot
+from asterism.rules.validation import InvalidProcessorError
 from asterism.text.printable import one_line
 
 MAX_LOGGED = 20
@@ -42,6 +44,29 @@ STATUSES: Mapping[type[AsterismError], int] = {
     TooLargeError: 413,
     NotWrittenError: 500,
 }
+
+
+class RuleApplication(Application):
+    """The REST interface of rules.
+
+    :param more: further routes
+    :param statuses: those of further errors
+    """
+
+    def __init__(
+        self,
+        resources: RuleResources,
+        access: Access,
+        more: Routes = MappingProxyType({}),
+        statuses: Mapping[type[AsterismError], int] = MappingProxyType({}),
+    ) -> None:
+        super().__init__({**more, **resources.routes()}, access, {**STATUSES, **statuses})
+
+    def error_answer(self, error: AsterismError) -> Answer:
+        answer = super().error_answer(error)
+        if not isinstance(error, InvalidProcessorError):
+            return answer
+        return json_answer({"error": error_fields(error), **error.checked.to_dict()}, answer.status)
 
 
 class RuleStore(Protocol):

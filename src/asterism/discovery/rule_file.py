@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,18 +17,12 @@ from asterism.discovery.polling import Items
 from asterism.discovery.rest import TooLargeError
 from asterism.discovery.rule_set import Addition, Change, RuleSet, StoredRule
 from asterism.errors import AsterismError, PatternProcessorError, RuleSourceError
-from asterism.expressions.aggregates import check_measure
-from asterism.expressions.names import check_names
-from asterism.patterns.compiler import beyond_flink, compile_pattern
-from asterism.patterns.conditions import SqlCondition
-from asterism.patterns.semantics import Semantics
-from asterism.patterns.sequence import PatternSequence
 from asterism.rules.durable_files import NotWrittenError, replace_file
 from asterism.rules.interfaces import Discovered, without_flag
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.rule_templates import ExpandedRule, expanded, is_template
 from asterism.rules.used_versions import LOST, UsedVersions, Versions, versions_from_bytes
-from asterism.rules.validation import check_clause, parse_sql
+from asterism.rules.validation import checked_processors
 
 _R = TypeVar("_R")
 
@@ -89,7 +83,7 @@ class StoredRuleFile:
         text = StoredRule(item).text
         processors = self._checked.get(text)
         if processors is None:
-            processors = self._checked[text] = _usable(item)
+            processors = self._checked[text] = checked_processors(item)
         return Addition(item, None if is_template(item) else processors[0])
 
     def change(
@@ -219,67 +213,5 @@ def _versions_in(path: Path) -> Versions:
 
 def _processors(item: Any) -> list[PatternProcessor]:
     """:raises AsterismError: a processor cannot be used"""
-    found = []
-    for rule in expanded(item) if is_template(item) else [ExpandedRule("", item)]:
-        if rule.error is not None:
-            raise rule.error
-        with _of_rule(rule):
-            found.append(PatternProcessor.from_dict(without_flag(rule.item)[0]))
-    return found
-
-
-@contextmanager
-def _of_rule(rule: ExpandedRule) -> Iterator[None]:
-    """Name a rule of a template in errors."""
-    try:
-        yield
-    except AsterismError as error:
-        if not rule.id:
-            raise
-        raise PatternProcessorError(f"{rule.id:.220}: {error.message}", error.detail, error.hint) from None
-
-
-# ---------------------------------------------------------------------- validation
-
-
-def _usable(item: Any) -> list[PatternProcessor]:
-    """:raises AsterismError: it cannot be used with any columns of events"""
-    found = _processors(item)
-    for one in found:
-        with _of_rule(ExpandedRule(one.id if is_template(item) else "")):
-            _check_texts(one)
-    return found
-
-
-def _check_texts(found: PatternProcessor) -> None:
-    if found.pattern is None:
-        assert found.sql is not None
-        check_clause(found.sql)
-        return
-    # Queries with the default semantics refuse what Flink ignores, those with Flink's what it lacks.
-    compile_pattern(found.pattern, Semantics.FLINK if beyond_flink(found.pattern) is None else Semantics.DEFAULT)
-    stages = tuple(stage.name for stage in found.pattern.atoms()) + tuple(name for name, _ in found.pattern.subsets)
-    texts = [
-        *(("key", "key", text) for text in found.key or ()),
-        *(("select", "select", text) for text in found.select),
-        *_conditions(found.pattern),
-    ]
-    for what, kind, text in texts:
-        try:
-            # The columns are known only to the query.
-            tree = parse_sql(text, kind)
-            if kind == "select":
-                check_measure(tree, stages, text)
-            else:
-                check_names(tree, () if kind == "key" else stages, text)
-        except AsterismError as error:
-            raise PatternProcessorError(f"{what}: {error.message}", error.detail, error.hint) from None
-
-
-def _conditions(pattern: PatternSequence) -> Iterator[tuple[str, str, str]]:
-    for stage in pattern.stages:
-        for what, condition in (("condition", stage.condition), ("until condition", stage.until)):
-            if isinstance(condition, SqlCondition):
-                yield f"{stage.name}: {what}", "condition", condition.text
-        if stage.group is not None:
-            yield from _conditions(stage.group)
+    rules = expanded(item) if is_template(item) else [ExpandedRule("", item)]
+    return [PatternProcessor.from_dict(without_flag(rule.item)[0]) for rule in rules if rule.error is None]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from asterism.expressions.aggregates import check_measure, parse_measure
 from asterism.expressions.names import Scope, check_names
 from asterism.expressions.parsing import parse
 from asterism.matching.binding import BoundPattern
-from asterism.patterns.compiler import compile_pattern
+from asterism.patterns.compiler import beyond_flink, compile_pattern
 from asterism.patterns.json_reading import Reading, read_graph
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
@@ -35,6 +36,7 @@ from asterism.rules.clauses import ANY_TIME
 from asterism.rules.interfaces import without_flag
 from asterism.rules.processor import PatternProcessor, missing_fields
 from asterism.rules.registered_conditions import without_named
+from asterism.rules.rule_templates import ExpandedRule, expanded, is_template
 from asterism.text.printable import duration, one_line
 from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of, pointer_part, text_of
 
@@ -110,17 +112,58 @@ class CheckedProcessor:
     warnings: Sequence[Problem] = ()
     """See :attr:`Checked.warnings`."""
 
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "problems": [asdict(one) for one in self.problems],
+            "more": self.more,
+            "warnings": [asdict(one) for one in self.warnings],
+        }
+
+
+class InvalidProcessorError(PatternProcessorError):
+    """A processor is invalid; the message is that of the first problem, and *checked* has all of them."""
+
+    checked: CheckedProcessor
+
+    @classmethod
+    def of(cls, checked: CheckedProcessor, id: str = "") -> InvalidProcessorError:
+        """:param id: of a rule of a template"""
+        first = checked.problems[0]
+        error = cls(f"{id:.220}: {first.message}" if id else first.message, first.detail, first.hint)
+        error.checked = checked
+        return error
+
+
+def checked_processors(
+    item: Any, schema: pa.Schema | None = None, semantics: Semantics | None = None
+) -> list[PatternProcessor]:
+    """The processors of an item of a set: of a rule, or of a template all rules.
+
+    :param schema, semantics: see :func:`check_processor`
+    :raises AsterismError: one is invalid
+    """
+    processors = []
+    for rule in expanded(item) if is_template(item) else [ExpandedRule("", item)]:
+        if rule.error is not None:
+            raise rule.error
+        checked = check_processor(rule.item, lambda pointer: (1, 1), schema, semantics)
+        if checked.processor is None:
+            raise InvalidProcessorError.of(checked, rule.id)
+        processors.append(checked.processor)
+    return processors
+
 
 def check_processor(
     item: Any,
     place: Callable[[str], tuple[int, int]],
     schema: pa.Schema | None = None,
-    semantics: Semantics = Semantics.DEFAULT,
+    semantics: Semantics | None = Semantics.DEFAULT,
 ) -> CheckedProcessor:
     """Find all problems of a processor in its JSON form.
 
     :param place: maps a JSON pointer, relative to the item, to a line and column
     :param schema: the schema of the events; with it, the columns and types of all SQL are also checked
+    :param semantics: the semantics for compiling the pattern; None: it must be valid with one of them
 
     >>> [problem] = check_processor({"id": "a", "version": -1, "pattern": {}}, lambda pointer: (1, 1)).problems[:1]
     >>> problem.message
@@ -201,7 +244,7 @@ def _placed(found: Sequence[Found], place: Callable[[str], tuple[int, int]]) -> 
 
 
 def _in_pattern(
-    document: Any, schema: pa.Schema | None, semantics: Semantics
+    document: Any, schema: pa.Schema | None, semantics: Semantics | None
 ) -> tuple[Pattern | None, list[Found], list[Found]]:
     """Return the pattern, its problems and its warnings."""
     reading = read_graph(Pattern, document)
@@ -229,7 +272,7 @@ class _Graph:
     subsets: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @classmethod
-    def of(cls, graph: Any, schema: pa.Schema | None, semantics: Semantics) -> _Graph:
+    def of(cls, graph: Any, schema: pa.Schema | None, semantics: Semantics | None) -> _Graph:
         """:param graph: the pattern in JSON, as a value or as a string"""
         try:
             document = decode(text_of(graph)) if isinstance(graph, str) else graph
@@ -246,6 +289,8 @@ def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Found]]:
     """Create a processor from the valid fields, with a placeholder pattern; each field is checked together with valid values
     of the required ones.
     """
+    with suppress(AsterismError):
+        return PatternProcessor.from_dict(fields), []
     if not isinstance(fields, Mapping):
         PatternProcessor.from_dict(fields)
     has_sql = fields.get("sql") is not None
@@ -273,7 +318,7 @@ def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Found]]:
     return PatternProcessor.from_dict({**good, **kept}), found
 
 
-def _in_clause(processor: PatternProcessor, schema: pa.Schema | None, semantics: Semantics) -> list[Found]:
+def _in_clause(processor: PatternProcessor, schema: pa.Schema | None, semantics: Semantics | None) -> list[Found]:
     assert processor.sql is not None
     try:
         if schema is None:
@@ -286,7 +331,7 @@ def _in_clause(processor: PatternProcessor, schema: pa.Schema | None, semantics:
 
 
 def _in_expressions(
-    processor: PatternProcessor, graph: _Graph, schema: pa.Schema | None, semantics: Semantics
+    processor: PatternProcessor, graph: _Graph, schema: pa.Schema | None, semantics: Semantics | None
 ) -> list[Found]:
     """Check each key and measure separately, even if the pattern is invalid, provided that its stages are known."""
     found: list[Found] = []
@@ -311,7 +356,7 @@ def _in_expressions(
     return found
 
 
-def _together(processor: PatternProcessor, schema: pa.Schema | None, semantics: Semantics) -> list[Found]:
+def _together(processor: PatternProcessor, schema: pa.Schema | None, semantics: Semantics | None) -> list[Found]:
     try:
         data = processor.as_data()
         if schema is not None:
@@ -322,9 +367,9 @@ def _together(processor: PatternProcessor, schema: pa.Schema | None, semantics: 
     return []
 
 
-def _compiler(schema: pa.Schema, semantics: Semantics) -> ProcessorCompiler:
+def _compiler(schema: pa.Schema, semantics: Semantics | None) -> ProcessorCompiler:
     # The functions and the event-time column are known only to the query.
-    return ProcessorCompiler(schema, (), ANY_TIME, semantics, {})
+    return ProcessorCompiler(schema, (), ANY_TIME, semantics or Semantics.DEFAULT, {})
 
 
 def _in_conditions(reading: Reading[Pattern], schema: pa.Schema | None) -> list[Found]:
@@ -375,8 +420,11 @@ def _check_condition(text: str, stages: Sequence[str] | None, schema: pa.Schema 
 
 
 def _in_the_whole(
-    reading: Reading[Pattern], pattern: Pattern, schema: pa.Schema | None, semantics: Semantics
+    reading: Reading[Pattern], pattern: Pattern, schema: pa.Schema | None, semantics: Semantics | None
 ) -> list[Found]:
+    if semantics is None:
+        # Queries with the default semantics refuse what Flink ignores, those with Flink's what it lacks.
+        semantics = Semantics.FLINK if beyond_flink(pattern) is None else Semantics.DEFAULT
     try:
         if schema is None:
             compile_pattern(pattern, semantics)
