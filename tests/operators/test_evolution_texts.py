@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -31,6 +32,8 @@ from asterism.errors import StateError
 from asterism.expressions.evaluation import tried_before
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.operators.evolution import check_evolution
+from asterism.operators.state_definition import StateDefinition
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.operator import RowPatternOperator
 from asterism.row_patterns.reading import read
@@ -355,6 +358,32 @@ CLAUSES: dict[str, Callable[[], RowPatternOperator]] = {
 # ---------------------------------------------------------------------- what cannot change
 
 
+class PatternOfRelease010(CepOperator):
+    """A sum of DECIMAL as release 0.1.0 kept it: as DOUBLE."""
+
+    @property
+    def definition(self) -> StateDefinition:
+        today = super().definition
+
+        def as_double(schema: pa.Schema) -> pa.Schema:
+            at = schema.get_field_index("s:0")
+            return schema if at < 0 else schema.set(at, pa.field("s:0", pa.float64()))
+
+        tables, inputs = (
+            {name: as_double(schema) for name, schema in schemas.items()} for schemas in (today.tables, today.inputs)
+        )
+        return replace(today, tables=tables, inputs=inputs)
+
+
+def sum_of_decimals_of_release_010() -> None:
+    schema = EVENTS.set(2, pa.field("x", pa.decimal128(9, 2)))
+    pattern = Pattern.begin("a").where("y = 0").times(2).followed_by("b").where("SUM(a.x) > 5")
+    options: dict[str, Any] = {"keys": ["user"], "time": "ts", "outputs": {"matches": OutputSpec(OutputKind.MATCHES)}}
+    check_evolution(
+        PatternOfRelease010(pattern, schema, **options).definition, CepOperator(pattern, schema, **options).definition
+    )
+
+
 def refused(name: str) -> None:
     if name in OPERATORS:
         make, inputs = OPERATORS[name]
@@ -370,7 +399,10 @@ def refused(name: str) -> None:
 
 
 NAMES = (*OPERATORS, *WINDOWS, *PATTERNS, *CLAUSES)
-TEXTS: dict[str, Provocation] = {name: partial(refused, name) for name in NAMES}
+TEXTS: dict[str, Provocation] = {
+    **{name: partial(refused, name) for name in NAMES},
+    "pattern_with_sum_of_decimals_of_0_1_0": sum_of_decimals_of_release_010,
+}
 
 
 @pytest.mark.parametrize("name", TEXTS)

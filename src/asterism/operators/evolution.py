@@ -28,6 +28,11 @@ STATES_OF_WINDOW_FUNCTIONS = "function_state:", "window_state:"
 """Prefixes of tables."""
 _KEPT = "e:"
 """The prefix of the columns of events that a query keeps, of which it can need more or fewer."""
+_COMPUTED = "s:"
+"""The prefix of the columns that conditions compute of events."""
+_FORMER_RELEASE = (
+    "end the former query with drain=True, in the release that wrote the checkpoint, which empties its state"
+)
 
 
 class Incompatibility(NamedTuple):
@@ -95,6 +100,13 @@ def _of_inputs(old: StateDefinition, new: StateDefinition) -> Incompatibility | 
             known = field.name in before.names
             if known and small_type(before.field(field.name).type) != small_type(field.type):
                 was = before.field(field.name).type
+                if field.name.startswith(_COMPUTED):
+                    detail = f"Was: {was}\nIs:  {field.type}"
+                    if (was, field.type) == (pa.float64(), pa.int64()):
+                        detail = (
+                            "SUM and AVG of a DECIMAL in a condition are exact now; in release 0.1.0 they were DOUBLE."
+                        )
+                    return Incompatibility("a condition keeps other values of events", detail, _FORMER_RELEASE)
                 what = (
                     f'the column "{field.name[2:]}" of the input "{name}" changed its type from {was} to {field.type}'
                 )
