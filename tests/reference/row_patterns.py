@@ -18,6 +18,8 @@ Beyond the standard:
 * Rows that the repetitions of ``A+{C}`` take do not satisfy C.
 * NO SKIP gives every way to match from a row, in order of preference, and each assignment of variables to rows once.
 * SHOW TIMEOUT MATCHES gives for a row without a match the preferred way to take all rows that WITHIN allows and to want another.
+* Where conditions bound the time of a row by rows before it, that way may also end earlier: it takes all rows up to one that
+  comes too late for every way to go on. It does if rows at its time, whatever else they are, cannot complete a match.
 * Of such a way, and of a match that ends with a gap, the excluded rows at the end do not count, except for the first row.
 """
 
@@ -38,6 +40,8 @@ Mapping = tuple[tuple[int, str, bool], ...]
 """The rows of a match: (number of the row in its partition, variable, whether it is excluded from the output)."""
 
 BUDGET = 300_000  # steps of one search
+MORE_ROWS = 4
+"""How many further rows complete a match, if any number does: patterns have no more variables."""
 
 
 class ClauseError(ValueError):
@@ -215,6 +219,9 @@ class Search:
         return [mapping + added for added in self.known[key]]
 
     def tried(self, node: Node, mapping: Mapping, excluded: bool) -> Iterator[Mapping]:
+        if node.kind in ("variable", "not next", "gap") and self.is_too_late(mapping):
+            self.wanting = self.wanting or mapping
+            return
         match node.kind:
             case "variable":
                 if not self.has_next(mapping):
@@ -248,6 +255,16 @@ class Search:
                 yield from self.ways(node.parts[0], mapping, excluded=True)
             case "quantified":
                 yield from self.repeated(node, mapping, excluded, 0)
+
+    def is_too_late(self, mapping: Mapping) -> bool:
+        """Whether the next row comes too late for every way to go on."""
+        if not self.clause.bounds or not mapping or not self.has_next(mapping):
+            return False
+        at = self.at(mapping)
+        rows = [*self.rows[:at], *[self.rows[at]] * MORE_ROWS]
+        return not any(
+            True for _ in Possible(self.clause, rows, self.start, self.number, False, taken=mapping).all_ways()
+        )
 
     def gap(self, node: Node, mapping: Mapping) -> Iterator[Mapping]:
         """The ways to match a gap."""
@@ -306,6 +323,40 @@ class Search:
         return condition(Moment(self.rows, tentative, len(tentative), self.number, self.clause.subsets)) is True
 
 
+@dataclass(slots=True)
+class Possible(Search):
+    """A search that goes on from the rows that are taken with rows that satisfy all conditions but the bounds of times."""
+
+    taken: Mapping = ()
+
+    def all_ways(self) -> Iterable[Mapping]:
+        return self.ways(self.clause.pattern, (), excluded=False)
+
+    def is_too_late(self, mapping: Mapping) -> bool:
+        return False
+
+    def tried(self, node: Node, mapping: Mapping, excluded: bool) -> Iterator[Mapping]:
+        if node.kind in ("not next", "$"):
+            yield mapping
+        elif node.kind == "variable" and self.fits(node.name, mapping):
+            yield (*mapping, (self.at(mapping), node.name, excluded))
+        elif node.kind == "gap":
+            yield from self.gap(replace(node, unless=frozenset()), mapping)
+        elif node.kind != "variable":
+            yield from Search.tried(self, node, mapping, excluded)
+
+    def fits(self, variable: str, mapping: Mapping) -> bool:
+        at = self.at(mapping)
+        if at >= len(self.rows):
+            return False
+        if len(mapping) < len(self.taken):
+            return self.taken[len(mapping)][1] == variable
+        bound = self.clause.bounds.get(variable)
+        tentative = (*mapping, (at, variable, False))
+        seen = Moment(self.rows, tentative, len(tentative), self.number, self.clause.subsets)
+        return bound is None or bound(seen) is not False
+
+
 # ---------------------------------------------------------------------------------------------------- the clause
 
 
@@ -328,6 +379,7 @@ class Clause:
     timeouts: bool = False
     subsets: dict[str, frozenset[str]] = field(default_factory=dict)
     conditions: dict[str, Expression] = field(default_factory=dict)
+    bounds: dict[str, Expression] = field(default_factory=dict)
     plain: bool = True
     _rests: dict[tuple[int, int], Node] = field(default_factory=dict)
 
@@ -342,8 +394,10 @@ class Clause:
         return self._rests[key]
 
 
-def match_recognize(text: str, rows: Sequence[Row]) -> list[Row]:
+def match_recognize(text: str, rows: Sequence[Row], bounds: str = "") -> list[Row]:
     """The result of a clause: partition by partition, in the order in which the matches are found. Without rows, there is none.
+
+    *bounds* is the same clause, with only those parts of the conditions that bound times.
 
     The name of a measure is in lower case unless it was quoted.
 
@@ -354,6 +408,8 @@ def match_recognize(text: str, rows: Sequence[Row]) -> list[Row]:
     if not rows:
         return []
     clause = _ClauseParser(text, list(rows[0])).clause()
+    if bounds:
+        clause.bounds = _ClauseParser(bounds, list(rows[0])).clause().conditions
     partitions: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         partitions.setdefault(tuple(row[name] for name in clause.partition), []).append(row)

@@ -336,8 +336,7 @@ class _Program:
         """
         assert isinstance(gap.of, Variable)
         loop = _Choice(())
-        again = self.add(_TakeRow(0, False, 0))  # as in _repeated
-        self.instructions[again] = loop
+        again = self.add(loop)
         row = self._row(gap.of.name, True, again)
         more = self.add(_Unless(self.names.index(absent.name), row, True))
         enough = self.add(_Anchor(AT_DEADLINE, then))

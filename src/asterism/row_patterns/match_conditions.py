@@ -46,6 +46,7 @@ from asterism.row_patterns.resolution import (
     RowValue,
     is_near,
 )
+from asterism.row_patterns.time_bounds import TimeBound, time_bounds
 
 if TYPE_CHECKING:
     from asterism.row_patterns.search_kernels import ConditionTables
@@ -94,7 +95,18 @@ class ClauseConditions:
         for name, parts in self._divided.depending.items():
             if parts:
                 found.add(name, parts)
+        for bound in self._time_bounds:
+            found.add_bound(bound)
         return found
+
+    @cached_property
+    def _time_bounds(self) -> list[TimeBound]:
+        return time_bounds(self._clause)
+
+    @property
+    def bounds_times(self) -> bool:
+        """Whether a condition bounds the time of a row by rows before it."""
+        return bool(self._time_bounds)
 
     def bound(
         self,
@@ -340,6 +352,8 @@ class ConditionCompiler:
         self._slot_columns: list[Callable[[_RowColumns], tuple[pa.Array, Mask]]] = []
         self._operations: list[tuple[int, ...]] = []
         self._strings: dict[str, int] = {}
+        self._bounds: list[tuple[int, ...]] = []
+        self._bound_reads: list[tuple[int, ...]] = []
 
     def add(self, name: str, parts: Sequence[exp.Expr]) -> None:
         """The conjuncts of the condition of a variable that depend on the match."""
@@ -364,6 +378,30 @@ class ConditionCompiler:
                 operand[k.GROUP] for operand in compiled.stages if operand[k.KIND] == k.VALUE_OF_ROW
             )
 
+    def add_bound(self, bound: TimeBound) -> None:
+        """What bounds the time of a row of a variable, unless the stack machine cannot compute it."""
+        from asterism.row_patterns import search_kernels as k
+
+        condition = self._clause.conditions[bound.variable]
+        leaves = {number: condition.resolved.leaves[number] for number in bound.reads}
+        operands: dict[int, Operand] = {}
+        for number, place in bound.reads.items():
+            leaf = leaves[number]
+            assert isinstance(leaf, RowValue)
+            operand = self._operand(RowValue(place, leaf.number))
+            assert operand is not None
+            operands[number] = operand
+        # The program of a value is that of a test of the value, without the test.
+        test = exp.Is(this=exp.Paren(this=bound.limit.copy()), expression=exp.Null())
+        compiled = self._compiled(condition, [test], operands)
+        if compiled is None or compiled.programs.ops[-1][0] != Op.IS_NULL:
+            return
+        first, last = self._placed(compiled, _VariableProgram())
+        variable = self._clause.variables.index(bound.variable)
+        for operand in operands.values():
+            self._bound_reads.append((len(self._bounds), operand[k.GROUP], operand[k.FROM_LAST], operand[k.SKIP]))
+        self._bounds.append((variable, first, last - 1, int(bound.strict), bound.unit))
+
     def _reads_only_the_start(self, condition: VariableCondition, part: exp.Expr) -> bool:
         """Whether a conjunct reads only the number of the match and its first row, or a row that may be the first one."""
         leaves = [condition.resolved.leaves[number] for number in _leaf_numbers(part)]
@@ -387,19 +425,28 @@ class ConditionCompiler:
 
     def compiled(self, condition: VariableCondition, parts: Sequence[exp.Expr]) -> _CompiledProgram | None:
         """A program for conjuncts; None if the stack machine cannot compute them."""
-        from asterism.row_patterns import search_kernels as k
-
-        resolved = condition.resolved
-        read = {number for part in parts for number in _leaf_numbers(part)}
-        schema, operands = resolved.body.schema, {}
-        for number in sorted(read):
-            leaf = resolved.leaves[number]
+        operands = {}
+        for number in sorted({number for part in parts for number in _leaf_numbers(part)}):
+            leaf = condition.resolved.leaves[number]
             if is_near(leaf, condition.own):
                 continue
             operand = self._operand(leaf)
             if operand is None:
                 return None
             operands[number] = operand
+        return self._compiled(condition, parts, operands)
+
+    def _compiled(
+        self, condition: VariableCondition, parts: Sequence[exp.Expr], operands: dict[int, Operand]
+    ) -> _CompiledProgram | None:
+        """
+        :param operands: what leaves depend on the match, by number
+        """
+        from asterism.row_patterns import search_kernels as k
+
+        resolved = condition.resolved
+        schema = resolved.body.schema
+        for number in operands:
             if is_decimal(schema.field(number).type) and schema.field(number).type.precision > _NARROW:
                 narrow = pa.decimal128(_NARROW, schema.field(number).type.scale)
                 schema = schema.set(number, pa.field(schema.field(number).name, narrow))
@@ -591,6 +638,8 @@ class ConditionCompiler:
             keys=keys,
             first_key=first_key,
             remembers=remembers,
+            bounds=np.array(self._bounds, np.int64).reshape(-1, 5),
+            bound_reads=np.array(self._bound_reads, np.int64).reshape(-1, 4),
         )
         return values, conditions
 

@@ -40,7 +40,7 @@ from asterism.row_patterns.match_conditions import ClauseConditions
 from asterism.row_patterns.ordered_rows import OrderedRows, columns_kept, evaluated, partition_keys, times_of
 from asterism.row_patterns.resolution import MatchNumber
 from asterism.row_patterns.result_rows import match_ordered
-from asterism.row_patterns.search import Search, reach_of_conditions, reach_of_measures
+from asterism.row_patterns.search import DEADLINE, Search, no_progress, reach_of_conditions, reach_of_measures
 from asterism.row_patterns.stored_searches import ROWS
 
 MATCHES, LATE_ROWS = "matches", "late"
@@ -217,7 +217,7 @@ class RowPatternOperator(KeyGroupOperator):
         arrived = events.select(self.row_schema.names)
         key_rows = np.concatenate([np.repeat(np.arange(known), page.sizes), np.arange(known, len(codes))])
         ordered = self._ordered(pa.concat_tables([page.rows, arrived]), keys, key_rows, codes, count)
-        progress = np.zeros((count, 5), np.int64)
+        progress = no_progress(count)
         progress[:known, : page.progress.shape[1]] = page.progress
         search = Search(progress, group.processing_time, group.over, horizon, self.max_rows, self.drop)
         for found in match_ordered(self.clause, self.automaton, self.conditions, ordered, search):
@@ -267,6 +267,8 @@ class RowPatternOperator(KeyGroupOperator):
             begun = times_of(self.clause, ordered)[ordered.offsets[waiting] + progress[waiting, 0]]
             passes = begun + self.clause.within
             deadlines[waiting] = np.where(passes > search.horizon, passes, END_OF_TIME)
+        bounds = progress[:, DEADLINE]
+        deadlines = np.minimum(deadlines, np.where(bounds > search.horizon, bounds, END_OF_TIME))
         gone = np.maximum(progress[:, 0] - self._margin, 0)
         sizes = sizes - gone
         begins = ordered.offsets[:-1] + gone

@@ -130,9 +130,12 @@ class OrderedRows:
         return pa.array(at, mask=outside)
 
 
-def times_of(clause: CheckedClause, ordered: OrderedRows) -> Ints:
-    """The times that WITHIN bounds, in microseconds; zeros without WITHIN."""
-    if clause.within is None:
+def times_of(clause: CheckedClause, ordered: OrderedRows, *, needed: bool = False) -> Ints:
+    """The times that WITHIN bounds, in microseconds.
+
+    :param needed: also without WITHIN; zeros if not
+    """
+    if clause.within is None and not needed:
         return np.zeros(ordered.rows.num_rows, np.int64)
     column = ordered.keys[clause.order_by[0]]
     if column.null_count:

@@ -30,6 +30,8 @@ MAX_TABLE = 2**30  # bytes of the table of ends of a partition
 MATCHED_ROWS = 5_000_000
 """How many rows of matches are made into a result at a time; with SKIP TO NEXT ROW, a row is in many matches."""
 NO_LIMIT = 2**62
+DEADLINE = 5
+"""The last column of progress, as in search_kernels.py."""
 MAX_STEPS = 20_000_000
 """Of the search for one match: edges tried and operations of conditions."""
 ASKED = (
@@ -142,6 +144,10 @@ class MatchSearch:
             impossible=np.zeros(len(conditions.programs), np.bool_),
             reached=np.zeros(states, np.bool_),
             todo=np.zeros(states + 1, np.int64),
+            late=np.zeros(len(conditions.programs), np.bool_),
+            late_later=np.zeros(len(conditions.programs), np.bool_),
+            passed=np.zeros(len(conditions.bounds), np.bool_),
+            leads_on=np.zeros(states, np.bool_),
         )
 
     def _knows_all(self) -> bool:
@@ -262,12 +268,19 @@ class Search:
 
     @classmethod
     def of_table(cls, ordered: OrderedRows, processing_time: int) -> Search:
-        return cls(np.zeros((len(ordered.offsets) - 1, 5), np.int64), processing_time)
+        return cls(no_progress(len(ordered.offsets) - 1), processing_time)
 
     def limits(self, clause: CheckedClause) -> tuple[bool, int, int, int, int, bool]:
         """The limits of rows to come, for the kernels; the last arguments of ``find_matches``."""
         lookahead, trailing = reach_of_conditions(clause)[1], reach_of_measures(clause)[1]
         return self.ended, self.horizon, lookahead, trailing, self.max_rows, self.drop
+
+
+def no_progress(count: int) -> Ints:
+    """The progress of partitions in which nothing has been searched yet."""
+    found = np.zeros((count, DEADLINE + 1), np.int64)
+    found[:, DEADLINE] = END_OF_TIME
+    return found
 
 
 def reach_of_conditions(clause: CheckedClause) -> tuple[int, int]:
@@ -309,8 +322,10 @@ def found_matches(
         SkipTo.NO_SKIP: deep.NO_SKIP,
     }
     in_depth = clause.clause.timeouts or skip.to is SkipTo.NO_SKIP or automaton.needs_depth
+    in_depth |= not search.ended and conditions.bounds_times
     bound = conditions.bound(automaton, ordered.rows, ordered.shifted, ordered.words, in_depth=in_depth)
-    times, meant = times_of(clause, ordered), meant_by(clause, skip.variable)
+    bounded = bound.conditions is not None and len(bound.conditions.bounds) > 0
+    times, meant = times_of(clause, ordered, needed=bounded), meant_by(clause, skip.variable)
     position = np.zeros(1, np.int64)
     if bound.near and not in_depth:
         parts = _near_matches(clause, automaton, ordered, bound, search, times, kinds[skip.to], meant, position)

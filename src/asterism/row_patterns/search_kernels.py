@@ -37,14 +37,16 @@ PAST_LAST_ROW, NEXT_ROW, TO_FIRST, TO_LAST, NO_SKIP = range(5)  # the first four
 OK, NO_ROW_TO_SKIP_TO, SKIPS_TO_OWN_START, MORE, TOO_LONG = range(5)  # as in kernels.py
 ASK, NO_ROOM, NO_ROOM_FOR_MATCH, TOO_MANY_STEPS, WAIT = range(5, 10)
 START, PARTITION, NUMBER, FIRST_LABEL, ROWS, TIMED_OUT = range(6)  # columns of matches, as in kernels.py
-NEXT_START, MATCHES, COVERED_ROWS, ROWS_BEFORE, DROPPED = range(5)  # columns of progress, as in kernels.py
+NEXT_START, MATCHES, COVERED_ROWS, ROWS_BEFORE, DROPPED, DEADLINE = range(
+    6
+)  # columns of progress; five as in kernels.py
 
 FAILS, HOLDS, UNKNOWN, SURE = 0, 1, 2, 3  # bits, and answers but for the last one
 FAILED_VALUE = 2  # of a value; an error of the stack machine
 (
     AT_PARTITION, AT_ROW, MATCHES_BEFORE, COVERED, BEFORE, FILLED, DEPTH, STEPS, LIMIT, UNTIL, FRONTIER, LONGEST, FOUND, USED,
-    ANSWER, BEYOND, PASSED, OPEN_STEPS, COMPLETES, PARTIAL, FOUND_HERE, FOUND_DEPTH, POSITIONS,
-) = range(23)  # fmt: skip
+    ANSWER, BEYOND, PASSED, OPEN_STEPS, COMPLETES, PARTIAL, FOUND_HERE, FOUND_DEPTH, SOME_LATE, NEXT_BOUND, POSITIONS,
+) = range(25)  # fmt: skip
 """Of the position of the search; see :class:`Workspace`."""
 
 # What an operand of a program is: columns of operands.
@@ -62,6 +64,11 @@ KIND, GROUP, FROM_LAST, SKIP, DISTANCE, REGISTER = range(6)
 # What a register is: columns of registers.
 R_GROUP, R_FUNCTION, R_SLOT = range(3)
 R_SUM, R_SUM_OF_DOUBLES, R_SMALLEST, R_LARGEST, R_COUNT = range(5)
+# What bounds the time of a row of a variable: columns of bounds, and of what the bounds read.
+B_VARIABLE, B_FIRST, B_LAST, B_STRICT, B_UNIT = range(5)
+R_BOUND, R_READ_GROUP, R_FROM_LAST, R_SKIP = range(4)
+NO_BOUND, MAX_TIME = 2**63 - 1, 2**62
+"""More than any time in microseconds; limits beyond MAX_TIME are none."""
 # What failures depend on: (kind, group or register, how many rows after the first or before the last).
 K_LAST, K_FIRST, K_COUNT, K_REGISTER, K_LABEL_OF_LAST, K_LABEL_OF_FIRST, K_MATCH_NUMBER = range(7)
 USUAL_STEPS = 10_000
@@ -104,6 +111,10 @@ class ConditionTables(NamedTuple):
     :ivar members: groups x variables
     :ivar keys: what failures of a state depend on: ``keys[first_key[s]:first_key[s + 1]]``
     :ivar remembers: for each state, whether its failures can be remembered
+    :ivar bounds: (variable, program: first operation, the one behind the last; whether the limit is excluded, unit): a row of the
+        variable has a time of at most the result of the program
+    :ivar bound_reads: (bound, group, whether it counts from the last row of the group, how many rows are skipped): what the
+        programs of *bounds* read
     """
 
     programs: Any
@@ -117,6 +128,8 @@ class ConditionTables(NamedTuple):
     keys: Any
     first_key: Any
     remembers: Any
+    bounds: Any
+    bound_reads: Any
 
 
 class RowTables(NamedTuple):
@@ -157,7 +170,7 @@ class Workspace(NamedTuple):
         row does not satisfy the variable that it must not, the steps of searches that wait for more rows, whether the automaton
         accepts without the variables in *impossible*, whether a match that times out is searched, how many matches were found
         from the first row (NO_SKIP), how many rows the last of them had where the search went on: up to there, there is no
-        failure
+        failure; whether the next row is too late for some variable, the smallest bound of its time that has not passed
     :ivar ends: see :func:`fill_ends`
     :ivar needs: see :func:`fill_needs`
     :ivar frames: for each row taken, and before the first one: the state, and the edge to try next
@@ -169,6 +182,10 @@ class Workspace(NamedTuple):
     :ivar impossible: variables of which a match from the current start can have no row
     :ivar reached: states, while it is found out whether the automaton accepts
     :ivar todo: likewise
+    :ivar late: variables for which the next row comes too late
+    :ivar late_later: variables for which any later row comes too late
+    :ivar passed: bounds that have passed, and that no row can move
+    :ivar leads_on: states after which a match is still possible
     """
 
     position: Any
@@ -187,6 +204,10 @@ class Workspace(NamedTuple):
     impossible: Any
     reached: Any
     todo: Any
+    late: Any
+    late_later: Any
+    passed: Any
+    leads_on: Any
 
 
 # ---------------------------------------------------------------------------------------------------- the match so far
@@ -470,8 +491,114 @@ def is_open(position: Any) -> Any:
 
 
 @uncounted
+def find_late(
+    pattern: Any, conditions: Any, rows: Any, work: Any, state: int, begin: int, size: int, depth: int, time: int
+) -> None:
+    """Find out for which variables the next row, at *time* or later, is too late, and which states can still lead to a match."""
+    bounds, stack, position = conditions.bounds, work.stack, work.position
+    for number in range(len(bounds)):
+        first, last = bounds[number, B_FIRST], bounds[number, B_LAST]
+        position[STEPS] += last - first
+        run(conditions, rows, work, pattern.variables, first, last, begin, size, depth)
+        work.passed[number] = False
+        limit, largest = stack[VALUES, 0], MAX_TIME // bounds[number, B_UNIT]
+        if stack[STATES, 0] != VALID or limit >= largest or limit <= -largest:
+            continue
+        latest = (limit - bounds[number, B_STRICT]) * bounds[number, B_UNIT]
+        if latest < time:
+            work.passed[number] = True
+            position[SOME_LATE] = 1
+        else:
+            position[NEXT_BOUND] = min(position[NEXT_BOUND], latest)
+    if position[SOME_LATE] == 0:
+        return
+    mark_late(bounds, work.passed, work.late)
+    mark_late(bounds, work.passed, work.late_later)
+    while are_moved(pattern, conditions, work, state):
+        mark_late(bounds, work.passed, work.late_later)
+    variables, edges, first_edge, leads_on = pattern.variables, pattern.edges, pattern.first_edge, work.leads_on
+    leads_on[:] = False
+    is_changed = True
+    while is_changed:
+        is_changed = False
+        position[STEPS] += len(edges)
+        for before in range(len(variables) - 1, -1, -1):
+            for edge in range(first_edge[before], first_edge[before + 1]):
+                target = edges[edge, 0]
+                if target == ACCEPT or (leads_on[target] and not work.late_later[variables[target]]):
+                    is_changed = is_changed or not leads_on[before]
+                    leads_on[before] = True
+                    break
+
+
+@uncounted
+def mark_late(bounds: Any, passed: Any, late: Any) -> None:
+    """The variables of the bounds that have passed."""
+    late[:] = False
+    for number in range(len(bounds)):
+        if passed[number]:
+            late[bounds[number, B_VARIABLE]] = True
+
+
+@uncounted
+def are_moved(pattern: Any, conditions: Any, work: Any, state: int) -> bool:
+    """Whether rows that can be taken from a state on move bounds that have passed; these are not passed any more."""
+    variables, edges, first_edge = pattern.variables, pattern.edges, pattern.first_edge
+    reads, members, reached, todo = conditions.bound_reads, conditions.members, work.reached, work.todo
+    reached[:] = False
+    todo[0] = state
+    count, is_first, found = 1, True, False
+    while count:
+        count -= 1
+        at = todo[count]
+        for edge in range(first_edge[at], first_edge[at + 1]):
+            work.position[STEPS] += 1
+            target = edges[edge, 0]
+            if target == ACCEPT or reached[target]:
+                continue
+            variable = variables[target]
+            if work.late[variable] if is_first else work.late_later[variable]:
+                continue
+            reached[target] = True
+            todo[count] = target
+            count += 1
+            for number in range(len(reads)):
+                bound, group = reads[number, R_BOUND], reads[number, R_READ_GROUP]
+                fixed = reads[number, R_FROM_LAST] == 0 and work.counts[group] > reads[number, R_SKIP]
+                if work.passed[bound] and members[group, variable] and not fixed:
+                    work.passed[bound] = False
+                    found = True
+        is_first = False
+    return found
+
+
+@uncounted
+def times_out(pattern: Any, work: Any, state: int, at: int, count: int) -> bool:
+    """Whether the next row comes too late for all that a state can go on with."""
+    goes_on = False
+    for edge in range(pattern.first_edge[state], pattern.first_edge[state + 1]):
+        target = pattern.edges[edge, 0]
+        if target == ACCEPT or not allowed(pattern.edges[edge, 1], at, count):
+            continue
+        if work.leads_on[target] and not work.late[pattern.variables[target]]:
+            return False
+        goes_on = True
+    return goes_on
+
+
+@uncounted
+def none_comes(pattern: Any, work: Any, edge: int) -> bool:
+    """Whether no row that comes satisfies a variable that the next row must not satisfy."""
+    for which in range(1 + pattern.also.shape[1]):
+        unless = pattern.edges[edge, 2] if which == 0 else pattern.also[edge, which - 1]
+        if unless >= 0 and not (work.position[SOME_LATE] == 1 and work.late[unless]):
+            return False
+    return True
+
+
+@uncounted
 def search(
-    pattern: Any, conditions: Any, rows: Any, work: Any, begin: int, size: int, ended: bool, max_steps: int
+    pattern: Any, conditions: Any, rows: Any, work: Any, begin: int, size: int, future: Any, max_steps: int
 ) -> int:  # fmt: skip
     """The preferred match from the current start: HOLDS with its rows in ``work.frames`` and its length in DEPTH, FAILS; or a
     status of :func:`find_matches` in negative.
@@ -483,10 +610,23 @@ def search(
     variables, edges, first_edge = pattern.variables, pattern.edges, pattern.first_edge
     start, until, frontier, before = position[AT_ROW], position[UNTIL], position[FRONTIER], position[BEFORE]
     partial, several = position[PARTIAL] == 1, 1 + pattern.also.shape[1]
+    bounded = len(conditions.bounds) > 0
     while True:
         depth = position[DEPTH]
         state, row = frames[depth, 0], start + depth
         went_on = False
+        # While a row is tested, it is taken already.
+        if bounded and position[ANSWER] < 0:
+            position[SOME_LATE], position[NEXT_BOUND] = 0, NO_BOUND
+            if row < until:
+                time = rows.times[begin + row] if row < size else future.horizon + 1
+                find_late(pattern, conditions, rows, work, state, begin, size, depth, time)
+                if (
+                    partial
+                    and position[SOME_LATE] == 1
+                    and times_out(pattern, work, state, row + before, size + before)
+                ):
+                    return HOLDS
         for edge in range(frames[depth, 1], first_edge[state + 1]):
             position[STEPS] += 1
             if position[STEPS] > max_steps:
@@ -498,16 +638,18 @@ def search(
                 if partial:
                     continue
                 at_deadline = edges[edge, 1] & AT_DEADLINE != 0
-                if (at_deadline or edges[edge, 2] >= 0) and row >= frontier:
+                if row >= frontier and (at_deadline or not none_comes(pattern, work, edge)):
                     return -WAIT
                 if at_deadline and row < until:
                     continue
+            elif position[SOME_LATE] == 1 and (work.late[variables[target]] or not work.leads_on[target]):
+                continue
             elif row >= frontier:
                 return -WAIT
             elif partial:
                 if row >= until:  # all rows are taken, and this one would have gone on
                     return HOLDS
-                if needs[row, target] < until:
+                if needs[row, target] < until and (not bounded or rows.bits[begin + row, variables[target]] == FAILS):
                     continue
             elif row >= until or (ends[row, target] > until and (frontier == NOWHERE or needs[row, target] < frontier)):
                 continue
@@ -515,7 +657,7 @@ def search(
             is_blocked = False
             for which in range(several):
                 unless = edges[edge, 2] if which == 0 else pattern.also[edge, which - 1]
-                if unless < 0 or row >= until:
+                if unless < 0 or row >= until or row >= frontier:
                     break
                 passed = position[PASSED] - (edge + 1) * (several + 1)
                 if rows.bits[begin + row, unless] == FAILS or which < passed <= several:
@@ -534,7 +676,7 @@ def search(
                 continue
             if target == ACCEPT:
                 position[PASSED] = 0
-                return HOLDS if ended or not edges[edge, 1] & AT_END else -WAIT
+                return HOLDS if future.ended or not edges[edge, 1] & AT_END else -WAIT
             variable = variables[target]
             found = tested(conditions, rows, work, variables, target, begin, size, depth, begin + row)
             if found < 0:
@@ -585,6 +727,7 @@ def begin_search(pattern: Any, rows: Any, future: Any, work: Any, begin: int, si
     position[LIMIT], position[UNTIL], position[LONGEST] = limit, until, 1 if too_long else 0
     position[FRONTIER] = frontier if frontier < until else NOWHERE
     position[STEPS], position[PARTIAL], position[FOUND_HERE], position[FOUND_DEPTH] = 0, 0, 0, -1
+    position[SOME_LATE], position[NEXT_BOUND] = 0, NO_BOUND
     at_first_row(pattern, work)
 
 
@@ -743,11 +886,12 @@ def find_matches(
             outcome = FAILS
             if is_possible:
                 outcome = search(
-                    pattern, conditions, rows, work, begin, size, future.ended, USUAL_STEPS if many else max_steps
+                    pattern, conditions, rows, work, begin, size, future, USUAL_STEPS if many else max_steps
                 )
             if outcome < 0 and outcome != -WAIT:
                 return -outcome
-            decided = position[FRONTIER] == NOWHERE
+            # Where conditions bound times, a match can time out before all rows are known that WITHIN allows.
+            decided = position[FRONTIER] == NOWHERE or len(conditions.bounds) > 0
             if outcome == FAILS and pattern.timeouts and decided and position[PARTIAL] + position[FOUND_HERE] == 0:
                 position[PARTIAL] = 1
                 at_first_row(pattern, work)
@@ -769,6 +913,7 @@ def find_matches(
             if outcome == -WAIT and not too_long:
                 position[OPEN_STEPS] += position[STEPS]
                 position[DEPTH] = -1
+                progress[partition, DEADLINE] = position[NEXT_BOUND]
                 waits = True
                 continue
             goes_on = skip == NO_SKIP and outcome == HOLDS and position[PARTIAL] == 0

@@ -31,6 +31,7 @@ from asterism.row_patterns.search import Path, decided, leaves_of_path
 from asterism.row_patterns.wording import name_text
 from asterism.text.printable import one_line
 from asterism.trace.conditions import MAX_TEXT
+from asterism.trace.late_rows import LateRows
 from asterism.trace.steps import Check, Taken
 
 MAX_TRIED = 1_000
@@ -140,6 +141,7 @@ class RowSearch:
         self._count: int = ordered.rows.num_rows
         self._edges = [automaton.edges_of(state) for state in range(automaton.start + 1)]
         self._state_of: list[int] = automaton.state_of.tolist()
+        self._late = LateRows(clause, automaton, ordered, self._edges)
         self._times: list[int] = times_of(clause, ordered).tolist()
         bound = ClauseConditions(clause).bound(automaton, ordered.rows, ordered.shifted)
         self._bits, self._near = bound.bits, bound.near
@@ -206,8 +208,14 @@ class RowSearch:
         path: list[_TakenRow] = []
         open_edges = [iter(self._edges[self._automaton.start])]
         hopeless, matched = 0, -1
+        went_on = False
         while open_edges:
-            row, went_on, last = start + len(path), False, path[-1] if path else None
+            row, last = start + len(path), path[-1] if path else None
+            if partial and went_on and row < until and self._late.is_possible:
+                self._tests += ASKED
+                if self._late.times_out(start, number, [one.state for one in path], self._times[row]):
+                    yield self._shortened(path)
+            went_on = False
             for target, guards, unless in open_edges[-1]:
                 if guards & AT_START and row != 0:
                     self._refuse(refused, row, target, Obstacle.NOT_AT_START, last)

@@ -1,0 +1,114 @@
+"""When a match times out because of conditions that bound times, in a trace; see :mod:`asterism.row_patterns.time_bounds`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from asterism.errors import InvalidEventError
+from asterism.expressions.evaluation import Vectorized, tried_before
+from asterism.row_patterns.automaton import ACCEPT, Edge, RowAutomaton
+from asterism.row_patterns.checking import CheckedClause
+from asterism.row_patterns.ordered_rows import OrderedRows
+from asterism.row_patterns.search import Path, leaves_of_path
+from asterism.row_patterns.time_bounds import TimeBound, time_bounds
+
+
+@dataclass(frozen=True, slots=True)
+class _EvaluatedBound:
+    bound: TimeBound
+    limit: Vectorized
+
+
+class LateRows:
+    """The bounds of times of a clause, over the rows of one partition."""
+
+    def __init__(
+        self, clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, edges: Sequence[Sequence[Edge]]
+    ) -> None:
+        self._clause, self._automaton, self._ordered, self._edges = clause, automaton, ordered, edges
+        self._bounds: list[_EvaluatedBound] = []
+        for bound in time_bounds(clause):
+            resolved = clause.conditions[bound.variable].resolved
+            limit = Vectorized(resolved.body.schema)
+            with tried_before():
+                limit.add(bound.limit.copy(), resolved.source.text)
+            self._bounds.append(_EvaluatedBound(bound, limit))
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a condition bounds times."""
+        return bool(self._bounds)
+
+    def times_out(self, start: int, number: int, states: Sequence[int], time: int) -> bool:
+        """Whether a row at *time*, in microseconds, comes too late for all with which a match can go on.
+
+        :param states: of its rows
+        """
+        passed = [one for one in self._bounds if self._has_passed(one, start, number, states, time)]
+        late = self._variables(passed)
+        if not late:
+            return False
+        while True:
+            later = self._variables(passed)
+            reached = self._reached(states[-1], late, later)
+            fixed = [one for one in passed if not self._is_moved(one.bound, states, reached)]
+            if len(fixed) == len(passed):
+                break
+            passed = fixed
+        leads_on = self._leading_on(later)
+        goes_on = [target for target, _, _ in self._edges[states[-1]] if target != ACCEPT]
+        return bool(goes_on) and not any(target in leads_on and self._name(target) not in late for target in goes_on)
+
+    def _name(self, state: int) -> str:
+        return self._automaton.names[int(self._automaton.variables[state])]
+
+    @staticmethod
+    def _variables(bounds: Sequence[_EvaluatedBound]) -> set[str]:
+        return {one.bound.variable for one in bounds}
+
+    def _has_passed(self, one: _EvaluatedBound, start: int, number: int, states: Sequence[int], time: int) -> bool:
+        bound = one.bound
+        state = int(self._automaton.state_of[self._automaton.names.index(bound.variable)])
+        path: Path = (start, 0, number, pa.array([*states, state], pa.int64()).to_numpy())
+        leaves = leaves_of_path(self._clause, self._automaton, self._ordered, path)
+        try:
+            limit = one.limit.evaluate(pa.table(leaves, schema=one.limit.schema))[0]
+        except InvalidEventError:
+            return False
+        bits = pa.int32() if pa.types.is_date(limit.type) else pa.int64()
+        value = limit[0].cast(bits).as_py()
+        return value is not None and (value - bound.strict) * bound.unit < time
+
+    def _reached(self, state: int, late: set[str], later: set[str]) -> set[str]:
+        """The variables that can take a row after a state."""
+        seen: set[int] = set()
+        todo = [target for target, _, _ in self._edges[state] if target != ACCEPT and self._name(target) not in late]
+        while todo:
+            at = todo.pop()
+            if at not in seen:
+                seen.add(at)
+                todo += [to for to, _, _ in self._edges[at] if to != ACCEPT and self._name(to) not in later]
+        return {self._name(at) for at in seen}
+
+    def _is_moved(self, bound: TimeBound, states: Sequence[int], reached: set[str]) -> bool:
+        """Whether a row of these variables can move a bound."""
+        for place in bound.reads.values():
+            group = set(self._automaton.names) if place.variable is None else self._clause.names[place.variable]
+            taken = sum(self._name(state) in group for state in states)
+            if not reached.isdisjoint(group) and (place.last or taken <= place.skip):
+                return True
+        return False
+
+    def _leading_on(self, later: set[str]) -> set[int]:
+        """The states behind which a match is possible."""
+        found: set[int] = set()
+        size = -1
+        while len(found) > size:
+            size = len(found)
+            for state, edges in enumerate(self._edges):
+                if any(to == ACCEPT or (to in found and self._name(to) not in later) for to, _, _ in edges):
+                    found.add(state)
+        return found
