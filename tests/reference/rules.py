@@ -1,6 +1,7 @@
 """Rules that change, event after event in the order of event time: nothing waits, nothing is evaluated ahead.
 
-A set takes effect at the watermark with which its micro-batch begins: all events after it meet this set. A rule is a sequence of
+A set takes effect at the watermark with which its micro-batch begins: all events after it meet this set. If no rule before it has
+grouped by the key of a rule, this rule sees the events that are later than all that had arrived by then. A rule is a sequence of
 kinds, as a pattern in which each event is followed by another, or as a clause of consecutive rows.
 """
 
@@ -10,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 BEFORE = float("-inf")
+STREAM = ("user", False)
+"""The key of the stream, by which all events are always known."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,16 @@ class Rule:
     def definition(self) -> Rule:
         return replace(self, expires=None, shadow=False)
 
+    @property
+    def key(self) -> tuple[str, bool]:
+        """A clause has a key of its own, because it groups NULLs, unless it groups by the key of the stream."""
+        return self.by, self.clause and self.by != "user"
+
 
 @dataclass(frozen=True)
 class RuleSet:
-    """*limits* by user; *before*: sets that were published since the last one that a micro-batch brought.
+    """*limits* by user; *before*: sets that were published since the last one that a micro-batch brought; *latest*: the latest
+    time of an event that had arrived before it.
 
     Of a slot, there may be several versions, the first to come into force first.
     """
@@ -54,6 +63,7 @@ class RuleSet:
     killed: frozenset[str] = frozenset()
     limits: Mapping[str, float] = field(default_factory=dict)
     before: tuple[tuple[Rule, ...], ...] = ()
+    latest: float = BEFORE
 
 
 Found = tuple[str, int, str, float, float, bool, int]
@@ -127,6 +137,8 @@ class Rules:
         self.slots: dict[tuple[str, bool], list[_Life]] = {}
         self.published: dict[tuple[str, bool], list[_Published]] = {}
         self.number = 0
+        self.keys = {STREAM: BEFORE}
+        """The keys by which rules group, each with the time after which all events are known by it."""
 
     def come_to(self, time: float) -> None:
         self.time = max(self.time, time)
@@ -187,11 +199,17 @@ class Rules:
                     life.disabled, life.parts = True, {}
         self.limits = new.limits
         self.come_to(time)
+        used_keys = {life.rule.key for lives in self.slots.values() for life in lives if not life.disabled}
+        last = {(rule.id, rule.shadow): rule for rule in new.rules}
+        named = {slot: {rule.id, f"{rule.id}@{rule.version}"} for slot, rule in last.items()}
+        used_keys |= {rule.key for slot, rule in last.items() if not named[slot] & new.killed}
+        self.keys = {key: self.keys.get(key, new.latest) for key in {STREAM, *used_keys}}
 
     def see(self, event: Event) -> list[Found]:
         self.come_to(event.time)
         in_force = [life for lives in self.slots.values() for life in lives if life.begins <= self.time]
-        return [found for life in in_force if not life.disabled for found in life.see(event, self.limits)]
+        sees = [life for life in in_force if not life.disabled and event.time > self.keys[life.rule.key]]
+        return [found for life in sees for found in life.see(event, self.limits)]
 
 
 def matches(events: Sequence[Event], sets: Sequence[tuple[float, RuleSet]]) -> list[Found]:

@@ -22,7 +22,7 @@ from tests.rules.driver import SCHEMA, Driver, at
 LIMITS = LookupColumn("limits", ("customer",), ("user",), pa.schema([("customer", pa.string()), ("max", pa.float64())]))
 USERS, KINDS = ("ann", "bob"), "abcd"
 ANCHORS = (Rule("anchor", 1, ("d", "d"), by="item"), Rule("clause", 1, ("d", "d"), by="item", clause=True))
-"""Rules by item that are always there: a key by which no rule has grouped before is another matter, see docs/rules.md."""
+"""Rules by item. Without them, a rule may be the first to group by its key, see docs/rules.md."""
 SEEDS = 120 * FACTOR
 
 
@@ -61,10 +61,12 @@ class Story:
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(seed)
         self.disorder = rng.choice([0, 0, 3, 10, 40])
+        self.anchors = rng.choice([ANCHORS, ()])
+        waiting_time = self.disorder * 1_000_000 + 1_000
         self.driver = Driver(
             key_groups=rng.choice([1, 3]),
             lookups=[LIMITS],
-            waiting_time=rng.choice([None, self.disorder * 1_000_000 + 1_000]),
+            waiting_time=rng.choice([None, waiting_time]) if self.anchors == ANCHORS else waiting_time,
         )
         self.events: list[Event] = []
         self.sets: list[tuple[float, RuleSet]] = []
@@ -131,7 +133,7 @@ class Story:
 
     def listed(self) -> tuple[Rule, ...]:
         """What the source has: of a slot, perhaps several versions that come into force in turn."""
-        found = list(ANCHORS)
+        found = [*self.anchors]
         for slot, last in self.rules.items():
             others = {self.rules[each].version for each in self.rules if each != slot and each[0] == slot[0]}
             chain = [last]
@@ -163,7 +165,7 @@ class Story:
             columns = {"customer": list(self.limits), "max": list(self.limits.values())}
             self.driver.sets.look_up(LIMITS, pa.table(columns, LIMITS.schema))
         # The version of a table is that of the set that brings it.
-        self.sets.append((self.watermark, RuleSet(rules, killed, dict(self.limits), tuple(before))))
+        self.sets.append((self.watermark, RuleSet(rules, killed, dict(self.limits), tuple(before), self.latest)))
         return {
             "sets": self._processors(rules),
             "between": [self._processors(some) for some in before],
@@ -194,7 +196,7 @@ class Story:
         # As of Spark: a micro-batch without events leaves the watermark as it is.
         moves = self.latest - self.disorder - 0.001 if new else None
         if rng.random() < 0.3:
-            self.driver.sets.surplus = self._processors([self.rule("p"), *ANCHORS])
+            self.driver.sets.surplus = self._processors([self.rule("p"), *self.anchors])
         if rng.random() < 0.2:  # an attempt that fails
             stores, kept = copy.deepcopy(self.driver.stores), copy.deepcopy(self.driver.rows)
             numbers = len(self.driver.sets.all)

@@ -245,7 +245,7 @@ class Model:
         for number, events in query.history():
             if number > self.sets:  # of those that came together the last one counts, with the versions that wait
                 came = store.get(number)
-                waiting = [(before, known[one.id, one.version]) for before, one in came.waiting]
+                waiting = [(one.added, known[one.processor.id, one.processor.version]) for one in came.earlier]
                 self.announce([known[one.id, one.version] for one in came.processors], number, waiting)
             self.batch(events)
         return sorted(self.found)

@@ -64,7 +64,7 @@ def selectors_of(new: ProcessorSet, compiler: ProcessorCompiler) -> frozenset[in
     """
 
     def selectors() -> frozenset[int]:
-        usable = [one for one in new.all_processors if not is_named(one, new.killed) and compiler.binds(one)]
+        usable = [one for one in new.processors if not is_named(one, new.killed) and compiler.binds(one)]
         return frozenset(compiler.bind(one).number for one in usable)
 
     return _SELECTORS.of([new], selectors, compiler.definition)

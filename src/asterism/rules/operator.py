@@ -97,6 +97,7 @@ from asterism.rules.shares import ENTRY, KEYS, RuleFailure
 from asterism.rules.state_pages import (
     SET_SCHEMA,
     ClauseState,
+    KnownSelector,
     SetState,
     clauses_from,
     clauses_to,
@@ -214,7 +215,8 @@ class DynamicCepOperator(KeyGroupOperator):
         self.output_schemas = {**self.results.schemas, **declared.outputs}
         self.fingerprint = self._hash_of(prepared, {one.name: one.key for one in lookups})
         # For the current key group, during a call: its sets, now and before the call.
-        self._version, self._entries, self._lookups, self._selectors = self._before = entries_of_page(None)
+        self._before = entries_of_page(None)
+        self._version, self._entries, self._lookups, self._selectors, self._longest_wait = self._before
         self._expired = NO_TIME
         """The last time at which a processor was found to have expired, during a call."""
         self._reached = NO_TIME
@@ -344,12 +346,13 @@ class DynamicCepOperator(KeyGroupOperator):
         self.compiler.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        version, entries, lookups, selectors = before = entries_of_page(None)
+        version, entries, lookups, selectors, longest_wait = before = entries_of_page(None)
         own = {
             "_version": version,
             "_entries": entries,
             "_lookups": lookups,
             "_selectors": selectors,
+            "_longest_wait": longest_wait,
             "_before": before,
         }
         return self.__dict__ | own
@@ -421,7 +424,8 @@ class DynamicCepOperator(KeyGroupOperator):
     def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
         stored = store.read_page(SETS_PAGE)
         self._before = entries_of_page(stored)
-        self._version, self._entries, self._lookups, self._selectors = self._before
+        self._version, self._entries, self._lookups, self._selectors, self._longest_wait = self._before
+        self._longest_wait = max(self._longest_wait, self.waiting_time or 0)
         self._expired = NO_TIME
         results = super().slices(store, arrivals, now)
         result = next(results)
@@ -447,7 +451,7 @@ class DynamicCepOperator(KeyGroupOperator):
         yield result
 
     def _state(self) -> SetState:
-        return SetState(self._version, self._entries, self._lookups, self._selectors)
+        return SetState(self._version, self._entries, self._lookups, self._selectors, self._longest_wait)
 
     def _has_new_timed(self) -> bool:
         """Whether a processor with a timestamp is new in this call, or was a shadow before it."""
@@ -478,7 +482,7 @@ class DynamicCepOperator(KeyGroupOperator):
                 self._expired = time
             self._entries = self._entries.after(newest, time)
         self._entries = self._entries.without(self._left_out(self._version))
-        self._selectors = self._known_selectors(newest)
+        self._selectors = self._known_selectors(newest, time)
         copy_filter = self._copy_filter()
         arrivals = [arrival for arrival in arrivals if arrival.input == EVENTS]
         arrived = [arrival.events for arrival in arrivals if arrival.events is not None]
@@ -487,7 +491,7 @@ class DynamicCepOperator(KeyGroupOperator):
         late, passes = NO_TIME, END_OF_TIME
         if not self.processing_time:
             late, passes = time, max(time, *(arrival.watermark for arrival in arrivals))
-        selectors = [number for number, _ in self._selectors]
+        selectors = {number: until for number, _, until in self._selectors}
         copies = copy_filter.of_arrivals(pa.concat_tables(arrived), self._version, late, passes, selectors)
         # In one table, because each costs some time.
         whole = Arrival(EVENTS, copies)
@@ -518,26 +522,30 @@ class DynamicCepOperator(KeyGroupOperator):
     def _copy_filter(self) -> CopyFilter:
         return CopyFilter.of(self._in_force().bound, {one.name: one for one in self._lookups})
 
-    def _known_selectors(self, new: ProcessorSet | None) -> tuple[tuple[int, int], ...]:
-        """The selectors of which every event that may wait has a copy, each with the first set for which this holds.
+    def _known_selectors(self, new: ProcessorSet | None, time: int) -> tuple[KnownSelector, ...]:
+        """The selectors of which every event that may wait has a copy.
 
         :param new: the set that has arrived, if there is one
+        :param time: the watermark before the call
         """
         before = self._before.selectors
         if before is not None and new is None and not self.left_out:
             return before
         stream = self.compiler.stream_selector.number
         numbers = {stream, *(bound.number for bound in self._in_force().bound)}
-        known = {stream: 0} | dict(before or ())
+        known = {stream: KnownSelector(stream, 0)} | {each.number: each for each in before or ()}
         if before is None:  # an earlier release has written the state; what arrives from now on has all copies
             former = [entry.processor for entry in self._before.entries if not entry.killed]
-            known |= {bound.number: 0 for bound in map(self.compiler.bind, filter(self.compiler.binds, former))}
+            former_numbers = (bound.number for bound in map(self.compiler.bind, filter(self.compiler.binds, former)))
+            known |= {number: KnownSelector(number, 0) for number in former_numbers}
         if new is not None and not self.left_out:
             # Rules of the set that have expired can be extended. Of those that are left out, nothing is copied.
             numbers |= selectors_of(new, self.compiler)
         elif not self.left_out:
             numbers |= known.keys()
-        return tuple(sorted((number, known.get(number, self._version)) for number in numbers))
+        # The watermark is that much before the latest event. If it comes from other operators, that event is not known.
+        latest = BEFORE_TIME if time == BEFORE_TIME or not self.waiting_time else time + self._longest_wait
+        return tuple(known.get(number, KnownSelector(number, self._version, latest)) for number in sorted(numbers))
 
     def _in_force(self) -> InForce:
         """The entries, bound.
@@ -566,7 +574,8 @@ class DynamicCepOperator(KeyGroupOperator):
         """
         :param whole: the copies that were kept regardless of processors; all others stay unchanged
         """
-        numbers, sets = (np.array(column, np.int64) for column in zip(*(self._selectors or [(0, 0)]), strict=True))
+        known = self._selectors or (KnownSelector(0, 0),)
+        numbers, sets, _ = (np.array(column, np.int64) for column in zip(*known, strict=True))
         selectors, since = copies.column(SELECTOR).to_numpy(), copies.column(SINCE).to_numpy()
         at = np.minimum(np.searchsorted(numbers, selectors), len(numbers) - 1)
         kept = ~whole | ((numbers[at] == selectors) & (since >= sets[at]))

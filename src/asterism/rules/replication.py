@@ -13,7 +13,7 @@ See docs/decisions/0012.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -231,16 +231,20 @@ class CopyFilter:
         return _FILTERS.of(processors, lambda: cls(processors, versions), *versions.values())
 
     def of_arrivals(
-        self, copies: pa.Table, version: int, time: int, passes: int, selectors: Collection[int]
+        self, copies: pa.Table, version: int, time: int, passes: int, selectors: Mapping[int, int]
     ) -> pa.Table:
         """The copies that are kept, with the set *version* as SINCE: those of *selectors* that a processor requires, or that may
-        wait, because their times are after *passes*; the latter have a true FIRST. Of late events, which are at or before
+        wait, because their times are after *passes*; the latter have a true FIRST. Of each selector, those until the time in
+        *selectors* are left out. Of late events, which are at or before
         *time*, one copy each remains if a processor that is not a shadow requires them. MET and FAILED contain what the
         processors of the selector use.
         """
         copies = with_numbers(copies, self._written, self._number_of_written)
         times = copies.column(TIME).to_numpy()
-        known = np.isin(copies.column(SELECTOR).to_numpy(), list(selectors))
+        of_copies = copies.column(SELECTOR).to_numpy()
+        known = np.zeros(copies.num_rows, np.bool_)
+        for selector, until in selectors.items():
+            known |= (of_copies == selector) & (times > until)
         late, waits = times <= time, times > passes
         wanted = known & waits & ~late
         wanted |= self.required(copies, known & ~waits & ~late)

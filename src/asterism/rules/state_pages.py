@@ -33,15 +33,29 @@ SET_SCHEMA = pa.schema([(TIME, pa.int64()), ("set", pa.binary())])
 """The schema of :func:`prepared_set`."""
 
 
+class KnownSelector(NamedTuple):
+    """A selector of which every event that may wait has a copy.
+
+    :param since: the number of the first set for which this holds
+    :param until: the latest event time, in microseconds, of the events that had arrived before this set. Later events have a
+        copy, whenever they arrive; of those until then, some may have none, so the rules of the selector see none of them.
+    """
+
+    number: int
+    since: int
+    until: int = BEFORE_TIME
+
+
 class SetState(NamedTuple):
     """The number of the newest set, the entries, the lookups of that set, and the selectors of which every event that may wait
-    has a copy, each with the number of the first set for which this holds; None in the state of an earlier release.
+    has a copy; None in the state of an earlier release. *waiting_time* is the longest of the operator, of all runs.
     """
 
     version: int
     entries: Entries
     lookups: tuple[LookupVersion, ...] = ()
-    selectors: tuple[tuple[int, int], ...] | None = None
+    selectors: tuple[KnownSelector, ...] | None = None
+    waiting_time: int = 0
 
 
 _LENGTH = struct.Struct("<I")
@@ -72,7 +86,8 @@ def _decoded(value: bytes) -> SetState:
         found["version"],
         entries,
         lookups_from_json(found.get("lookups", {})),
-        None if selectors is None else tuple((number, since) for number, since in selectors),
+        None if selectors is None else tuple(KnownSelector(*each) for each in selectors),
+        found.get("waiting_time", 0),
     )
 
 
@@ -84,7 +99,8 @@ def entries_of_page(value: bytes | None) -> SetState:
 
 
 def entries_to(state: SetState) -> bytes:
-    return _ENCODED.of([state.entries], lambda: _encoded(state), state.version, state.lookups, state.selectors)
+    rest = state.version, state.lookups, state.selectors, state.waiting_time
+    return _ENCODED.of([state.entries], lambda: _encoded(state), *rest)
 
 
 def _encoded(state: SetState) -> bytes:
@@ -92,7 +108,9 @@ def _encoded(state: SetState) -> bytes:
     if state.lookups:
         found["lookups"] = lookups_to_json(state.lookups)
     if state.selectors is not None:
-        found["selectors"] = state.selectors
+        found["selectors"] = [each if each.until > BEFORE_TIME else each[:2] for each in state.selectors]
+    if state.waiting_time:
+        found["waiting_time"] = state.waiting_time
     value = zlib.compress(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
     keep(_DECODED, MAX_SETS, value, state)
     return value
