@@ -63,8 +63,8 @@ class SqlPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     :param connect_args: further arguments for the driver
     :raises PatternProcessorError: the URL cannot be parsed, or the interval is not a positive timedelta
 
-    Of several versions of an id, the highest enabled one counts, and of its shadows the highest enabled one. A row that cannot
-    be used is refused without affecting others. The rows of templates can be in a second table, ``<table>_rows``, see
+    Of several versions of an id, the highest enabled one counts, and before it lower ones with earlier timestamps. The same
+    holds for its shadows. A row that cannot be used is refused without affecting others. The rows of templates can be in a second table, ``<table>_rows``, see
     ``docs/rules.md``.
 
     >>> SqlPatternProcessorDiscovererFactory("postgresql://rules:secret@db.example.com/fraud")
