@@ -64,8 +64,8 @@ class SqlPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     :raises PatternProcessorError: the URL cannot be parsed, or the interval is not a positive timedelta
 
     Of several versions of an id, the highest enabled one counts, and before it lower ones with earlier timestamps. The same
-    holds for its shadows. A row that cannot be used is refused without affecting others. The rows of templates can be in a second table, ``<table>_rows``, see
-    ``docs/rules.md``.
+    holds for its shadows. A row that cannot be used is refused without affecting others. The rows of templates can be in a second
+    table, ``<table>_rows``, see ``docs/rules.md``.
 
     >>> SqlPatternProcessorDiscovererFactory("postgresql://rules:secret@db.example.com/fraud")
     SqlPatternProcessorDiscovererFactory('postgresql://rules:***@db.example.com/fraud', 'pattern_processors')
