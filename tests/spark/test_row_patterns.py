@@ -200,10 +200,15 @@ def letters(spark: SparkSession) -> DataFrame:
          " COUNT(*) AS k, (SELECT max(n) FROM letters) AS top, SUM(A.n - (SELECT min(n) FROM few)) AS s, (SELECT max(b) FROM"
          f" letters MATCH_RECOGNIZE ({AB})) AS b ALL ROWS PER MATCH PATTERN (A*) DEFINE A AS A.n > (SELECT 6))",
          [(5, 0, 8, None, 8, "a"), (6, 0, 8, None, 8, "b"), (7, 1, 8, 2, 8, "a"), (8, 2, 8, 5, 8, "b")]),
+        ("WITH o AS (SELECT * FROM VALUES ('b'), ('b'), ('z'), (NULL) AS t(c)) SELECT coalesce(o.c, '-'), l.n, (SELECT count(*)"
+         " FROM letters MATCH_RECOGNIZE (PARTITION BY c ORDER BY n MEASURES A.n AS n PATTERN (A) DEFINE A AS n < 4) AS m"
+         " WHERE m.c = o.c) AS k FROM o, LATERAL (SELECT count(*) AS n FROM letters MATCH_RECOGNIZE (PARTITION BY c ORDER BY n"
+         " MEASURES A.n AS n PATTERN (A) DEFINE A AS n < 3) AS m WHERE m.c = o.c) AS l",
+         [("-", 0, 0), ("b", 1, 2), ("b", 1, 2), ("z", 0, 0)]),
     ],
     ids=["plain", "alias", "subquery", "common table expressions", "nested", "function", "inner with", "same names", "values",
          "names of tables", "join", "merged columns", "timeout",
-         "subqueries"],
+         "subqueries", "outer row"],
 )  # fmt: skip
 def test_statement(spark: SparkSession, letters: DataFrame, statement: str, answer: list[tuple[Any, ...]]) -> None:
     before = len(spark.catalog.listTables())

@@ -733,7 +733,10 @@ def _prefixed(call: Call, source: ExpressionText) -> Call:
 def outer_row(name: str, text: str, position: int) -> UnsupportedSyntaxError:
     """The error for a column of the query around a clause."""
     problem = f"MATCH_RECOGNIZE cannot read {name:.100}, a column of the query around it"
-    hint = "join the tables before: FROM (SELECT ... FROM a JOIN b ON ...) MATCH_RECOGNIZE (PARTITION BY the columns of a ...)"
+    hint = (
+        "an equality after the clause: MATCH_RECOGNIZE (PARTITION BY k ...) AS m WHERE m.k = o.k; or join the tables before: FROM"
+        " (SELECT ... FROM a JOIN b ON ...) MATCH_RECOGNIZE (PARTITION BY the columns of a ...)"
+    )
     return UnsupportedSyntaxError.at(problem, text, position, hint)
 
 
