@@ -11,6 +11,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+import tests.contracts.ledger
 from asterism.errors import StateError, UserFunctionError
 from asterism.operators.keyed_state import ListState, ValueState
 from asterism.operators.stream_operator import Input, Output, StreamOperator
@@ -33,6 +34,7 @@ from tests.contracts.ledger import (
 from tests.spark.streams import Collect
 
 pytestmark = pytest.mark.spark
+cloudpickle.register_pickle_by_value(tests.contracts.ledger)
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
