@@ -68,11 +68,12 @@ def test_nothing_is_counted_where_nothing_is_dropped() -> None:
     assert feed(operator(SUBSETS), "a1 b2 b3 b4 b5 b6 b7 b8 b9 b10 c11") == (256, 0)
 
 
+MANY = "a1 " + " ".join(f"b{n}" for n in range(2, 22)) + " c40"
+
+
 def test_there_is_a_limit_by_default() -> None:
-    text = "a1 " + " ".join(f"b{n}" for n in range(2, 22)) + " c40"
     with pytest.raises(LimitExceededError, match=r"a key has 196,608 partial matches \(limit 100,000\)"):
-        feed(operator(SUBSETS), text)
-    assert feed(operator(SUBSETS, max_partial_matches=None), text) == (2**19, 0)
+        feed(operator(SUBSETS), MANY)
 
 
 def test_what_one_event_takes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,16 +92,6 @@ def test_what_one_event_takes_is_limited(monkeypatch: pytest.MonkeyPatch) -> Non
             '  Hint: bound them with within(...), raise max_partial_matches, or set on_limit="drop"; see docs/limits.md'
         )
         monkeypatch.setattr(plan, "STEPS_PER_PARTIAL_MATCH", 1000)
-
-
-def test_one_event_cannot_fill_memory() -> None:
-    """Two hundred stages that may be left out: each event leads each partial match to all that are left."""
-    pattern = stage("a")
-    for number in range(200):
-        pattern = pattern.followed_by(f"s{number}").optional()
-    cep = operator(pattern.followed_by("z").where("name = 'z'"), max_partial_matches=10_000, on_limit="drop")
-    with pytest.raises(LimitExceededError, match="an event takes more than 10,000,000 steps"):
-        feed(cep, "a1 b2 c3 d4 e5 f6 g7 h8")
 
 
 def test_the_error_names_key_count_and_limit() -> None:
