@@ -604,7 +604,7 @@ def test_conditions_by_name_are_those_of_the_query(rules: Path) -> None:
         ({"in_network": "network: str"}, ["the query has not registered the condition 'in_town'"]),
     ]:
         source = ConsoleRules(str(rules), "", conditions=lambda known=known: known)
-        checked = source.check(json.dumps(item)).to_dict()
+        checked = source.check(json.dumps(item)).checked.to_dict()
         found = [one for one in checked["warnings"] if "registered" in one["message"]]
         assert (checked["problems"], [one["message"] for one in found]) == ([], warnings)
         assert all(one["detail"] == "Registered: in_network" for one in found)

@@ -122,6 +122,27 @@ def test_a_disabled_rule_is_there(client: Asker) -> None:
     assert client.ask("PUT", PATH, rule(), if_none_match="*")[0] == 412
 
 
+def test_a_version_that_waits_is_returned_with_the_one_before(tmp_path: Path) -> None:
+    """Otherwise, a query that reads a table by way of the console would have none of them until its time."""
+    from asterism.discovery import create_pattern_processor_table
+
+    url = f"sqlite:///{tmp_path / 'rules.db'}"
+    create_pattern_processor_table(url)
+    client = Asker(application(url))
+    for version, more in (
+        (1, {}),
+        (2, {"timestamp": "2030-01-01T00:00:00Z"}),
+        (3, {"timestamp": "2029-01-01T00:00:00Z"}),
+    ):
+        client.good("PUT", PATH, rule(version=version, **more))
+        assert version_of(client) == version
+    found = client.good("GET", "/processors")
+    assert [one["version"] for one in found["processors"]] == [1, 3]
+    assert client.ask("PUT", "/processors", found)[0] == 200
+    assert client.ask("DELETE", PATH)[0] == 204
+    assert client.good("GET", "/processors") == {"processors": []}
+
+
 def test_a_version_keeps_its_definition(client: Asker) -> None:
     client.good("PUT", PATH, rule())
     status, body = client.ask("PUT", PATH, rule(suppress={"for": "1 hour"}))

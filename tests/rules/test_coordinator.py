@@ -20,8 +20,8 @@ import pytest
 from asterism.columns.time import TimeColumn
 from asterism.errors import PatternProcessorError, StateError
 from asterism.patterns.semantics import Semantics
+from asterism.rules import acceptance, kill_list
 from asterism.rules import coordinator as coordinators
-from asterism.rules import kill_list
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.coordinator import Coordinator
 from asterism.rules.discovery_status import INTERRUPTED, OFF, VALID, Status
@@ -209,7 +209,7 @@ def test_versions_that_wait_are_killed_one_by_one_and_are_shadows(tmp_path: Path
 
 
 def test_only_so_many_versions_may_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinators, "MAX_WAITING", 2)
+    monkeypatch.setattr(acceptance, "MAX_WAITING", 2)
     manager = coordinator(tmp_path)
     scheduled = [version(number, timestamp=at(10 * number)) for number in range(2, 5)]
     manager.on_pattern_processors_updated([version(1)])
@@ -457,7 +457,7 @@ def test_what_fails_in_an_unforeseen_way_is_refused_alone(tmp_path: Path, monkey
 def test_what_cannot_be_identified_may_be_any(tmp_path: Path) -> None:
     manager = coordinator(tmp_path)
     manager.on_pattern_processors_updated([version(1), version(1, "cd")])
-    error = manager._check(processor("bad", 1, chain("a").where("colour = 1")), None, [])
+    error = manager._checks.error(processor("bad", 1, chain("a").where("colour = 1")), False)
     assert error is not None
     manager.on_pattern_processors_updated([version(2), RefusedProcessor("#2", error, unidentified=True)])
     assert manager.status.processors == {"cd": 1, "ab": 2}

@@ -7,6 +7,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import is_
@@ -18,9 +19,10 @@ from asterism.discovery.kept_rules import OFF, ON, WRONG, KeptRules, Rule, rules
 from asterism.discovery.rule_set import Change, RuleSet, StoredRule, kind_text
 from asterism.discovery.url import Endpoint
 from asterism.discovery.yaml_editing import REMOVED, edited
-from asterism.errors import PatternProcessorError
+from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.durable_files import alone_in, replace_file
-from asterism.rules.processor import Slot
+from asterism.rules.interfaces import without_flag
+from asterism.rules.processor import PatternProcessor, Slot, fits
 from asterism.rules.rule_templates import expanded, is_shadow_template, is_template
 
 PAUSE = 0.2
@@ -112,17 +114,21 @@ class FileRules(KeptRules):
 
 
 def _first_of_each(rules: Iterable[Rule]) -> list[Rule]:
-    """Mark all but the first of several enabled rules with the same id, and of several shadows."""
+    """Mark all but the first of several enabled rules with the same id, and of several shadows. Versions that come into force in
+    turn are not marked.
+    """
     found: list[Rule] = []
-    first: dict[Slot, Rule] = {}
+    used: dict[Slot, list[Rule]] = {}
     for rule in rules:
-        counts = rule.state == ON and _id_of(rule.item) == rule.id
-        other = first.setdefault(rule.slot, rule) if counts else rule
-        if other is not rule:
-            where = "" if other.where == rule.where else f", the other is in {other.where}"
-            rule = replace(rule, state=WRONG, twice=f"two {kind_text(shadow=rule.shadow)} have this id{where}")
+        if rule.state == ON and _id_of(rule.item) == rule.id:
+            others = used.setdefault(rule.slot, [])
+            if others and not _fits(rule, others):
+                where = "" if others[0].where == rule.where else f", the other is in {others[0].where}"
+                rule = replace(rule, state=WRONG, twice=f"two {kind_text(shadow=rule.shadow)} have this id{where}")
+            else:
+                others.append(rule)
         found.append(rule)
-    in_force = {(id, rule.version) for (id, shadow), rule in first.items() if not shadow}
+    in_force = {(id, rule.version) for (id, shadow), some in used.items() if not shadow for rule in some}
     return [
         replace(rule, state=WRONG, twice=f"version {rule.version} is in force, so it cannot be a shadow, too")
         if rule.state == ON
@@ -132,6 +138,13 @@ def _first_of_each(rules: Iterable[Rule]) -> list[Rule]:
         else rule
         for rule in found
     ]
+
+
+def _fits(rule: Rule, others: Sequence[Rule]) -> bool:
+    with suppress(AsterismError):
+        new, *there = (PatternProcessor.from_dict(without_flag(one.item)[0]) for one in (rule, *others))
+        return fits(new, there)
+    return False
 
 
 @dataclass(frozen=True, slots=True)

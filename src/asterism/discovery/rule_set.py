@@ -11,7 +11,9 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from operator import is_
 from typing import Any, TypeVar
@@ -24,7 +26,7 @@ from asterism.errors import (
     VersionConflictError,
 )
 from asterism.rules.interfaces import is_shadow, promoted_item, without_flag
-from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor, Slot
+from asterism.rules.processor import MAX_PROCESSORS, PatternProcessor, Slot, point_in_time
 from asterism.rules.rule_templates import is_shadow_template, is_template, with_decoded_pattern
 
 _R = TypeVar("_R")
@@ -203,11 +205,10 @@ class RuleSet:
         """The rules without versions that other ones have replaced; disabled ones, too."""
         if not self.keeps_versions:
             return self.rules
-        used: dict[Slot, StoredRule] = {}
+        slots: dict[Slot, list[StoredRule]] = {}
         for rule in self.rules:
-            if rule.slot not in used or _rank(rule) > _rank(used[rule.slot]):
-                used[rule.slot] = rule
-        return list(used.values())
+            slots.setdefault(rule.slot, []).append(rule)
+        return [rule for versions in slots.values() for rule in _in_turn(versions)]
 
     def __len__(self) -> int:
         """The number of rules, including those of templates."""
@@ -219,9 +220,9 @@ class RuleSet:
         return b'{"processors": [' + b",".join(b"\n" + rule.text for rule in self.used()) + b"\n]}\n"
 
     def get(self, slot: Slot) -> StoredRule | None:
-        """A rule, a template or a shadow; None: there is none."""
+        """A rule, a template or a shadow, of several versions the last one; None: there is none."""
         found = RuleSet(tuple(self.of_id(slot[0])), keeps_versions=self.keeps_versions).used()
-        return next((rule for rule in found if rule.shadow == slot[1]), None)
+        return next((rule for rule in reversed(found) if rule.shadow == slot[1]), None)
 
     def of_id(self, id: str) -> list[StoredRule]:
         return [rule for rule in self.rules if rule.id == id]
@@ -247,9 +248,10 @@ class RuleSet:
 
     def apply(self, additions: Sequence[Addition], removed: Sequence[Slot]) -> tuple[RuleSet, list[str]]:
         """Add rules, and remove those that *removed* names by id and shadow."""
-        twice = [slot for slot, count in Counter(one.slot for one in additions).items() if count > 1]
-        if twice:
-            raise two_rules(twice[0])
+        keys = Counter((one.slot, one.version if self.keeps_versions else None) for one in additions)
+        twice = next((slot for (slot, _), count in keys.items() if count > 1), None)
+        if twice is not None:
+            raise two_rules(twice)
         if additions and self.is_folder:
             raise RuleSourceError(f"{self.where} is a folder", hint="copy the file into it, or add to a file in it")
         draft, leaving = _Draft(self), frozenset(removed)
@@ -458,8 +460,22 @@ def _number(rule: StoredRule) -> int:
     return rule.version if isinstance(rule.version, int) else -1
 
 
-def _rank(rule: StoredRule) -> tuple[bool, int]:
-    return rule.enabled, _number(rule)
+def _in_turn(versions: Sequence[StoredRule]) -> list[StoredRule]:
+    """The enabled versions that come into force in turn, as :func:`~asterism.discovery.rows.processors_of` finds them; if none
+    is enabled, the highest version.
+    """
+    chosen: list[StoredRule] = []
+    before: datetime | None = None
+    for rule in sorted((rule for rule in versions if rule.enabled), key=_number, reverse=True):
+        begins = None
+        with suppress(PatternProcessorError):
+            begins = point_in_time(rule.item.get("timestamp"), "timestamp")
+        if before is None or begins is None or begins < before:
+            chosen.insert(0, rule)
+            before = begins
+        if begins is None:
+            break
+    return chosen or [max(versions, key=_number)]
 
 
 def _highest(rules: Mapping[int, StoredRule]) -> StoredRule | None:

@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from operator import attrgetter
 from uuid import uuid4
 
 from asterism.arguments import described
 from asterism.columns.time import BEFORE_TIME, to_datetime
-from asterism.errors import AsterismError, PatternProcessorError, StateError, VersionConflictError, printable
+from asterism.errors import AsterismError, PatternProcessorError, StateError, printable
+from asterism.rules.acceptance import ProcessorChecks, accept, as_error, refusal
 from asterism.rules.binding import ProcessorCompiler
 from asterism.rules.discovery_status import (
     DISABLED,
@@ -46,13 +46,11 @@ from asterism.rules.interfaces import (
     PatternProcessorDiscovererFactory,
     PatternProcessorManager,
     RefusedProcessor,
-    duplicate,
-    slots_of,
 )
-from asterism.rules.kill_list import WITHOUT, KillList, is_named, names_of
+from asterism.rules.kill_list import WITHOUT, KillList, names_of
 from asterism.rules.lookup_changes import check_lookups
 from asterism.rules.lookups import DefinedLookup, LookupWatch, stored_lookups
-from asterism.rules.processor import PatternProcessor, Slot, fits, found_at
+from asterism.rules.processor import PatternProcessor, found_at
 from asterism.rules.set_store import FolderStore
 from asterism.rules.sets import Entries, Entry, ProcessorSet, next_versions, not_superseded, stored
 from asterism.text.printable import one_line
@@ -69,13 +67,10 @@ MAX_NAMED = 10
 """Refused rules that an error names."""
 MAX_UNWRITTEN = 10_000
 """Entries of the history that wait because the store cannot be written; the oldest ones are dropped."""
-MAX_WAITING = 100
-"""How many versions of a rule may wait for their timestamps before another one."""
 MAX_POLL_SECONDS = 120.0
 """Seconds after which a poll that has not returned is reported. The timeouts of discoverers, at most a minute, expire
 earlier.
 """
-_UNCHECKED = PatternProcessorError("not checked")
 _log = logging.getLogger("asterism.rules.processor")
 
 
@@ -123,8 +118,7 @@ class Coordinator(PatternProcessorManager):
         """The processors that were found last."""
         self._taken_with = self._killed
         """The kill list with which they were made into a set."""
-        self._checked: dict[str, AsterismError | None] = {}
-        """The errors of the processors that were found last, by their texts."""
+        self._checks = ProcessorChecks(compiler)
         self._expired = {_expiry(one) for one in self._expired_at(store.expired_until())}
         """The expired processors that have been reported, in this run or before."""
         self._entries = Entries()
@@ -429,10 +423,11 @@ class Coordinator(PatternProcessorManager):
         while True:
             with self._lock:
                 known, killed = self._set, self._killed
-            after, refused = self._accepted(found, known, {*self._without, *killed})
+            accepted = accept(known, found, {*self._without, *killed}, self._used, self._checks.error, self._event_time)
+            self._checks.forget_others(found)
             with self._lock:
                 if self._set is known and self._killed is killed:
-                    self._publish(after, refused, killed)
+                    self._publish(accepted.listed, accepted.refused, killed)
                     self._discovered, self._taken_with = found, killed
                     return
 
@@ -705,126 +700,6 @@ class Coordinator(PatternProcessorManager):
             if self.store.belongs_to(self._name):
                 self.store.write_status(self._status_now().to_bytes() if content is None else content)
 
-    # ------------------------------------------------------------------ validation
-
-    def _accepted(
-        self, found: Sequence[Discovered], before: ProcessorSet, left_out: set[str]
-    ) -> tuple[list[PatternProcessor], list[RefusedProcessor]]:
-        """The versions of the next set, and the refused ones. For each name, the last refusal counts."""
-        known: dict[Slot, list[PatternProcessor]] = {}
-        for one in before.listed:
-            known.setdefault(one.slot, []).append(one)
-        accepted: dict[Slot, list[PatternProcessor]] = {}
-        unusable: dict[Slot, set[int]] = {}
-        """Versions of the set before that stay, because what has taken their place cannot be used."""
-        unknown: set[Slot] = set()
-        """Slots of which all versions of the set before stay, because it is not known which of them cannot be used."""
-        order: dict[Slot, None] = {}
-        refused: dict[str, RefusedProcessor] = {}
-        definitions = {(one.id, one.version): one for one in before.all_processors}
-        for item in found:
-            if isinstance(item, PatternProcessor) and not fits(item, accepted.get(item.slot, ())):
-                item = duplicate(item, accepted[item.slot], accepted[item.slot][0].place)
-            elif isinstance(item, PatternProcessor) and not is_named(item, left_out):
-                error = self._check(item, definitions.get((item.id, item.version)), accepted.get(item.slot, ()))
-                if error is None:
-                    accepted.setdefault(item.slot, []).append(item)
-                    order[item.slot] = None
-                    continue
-                item = _refused(item, error)
-            # One that is left out stays in the set as killed. A newer version is checked when it is allowed again.
-            if isinstance(item, RefusedProcessor):
-                refused[item.name] = item
-            for slot in slots_of(item):
-                if slot in known:
-                    order[slot] = None
-                    if item.version in {one.version for one in known[slot]}:
-                        unusable.setdefault(slot, set()).add(item.version)
-                    else:
-                        unknown.add(slot)
-        texts = {item.text for item in found if isinstance(item, PatternProcessor)}
-        self._checked = {text: error for text, error in self._checked.items() if text in texts}
-        if any(isinstance(item, RefusedProcessor) and item.unidentified for item in found):
-            # The item may be any of the missing processors.
-            order, unknown = dict.fromkeys([*known, *order]), {*known}
-        after: dict[Slot, list[PatternProcessor]] = {}
-        for slot in order:
-            own, former = accepted.get(slot, []), known.get(slot, [])
-            all_stay = slot in unknown and {one.version for one in own} <= {one.version for one in former}
-            kept = [one for one in former if all_stay or one.version in unusable.get(slot, ())]
-            after[slot] = _in_turn(own, kept)
-        for (id, shadow), versions in [*after.items()]:
-            in_force = {one.version for one in after.get((id, False), ())} if shadow else set()
-            for one in [one for one in versions if one.version in in_force]:
-                versions.remove(one)
-                if one in accepted.get(one.slot, ()) and not one.of_shadow_template:
-                    wrong = _refused_shadow(one)
-                    refused[wrong.name] = wrong
-        return [one for versions in after.values() for one in versions], list(refused.values())
-
-    def _check(
-        self, new: PatternProcessor, old: PatternProcessor | None, others: Sequence[PatternProcessor]
-    ) -> AsterismError | None:
-        """The reason why *new* cannot be used.
-
-        :param old: the processor in the last set with its id and version
-        :param others: versions of the rule that come into force, too
-        """
-        same = old is not None and new.has_definition_of(old)
-        if old is not None and not same:
-            return VersionConflictError(
-                f"its definition has changed, but its version has not ({new.version})",
-                hint="raise the version; the partial matches of the old version are then dropped",
-            )
-        if same and (self._checked.get(new.text, _UNCHECKED) is None or self.compiler.knows(new)):
-            self._checked[new.text] = None  # it was valid when it was accepted, perhaps by an earlier run
-            return None
-        if new.text not in self._checked:
-            try:
-                self.compiler.try_out(new)
-                self._checked[new.text] = None
-            except Exception as error:
-                self._checked[new.text] = _as_error(error)
-        return self._checked[new.text] or self._used.check(new) or self._check_waiting(new, others)
-
-    def _check_waiting(self, new: PatternProcessor, others: Sequence[PatternProcessor]) -> AsterismError | None:
-        """The reason why *new* cannot wait for its time, too."""
-        former = sum(one.processor.slot == new.slot for one in self._set.earlier)
-        if new.timestamp is None or former + len(others) < MAX_WAITING:
-            return None
-        _, earlier, _ = next_versions(self._set, _in_turn([*others, new], ()), self._event_time())
-        if sum(one.processor.timestamp is not None for one in earlier) < MAX_WAITING:
-            return None
-        return PatternProcessorError(
-            f"{MAX_WAITING} earlier versions wait for their timestamps",
-            "All of them come into force in turn.",
-            "publish the version again when event time has reached the first of them; or publish one without a timestamp, "
-            "which withdraws them",
-        )
-
-
-def _in_turn(accepted: Sequence[PatternProcessor], kept: Iterable[PatternProcessor]) -> list[PatternProcessor]:
-    """Versions of a rule in the order in which they come into force: those that were *accepted*, and those that are *kept* as far
-    as they fit.
-    """
-    found = list(accepted)
-    for one in kept:
-        if fits(one, found):
-            found.append(one)
-    return sorted(found, key=attrgetter("version"))
-
-
-def _refused_shadow(one: PatternProcessor) -> RefusedProcessor:
-    error = PatternProcessorError(
-        f"version {one.version} is in force, so it cannot be a shadow, too",
-        hint="remove the shadow, or raise its version",
-    )
-    return _refused(one, error)
-
-
-def _refused(one: PatternProcessor, error: AsterismError) -> RefusedProcessor:
-    return RefusedProcessor(one.id, error, one.version, one.place, changed_by=one.changed_by, shadow=one.shadow)
-
 
 def _versions(processors: Iterable[PatternProcessor], *, shadow: bool) -> dict[str, int]:
     return {one.id: one.version for one in processors if one.shadow == shadow}
@@ -844,14 +719,7 @@ def _as_data(one: Discovered) -> Discovered:
     try:
         return found_at(one, one.place).as_data()
     except Exception as error:
-        return _refused(one, _as_error(error))
-
-
-def _as_error(error: Exception) -> AsterismError:
-    """Wrap any exception, so that a failing rule does not affect others."""
-    if isinstance(error, AsterismError):
-        return error
-    return PatternProcessorError("the pattern processor cannot be used", described(error))
+        return refusal(one, as_error(error))
 
 
 def _expiry(one: PatternProcessor) -> tuple[str, int, int | None]:
