@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter as Counts
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,14 @@ from asterism import (
     Output,
     Pattern,
     PatternProcessFunction,
+    ProcessWindowFunction,
     StreamOperator,
+    TimeSpan,
+    TumblingWindows,
     ValueState,
+    WindowContext,
     connect,
+    window,
 )
 from asterism.errors import EvaluationFailedError, StreamDefinitionError, UnknownOutputError, UserFunctionError
 from tests.spark.streams import FUNNEL, SCHEMA, Collect, batch, events, stream_of, write_files
@@ -204,3 +210,30 @@ def test_what_does_not_fit_is_refused(spark: SparkSession, tmp_path: Path) -> No
     of_table = batch(spark, events(400), FUNNEL)
     with pytest.raises(UserFunctionError, match=r"Closed\.open failed"):
         of_table.run({"lost": Collect()}, process=closed)
+
+
+class Views(ProcessWindowFunction):
+    many = Output("user STRING, views BIGINT")
+    fired = Counter()
+
+    def process(self, elements: pa.Table, window: TimeSpan, ctx: WindowContext) -> Any:
+        self.fired.inc()
+        views = elements["kind"].to_pylist().count("view")
+        if views > 10:
+            self.many.collect(user=ctx.key, views=views)
+        return {"n": elements.num_rows}
+
+
+def test_a_window_function_has_outputs_too(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(300, users=5)
+    write_files(table, tmp_path / "in", [150])
+    minutes = TumblingWindows.of(timedelta(minutes=1))
+    by_table = window(KeyedStream(spark.createDataFrame(table), "user", "ts"), minutes, **GROUPS)
+    expected = counted(by_table.process(Views(), "n BIGINT", output="many").toArrow().to_pylist())
+    sinks = {"results": Collect(), "many": Collect()}
+    stream = window(stream_of(spark, tmp_path / "in"), minutes, **GROUPS)
+    stream.run(sinks, process=Views(), schema="n BIGINT", checkpoint=str(tmp_path / "cp"))
+    assert counted(sinks["many"].rows) == expected
+    assert len(sinks["results"].rows) > len(sinks["many"].rows) > 0
+    with pytest.raises(UnknownOutputError, match="Outputs: results, many"):
+        by_table.process(Views(), "n BIGINT", output="late")

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from asterism.arguments import expect, expect_outputs
 from asterism.errors import StreamDefinitionError
 from asterism.operators.operator import EVENTS, Arrival
+from asterism.operators.stream_operator import Output, declared_in
 from asterism.spark.batch import BATCH_GROUP, sorted_arrival
 from asterism.spark.execution import RunOptions, Sink, run
 from asterism.spark.host import NO_TIME, PROCESSING_TIME
@@ -37,6 +38,7 @@ from asterism.windows.evictors import Evictor
 from asterism.windows.folds import Fold
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
 from asterism.windows.plan import FIRINGS, WindowFunction
+from asterism.windows.process_function import ProcessWindowFunction
 from asterism.windows.triggers import Trigger
 
 _Build = Callable[[pa.Schema], WindowOperator]
@@ -197,6 +199,7 @@ class WindowedStream(metaclass=PythonNames):
         aggregate: Sequence[str] | str | None = None,
         reduce: Reduce | None = None,
         fold: Fold | None = None,
+        output: str = RESULT_ROWS,
     ) -> DataFrame:
         """Rows computed by *function*, which is called once for each firing.
 
@@ -210,12 +213,15 @@ class WindowedStream(metaclass=PythonNames):
         :param aggregate: the measures of :meth:`aggregate`, a list or one string
         :param reduce: the function of :meth:`reduce`
         :param fold: the fold of :meth:`fold`
+        :param output: "results", or an output that a :class:`asterism.ProcessWindowFunction` declares
         :raises StreamDefinitionError: *function* is not callable, or two columns have the same name
 
         Source: Flink's ``aggregate(AggregateFunction, ProcessWindowFunction)``.
         """
         first = _first_step(aggregate, reduce, fold)
-        return self._results_of(first | self._processed(function, schema))
+        build = partial(self._operator, first | self._processed(function, schema), False)
+        expect_outputs([output], [RESULT_ROWS, *_declared_outputs(function)])
+        return self._single(build, _OUTPUTS.get(output, output))
 
     def fold(self, fold: Fold) -> DataFrame:
         """Aggregate the elements of a window with functions of your own: the result is the accumulator. The state has a single
@@ -256,8 +262,8 @@ class WindowedStream(metaclass=PythonNames):
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> StreamingQuery | None:
-        """Write the outputs ``results`` and ``late`` to sinks. They are computed only once, as in
-        :meth:`asterism.PatternStream.run`.
+        """Write the outputs ``results`` and ``late``, and those that a window function declares, to sinks. They are computed
+        only once, as in :meth:`asterism.PatternStream.run`.
 
         The query's progress has the numbers of early, on-time and late firings, of late elements, and of elements that were
         dropped with their window before they were in a firing (``unfired_elements``), in the observation ``asterism``.
@@ -271,7 +277,7 @@ class WindowedStream(metaclass=PythonNames):
         :param fold: the fold of :meth:`fold`
         """
         options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
-        expect_outputs(sinks, _OUTPUTS)
+        expect_outputs(sinks, [*_OUTPUTS, *_declared_outputs(process)])
         computed = _first_step(aggregate, reduce, fold)
         if process is not None:
             computed |= self._processed(process, schema)
@@ -282,7 +288,7 @@ class WindowedStream(metaclass=PythonNames):
         return run(
             partial(self._results, build, operator),
             operator.output_schemas,
-            {_OUTPUTS[output]: sink for output, sink in sinks.items()},
+            {_OUTPUTS.get(output, output): sink for output, sink in sinks.items()},
             options=options,
             streams=[self.stream],
             ends_by_itself=not operator.processing_time,
@@ -349,6 +355,11 @@ class WindowedStream(metaclass=PythonNames):
             return sorted_arrival(EVENTS, operator.prepare(EVENTS, rows))
 
         return bounded(rows, order, operator, sent, use=use)
+
+
+def _declared_outputs(function: WindowFunction | None) -> list[str]:
+    """The names of the outputs of a window function."""
+    return list(declared_in(type(function), Output)) if isinstance(function, ProcessWindowFunction) else []
 
 
 def _first_step(aggregate: Sequence[str] | str | None, reduce: Reduce | None, fold: Fold | None) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from asterism.testing.pattern_harness import PatternHarness, in_order
 from asterism.testing.stream_harness import Send, Step, StreamOperatorHarness
 from asterism.testing.window_harness import WindowHarness
 from asterism.windows.assigners import Windows
+from asterism.windows.plan import FIRINGS
 from asterism.windows.triggers import Trigger
 
 H = TypeVar("H", StreamOperatorHarness, PatternHarness, WindowHarness)
@@ -198,7 +199,9 @@ def check_window_independence(
     parts = whole.parts(events)
     whole.deliver(parts).end()
     for name, harness in _ways(whole, parts, WindowHarness.deliver, cuts, seed, SPREAD):
-        _compare(whole, harness, name, {"a firing": _firings_of, "a late element": _late_of})
+        declared = whole.outputs.keys() - {FIRINGS, OutputKind.LATE.value}
+        of_function = {output: partial(_counted, output=output) for output in sorted(declared)}
+        _compare(whole, harness, name, {"a firing": _firings_of, "a late element": _late_of, **of_function})
     return whole
 
 

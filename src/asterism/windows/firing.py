@@ -405,17 +405,21 @@ class WindowCall:
         )
 
     def _applied(
-        self, elements: pa.Table, offsets: Ints, fired: Ints, spans: list[TimeSpan], panes: Any
+        self, elements: pa.Table, offsets: Ints, fired: Ints, spans: list[TimeSpan], panes: Any, key_of: pa.Table
     ) -> tuple[pa.Table, Ints]:
-        """Call the window function for each firing."""
+        """Call the window function for each firing.
+
+        :param key_of: the key of each pane
+        """
         plan = self.plan
         assert plan.function is not None
         if not isinstance(plan.function, ProcessWindowFunction):
             return applied(plan.function, plan.result_schema, elements, offsets, spans)
         if self.states is None:
             function = plan.function
+            keys = key_of.select(plan.key_schema.names if plan.keys else []).rename_columns(list(plan.keys))
             self.states = FunctionStates(
-                function, pa.table({}), {}, {}, np.zeros(len(panes.start), np.int64),
+                function, keys, {}, {}, np.arange(len(panes.start)),
                 time=BEFORE_TIME, event_time=self.event_time,
             )  # fmt: skip
         from asterism.windows import kernels
@@ -458,6 +462,7 @@ class WindowCall:
             )
             tables.append(found)
             firing_of.append(np.full(found.num_rows, number, np.int64))
+        self.states.emitted().add_to(self.group)
         return pa.concat_tables(tables), np.concatenate([np.empty(0, np.int64), *firing_of])
 
     @staticmethod
@@ -502,7 +507,7 @@ class WindowCall:
             spans = self._spans(fired)
 
             def make(rows: pa.Table, offsets: Ints, firings: Ints) -> tuple[pa.Table, Ints]:
-                return self._applied(plain(rows), offsets, fired, spans, panes)
+                return self._applied(plain(rows), offsets, fired, spans, panes, key_of)
 
         evict_spans = self._spans(fired) if plan.evictor is not None and plan.evictor.is_user_defined else []
         results, firing_of, rows, counts = Rows(make, plan.evictor, evict_spans).run(recorded, old_rows, old_at)
@@ -526,7 +531,7 @@ class WindowCall:
         both = of_keys | dict(zip(results.column_names, results.columns, strict=True)) | of_keys
         results = pa.table(list(both.values()), names=list(both))
         offsets = np.arange(len(fired) + 1)
-        return self._applied(results, offsets, fired, self._spans(fired), panes)
+        return self._applied(results, offsets, fired, self._spans(fired), panes, key_of)
 
     def _spans(self, fired: Ints) -> list[TimeSpan]:
         if self.plan.windows.is_global:

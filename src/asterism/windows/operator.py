@@ -56,6 +56,7 @@ from asterism.operators.state_store import (
     tables_to_bytes,
     with_additions,
 )
+from asterism.operators.stream_operator import Counter, Gauge, Histogram, Output, declared_in
 from asterism.windows.arguments import duration
 from asterism.windows.assigners import GlobalWindows, SessionWindows, Windows
 from asterism.windows.evictors import BuiltInEvictor, Evictor
@@ -421,6 +422,8 @@ class WindowOperator(KeyGroupOperator):
         }
         if self.wants_late:
             self.output_schemas[LATE_ELEMENTS] = self.schema
+        if isinstance(self.function, ProcessWindowFunction):
+            self._add_declared(type(self.function))
         self.pane_schema = pa.schema(
             [
                 *self.key_schema,
@@ -469,6 +472,24 @@ class WindowOperator(KeyGroupOperator):
             self.evictor.is_user_defined or callable(getattr(self.evictor, "distance", None))
         )
         return [field for field in self._element_fields if own or field.name[2:] in self._needed]
+
+    def _add_declared(self, function: type[ProcessWindowFunction]) -> None:
+        """Add the outputs and metrics that the window function declares."""
+        outputs: dict[str, Output] = declared_in(function, Output)
+        gauges: dict[str, Gauge] = declared_in(function, Gauge)
+        histograms: dict[str, Histogram] = declared_in(function, Histogram)
+        counters = declared_in(function, Counter)
+        usual = {"results", FIRINGS, LATE_ELEMENTS} & outputs.keys()
+        usual |= {*self.metrics} & {*counters, *gauges, *histograms}
+        if usual:
+            name = min(usual)
+            raise StreamDefinitionError(
+                f'{function.__name__} declares "{name}", which a query has anyway', hint=f'use another name: "{name}_"'
+            )
+        self.output_schemas = {**self.output_schemas, **{name: output.schema for name, output in outputs.items()}}
+        self.metrics = (*self.metrics, *counters)
+        self.gauges = {name: gauge.aggregate for name, gauge in gauges.items()}
+        self.histograms = {name: histogram.buckets for name, histogram in histograms.items()}
 
     def _read_columns(self) -> pa.Schema:
         names = {*self.kept_columns, *self.keys}

@@ -23,9 +23,12 @@ from asterism.columns.time import BEFORE_TIME, to_datetime
 from asterism.errors import OperatorError, StreamDefinitionError, UserFunctionError
 from asterism.operators.context import Element
 from asterism.operators.keyed_state import KEY, State, StateSpec, StateTable
+from asterism.operators.stream_operator import Counter, Gauge, Histogram, Output, declared_in
+from asterism.operators.tools import Emitted, Tools
 from asterism.windows.triggers import TimeSpan
 from asterism.windows.user_functions import failed, table_of
 
+TOOLS = (Output, Counter, Gauge, Histogram)
 S = TypeVar("S", bound=State)
 
 
@@ -50,7 +53,12 @@ class ProcessWindowFunction(ABC):
     >>> [row["growth"] for row in harness.results]
     [1, 1]
 
+    Outputs and metrics are declared and used as in a :class:`asterism.StreamOperator`: ``large = Output("n BIGINT")``, and
+    ``self.large.collect(n=1)`` in :meth:`process` or :meth:`clear`.
+
     :raises StreamDefinitionError: when the class is defined, if a state cannot be used
+
+    Source: Flink's ``ProcessWindowFunction``; ``ctx.output(tag, value)`` is ``self.large.collect(...)``.
     """
 
     def open(self) -> None:  # noqa: B027 - most have nothing to do
@@ -73,13 +81,13 @@ class ProcessWindowFunction(ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        for name, state in _declared(cls).items():
+        for name, state in declared_in(cls, (State, *TOOLS)).items():
             if hasattr(ProcessWindowFunction, name):
                 raise StreamDefinitionError(
                     f'{cls.__name__} declares "{name}", which is a method of every window function',
                     hint=f'name it "{name}_"',
                 )
-            if state.broadcast:
+            if isinstance(state, State) and state.broadcast:
                 raise StreamDefinitionError(
                     f'the state "{name}" of {cls.__name__} is a broadcast state',
                     hint="window functions have keyed state",
@@ -87,10 +95,7 @@ class ProcessWindowFunction(ABC):
 
 
 def _declared(function: type) -> dict[str, State]:
-    found: dict[str, State] = {}
-    for base in reversed(function.__mro__):
-        found |= {name: value for name, value in vars(base).items() if isinstance(value, State)}
-    return found
+    return declared_in(function, State)
 
 
 def states_of(function: object) -> dict[str, StateSpec]:
@@ -179,7 +184,7 @@ class StateOfScope:
 
 
 class FunctionStates:
-    """The states of a window function in a call.
+    """The states of a window function in a call, and what it emits.
 
     :param keys: the keys by number
     :param of_key: for each state its rows, by the number of the key and sorted by it; *of_window*: by the number of the pane, or
@@ -199,6 +204,8 @@ class FunctionStates:
         event_time: bool,
     ) -> None:
         declared = _declared(type(function))
+        self.operator, self.running = function, False
+        self._tools = Tools(self)
         self._function, self._keys, self._key_of_pane = function, keys, key_of_pane
         self.time, self.event_time = time, event_time
         self.window = TimeSpan(None, None)
@@ -206,6 +213,13 @@ class FunctionStates:
         self.of_window = None if of_window is None else StateOfScope(declared, _tables(declared, of_window))
         self._context = WindowContext(self)
         self._what = f"the window function {type(function).__name__}"
+
+    kind, when = "window function", "the function processes a window"
+    writes_broadcast = repeats = False
+
+    def emitted(self) -> Emitted:
+        """What the function has emitted to its outputs and counted."""
+        return self._tools.taken()
 
     def key_value(self) -> Any:
         if not self._keys.num_columns or self.of_key.key_number is None:
@@ -243,6 +257,7 @@ class FunctionStates:
             )
 
     def _begin(self, pane: int, window: TimeSpan, time: int) -> None:
+        self.running = True
         self.window, self.time = window, max(self.time, time)
         self.of_key.key_number = int(self._key_of_pane[pane])
         self.of_key.time = self.time
@@ -250,6 +265,7 @@ class FunctionStates:
             self.of_window.key_number, self.of_window.time = pane, self.time
 
     def _end(self) -> None:
+        self.running = False
         self.of_key.key_number = None
         if self.of_window is not None:
             self.of_window.key_number = None
