@@ -80,7 +80,7 @@ def test_a_function_after_an_aggregate_gets_its_result_and_the_key(first: str) -
         "reduce": lambda one, other: {**one, "value": one["value"] + other["value"]},
         "fold": SUM,
     }
-    options = {first: steps[first], "process": function, "columns": "who STRING, half DOUBLE"}
+    options = {first: steps[first], "process": function, "schema": "who STRING, half DOUBLE"}
     harness = WindowHarness(TEN, **options).send("ann.a1@1s ann.a4@2s bob.a2@3s bob.a9@13s").end()
     assert harness.firings == [
         "ann [0s,10s) #1 on_time!: who=ann half=2.5",
@@ -102,7 +102,7 @@ def test_a_function_after_an_aggregate_that_needs_the_elements() -> None:
     def function(rows: pa.Table, window: TimeSpan) -> dict[str, Any]:
         return {"twice": rows.column("n")[0].as_py() * 2}
 
-    options = {"aggregate": "count(DISTINCT value) AS n", "process": function, "columns": "twice INT"}
+    options = {"aggregate": "count(DISTINCT value) AS n", "process": function, "schema": "twice INT"}
     harness = check_window_independence(TEN, EARLY, EVENTS, cuts=1, **options)
     assert harness.firings[-1] == "ann [10s,20s) #2 on_time!: twice=6"
 
@@ -124,7 +124,7 @@ def test_aggregates_of_an_empty_window_are_those_of_no_rows(aggregate: str) -> N
 
 
 def test_a_function_of_an_empty_window_gets_no_elements() -> None:
-    options: dict[str, Any] = {"process": lambda rows, window: {"n": rows.num_rows}, "columns": "n INT"}
+    options: dict[str, Any] = {"process": lambda rows, window: {"n": rows.num_rows}, "schema": "n INT"}
     harness = WindowHarness(TEN, EARLY.discarding(), on_time="fire_always", **options).send("a1@1s a2@2s |10s")
     assert harness.firings == ["[0s,10s) #1 early: n=2", "[0s,10s) #2 on_time!: n=0"]
 
@@ -143,7 +143,7 @@ def test_a_reduced_window_without_elements_has_nulls() -> None:
         ("ann", "early", 3),
         ("ann", "on_time", None),
     ]
-    options: dict[str, Any] = {"process": lambda rows, window: {"who": rows["key"][0].as_py()}, "columns": "who STRING"}
+    options: dict[str, Any] = {"process": lambda rows, window: {"who": rows["key"][0].as_py()}, "schema": "who STRING"}
     named = harness.again(**options).send(elements).advance_watermark("10s")
     assert [row["who"] for row in named.results] == ["ann", "ann"]
 
