@@ -43,12 +43,12 @@ from asterism.text.diagram import (
     Box,
     Branches,
     Diagram,
+    DiagramRows,
     Frame,
     Line,
     Note,
     Part,
     Repeated,
-    Rows,
     Style,
     condition_lines,
 )
@@ -91,7 +91,7 @@ class _Layout:
         self.omitted = sum(1 for _ in pattern.atoms()) - MAX_PARTS
         self.used: set[Contiguity] = set()
 
-    def chain(self, pattern: PatternSequence, room: float, depth: int) -> Rows:
+    def chain(self, pattern: PatternSequence, room: float, depth: int) -> DiagramRows:
         parts = []
         for number, stage in enumerate(pattern.stages):
             if self.left == 0:
@@ -99,7 +99,7 @@ class _Layout:
             if number > 0 or depth > 0:
                 self.used.add(stage.contiguity)
             parts.append(self.part(stage, room, depth))
-        return Rows.of([*parts, *self.rest()], room)
+        return DiagramRows.of([*parts, *self.rest()], room)
 
     def rest(self) -> Iterator[Part]:
         """A note about the stages that are not drawn, once."""

@@ -38,12 +38,12 @@ from asterism.text.diagram import (
     Box,
     Branches,
     Diagram,
+    DiagramRows,
     Frame,
     Line,
     Note,
     Part,
     Repeated,
-    Rows,
     Style,
     condition_lines,
 )
@@ -95,7 +95,7 @@ class _PartLayout:
             case Alternation():
                 self.chooses = True
                 return Branches.of(self.parts(node.parts, depth), all_occur=False)
-        return Rows.of(self.parts(node.parts, depth), math.inf)
+        return DiagramRows.of(self.parts(node.parts, depth), math.inf)
 
     def parts(self, nodes: tuple[PatternNode, ...], depth: int) -> list[Part]:
         """The parts of a node, with one note for all those that are not drawn."""
@@ -119,7 +119,7 @@ def pattern_svg(clause: Clause) -> str:
     """See :meth:`asterism.row_patterns.match_recognize.MatchRecognize.to_svg`."""
     layout = _PartLayout(clause)
     pattern = clause.pattern
-    diagram = Diagram(Rows.of(layout.parts(pattern.of if isinstance(pattern, Concatenation) else (pattern,), 0)))
+    diagram = Diagram(DiagramRows.of(layout.parts(pattern.of if isinstance(pattern, Concatenation) else (pattern,), 0)))
     if clause.within is not None:
         diagram.window(one_line(f"within {clause.within.text.strip()}", 60))
     legend = []

@@ -2,6 +2,8 @@
 
 A set has a number and is published as a whole, in JSON. A key group keeps *entries*: a processor, the set that added it, and
 the event times for which it is in force. Given the sets in order, the entries are the same in every key group.
+
+See docs/decisions/0106.
 """
 
 from __future__ import annotations

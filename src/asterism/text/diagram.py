@@ -196,13 +196,13 @@ class Box(Part):
 
 
 @dataclass(slots=True)
-class Rows(Part):
+class DiagramRows(Part):
     """Parts one after the other, in one or more rows."""
 
     rows: list[list[Part]]
 
     @classmethod
-    def of(cls, parts: Sequence[Part], room: float = ROW) -> Rows:
+    def of(cls, parts: Sequence[Part], room: float = ROW) -> DiagramRows:
         """:param room: the maximum width of a row of more than one part"""
         rows: list[list[Part]] = [[]]
         width = 0.0
@@ -278,7 +278,7 @@ class Frame(Part):
     def draw(self, canvas: Canvas, x: float, y: float) -> None:
         self.style.draw(canvas, self, x, y, self.title)
         left = x + (self.width - self.inner.width) / 2
-        if not isinstance(self.inner, Rows) or len(self.inner.rows) == 1:
+        if not isinstance(self.inner, DiagramRows) or len(self.inner.rows) == 1:
             canvas.line([(x, y), (left, y)], INK)
             canvas.line([(left + self.inner.width, y), (x + self.width, y)], INK)
         self.inner.draw(canvas, left, y)
@@ -377,7 +377,7 @@ class Diagram:
         the last event)
     """
 
-    def __init__(self, rows: Rows, bounds: tuple[bool, bool] = (False, False)) -> None:
+    def __init__(self, rows: DiagramRows, bounds: tuple[bool, bool] = (False, False)) -> None:
         self.canvas = canvas = Canvas()
         self._x, y = 2.0 * PAD, 1.5 * PAD
         line, left = y + rows.above, self._x + _ENDS
