@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +25,9 @@ from asterism.text.printable import one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from asterism.rules.backtest import BacktestReport
+    from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 
 _MAX_NAMES = 20
 """The maximum number of rules that a message names."""
@@ -67,17 +70,7 @@ lookup_option = click.option(
 )
 @semantics_option("The semantics: those of the library, or exactly those of Flink.")
 def backtest(
-    source: str,
-    inputs: Sequence[Path],
-    keys: Sequence[str],
-    time: str | None,
-    lookups: Sequence[tuple[str, str, str]],
-    against: str | None,
-    table: str,
-    conditions: Sequence[str],
-    examples: int,
-    limit: int,
-    semantics: str,
+    source: str, against: str | None, table: str, conditions: Sequence[str], limit: int, **options: Any
 ) -> None:
     """Run rules over files of events, and compare what they find with what other rules find.
 
@@ -92,9 +85,8 @@ def backtest(
     asterism rules backtest rules.yaml --input events.parquet --time ts --against sqlite:///rules.db \\
       --fail-if "removed > 0" --fail-if "matches > 2 * old_matches" --lookup limits limits.csv customer=user
     """
-    check_lookups(lookups)
+    check_lookups(options["lookups"])
     with errors_explained():
-        from asterism.discovery.lookup_sources import lookups_of
         from asterism.discovery.sources import factory_of
         from asterism.rules.backtest import check_where
 
@@ -102,19 +94,7 @@ def backtest(
             check_where(condition, compared=against is not None)
         rules = factory_of(source, table)
         others = None if against is None else factory_of(against, table)
-        files = [files_to_read(path) for path in inputs]
-        with local_spark() as spark, status_line("matching (the first time on a machine, this compiles the kernel)"):
-            from asterism.spark.keyed_stream import KeyedStream
-            from asterism.spark.patterns import CEP
-
-            report = CEP.backtest(
-                KeyedStream(history_frame(spark, files, time), key=keys, time=time),
-                rules,
-                others,
-                lookups=lookups_of(lookups),
-                semantics=Semantics(semantics),
-                examples=examples,
-            )
+        report = _report(rules, others, **options)
         click.echo(report.text(limit=limit) if report.rules else "no rules")
         failures = [(condition, report.where(condition)) for condition in conditions]
         failures.append(("refused", list(report.refused)))
@@ -126,6 +106,34 @@ def backtest(
             click.echo(f"failed: {one_line(what, 200)}: {', '.join(one_line(id, 60) for id in ids[:_MAX_NAMES])}{more}")
     if failed:
         sys.exit(1)
+
+
+def _report(
+    rules: PatternProcessorDiscovererFactory,
+    others: PatternProcessorDiscovererFactory | None,
+    *,
+    inputs: Sequence[Path],
+    keys: Sequence[str],
+    time: str | None,
+    lookups: Sequence[tuple[str, str, str]],
+    semantics: str,
+    examples: int,
+) -> BacktestReport:
+    from asterism.discovery.lookup_sources import lookups_of
+
+    files = [files_to_read(path) for path in inputs]
+    with local_spark() as spark, status_line("matching (the first time on a machine, this compiles the kernel)"):
+        from asterism.spark.keyed_stream import KeyedStream
+        from asterism.spark.patterns import CEP
+
+        return CEP.backtest(
+            KeyedStream(history_frame(spark, files, time), key=keys, time=time),
+            rules,
+            others,
+            lookups=lookups_of(lookups),
+            semantics=Semantics(semantics),
+            examples=examples,
+        )
 
 
 def check_lookups(given: Sequence[tuple[str, str, str]]) -> None:

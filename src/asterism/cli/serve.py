@@ -55,7 +55,7 @@ from asterism.cli.terminal import errors_explained, semantics_option, table_opti
 @time_option
 @lookup_option
 @semantics_option("The semantics: those of the library, or exactly those of Flink.")
-def serve(source: str, table: str, semantics: str, **options: Any) -> None:
+def serve(source: str, **options: Any) -> None:
     """Serve a page in the browser, and an HTTP endpoint, to see, try and change rules while no query runs.
 
     Queries that read SOURCE find the changes. They can also read the rules from the endpoint, at /processors.
@@ -64,33 +64,29 @@ def serve(source: str, table: str, semantics: str, **options: Any) -> None:
     asterism rules serve sqlite:///rules.db --history history/ --time ts --checkpoint /data/checkpoint
     """
     with errors_explained():
-        _serve(source, table, semantics, **options)
+        _serve(source, **options)
 
 
 def _serve(
     source: str,
-    table: str,
-    semantics: str,
     *,
     history: Sequence[Path],
     schema: str | None,
-    keys: Sequence[str],
+    keys: tuple[str, ...],
     time: str | None,
-    lookups: Sequence[tuple[str, str, str]],
+    lookups: tuple[tuple[str, str, str], ...],
+    semantics: str,
     **options: Any,
 ) -> None:
     check_lookups(lookups)
     from asterism.console.samples import SampleSettings
     from asterism.console.server import ConsoleOptions, ConsoleServer
 
-    samples = SampleSettings(
-        schema, tuple(str(path.absolute()) for path in history), tuple(keys), time, semantics, tuple(lookups)
-    )
+    files = tuple(str(path.absolute()) for path in history)
     server = ConsoleServer(
         ConsoleOptions(
             source,
-            table,
-            samples,
+            samples=SampleSettings(schema, files, keys, time, semantics, lookups),
             backtest_worker="asterism.cli.backtest_worker",
             source_token=os.environ.get("ASTERISM_TOKEN"),
             **options,

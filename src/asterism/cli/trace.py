@@ -60,8 +60,6 @@ def trace(
     source: Path,
     values: Sequence[str],
     columns: Sequence[str],
-    semantics: str,
-    no_drain: bool,
     only_dropped: bool,
     limit: int,
     **options: Any,
@@ -96,22 +94,18 @@ def trace(
                 f"{len(columns)} --key-column and {len(values)} --key: one value is required for each column."
                 + (f" The key of the rule is {', '.join(columns)}." if rule is not None and columns else "")
             )
+        key = dict(zip(columns, values, strict=True))
         if isinstance(pattern, Path) and is_sql_file(pattern):
-            clause: MatchRecognize | None = read_clause(pattern, semantics)
+            clause: MatchRecognize | None = read_clause(pattern, options["semantics"])
         else:
             clause = None if rule is None or rule.sql is None else clause_of(rule, options["time"])
         if clause is not None:
-            for name, value in (
-                ("--order-by", options["order_by"]),
-                ("--max-out-of-orderness", options["max_out_of_orderness"]),
-                ("--no-drain", no_drain),
-            ):
-                if value:
-                    raise click.UsageError(f"{name} is for patterns in JSON: a clause is traced as over a table.")
-            _trace_clause(
-                clause, read_events(source, options["time"]), dict(zip(columns, values, strict=True)),
-                only_dropped=only_dropped, limit=limit,
-            )  # fmt: skip
+            for name in ("order_by", "max_out_of_orderness", "no_drain"):
+                if options[name]:
+                    option = "--" + name.replace("_", "-")
+                    raise click.UsageError(f"{option} is for patterns in JSON: a clause is traced as over a table.")
+            rows = read_events(source, options["time"])
+            _trace_clause(clause, rows, key, only_dropped=only_dropped, limit=limit)
             return
         if rule is not None and rule.pattern is not None:
             wanted: Pattern = rule.pattern
@@ -122,10 +116,12 @@ def trace(
             found = trace_of(
                 wanted,
                 read_events(source, options["time"]),
-                key=dict(zip(columns, values, strict=True)),
-                semantics=Semantics(semantics),
-                drain=not no_drain,
-                **options,
+                key=key,
+                time=options["time"],
+                semantics=Semantics(options["semantics"]),
+                order_by=options["order_by"],
+                max_out_of_orderness=options["max_out_of_orderness"],
+                drain=not options["no_drain"],
             )
         for what, line in found.lines(limit=limit, only_dropped=only_dropped):
             click.secho(line, **_TRACE_STYLES.get(what.value if what is not None else "", {}))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import difflib
 import html
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -230,17 +230,71 @@ def _time_text(time: Any) -> str:
 # ---------------------------------------------------------------------------------------------------- front door
 
 
+class ArrivalOptions(TypedDict, total=False):
+    """How the events of a trace arrive.
+
+    :param order_by: the secondary order of events with equal times: columns, descending with a leading ``-``. Default: none
+    :param max_out_of_orderness: as in a streaming query in which each event is a separate micro-batch; events with a larger
+        delay are late. Default: as in a batch query, which sorts all events by time
+    :param drain: the input ends and all deadlines fire, which is the default; False: more events may follow
+    """
+
+    order_by: Sequence[str]
+    max_out_of_orderness: timedelta | None
+    drain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """The values of :class:`ArrivalOptions`."""
+
+    order_by: Sequence[str] = ()
+    max_out_of_orderness: timedelta | None = None
+    drain: bool = True
+
+    def check(self, table: pa.Table, columns: Iterable[str]) -> None:
+        """:raises ColumnNotFoundError, StreamDefinitionError: as :func:`trace`; *columns* are those of the key and the time"""
+        order = [SortKey.of(text) for text in self.order_by]
+        for name in sorted({*columns, *(key.name for key in order)}):
+            if name not in table.column_names:
+                raise ColumnNotFoundError.from_missing_and_available(
+                    name, table.column_names, "in the key, time and order columns"
+                )
+        check_order(table.schema, order)
+        delay = self.max_out_of_orderness
+        if delay is not None and delay < timedelta(0):
+            raise StreamDefinitionError(f"max_out_of_orderness cannot be negative ({duration(delay)})")
+
+    def deliver(
+        self, interpreter: Interpreter, events: Mapping[int, int], rank: Ints, table: pa.Table, time: TimeColumn | None
+    ) -> None:
+        """Pass the events of the key, and the watermarks between them.
+
+        :param events: the number of each event, by its row in *table*, which has the events of all keys
+        """
+        if self.max_out_of_orderness is None or time is None:
+            interpreter.arrive(list(events.values()))
+            last = max((interpreter.times[event] for event in events.values()), default=BEFORE_TIME)
+            interpreter.watermark(END_OF_TIME if self.drain else last, rank)
+            return
+        every, _ = _micros(table, time)
+        delay = micros(self.max_out_of_orderness) + 1000
+        for row, moment in enumerate(every.tolist()):
+            interpreter.arrive([events[row]] if row in events else [])
+            interpreter.watermark(max(interpreter.now, moment - delay), rank)
+        if self.drain:
+            interpreter.watermark(END_OF_TIME, rank)
+
+
 def trace(
     pattern: Pattern,
     events: pa.Table | Sequence[Mapping[str, Any]],
     *,
     time: str | None,
     key: Mapping[str, Any] | None = None,
-    order_by: Sequence[str] = (),
-    max_out_of_orderness: timedelta | None = None,
     semantics: Semantics = Semantics.DEFAULT,
-    drain: bool = True,
     limit: int = MAX_STEPS,
+    **arrival: Unpack[ArrivalOptions],
 ) -> Trace:
     """Explain the effect of each event of one key on the partial matches of *pattern*: which began, advanced, were dropped,
     and why.
@@ -249,12 +303,9 @@ def trace(
     :param time: the event-time column, a timestamp or epoch milliseconds; None: processing time, all events have the same
         time
     :param key: the key whose events are traced, value by key column; None: all events have one key
-    :param order_by: the secondary order of events with equal times: columns, descending with a leading ``-``
-    :param max_out_of_orderness: as in a streaming query in which each event is a separate micro-batch; events with a larger
-        delay are late. None: as in a batch query, which sorts all events by time
     :param semantics: the default semantics, or those of Flink
-    :param drain: the input ends and all deadlines fire; False: more events may follow
     :param limit: the maximum number of steps that are kept
+    :param arrival: the order of the events, which of them are late, and whether the input ends: see :class:`ArrivalOptions`
     :raises StreamDefinitionError: no event has that key, or the time column has an unsupported type
     :raises ColumnNotFoundError: a column of the key, the time, the order or a condition does not exist
     :raises MalformedPatternError, ExpressionError, InvalidEventError: as for a query
@@ -274,18 +325,12 @@ def trace(
     closest to a match: #1 a=[1] reached a, stage 1 of 2;
       event 2: strict contiguity: the very next event had to be b: kind = 'b' is false (kind='x')
     """
+    arrives = _Arrival(**arrival)
+    key = dict(key or {})
     table = events if isinstance(events, pa.Table) else pa.Table.from_pylist([dict(row) for row in events])
-    columns = {*(key or {}), *([time] if time is not None else []), *(SortKey.of(text).name for text in order_by)}
-    for name in sorted(columns):
-        if name not in table.column_names:
-            raise ColumnNotFoundError.from_missing_and_available(
-                name, table.column_names, "in the key, time and order columns"
-            )
-    check_order(table.schema, [SortKey.of(text) for text in order_by])
-    if max_out_of_orderness is not None and max_out_of_orderness < timedelta(0):
-        raise StreamDefinitionError(f"max_out_of_orderness cannot be negative ({duration(max_out_of_orderness)})")
-    mine = rows_of_key(table, key or {})
-    own = table.take(pa.array(mine))
+    arrives.check(table, [*key, *([time] if time is not None else [])])
+    rows = rows_of_key(table, key)
+    own = table.take(pa.array(rows))
     # Creating the operator raises the same errors as a query.
     CepOperator(pattern, table.schema, time=time, outputs={"late": OutputSpec(OutputKind.LATE)}, semantics=semantics)
     time_column = TimeColumn(time, table.schema.field(time).type) if time is not None else None
@@ -296,27 +341,14 @@ def trace(
         conditions = TraceConditions(nfa, own, times, zone, allows_unknown_stages=semantics is Semantics.FLINK)
         recorder = Recorder(pattern, nfa, times, time_column, conditions, limit)
         interpreter = Interpreter(nfa, pattern.skip, times, conditions, semantics, recorder)
-        rank = ranks(own, order_by)
-        for row in np.flatnonzero(timeless).tolist():
-            recorder.late(row, None)
-        placed = np.flatnonzero(~timeless)
-        if max_out_of_orderness is None or time_column is None:
-            interpreter.arrive(placed.tolist())
-            last = int(times[placed].max(initial=BEFORE_TIME))
-            interpreter.watermark(END_OF_TIME if drain else last, rank)
-        else:
-            every, _ = _micros(table, time_column)
-            delay = micros(max_out_of_orderness) + 1000
-            number = {row: at for at, row in enumerate(mine.tolist()) if not timeless[at]}
-            for row, moment in enumerate(every.tolist()):
-                interpreter.arrive([number[row]] if row in number else [])
-                interpreter.watermark(max(interpreter.now, moment - delay), rank)
-            if drain:
-                interpreter.watermark(END_OF_TIME, rank)
+        for event in np.flatnonzero(timeless).tolist():
+            recorder.late(event, None)
+        timed = {row: event for event, row in enumerate(rows.tolist()) if not timeless[event]}
+        arrives.deliver(interpreter, timed, ranks(own, arrives.order_by), table, time_column)
         recorder.finish(interpreter.runs, interpreter.complete)
-    hidden = {time, *(key or {})}
+    hidden = {time, *key}
     return Trace(
-        key=dict(key or {}),
+        key=key,
         events=own,
         times=tuple(recorder.shown_time(moment) for moment in times.tolist()),
         columns=tuple(name for name in conditions.columns if name not in hidden),
