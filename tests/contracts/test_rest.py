@@ -32,9 +32,14 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Asker:
         case "console of a folder":
             (tmp_path / "rules").mkdir()
             return Asker(application(str(tmp_path / "rules")))
+    return table(tmp_path)
+
+
+def table(folder: Path) -> Asker:
+    """A console of a database."""
     from asterism.discovery import create_pattern_processor_table
 
-    url = f"sqlite:///{tmp_path / 'rules.db'}"
+    url = f"sqlite:///{folder / 'rules.db'}"
     create_pattern_processor_table(url)
     return Asker(application(url))
 
@@ -124,11 +129,7 @@ def test_a_disabled_rule_is_there(client: Asker) -> None:
 
 def test_a_version_that_waits_is_returned_with_the_one_before(tmp_path: Path) -> None:
     """Otherwise, a query that reads a table by way of the console would have none of them until its time."""
-    from asterism.discovery import create_pattern_processor_table
-
-    url = f"sqlite:///{tmp_path / 'rules.db'}"
-    create_pattern_processor_table(url)
-    client = Asker(application(url))
+    client = table(tmp_path)
     for version, more in (
         (1, {}),
         (2, {"timestamp": "2030-01-01T00:00:00Z"}),
@@ -141,6 +142,16 @@ def test_a_version_that_waits_is_returned_with_the_one_before(tmp_path: Path) ->
     assert client.ask("PUT", "/processors", found)[0] == 200
     assert client.ask("DELETE", PATH)[0] == 204
     assert client.good("GET", "/processors") == {"processors": []}
+
+
+def test_the_tag_of_a_table_does_not_depend_on_the_order_of_its_rows(tmp_path: Path) -> None:
+    client = table(tmp_path)
+    client.good("PUT", "/processors", [rule("a"), rule("b")])
+    tag = client.answer("GET", "/processors").headers["ETag"]
+    assert client.ask("DELETE", "/processors/a")[0] == 204
+    assert client.answer("GET", "/processors").headers["ETag"] != tag
+    client.good("PUT", "/processors/a", rule("a"))
+    assert client.answer("GET", "/processors").headers["ETag"] == tag
 
 
 def test_a_version_keeps_its_definition(client: Asker) -> None:

@@ -217,8 +217,9 @@ class SqlRules(KeptRules):
         if ids is None or len(ids) > MAX_NAMED:
             form.check_size(connection)
             ids = None
-        rows = form.rows(connection, ids)
-        return RuleSet.of(map(_item_in, rows), self.table, keeps_versions=True)
+        # Equal tables have equal texts and tags, whatever the order of their rows.
+        items = sorted(map(_item_in, form.rows(connection, ids)), key=_order)
+        return RuleSet.of(items, self.table, keeps_versions=True)
 
 
 def _item_in(row: Row) -> dict[str, Any]:
@@ -228,6 +229,11 @@ def _item_in(row: Row) -> dict[str, Any]:
     except PatternProcessorError:
         version = row["version"] or ""
         return {"id": row["id"], "version": int(version) if version.isdecimal() else None, "row": dict(row)}
+
+
+def _order(item: Mapping[str, Any]) -> tuple[str, int, str]:
+    version = item.get("version")
+    return item.get("id") or "", -1 if version is None else version, json.dumps(item)
 
 
 def _in_column(item: Mapping[str, Any], name: str) -> Any:

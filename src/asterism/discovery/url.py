@@ -8,7 +8,7 @@ import io
 import json
 import socket
 import urllib.request
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from http.client import HTTPException, HTTPMessage
@@ -139,27 +139,16 @@ class Endpoint:
         """Replace the set.
 
         :param tag: the ETag of the set on which the new one is based
-        :raises PatternProcessorError: it was not replaced, or not completely
+        :raises PatternProcessorError: it was not replaced
         """
         condition = {} if tag is None else {"If-Match": tag}
-        answer, _ = self._send("PUT", "/processors", text, {"Content-Type": "application/json", **condition})
-        try:
-            refused = json.loads(answer).get("refused", [])
-            names = [f"{one['id']}: {one['message']}" for one in refused]
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise RuleSourceError(f"{self.shown} does not answer as an endpoint") from None
-        if names:
-            raise PatternProcessorError(
-                f"{self.shown} has refused {len(names):,} of the processors", one_line("; ".join(names), 5 * MAX_REASON)
-            )
+        self._send("PUT", "/processors", text, {"Content-Type": "application/json", **condition})
 
     def _send(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] = MappingProxyType({})
     ) -> tuple[bytes, HTTPMessage]:
         given = {"Authorization": f"Bearer {self._token}", **headers}
-        return _Client(self.shown + path).send(
-            urllib.request.Request(self._url + path, body, given, method=method), statuses=(200, 207)
-        )
+        return _Client(self.shown + path).send(urllib.request.Request(self._url + path, body, given, method=method))
 
 
 class _Client:
@@ -173,7 +162,7 @@ class _Client:
         self._deadline = Deadline(TIMEOUT)
         self._opener = _opener(self._deadline)
 
-    def send(self, request: urllib.request.Request, statuses: Collection[int] = (200,)) -> tuple[bytes, HTTPMessage]:
+    def send(self, request: urllib.request.Request) -> tuple[bytes, HTTPMessage]:
         """Return the body and the headers of the response.
 
         :raises PatternProcessorError: there is none, or it has another status
@@ -182,7 +171,7 @@ class _Client:
         self._deadline.begin(TOTAL_TIMEOUT)
         try:
             with self._opener.open(request) as response:
-                if response.status not in statuses:
+                if response.status != 200:
                     raise _ResponseError(f"it returned {response.status}")
                 return _body_of(response), response.headers
         except HTTPError as error:
