@@ -32,7 +32,7 @@ MAY_MEET_SPARK = {"spark", "sinks", "conformance", "cli"}
 HEAVY = {"pyspark", "numba"}
 """Imported at module level only by the modules that are made of it, themselves imported late."""
 COMPILED = {
-    "matching.kernels", "rules.kernels", "windows.kernels", "row_patterns.kernels", "row_patterns.search_kernels",
+    "matching.kernels", "rules.kernels", "windows.kernels", "row_patterns.kernels",
     "matching.stack_machine", "columns.compiled", "columns.hashing",
 }  # fmt: skip
 

@@ -6,22 +6,10 @@ import pyarrow as pa
 import pytest
 
 from asterism.errors import LimitExceededError
-from asterism.row_patterns import kernels, search, search_kernels
+from asterism.row_patterns import search
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.reading import read
 from asterism.row_patterns.result_rows import match_table
-
-NAMES = [
-    "ACCEPT", "AT_START", "AT_END", "NOWHERE", "ANYWHERE", "PAST_LAST_ROW", "NEXT_ROW", "TO_FIRST", "TO_LAST", "OK",
-    "NO_ROW_TO_SKIP_TO", "SKIPS_TO_OWN_START", "MORE", "TOO_LONG", "START", "PARTITION", "NUMBER", "FIRST_LABEL", "ROWS",
-    "NEXT_START", "MATCHES", "ROWS_BEFORE", "DROPPED",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_both_kernels_have_the_same_numbers(name: str) -> None:
-    """Compiled code is cached by file, so each has its own."""
-    assert getattr(search_kernels, name) == getattr(kernels, name)
 
 
 def matches(clause: str, count: int) -> int:

@@ -49,7 +49,7 @@ from asterism.row_patterns.resolution import (
 from asterism.row_patterns.time_bounds import TimeBound, time_bounds
 
 if TYPE_CHECKING:
-    from asterism.row_patterns.search_kernels import ConditionTables
+    from asterism.row_patterns.kernels import ConditionTables
 
 MAX_KEY = 24  # numbers that a failure depends on; it is not remembered if there are more
 _EDGES_FOR_STARTS = 1_000  # of an automaton for which each start may be tested whether a match can begin there
@@ -64,16 +64,15 @@ Shifted = Callable[[int], pa.Array]
 class BoundConditions:
     """The conditions of a clause over rows.
 
-    :ivar bits: rows x variables, see :class:`asterism.row_patterns.search_kernels.RowTables`
+    :ivar bits: rows x variables, see :class:`asterism.row_patterns.kernels.RowTables`
     :ivar near: whether the bits are the whole conditions
     :ivar values: the slots, likewise
-    :ivar conditions: None: not made
     """
 
     bits: Bits
     near: bool
     values: Ints
-    conditions: ConditionTables | None
+    conditions: ConditionTables
 
 
 class ClauseConditions:
@@ -123,7 +122,7 @@ class ClauseConditions:
         :param words: see :meth:`asterism.row_patterns.current_row.CurrentRow.words`
         :param in_depth: whether the search is that of :mod:`asterism.row_patterns.search` also if bits are the conditions
         """
-        from asterism.row_patterns import search_kernels as k
+        from asterism.row_patterns import kernels as k
 
         clause, divided = self._clause, self._divided
         columns = _RowColumns(clause, rows, shifted)
@@ -148,8 +147,6 @@ class ClauseConditions:
                 own[self.current_row.certain(name, words)] = k.SURE if divided.depending[name] else k.HOLDS
                 own[~possible] = k.FAILS
         whole = not any(divided.depending.values()) and not (bits == k.UNKNOWN).any()
-        if whole and not in_depth:
-            return BoundConditions(bits, True, np.zeros((0, 0), np.int64), None)
         values, conditions = self._programs.bound(columns, automaton, remembers_all=in_depth)
         return BoundConditions(bits, whole, values, conditions)
 
@@ -357,7 +354,7 @@ class ConditionCompiler:
 
     def add(self, name: str, parts: Sequence[exp.Expr]) -> None:
         """The conjuncts of the condition of a variable that depend on the match."""
-        from asterism.row_patterns import search_kernels as k
+        from asterism.row_patterns import kernels as k
 
         condition = self._clause.conditions[name]
         own = self._conditions[name]
@@ -380,7 +377,7 @@ class ConditionCompiler:
 
     def add_bound(self, bound: TimeBound) -> None:
         """What bounds the time of a row of a variable, unless the stack machine cannot compute it."""
-        from asterism.row_patterns import search_kernels as k
+        from asterism.row_patterns import kernels as k
 
         condition = self._clause.conditions[bound.variable]
         leaves = {number: condition.resolved.leaves[number] for number in bound.reads}
@@ -442,7 +439,7 @@ class ConditionCompiler:
         """
         :param operands: what leaves depend on the match, by number
         """
-        from asterism.row_patterns import search_kernels as k
+        from asterism.row_patterns import kernels as k
 
         resolved = condition.resolved
         schema = resolved.body.schema
@@ -472,7 +469,7 @@ class ConditionCompiler:
 
     def _is_sound(self, compiled: _CompiledProgram) -> bool:
         """Whether all values of operands that are no rows are used as they are; and not, say, ``upper`` of a label."""
-        from asterism.row_patterns import search_kernels as k
+        from asterism.row_patterns import kernels as k
 
         vectorized = compiled.programs.vectorized
         for operation in compiled.programs.ops:
@@ -485,7 +482,7 @@ class ConditionCompiler:
 
     def _operand(self, leaf: Leaf) -> Operand | None:
         """A leaf that depends on the match as an operand; None if there is none for it."""
-        from asterism.row_patterns import search_kernels as k
+        from asterism.row_patterns import kernels as k
 
         match leaf:
             case MatchNumber():
@@ -508,7 +505,7 @@ class ConditionCompiler:
 
     def _running(self, variable: str | None, function: str, number: int) -> Operand | None:
         """The operand of an aggregate that is kept up row by row."""
-        from asterism.row_patterns import search_kernels as k
+        from asterism.row_patterns import kernels as k
 
         kind = self._clause.rows.values.types[number]
         addend: Callable[[pa.Array], pa.Array]
@@ -554,7 +551,7 @@ class ConditionCompiler:
 
     def _linked(self, compiled: _CompiledProgram, operation: Sequence[int], own: _VariableProgram) -> tuple[int, ...]:
         """An operation with the numbers of slots, operands and strings of all conditions."""
-        from asterism.row_patterns import search_kernels as k
+        from asterism.row_patterns import kernels as k
 
         if operation[0] == Op.STRING:
             text = compiled.programs.strings[operation[1]]
@@ -613,7 +610,7 @@ class ConditionCompiler:
         :param remembers_all: remember also the failures of states behind which bits are the conditions. Otherwise, the ends of
             the earliest matches are sufficient.
         """
-        from asterism.row_patterns import search_kernels as k
+        from asterism.row_patterns import kernels as k
 
         variables = self._clause.variables
         texts = [*self._strings, *variables]
@@ -675,7 +672,7 @@ class ConditionCompiler:
 
     def _key(self, names: Sequence[str]) -> list[tuple[int, int, int]] | None:
         """Everything that the conditions of these variables read of the match; None if it is too much to be remembered."""
-        from asterism.row_patterns import search_kernels as k
+        from asterism.row_patterns import kernels as k
 
         found: dict[tuple[int, int, int], None] = {}
         for name in names:

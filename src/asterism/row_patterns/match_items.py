@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,22 +90,10 @@ class MatchItems:
         columns = self._of_all_rows(sorted(plain))
         found: dict[Leaf, pa.Array] = {}
         for leaf in leaves:
-            if isinstance(leaf, MatchNumber):
-                found[leaf] = self._numbers(self._match)
-            elif isinstance(leaf, MatchProcessingTime):
-                now = pa.scalar(self._processing_time, self._clause.rows.time_type)
-                found[leaf] = pa.repeat(now, len(self._match))
-            elif isinstance(leaf, MatchTimeout):
-                timed_out = pa.array(self._found.matches[:, k.TIMED_OUT] != 0)
-                found[leaf] = timed_out.take(pa.array(self._match, mask=self._match < 0))
-            elif isinstance(leaf, RowValue):
-                at = self._places(leaf)
-                if self._is_constant(leaf):
-                    at = np.maximum(at, 0)  # an empty match has no row
-                if leaf.number in columns and not leaf.labelled:
-                    found[leaf] = columns[leaf.number].take(pa.array(at, mask=at < 0))
-                else:
-                    found[leaf] = self._of_taken_rows(leaf, at)
+            if isinstance(leaf, RowValue):
+                found[leaf] = self._of_places(leaf, columns)
+            elif isinstance(leaf, MatchNumber | MatchProcessingTime | MatchTimeout):
+                found[leaf] = self._of_matches(leaf)
         aggregates = [leaf for leaf in leaves if isinstance(leaf, AggregateValue)]
         if not whole:
             scanned = {leaf: self._scanned(leaf) for leaf in aggregates if not leaf.final}
@@ -118,6 +106,32 @@ class MatchItems:
             }
         return found
 
+    def _of_matches(self, leaf: MatchNumber | MatchProcessingTime | MatchTimeout) -> pa.Array:
+        """What is the same for all rows of a match."""
+        from asterism.row_patterns import kernels as k
+
+        match leaf:
+            case MatchNumber():
+                return self._numbers(self._match)
+            case MatchTimeout():
+                timed_out = pa.array(self._found.matches[:, k.TIMED_OUT] != 0)
+                return timed_out.take(pa.array(self._match, mask=self._match < 0))
+            case MatchProcessingTime():
+                now = pa.scalar(self._processing_time, self._clause.rows.time_type)
+                return pa.repeat(now, len(self._match))
+
+    def _of_places(self, leaf: RowValue, columns: Mapping[int, pa.Array]) -> pa.Array:
+        """The value of a row of the match.
+
+        :param columns: expressions over all rows, as far as they are known
+        """
+        at = self._places(leaf)
+        if self._is_constant(leaf):
+            at = np.maximum(at, 0)  # an empty match has no row
+        if leaf.number in columns and not leaf.labelled:
+            return columns[leaf.number].take(pa.array(at, mask=at < 0))
+        return self._of_taken_rows(leaf, at)
+
     def _is_constant(self, leaf: RowValue) -> bool:
         values = self._clause.rows.values
         column = plain_column(values.texts[leaf.number])
@@ -127,18 +141,12 @@ class MatchItems:
         from asterism.row_patterns import kernels as k
 
         place = leaf.place
-        found: Ints = k.rows_at_places(
-            self._found.matches,
-            self._found.labels,
-            self._items,
-            meant_by(self._clause, place.variable),
-            self._automaton.variables,
-            place.last,
-            place.skip,
-            place.final,
-            place.steps,
-            self._ordered.offsets,
+        tables = k.MatchTables(
+            self._found.matches, self._found.labels, self._automaton.variables, self._ordered.offsets
         )
+        meant = meant_by(self._clause, place.variable)
+        row_place = k.RowPlace(place.last, place.skip, place.final, place.steps)
+        found: Ints = k.rows_at_places(tables, self._items, meant, row_place)
         return found
 
     def _numbers(self, matches: Ints) -> pa.Array:

@@ -40,7 +40,7 @@ from asterism.row_patterns.match_conditions import ClauseConditions
 from asterism.row_patterns.ordered_rows import OrderedRows, columns_kept, evaluated, partition_keys, times_of
 from asterism.row_patterns.resolution import MatchNumber
 from asterism.row_patterns.result_rows import match_ordered
-from asterism.row_patterns.search import DEADLINE, Search, no_progress, reach_of_conditions, reach_of_measures
+from asterism.row_patterns.search import DEADLINE, SearchState, no_progress, reach_of_conditions, reach_of_measures
 from asterism.row_patterns.stored_searches import ROWS
 
 MATCHES, LATE_ROWS = "matches", "late"
@@ -219,8 +219,8 @@ class RowPatternOperator(KeyGroupOperator):
         ordered = self._ordered(pa.concat_tables([page.rows, arrived]), keys, key_rows, codes, count)
         progress = no_progress(count)
         progress[:known, : page.progress.shape[1]] = page.progress
-        search = Search(progress, group.processing_time, group.over, horizon, self.max_rows, self.drop)
-        for found in match_ordered(self.clause, self.automaton, self.conditions, ordered, search):
+        state = SearchState(progress, group.processing_time, group.over, horizon, self.max_rows, self.drop)
+        for found in match_ordered(self.clause, self.automaton, self.conditions, ordered, state):
             if MATCHES in self.output_schemas:
                 group.emit(MATCHES, found)
             yield
@@ -236,7 +236,7 @@ class RowPatternOperator(KeyGroupOperator):
         first = first_rows(codes, count)
         sizes = [one.keys.num_rows for one in stored]
         page_of_key = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), pages.of_events[0]])[first]
-        left, deadlines, kept = self._left(keys.take(pa.array(first)), ordered, search)
+        left, deadlines, kept = self._left(keys.take(pa.array(first)), ordered, state)
 
         def encoded(some: Ints) -> tuple[bytes, int, int]:
             part = left if len(some) == left.keys.num_rows else left.of(some)
@@ -256,19 +256,19 @@ class RowPatternOperator(KeyGroupOperator):
         by |= {number: one_chunk(column) for number, column in zip(clause.partition_by, keys.columns, strict=False)}
         return OrderedRows.sorted(clause, rows, by, codes[key_of], count, words)
 
-    def _left(self, keys: pa.Table, ordered: OrderedRows, search: Search) -> tuple[_RowPage, Ints, Ints]:
+    def _left(self, keys: pa.Table, ordered: OrderedRows, state: SearchState) -> tuple[_RowPage, Ints, Ints]:
         """(the remaining keys, the time at which the first undecided match of each is decided without further rows, a mask of the
         *keys* that remain)
         """
-        progress, sizes = search.progress, np.diff(ordered.offsets)
+        progress, sizes = state.progress, np.diff(ordered.offsets)
         deadlines = np.full(len(sizes), END_OF_TIME, np.int64)
         if self.clause.within is not None:
             waiting = np.flatnonzero(progress[:, 0] < sizes)
             begun = times_of(self.clause, ordered)[ordered.offsets[waiting] + progress[waiting, 0]]
             passes = begun + self.clause.within
-            deadlines[waiting] = np.where(passes > search.horizon, passes, END_OF_TIME)
+            deadlines[waiting] = np.where(passes > state.horizon, passes, END_OF_TIME)
         bounds = progress[:, DEADLINE]
-        deadlines = np.minimum(deadlines, np.where(bounds > search.horizon, bounds, END_OF_TIME))
+        deadlines = np.minimum(deadlines, np.where(bounds > state.horizon, bounds, END_OF_TIME))
         gone = np.maximum(progress[:, 0] - self._margin, 0)
         sizes = sizes - gone
         begins = ordered.offsets[:-1] + gone

@@ -17,7 +17,7 @@ from asterism.row_patterns.match_conditions import ClauseConditions
 from asterism.row_patterns.match_items import FoundMatches, MatchItems, over_leaves, place_of_label
 from asterism.row_patterns.ordered_rows import OrderedRows, columns_kept, partition_keys, partitions_of
 from asterism.row_patterns.resolution import MeasureValue
-from asterism.row_patterns.search import Search, found_matches
+from asterism.row_patterns.search import MatchSearch, SearchState
 
 
 def match_table(clause: CheckedClause, rows: pa.Table, processing_time: int = 0) -> pa.Table:
@@ -74,20 +74,24 @@ class TableMatcher:
                 rows, codes, words = rows.take(taken), codes[at], words[at]
                 keys = {number: column.take(taken) for number, column in keys.items()}
         ordered = OrderedRows.sorted(clause, rows, keys, codes, count, words)
-        search = Search.of_table(ordered, processing_time)
-        yield from match_ordered(clause, self._automaton, self._conditions, ordered, search)
+        state = SearchState.of_table(ordered, processing_time)
+        yield from match_ordered(clause, self._automaton, self._conditions, ordered, state)
 
 
 def match_ordered(
-    clause: CheckedClause, automaton: RowAutomaton, conditions: ClauseConditions, ordered: OrderedRows, search: Search
+    clause: CheckedClause,
+    automaton: RowAutomaton,
+    conditions: ClauseConditions,
+    ordered: OrderedRows,
+    state: SearchState,
 ) -> Iterator[pa.Table]:
     """Rows of the result, and at the end of each part the progress of the search; see :func:`match_table`.
 
-    :raises asterism.errors.LimitExceededError: also if a match may have more rows than *search* allows
+    :raises asterism.errors.LimitExceededError: also if a match may have more rows than *state* allows
     """
-    for found in found_matches(clause, automaton, conditions, ordered, search):
+    for found in MatchSearch(clause, automaton, conditions, ordered, state).run():
         if len(found.matches) or found.unmatched.any():
-            yield _ResultRows(clause, automaton, ordered, found, search.processing_time).table()
+            yield _ResultRows(clause, automaton, ordered, found, state.processing_time).table()
         else:
             yield clause.output.empty_table()
 

@@ -1,7 +1,7 @@
 """Finds the conditions that bound the time of a row by rows before it: ``B AS ts <= A.ts + INTERVAL '5' MINUTE``.
 
 When the time has passed a bound, no row that may still come can satisfy the condition. So the search need not wait for one
-(:mod:`asterism.row_patterns.search_kernels`), and what waited for it has timed out.
+(:mod:`asterism.row_patterns.kernels`), and what waited for it has timed out.
 See ``docs/decisions/0105-conditions-that-bound-times.md``.
 """
 

@@ -27,7 +27,7 @@ from asterism.row_patterns.match_conditions import ClauseConditions
 from asterism.row_patterns.match_items import meant_by
 from asterism.row_patterns.ordered_rows import OrderedRows, times_of
 from asterism.row_patterns.resolution import ResolvedExpression, parsed
-from asterism.row_patterns.search import Path, decided, leaves_of_path
+from asterism.row_patterns.search import Path, decided, leaves_of_path, pattern_tables
 from asterism.row_patterns.wording import name_text
 from asterism.text.printable import one_line
 from asterism.trace.conditions import MAX_TEXT
@@ -135,21 +135,20 @@ class RowSearch:
     """
 
     def __init__(self, clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, explained: int) -> None:
-        from asterism.row_patterns import search_kernels as k
+        from asterism.row_patterns import kernels as k
 
         self._clause, self._automaton, self._ordered, self._explained = clause, automaton, ordered, explained
         self._count: int = ordered.rows.num_rows
         self._edges = [automaton.edges_of(state) for state in range(automaton.start + 1)]
         self._state_of: list[int] = automaton.state_of.tolist()
         self._late = LateRows(clause, automaton, ordered, self._edges)
-        self._times: list[int] = times_of(clause, ordered).tolist()
         bound = ClauseConditions(clause).bound(automaton, ordered.rows, ordered.shifted)
         self._bits, self._near = bound.bits, bound.near
         self._ends: Ints = np.empty((self._count, automaton.start), np.int32)
-        k.fill_ends(
-            self._bits, 0, 0, self._count, self._count, automaton.variables, automaton.edges, automaton.first_edge,
-            self._ends,
-        )  # fmt: skip
+        times = times_of(clause, ordered)
+        self._times: list[int] = times.tolist()
+        tables = k.RowTables(ordered.offsets, self._bits, False, bound.values, times)
+        k.fill_ends(pattern_tables(clause, automaton), tables, 0, self._count, 0, self._count, self._ends)
         self._parts = _ConditionParts(clause, automaton, ordered)
         self._implied = {
             node.name for node in clause.clause.pattern.walk() if isinstance(node, NotNext) and node.implied
@@ -301,7 +300,7 @@ class RowSearch:
         """Whether a row satisfies the condition of a state after a path. A condition that cannot be computed is not satisfied,
         unless it matters.
         """
-        from asterism.row_patterns import search_kernels as k
+        from asterism.row_patterns import kernels as k
 
         self._tests += 1
         if self._tests > MAX_TESTS:
