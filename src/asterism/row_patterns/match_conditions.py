@@ -624,14 +624,14 @@ class ConditionCompiler:
         keys, first_key, remembers = self._keys(automaton, remembers_all)
         members = [[group is None or name in self._clause.names[group] for name in variables] for group in self._groups]
         conditions = k.ConditionTables(
-            programs=np.array([self._conditions[name].program for name in variables], np.int64),
-            start_programs=np.array(self._start_programs(automaton), np.int64),
+            programs=np.array([self._conditions[name].program for name in variables], np.int64).reshape(-1, 2),
+            start_programs=np.array(self._start_programs(automaton), np.int64).reshape(-1, 2),
             asks=np.array([self._conditions[name].asks for name in variables], np.bool_),
             operations=operations,
             operands=np.array(self._operands, np.int64).reshape(-1, 6),
             registers=np.array(self._registers, np.int64).reshape(-1, 3),
             labels=ranks[len(self._strings) :],
-            members=np.array(members, np.bool_).reshape(-1, len(variables)),
+            members=np.array(members, np.bool_).reshape(len(self._groups), len(variables)),
             keys=keys,
             first_key=first_key,
             remembers=remembers,

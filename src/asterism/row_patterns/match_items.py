@@ -83,7 +83,6 @@ class MatchItems:
 
         :param whole: whether all rows of the match are visible in each item
         """
-        from asterism.row_patterns import kernels as k
 
         leaves = dict.fromkeys(leaf for one in expressions for leaf in one.leaves)
         plain = {leaf.number for leaf in leaves if isinstance(leaf, RowValue) and not leaf.labelled}
