@@ -1,9 +1,9 @@
 """The search for matches: arrays in, arrays out, compiled once per machine for all patterns.
 
 :mod:`asterism.row_patterns.automaton` makes the tables of the pattern, :mod:`asterism.row_patterns.match_conditions` those of
-the conditions, and ``docs/row_pattern_search.md`` explains the search (docs/decisions/0041, 0109). A table of where the earliest match ends that
-goes on from a row and a state is made from the last row to the first (:func:`fill_ends`). Then matches are searched from one row
-after the other, in one of two ways:
+the conditions, and ``docs/row_pattern_search.md`` explains the search (docs/decisions/0041, 0109). A table of where the earliest
+match ends that continues from a row and a state is computed from the last row to the first (:func:`fill_ends`). Then matches are
+searched from one row after the other, in one of two ways:
 
 * If no condition depends on the match so far, the table is exact. :func:`walk` goes forward along the preferred edges from which
   a match can be completed, or from which a row that is not known yet may be reached. It never goes back.
