@@ -82,9 +82,9 @@ NO_BOUND, MAX_TIME = 2**63 - 1, 2**62
 # What failures depend on: (kind, group or register, how many rows after the first or before the last).
 K_LAST, K_FIRST, K_COUNT, K_REGISTER, K_LABEL_OF_LAST, K_LABEL_OF_FIRST, K_MATCH_NUMBER = range(7)
 USUAL_STEPS = 10_000
-"""Of a search, on average; those beyond are limited, too."""
+"""The usual number of steps of a search; steps beyond it are limited over all searches."""
 UNUSUAL_SEARCHES = 10
-"""How many searches may take as many steps as one is allowed to."""
+"""The number of searches that together may take the maximum number of steps."""
 MEMORY_COLUMNS = 3  # state and kind of search, row, limit; then what the failure depends on
 
 SLOT, AGG = int(Op.SLOT), int(Op.AGG)
@@ -162,7 +162,7 @@ class RowTables(NamedTuple):
 
 
 class FutureRows(NamedTuple):
-    """What is known of rows that may still come.
+    """The limits of rows to come.
 
     :ivar ended: whether no more rows come
     :ivar horizon: the rows that come have later times
@@ -182,7 +182,7 @@ class FutureRows(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """What the search changes.
+    """The state that the search changes.
 
     :ivar position: where the search is: partition, its first row, how many rows it has and how many of them are known, first row
         of the match, number of matches before it, rows covered by matches, rows of the partition that are gone, the partition
@@ -236,7 +236,7 @@ class Workspace(NamedTuple):
 
 
 class SearchTables(NamedTuple):
-    """All that a search reads and changes."""
+    """Everything that a search reads or changes."""
 
     pattern: Any
     conditions: Any
@@ -394,7 +394,7 @@ def run(tables: Any, first: int, last: int, depth: int) -> int:
 
 @inlined
 def verdict(tables: Any, variable: int, depth: int) -> int:
-    """Whether the row that was taken last satisfies its condition; UNKNOWN: the caller must be asked."""
+    """Whether the row that was taken last satisfies its condition; UNKNOWN: the caller must decide."""
     conditions, position = tables.conditions, tables.work.position
     bit = tables.rows.bits[position[BEGIN] + position[AT_ROW] + depth, variable]
     if bit == UNKNOWN:
@@ -580,7 +580,7 @@ def walk(tables: Any) -> int:
 
 @inlined
 def is_open(position: Any) -> Any:
-    """Whether the search may need rows that are still to come."""
+    """Whether the search may need rows that have not arrived yet."""
     return position[FRONTIER] != NOWHERE and position[LONGEST] == 0
 
 
@@ -1063,7 +1063,7 @@ def has_room(work: Any, length: int) -> bool:
 
 @inlined
 def keep(tables: Any, number: int, length: int) -> None:
-    """Put the match that was found among the matches. There is room for it."""
+    """Append the match that was found. There is room for it."""
     work = tables.work
     position, frames = work.position, work.frames
     found, used = position[FOUND], position[USED]
@@ -1211,7 +1211,7 @@ def open_partition(tables: Any, progress: Any) -> None:
 
 @entry
 def find_matches(tables: Any, progress: Any, most: int, max_steps: int) -> int:
-    """Search all partitions from the position of the workspace on. What is found is put into the workspace.
+    """Search all partitions from the position of the workspace on. Matches are put into the workspace.
 
     :param progress: for each partition: the row, from the first one in *offsets*, where the search continues; how many matches
         were found; the end of the last row in a match; how many rows of the partition were before those in *offsets*; how many
