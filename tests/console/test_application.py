@@ -436,27 +436,6 @@ def test_queries_read_the_rules(client: Asker, tmp_path: Path) -> None:
     (tmp_path / "fetched.json").write_bytes(answer.body)
     discoverer = FilePatternProcessorDiscovererFactory(tmp_path / "fetched.json").create_pattern_processor_discoverer()
     assert [one.id for one in discoverer.initial_pattern_processors()] == ["pair", "graph"]
-    assert client.good("PUT", "/processors/pair", rule(version=2, labels={"a": "b"}))["version"] == 2
-    assert client.good("GET", "/processors/pair")["version"] == 2
-    assert client.ask("PUT", "/processors/other", rule())[0] == 422
-    assert client.ask("DELETE", "/processors/pair") == (204, None)
-    assert client.ask("GET", "/processors/pair")[0] == 404
-    assert client.good("GET", "/health") == {"status": "ok", "processors": 1}
-    assert client.ask("GET", "/status")[0] == 404
-
-
-def test_a_set_is_replaced_as_a_whole(client: Asker, rules: Path) -> None:
-    before = client.answer("GET", "/processors")
-    new = {"processors": [rule(version=2, labels={"a": "b"}), rule("third")]}
-    for wrong in ([rule(), rule()], [rule(), {"id": "x"}], rule(), [5]):
-        assert client.ask("PUT", "/processors", wrong)[0] == 422
-    assert client.answer("PUT", "/processors", new, if_match='"other"').status == 412
-    assert rules.read_bytes() == json.dumps([rule(), graph()]).encode()
-    done = client.answer("PUT", "/processors", new, if_match=before.headers["ETag"])
-    assert json.loads(done.body)["done"] == [
-        "pair version 2 added, in place of version 1", "third version 1 added", "graph removed",
-    ]  # fmt: skip
-    assert client.good("GET", "/processors") == new
 
 
 def test_the_author_of_a_change_is_the_name_of_the_token(source: str, tmp_path: Path) -> None:
@@ -657,14 +636,6 @@ def test_a_template_is_a_shadow_and_is_promoted(source: str) -> None:
     client.good("POST", "/api/promote", {"id": "large", "tag": shown["tag"]})
     listed = client.good("GET", "/api/rules")["rules"]
     assert sorted((one["id"], one["state"]) for one in listed) == [("large/de", "on"), ("large/fr", "on")]
-
-
-def test_programs_get_shadows_too(rules: Path, client: Asker) -> None:
-    both = [rule(), rule(version=2, suppress={"for": "1 hour"}, shadow=True)]
-    rules.write_text(json.dumps(both))
-    assert client.good("GET", "/processors") == {"processors": both}
-    client.good("PUT", "/processors", both)
-    assert json.loads(rules.read_text()) in (both, {"processors": both})
 
 
 def tag_of(client: Asker, id: str) -> str | None:

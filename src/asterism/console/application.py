@@ -25,6 +25,7 @@ from asterism.console.rule_views import ConsoleRules, drawing_of, explanation_of
 from asterism.console.samples import MAX_EVENTS, MAX_TEXT
 from asterism.console.worker import WorkerError, WorkerProcess
 from asterism.discovery.rest import RuleApplication, RuleResources
+from asterism.discovery.rule_set import RuleSet
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.expressions.types import name_of
 from asterism.http.access import Access, Right
@@ -111,10 +112,10 @@ class ConsoleApplication(RuleApplication):
             "/api/sample": {"POST": Route(read, self._sample, MAX_BODY)},
             "/api/events": {"POST": Route(read, self._events, MAX_BODY)},
             "/api/save": {"POST": Route(write, self._save, MAX_BODY)},
-            "/api/enable": {"POST": Route(write, self._enable, MAX_BODY)},
-            "/api/disable": {"POST": Route(write, self._disable, MAX_BODY)},
-            "/api/remove": {"POST": Route(write, self._remove, MAX_BODY)},
-            "/api/promote": {"POST": Route(write, self._promote, MAX_BODY)},
+            "/api/enable": self._changed(lambda rules, id, version: rules.enable([id], version)),
+            "/api/disable": self._changed(lambda rules, id, version: rules.disable([id])),
+            "/api/remove": self._changed(lambda rules, id, version: rules.remove([id], version)),
+            "/api/promote": self._changed(lambda rules, id, version: rules.promote([id])),
             "/api/kill": {"POST": Route(write, self._kill, MAX_BODY)},
             "/api/unkill": {"POST": Route(write, self._unkill, MAX_BODY)},
             "/api/history": {"POST": Route(read, self._history, MAX_BODY)},
@@ -277,31 +278,16 @@ class ConsoleApplication(RuleApplication):
         text, tag = fields.text("text"), fields.optional_text("tag")
         return json_answer(self.source.save(text, tag, call.principal.author), 200)
 
-    def _enable(self, call: AuthorizedCall) -> Answer:
-        fields = _Fields.of(call)
-        done = self.source.enable(
-            fields.text("id"), fields.optional_number("version"), fields.text("tag"), call.principal.author
-        )
-        return json_answer({"done": done}, 200)
+    def _changed(self, change: Callable[[RuleSet, str, int | None], tuple[RuleSet, list[str]]]) -> Mapping[str, Route]:
+        """A change of a rule, or of one version of it."""
 
-    def _disable(self, call: AuthorizedCall) -> Answer:
-        fields = _Fields.of(call)
-        return json_answer(
-            {"done": self.source.disable(fields.text("id"), fields.text("tag"), call.principal.author)}, 200
-        )
+        def handle(call: AuthorizedCall) -> Answer:
+            fields = _Fields.of(call)
+            id, version, tag = fields.text("id"), fields.optional_number("version"), fields.text("tag")
+            done = self.source.changed(id, tag, call.principal.author, lambda rules: change(rules, id, version))
+            return json_answer({"done": done}, 200)
 
-    def _remove(self, call: AuthorizedCall) -> Answer:
-        fields = _Fields.of(call)
-        done = self.source.remove(
-            fields.text("id"), fields.optional_number("version"), fields.text("tag"), call.principal.author
-        )
-        return json_answer({"done": done}, 200)
-
-    def _promote(self, call: AuthorizedCall) -> Answer:
-        fields = _Fields.of(call)
-        return json_answer(
-            {"done": self.source.promote(fields.text("id"), fields.text("tag"), call.principal.author)}, 200
-        )
+        return {"POST": Route(Right.WRITE, handle, MAX_BODY)}
 
     # ------------------------------------------------------------------ the query
 

@@ -357,7 +357,7 @@ class ConsoleRules:
                 return rules, []
             return rules.add([_addition(item, None if is_template(item) else processor, author)])
 
-        return saved | {"done": self._changed(given["id"], tag, author, add, adds=True)}
+        return saved | {"done": self.changed(given["id"], tag, author, add, adds=True)}
 
     def checked(self, item: Any, author: str | None) -> Addition:
         """A rule or a template as it is to be added.
@@ -377,26 +377,13 @@ class ConsoleRules:
         :raises PatternProcessorError: it is a rule of a template, or the version is a shadow
         """
         if has_version(self._kept.all(), id, version):
-            return self.enable(id, version, tag, author)
+            return self.changed(id, tag, author, lambda rules: rules.enable([id], version))
         if item is None:
             raise RuleNotFoundError(f"version {version} of {id!r:.220} is not known any more")
         addition = _addition(item, PatternProcessor.from_dict(item), author)
-        return self._changed(id, tag, author, lambda rules: rules.add([addition]), adds=True)
+        return self.changed(id, tag, author, lambda rules: rules.add([addition]), adds=True)
 
-    def enable(self, id: str, version: int | None, tag: str, author: str | None) -> list[str]:
-        return self._changed(id, tag, author, lambda rules: rules.enable([id], version))
-
-    def disable(self, id: str, tag: str, author: str | None) -> list[str]:
-        return self._changed(id, tag, author, lambda rules: rules.disable([id]))
-
-    def promote(self, id: str, tag: str, author: str | None) -> list[str]:
-        """Replace a rule by its shadow."""
-        return self._changed(id, tag, author, lambda rules: rules.promote([id]))
-
-    def remove(self, id: str, version: int | None, tag: str, author: str | None) -> list[str]:
-        return self._changed(id, tag, author, lambda rules: rules.remove([id], version))
-
-    def _changed(
+    def changed(
         self, id: str, tag: str | None, author: str | None, change: Change[list[str]], *, adds: bool = False
     ) -> list[str]:
         """Change a rule, or a template, if nobody has changed it since it had this tag.
