@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -141,7 +141,7 @@ class StoredRule(ItemInSlot):
     where: str = ""
     number: int | None = None
 
-    @property
+    @cached_property
     def id(self) -> str:
         id = self.item.get("id") if isinstance(self.item, Mapping) else None
         return id if isinstance(id, str) else ""
@@ -163,7 +163,11 @@ class StoredRule(ItemInSlot):
     def has_version(self, version: int | None) -> bool:
         return version is None or self.version == version
 
-    @property
+    @cached_property
+    def slot(self) -> Slot:
+        return self.id, self.shadow
+
+    @cached_property
     def slots(self) -> list[Slot]:
         """Those of its rules: one, unless it is a template."""
         if not is_template(self.item):
@@ -254,7 +258,8 @@ class RuleSet:
             raise two_rules(twice)
         if additions and self.is_folder:
             raise RuleSourceError(f"{self.where} is a folder", hint="copy the file into it, or add to a file in it")
-        draft, leaving = _Draft(self), frozenset(removed)
+        draft = _Draft(self, [*(one.id for one in additions), *(id for id, _ in removed)])
+        leaving = frozenset(removed)
         add = draft.add_version if self.keeps_versions else draft.replace
         # A version becomes a shadow after another one has replaced it.
         done = [add(one, leaving) for one in sorted(additions, key=lambda one: one.shadow)]
@@ -269,14 +274,14 @@ class RuleSet:
 
     def remove(self, ids: Sequence[str], version: int | None = None) -> tuple[RuleSet, list[str]]:
         """Remove rules, or one version of them."""
-        draft = _Draft(self)
+        draft = _Draft(self, ids)
         for id in ids:
             for at in draft.find(id, version):
                 draft.remove(at)
         return draft.done(), [removed_text(id, version) for id in ids]
 
     def disable(self, ids: Sequence[str]) -> tuple[RuleSet, list[str]]:
-        draft = _Draft(self)
+        draft = _Draft(self, ids)
         for id in ids:
             # All versions are disabled, because otherwise another one would come into use.
             for at in draft.find(id):
@@ -285,7 +290,7 @@ class RuleSet:
 
     def enable(self, ids: Sequence[str], version: int | None = None) -> tuple[RuleSet, list[str]]:
         """Use the highest version of each rule and its highest shadow, or *version* and none above it."""
-        draft, done = _Draft(self), []
+        draft, done = _Draft(self, ids), []
         for id in ids:
             draft.find(id, version)
             for shadow in (False, True):
@@ -310,7 +315,7 @@ class RuleSet:
 
     def promote(self, ids: Sequence[str]) -> tuple[RuleSet, list[str]]:
         """Replace rules by their shadows, which queries continue with their partial matches."""
-        draft = _Draft(self)
+        draft = _Draft(self, ids)
         done = [promoted_text(id, draft.promote(id)) for id in ids]
         return draft.done(), done
 
@@ -321,16 +326,21 @@ Change = Callable[[RuleSet], tuple[RuleSet, _R]]
 
 @dataclass(slots=True)
 class _Draft:
-    """A set that is being changed. Positions stay the same until it is done."""
+    """A set that is being changed. Positions stay the same until it is done.
+
+    :param ids: of the rules that are changed
+    """
 
     before: RuleSet
+    ids: Collection[str]
     rules: list[StoredRule | None] = field(init=False)
     positions: dict[str, list[int]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.rules, self.positions = list(self.before.rules), {}
+        self.rules, self.positions = list(self.before.rules), {id: [] for id in self.ids}
         for at, rule in enumerate(self.before.rules):
-            self.positions.setdefault(rule.id, []).append(at)
+            if rule.id in self.positions:
+                self.positions[rule.id].append(at)
 
     def done(self) -> RuleSet:
         after = tuple(rule for rule in self.rules if rule is not None)
@@ -346,7 +356,7 @@ class _Draft:
 
     def append(self, new: Addition) -> None:
         where = next((rule.where for rule in self.of_id(new.id).values()), self.before.where)
-        self.positions.setdefault(new.id, []).append(len(self.rules))
+        self.positions[new.id].append(len(self.rules))
         self.rules.append(StoredRule(new.item, where))
 
     def enable(self, at: int, enabled: bool) -> None:
@@ -356,10 +366,10 @@ class _Draft:
             self.put(at, {**rule.item, "enabled": enabled})
 
     def of_id(self, id: str) -> dict[int, StoredRule]:
-        return {at: rule for at in self.positions.get(id, ()) if (rule := self.rules[at]) is not None}
+        return {at: rule for at in self.positions[id] if (rule := self.rules[at]) is not None}
 
     def in_slot(self, slot: Slot) -> dict[int, StoredRule]:
-        return {at: rule for at, rule in self.of_id(slot[0]).items() if rule.shadow == slot[1]}
+        return {at: rule for at, rule in self.of_id(slot[0]).items() if rule.slot == slot}
 
     def find(self, id: str, version: int | None = None) -> dict[int, StoredRule]:
         """:raises RuleNotFoundError: there is none"""
