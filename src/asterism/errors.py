@@ -135,10 +135,10 @@ def error_in(error: BaseException | str) -> AsterismError | None:
 def _classes(base: type[AsterismError] | None = None) -> dict[str, type[AsterismError]]:
     """The classes of this module by name."""
     base = AsterismError if base is None else base
-    found = {base.__name__: base} if base.__module__ == __name__ else {}
-    for one in base.__subclasses__():
-        found |= _classes(one)
-    return found
+    classes = {base.__name__: base} if base.__module__ == __name__ else {}
+    for subclass in base.__subclasses__():
+        classes |= _classes(subclass)
+    return classes
 
 
 def _parsed(kind: type[AsterismError], text: str) -> AsterismError:
@@ -148,10 +148,10 @@ def _parsed(kind: type[AsterismError], text: str) -> AsterismError:
     is_placed = issubclass(kind, PatternError) and bool(lines) and lines[-1].startswith("At: ")
     path = lines.pop().removeprefix("At: ") if is_placed else None
     hint = lines.pop().removeprefix("Hint: ") if lines and lines[-1].startswith("Hint: ") else None
-    found = kind(message, "\n".join(lines) or None, hint)
-    if path is not None and isinstance(found, PatternError):
-        found.path = path
-    return found
+    error = kind(message, "\n".join(lines) or None, hint)
+    if path is not None and isinstance(error, PatternError):
+        error.path = path
+    return error
 
 
 @contextmanager

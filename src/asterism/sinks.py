@@ -246,8 +246,8 @@ class FileSink:
                 f"One of them: {other}",
                 "use a folder for the results of one output of one query",
             )
-        found: int | None = last
-        return found
+        newest: int | None = last
+        return newest
 
 
 def _in_sqlite(value: Any) -> Any:

@@ -42,10 +42,10 @@ def with_fields(column: pa.Array, kind: pa.StructType) -> pa.Array:
     """
     if column.type.equals(kind):
         return column
-    found = dict(zip([field.name for field in column.type], column.flatten(), strict=True))
+    children = dict(zip([field.name for field in column.type], column.flatten(), strict=True))
     columns = [
-        found[field.name]
-        if field.name in found and found[field.name].type.equals(field.type)
+        children[field.name]
+        if field.name in children and children[field.name].type.equals(field.type)
         else pa.nulls(len(column), field.type)
         for field in kind
     ]

@@ -49,12 +49,12 @@ def inlined(function: _F) -> _F:
 
 def _compiled_with(function: _F, **options: Any) -> _F:
     try:
-        found = njit(cache=True, **options)(function)
+        compiled = njit(cache=True, **options)(function)
     except RuntimeError:
         _warn_of_no_cache()
-        found = njit(**options)(function)
-    _compiled.append(found)
-    return cast(_F, found)
+        compiled = njit(**options)(function)
+    _compiled.append(compiled)
+    return cast(_F, compiled)
 
 
 def cache_folder() -> str | None:
@@ -210,11 +210,11 @@ def _as_written(function: Any) -> FunctionType:
 def _namespace(module: str, names: dict[str, Any]) -> dict[str, Any]:
     """The *names* of a module, with functions as they were written."""
     if module not in _namespaces:
-        found = _namespaces[module] = dict(names)
+        namespace = _namespaces[module] = dict(names)
         for name, value in names.items():
             function = getattr(value, "py_func", value)
             if isinstance(function, FunctionType) and (function is not value or function.__module__ == module):
-                found[name] = _timed(_as_written(function))
+                namespace[name] = _timed(_as_written(function))
     return _namespaces[module]
 
 

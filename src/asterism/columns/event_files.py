@@ -78,13 +78,13 @@ def read_bounded(source: Any, kind: str, columns: pa.Schema | None, limit: Calla
     :raises pyarrow.ArrowException: it cannot be read
     """
     rows = size = 0
-    found: list[pa.RecordBatch] = []
+    read: list[pa.RecordBatch] = []
     schema, batches = _batches(source, kind, columns)
     for batch in batches:
         rows, size = rows + batch.num_rows, size + batch.nbytes
         limit(rows, size)
-        found.append(batch)
-    return pa.Table.from_batches(found, schema)
+        read.append(batch)
+    return pa.Table.from_batches(read, schema)
 
 
 def _batches(source: Any, kind: str, columns: pa.Schema | None) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:

@@ -76,11 +76,11 @@ def group_codes(keys: pa.Table) -> tuple[Ints, int]:
         encoded = pc.dictionary_encode(one_chunk(column), null_encoding="encode")
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.combine_chunks()
-        own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        column_codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         if codes is None:
-            codes, count = own, len(encoded.dictionary)
+            codes, count = column_codes, len(encoded.dictionary)
         else:
-            again = pc.dictionary_encode(pa.array(codes * len(encoded.dictionary) + own))
+            again = pc.dictionary_encode(pa.array(codes * len(encoded.dictionary) + column_codes))
             codes, count = again.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(again.dictionary)
     assert codes is not None
     return codes, count

@@ -57,13 +57,13 @@ def hash_keys(keys: pa.Table) -> npt.NDArray[np.uint64]:
     >>> [hex(value)[:6] for value in hash_keys(table)]
     ['0x3059', '0x9250', '0x3059']
     """
-    found = np.zeros(keys.num_rows, np.uint64)
+    hashes = np.zeros(keys.num_rows, np.uint64)
     for column in keys.columns:
         array = one_chunk(column)
         values = mixed(_hash_of(array) + _BASIS)
         values[array.is_null().to_numpy(zero_copy_only=False)] = _PRIME
-        found = mixed(found * _PRIME ^ values)
-    return found
+        hashes = mixed(hashes * _PRIME ^ values)
+    return hashes
 
 
 def _hash_of(array: pa.Array) -> npt.NDArray[np.uint64]:

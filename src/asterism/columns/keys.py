@@ -88,15 +88,15 @@ def key_values(string: str) -> list[str | None]:
     >>> key_values("3:ann-2:42")
     ['ann', None, '42']
     """
-    found: list[str | None] = []
+    texts: list[str | None] = []
     at = 0
     while at < len(string):
         if string[at] == "-":
-            found.append(None)
+            texts.append(None)
             at += 1
         else:
             colon = string.index(":", at)
             end = colon + 1 + int(string[at:colon])
-            found.append(string[colon + 1 : end])
+            texts.append(string[colon + 1 : end])
             at = end
-    return found
+    return texts

@@ -39,11 +39,11 @@ def schema_of(columns: str | pa.Schema) -> pa.Schema:
     """
     if isinstance(columns, pa.Schema):
         return columns
-    found = pa.schema(list(type_of(f"STRUCT<{columns}>", columns)))
-    twice = next((name for name in found.names if found.names.count(name) > 1), None)
+    schema = pa.schema(list(type_of(f"STRUCT<{columns}>", columns)))
+    twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
     if twice is not None:
-        raise StreamDefinitionError(f"two columns are named {twice!r}", f"Columns: {', '.join(found.names)}")
-    return found
+        raise StreamDefinitionError(f"two columns are named {twice!r}", f"Columns: {', '.join(schema.names)}")
+    return schema
 
 
 def type_of(text: str | pa.DataType, shown: str | None = None) -> pa.DataType:

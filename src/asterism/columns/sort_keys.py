@@ -74,11 +74,11 @@ def order_of(rows: pa.Table, keys: Sequence[SortKey]) -> Ints:
     order = np.arange(rows.num_rows)
     for name, descending, nulls_first in reversed(keys):
         values = rows.column(name).take(pa.array(order))
-        found = pc.sort_indices(values, sort_keys=[("", "descending" if descending else "ascending")]).to_numpy()
+        positions = pc.sort_indices(values, sort_keys=[("", "descending" if descending else "ascending")]).to_numpy()
         # In both directions, pyarrow sorts NaN and then null to the end.
         nans = (pc.sum(pc.is_nan(values)).as_py() or 0) if pa.types.is_floating(values.type) else 0
         nulls = len(values) - values.null_count
-        others, largest, smallest = np.split(found, [nulls - nans, nulls])
+        others, largest, smallest = np.split(positions, [nulls - nans, nulls])
         known = [largest, others] if descending else [others, largest]
         first = (not descending) if nulls_first is None else nulls_first
         order = order[np.concatenate([smallest, *known] if first else [*known, smallest])]

@@ -125,21 +125,21 @@ class TimeColumn:
         :raises InvalidEventError: a time is out of range
         """
         if pa.types.is_date32(self.type):
-            found, each, of = column.cast(pa.int32()).cast(pa.int64()), DAY, 1
+            count, each, of = column.cast(pa.int32()).cast(pa.int64()), DAY, 1
         else:
-            found, each, of = column.cast(pa.int64()), self._nanos // 1000, 1000 // self._nanos
+            count, each, of = column.cast(pa.int64()), self._nanos // 1000, 1000 // self._nanos
         if of > 1:  # Spark has microseconds: round down, also before 1970
-            cut = pc.divide(found, of)
-            found = pc.subtract(cut, pc.less(pc.subtract(found, pc.multiply(cut, of)), 0).cast(pa.int64()))
+            cut = pc.divide(count, of)
+            count = pc.subtract(cut, pc.less(pc.subtract(count, pc.multiply(cut, of)), 0).cast(pa.int64()))
         limit = FAR // max(each, 1)
-        outside = pc.fill_null(pc.or_(pc.greater(found, limit), pc.less(found, -limit)), False)
+        outside = pc.fill_null(pc.or_(pc.greater(count, limit), pc.less(count, -limit)), False)
         if pc.any(outside).as_py():
             if not lenient:
                 raise InvalidEventError(
                     f'an event time in "{self.name}" is out of range', f"An event time must be {self._described}."
                 )
-            found = pc.if_else(outside, None, found)
-        return found if each <= 1 else pc.multiply(found, each)
+            count = pc.if_else(outside, None, count)
+        return count if each <= 1 else pc.multiply(count, each)
 
     def of_events(self, events: pa.Table, *, lenient: bool, what: str, detail: str, hint: str) -> pa.ChunkedArray:
         """The column TIME of events.
@@ -174,11 +174,11 @@ class TimeColumn:
                 return pa.array(shown).cast(self.written)
             return pa.array((shown // DAY).astype(np.int32)).cast(pa.date32())
         if self._nanos >= 1000:
-            found = values // (self._nanos // 1000)
+            count = values // (self._nanos // 1000)
         else:
             last = END_OF_TIME // 1000
-            found = np.clip(values, -last, last) * 1000
-        return pa.array(np.where(values == END_OF_TIME, END_OF_TIME, found))
+            count = np.clip(values, -last, last) * 1000
+        return pa.array(np.where(values == END_OF_TIME, END_OF_TIME, count))
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,8 @@ class Zone:
         known = _in_known_years(local_times)
         change = np.searchsorted(self.local, known, side="right")
         limit = np.append(self.instants, np.iinfo(np.int64).max)[change]
-        found: Ints = np.minimum(known - self.offsets[change], limit) + (local_times - known)
-        return found
+        instants: Ints = np.minimum(known - self.offsets[change], limit) + (local_times - known)
+        return instants
 
     def at_local_time(self, times: Ints) -> Ints:
         """The offsets at local times."""
@@ -79,9 +79,9 @@ def zone_of(name: str) -> Zone:
     zone = ZoneInfo(name)
 
     def offset_at(seconds: int) -> int:
-        found = (EPOCH + timedelta(seconds=seconds)).astimezone(zone).utcoffset()
-        assert found is not None
-        return round(found.total_seconds())
+        offset = (EPOCH + timedelta(seconds=seconds)).astimezone(zone).utcoffset()
+        assert offset is not None
+        return round(offset.total_seconds())
 
     first, weekly, last = (int((when - EPOCH).total_seconds()) for when in (_DAILY, _WEEKLY, _LAST))
     samples = [*range(first, weekly, 86_400), *range(weekly, last, 7 * 86_400)]

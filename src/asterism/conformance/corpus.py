@@ -92,8 +92,8 @@ def with_doubles(graph: Any) -> Any:
     {'condition': {'type': 'SQL', 'expression': "price > 2.5D OR name = '2.5'"}}
     """
 
-    def marked(found: re.Match[str]) -> str:
-        return found[0] if found[0].startswith("'") else f"{float(found[0])!r}D"
+    def marked(match: re.Match[str]) -> str:
+        return match[0] if match[0].startswith("'") else f"{float(match[0])!r}D"
 
     match graph:
         case list():

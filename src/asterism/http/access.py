@@ -53,14 +53,14 @@ class Access:
         if self.tokens is None:
             return ANYONE
         digest = hash_of_token(request.headers)
-        found = None
+        holder = None
         # All are compared, so the duration does not depend on which one it is.
         for token in self.tokens:
             if hmac.compare_digest(digest, token.digest):
-                found = token.principal
-        if found is None:
+                holder = token.principal
+        if holder is None:
             raise AnswerError(401, "the token is missing or wrong", WWW_Authenticate="Bearer")
-        return found
+        return holder
 
     @classmethod
     def of_token(cls, token: str) -> Access:

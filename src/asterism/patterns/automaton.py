@@ -244,7 +244,9 @@ def ignored_edges(state: NfaState) -> int:
     if any(target.kind is not NfaStateKind.NORMAL or target.gap != state.gap for target in (state, *targets)):
         return 0
     after = [_ways(target) for target in targets]
-    alike = [each for found, _ in after for each in found] == ways and all(found == stops for _, found in after)
+    alike = [each for followed, _ in after for each in followed] == ways and all(
+        followed == stops for _, followed in after
+    )
     return len(targets) if alike else 0
 
 

@@ -143,10 +143,10 @@ def beyond_flink(pattern: PatternSequence) -> str | None:
 
 
 def _refuse_what_flink_lacks(pattern: PatternSequence) -> None:
-    found = beyond_flink(pattern)
-    if found is not None:
+    addition = beyond_flink(pattern)
+    if addition is not None:
         raise MalformedPatternError(
-            f"Semantics.FLINK does not support {found}", "Flink has nothing like it.", "use the default semantics"
+            f"Semantics.FLINK does not support {addition}", "Flink has nothing like it.", "use the default semantics"
         )
 
 
@@ -259,13 +259,13 @@ class _Position:
 
     def nots_before(self) -> list[Stage]:
         """The not_followed_by stages that still apply here: directly before, or with only optional stages in between."""
-        found = []
+        forbidden = []
         at = self.at - 1 if self.after_nots else -1
         while at >= 0 and (self.stages[at].quantifier.optional or self.stages[at].contiguity is Contiguity.NOT_FOLLOW):
             if self.stages[at].contiguity is Contiguity.NOT_FOLLOW:
-                found.append(self.stages[at])
+                forbidden.append(self.stages[at])
             at -= 1
-        return found
+        return forbidden
 
 
 class _Builder:
@@ -870,7 +870,7 @@ def _reaches(state: NfaState, counts: Callable[[Edge], bool], depth: int = 0) ->
             f"more than {MAX_OPTIONAL:,} optional stages in sequence are not supported here",
             f'Compilation stopped at stage "{state.stage}".',
         )
-    found: list[Guard] = []
+    guards: list[Guard] = []
     for edge in state.edges:
         if counts(edge):
             guard: Guard | None = edge.guard
@@ -882,8 +882,8 @@ def _reaches(state: NfaState, counts: Callable[[Edge], bool], depth: int = 0) ->
         if guard == ALWAYS:
             return ALWAYS
         if guard is not None:
-            found.append(guard)
-    return _joined(found, Either) if found else None
+            guards.append(guard)
+    return _joined(guards, Either) if guards else None
 
 
 def _joined(guards: Sequence[Guard], join: Callable[[Guard, Guard], Guard]) -> Guard:

@@ -200,8 +200,8 @@ def _argument(name: str, value: Any) -> ConditionArgument:
             f"an argument of the condition {name!r} is {shown(value)}",
             f"Arguments are strings of up to {MAX_ARGUMENT:,} characters, numbers, Booleans, and lists of these.",
         )
-    found: ConditionArgument = value
-    return found
+    argument: ConditionArgument = value
+    return argument
 
 
 def _is_scalar(value: Any) -> bool:

@@ -27,8 +27,8 @@ MAX_STATES = 200
 def explain(pattern: PatternSequence, semantics: Semantics = Semantics.DEFAULT) -> str:
     """See :meth:`asterism.patterns.pattern.Pattern.explain`."""
     nfa = compile_pattern(pattern, semantics)
-    warnings = [printable(f"warning: {found}") for found in diagnose(pattern)]
-    warnings += [printable(f"note: {found}") for found in costs(pattern)]
+    warnings = [printable(f"warning: {warning}") for warning in diagnose(pattern)]
+    warnings += [printable(f"note: {note}") for note in costs(pattern)]
     return "\n".join(
         [describe(pattern), *warnings, "", f"automaton ({semantics.value} semantics)", nfa.explain(limit=MAX_STATES)]
     )
@@ -57,12 +57,12 @@ def describe(pattern: PatternSequence) -> str:
 def _chain(pattern: PatternSequence, prefix: str) -> Iterator[str]:
     indent = "   " * prefix.count(".")
     for number, stage in enumerate(pattern.stages, 1):
-        own = f"{prefix}{number}"
+        place = f"{prefix}{number}"
         often = "" if stage.contiguity.negated else f": {quantifier_words(stage.quantifier)}"
-        yield f"{indent}{own}. {stage_words(stage, number == 1, pattern.combination)}{often}"
+        yield f"{indent}{place}. {stage_words(stage, number == 1, pattern.combination)}{often}"
         if stage.group is not None:
-            yield from _chain(stage.group, own + ".")
-        yield from (f"{indent}{' ' * len(own)}  {line}" for line in _details(stage))
+            yield from _chain(stage.group, place + ".")
+        yield from (f"{indent}{' ' * len(place)}  {line}" for line in _details(stage))
 
 
 def _details(stage: Stage) -> Iterator[str]:

@@ -23,11 +23,11 @@ inner=<Contiguity.SKIP_TILL_NEXT: 'SKIP_TILL_NEXT'>, gap=None)"
         return f"({', '.join(map(pattern_identity, value))}{',' if len(value) == 1 else ''})"
     if not isinstance(value, PatternSequence | Stage | Quantifier):
         return repr(value)
-    found = []
+    texts = []
     for field in fields(value):
         content = getattr(value, field.name)
         if field.name == "taking" and content in (Taking.ALL, Taking.GREEDY):
-            found.append(f"greedy={content is Taking.GREEDY}")
+            texts.append(f"greedy={content is Taking.GREEDY}")
         elif field.name not in _ADDED or content != field.default:
-            found.append(f"{field.name}={pattern_identity(content)}")
-    return f"{type(value).__qualname__}({', '.join(found)})"
+            texts.append(f"{field.name}={pattern_identity(content)}")
+    return f"{type(value).__qualname__}({', '.join(texts)})"

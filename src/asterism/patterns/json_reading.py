@@ -383,9 +383,9 @@ class _GraphReader(Generic[P]):
         """The group of alternatives, or of elements in any order."""
         if not at["edges"].absent and at["edges"].value != []:
             self._note(at["edges"].fail(f"the nodes of {combination.value} have no edges"))
-        found = [self._stage(node, between, None, depth) for node in nodes.values()]
-        stages = [stage for stage in found if stage is not None]
-        if not stages or len(stages) < len(found):
+        read = [self._stage(node, between, None, depth) for node in nodes.values()]
+        stages = [stage for stage in read if stage is not None]
+        if not stages or len(stages) < len(read):
             return None
         elements = [self.kind((stage,)) for stage in stages]
         group: PatternSequence | None = None
@@ -559,10 +559,10 @@ class _GraphReader(Generic[P]):
             raise nested.fail(f"conditions are nested too deeply (limit {MAX_NESTED})")
         parts = []
         for part in nested:
-            found = self._condition(part, what, depth + 1)
-            if found is None:
+            condition = self._condition(part, what, depth + 1)
+            if condition is None:
                 raise part.fail(f"a condition of {name} is missing")
-            parts.append(found)
+            parts.append(condition)
         if name == _NEGATED:
             return NotCondition(parts[0])
         return reduce(_JOINED[name], parts)

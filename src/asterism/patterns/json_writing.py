@@ -179,7 +179,7 @@ def _condition_json(condition: Condition, where: str) -> Json:
             "nestedConditions": [_condition_json(part, where) for part in parts],
         }
     if isinstance(condition, NamedCondition):
-        arguments = [list(one) if isinstance(one, tuple) else one for one in condition.arguments]
+        arguments = [list(argument) if isinstance(argument, tuple) else argument for argument in condition.arguments]
         return {"type": "CLASS", "className": condition.name} | ({"args": arguments} if arguments else {})
     text, tree = _joined(condition, where)
     try:

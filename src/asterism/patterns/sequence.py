@@ -636,11 +636,11 @@ class PatternSequence(metaclass=PythonNames):
 
         def windows(stages: tuple[Stage, ...], in_group: bool) -> list[timedelta]:
             bounded = (s for s in (stages[:-1] if in_group else stages) if s.contiguity is not Contiguity.NOT_BEFORE)
-            found = [bound for bound in (exclusive(s, s.window) for s in bounded) if bound is not None]
+            bounds = [bound for bound in (exclusive(s, s.window) for s in bounded) if bound is not None]
             for stage in stages:
                 if stage.group is not None:
-                    found += windows(stage.group.stages, True)
-            return found
+                    bounds += windows(stage.group.stages, True)
+            return bounds
 
         return min(windows(self.stages, False), default=None)
 

@@ -48,13 +48,13 @@ def diagnose(pattern: PatternSequence) -> list[Diagnostic]:
       Every event that it forbids matches the last stage, "any", and completes the match.
       Hint: exclude these events there: followed_by("any").where("NOT (...)")
     """
-    found = [
+    problems = [
         *_conditions(pattern),
         *_chains(pattern.stages, is_pattern=True),
         *_skip(pattern),
         *_parts_of_runs(pattern),
     ]
-    return list({(one.stage, one.message): one for one in found}.values())
+    return list({(problem.stage, problem.message): problem for problem in problems}.values())
 
 
 def costs(pattern: PatternSequence) -> list[Diagnostic]:
@@ -114,7 +114,9 @@ def _chains(stages: Sequence[Stage], *, is_pattern: bool, ends: bool = True) -> 
                 yield from _spent_not(before, stage, after, last, ends and _may_be_left_out(stages[at + 2 :]))
         if stage.quantifier.greedy and stage.until is None and after is not None:
             # If a NOT stage precedes an omitted loop, the next stage may accept the events of the loop.
-            left_out = stage.quantifier.optional and any(one.contiguity is Contiguity.NOT_FOLLOW for one in stages[:at])
+            left_out = stage.quantifier.optional and any(
+                earlier.contiguity is Contiguity.NOT_FOLLOW for earlier in stages[:at]
+            )
             if not left_out:
                 yield from _greedy(stage, after)
 
@@ -363,7 +365,7 @@ def _decided_late(pattern: PatternSequence) -> Iterator[Diagnostic]:
             "No event ends the loop, and there is no time bound: on a stream, its matches wait until the query is drained.",
             "add consecutive(), until(...) or within(...)",
         )
-    giving_back = next((one for one in pattern.atoms() if one.quantifier.taking is Taking.GIVING_BACK), None)
+    giving_back = next((loop for loop in pattern.atoms() if loop.quantifier.taking is Taking.GIVING_BACK), None)
     if giving_back is not None and _may_wait(pattern):
         yield Diagnostic(
             giving_back.name,
@@ -404,9 +406,9 @@ def _may_wait(pattern: PatternSequence) -> bool:
 # ---------------------------------------------------------------------- what follows from what
 
 
-def _implies(one: Stage, other: Stage) -> bool:
+def _implies(stage: Stage, other: Stage) -> bool:
     """Whether the SQL shows that each event that satisfies *one* also satisfies *other*."""
-    return _parts(other.condition) <= _parts(one.condition)
+    return _parts(other.condition) <= _parts(stage.condition)
 
 
 def _parts(condition: Condition | None) -> frozenset[Any]:
@@ -473,8 +475,8 @@ def _conditions(
 def _never_true(stage: Stage, empty: frozenset[str]) -> Diagnostic:
     assert stage.condition is not None
     mentioned = _mentioned(stage.condition, empty)
-    own = stage.name in mentioned and not stage.contiguity.negated
-    says = f"It reads events of {_quoted(mentioned)}; there are none" + (" at first" if own else " yet")
+    reads_itself = stage.name in mentioned and not stage.contiguity.negated
+    says = f"It reads events of {_quoted(mentioned)}; there are none" + (" at first" if reads_itself else " yet")
     detail = f"{says}, so the value is NULL." if mentioned else "It does not depend on the events."
     if stage.contiguity.negated:
         message = f'stage "{stage.name}" forbids nothing: its condition is never TRUE'
@@ -482,7 +484,7 @@ def _never_true(stage: Stage, empty: frozenset[str]) -> Diagnostic:
     else:
         message = f'stage "{stage.name}" cannot take any event: its condition is never TRUE'
         hint = "read earlier stages" if mentioned else "read the current event, or earlier stages"
-    if own:
+    if reads_itself:
         hint = f'add a condition for the first event: "... OR COUNT({stage.name}.*) = 0", or coalesce(LAST({stage.name}.x), ...)'
     return Diagnostic(stage.name, message, detail, hint)
 
@@ -613,26 +615,26 @@ def _choices(node: exp.Expr, empty: frozenset[str]) -> list[exp.Expr] | None:
         cases, default = [(node.expressions[0], node.expressions[1])], node.expressions[2]
     else:
         return None
-    found = []
+    values = []
     for condition, value in cases:
         truth = _truth(condition, empty) if operand is None else _compares(operand, condition, empty)
         if True in truth:
-            found.append(value)
+            values.append(value)
         if truth == {True}:
-            return found
-    return [*found, default]
+            return values
+    return [*values, default]
 
 
-def _compares(one: exp.Expr, other: exp.Expr, empty: frozenset[str]) -> Truth:
-    return _NULL if _is_null(one, empty) or _is_null(other, empty) else _ANY
+def _compares(left: exp.Expr, right: exp.Expr, empty: frozenset[str]) -> Truth:
+    return _NULL if _is_null(left, empty) or _is_null(right, empty) else _ANY
 
 
-def _compared(compare: Callable[[Any, Any], bool], one: exp.Literal, other: exp.Literal) -> Truth:
-    if one.is_string and other.is_string:
-        return frozenset({compare(one.name, other.name)})
-    if one.is_string or other.is_string:
+def _compared(compare: Callable[[Any, Any], bool], left: exp.Literal, right: exp.Literal) -> Truth:
+    if left.is_string and right.is_string:
+        return frozenset({compare(left.name, right.name)})
+    if left.is_string or right.is_string:
         return _ANY
-    return frozenset({compare(Decimal(one.name), Decimal(other.name))})
+    return frozenset({compare(Decimal(left.name), Decimal(right.name))})
 
 
 def _not(values: Truth) -> Truth:
@@ -641,7 +643,5 @@ def _not(values: Truth) -> Truth:
 
 def _and(left: Truth, right: Truth) -> Truth:
     return frozenset(
-        False if one is False or other is False else None if one is None or other is None else True
-        for one in left
-        for other in right
+        False if a is False or b is False else None if a is None or b is None else True for a in left for b in right
     )

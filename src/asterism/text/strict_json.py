@@ -136,8 +136,8 @@ def pointer_part(name: object) -> str:
 def _values(text: str) -> Iterator[tuple[Sequence[str | int | None], int, str]]:
     """Yield (path, offset, first token) of each value in text order. The path is valid only until the next value."""
     path: list[str | int | None] = []  # for each open container: the index or the name; None: a name is next
-    for found in _TOKEN.finditer(text):
-        token = found[0]
+    for match in _TOKEN.finditer(text):
+        token = match[0]
         if token in ("}", "]"):
             path.pop()
         elif token == ",":
@@ -145,7 +145,7 @@ def _values(text: str) -> Iterator[tuple[Sequence[str | int | None], int, str]]:
         elif path and path[-1] is None:
             path[-1] = json.loads(token)
         elif token != ":":
-            yield path, found.start(), token
+            yield path, match.start(), token
             if token in ("{", "["):
                 path.append(None if token == "{" else 0)
 
@@ -158,10 +158,10 @@ class _RefusedError(Exception):
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs) or any(len(name) > MAX_NAME for name in found):
+    members = dict(pairs)
+    if len(members) < len(pairs) or any(len(name) > MAX_NAME for name in members):
         raise _RefusedError
-    return found
+    return members
 
 
 def _refused(token: str) -> NoReturn:

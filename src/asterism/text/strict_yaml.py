@@ -46,13 +46,13 @@ class YamlPlace:
 
     def at(self, pointer: str) -> YamlPlace:
         """The place of the value to which a JSON pointer (RFC 6901) leads, or of its closest ancestor."""
-        found = self
+        place = self
         for part in pointer.split("/")[1:]:
             name = part.replace("~1", "/").replace("~0", "~")
-            if name not in found.inside:
+            if name not in place.inside:
                 break
-            found = found.inside[name]
-        return found
+            place = place.inside[name]
+        return place
 
 
 def read_yaml(text: str) -> tuple[Any, YamlPlace]:
@@ -101,15 +101,15 @@ class _YamlReader:
         self._nodes = self._characters = 0
 
     def document(self) -> tuple[Any, YamlPlace]:
-        found: list[tuple[Any, YamlPlace]] = []
+        documents: list[tuple[Any, YamlPlace]] = []
         for event in self._events:
-            if isinstance(event, yaml.DocumentStartEvent) and found:
+            if isinstance(event, yaml.DocumentStartEvent) and documents:
                 raise self._error("there is a second YAML document", event)
             if isinstance(event, yaml.NodeEvent):
-                found.append(self._value(event, 0))
-        if not found:
+                documents.append(self._value(event, 0))
+        if not documents:
             raise DocumentSyntaxError("the YAML is empty")
-        return found[0]
+        return documents[0]
 
     def _value(self, event: Any, depth: int) -> tuple[Any, YamlPlace]:
         """The value that begins with *event*."""
