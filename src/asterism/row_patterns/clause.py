@@ -1,7 +1,7 @@
 """The syntax tree of a MATCH_RECOGNIZE clause.
 
-Nodes keep where they begin in the text of the clause, for messages; positions do not count when nodes are compared. ``str`` of a
-pattern is its text in a normal form.
+Each node has its position in the text of the clause, for error messages. Comparisons ignore positions. ``str`` of a pattern is
+its text in a normal form.
 
 >>> str(Quantified(Concatenation((Variable("A"), Variable("B"))), 1, None, greedy=False))
 '(A B)+?'
@@ -77,10 +77,10 @@ class PartitionEnd(PatternNode):
 
 @dataclass(frozen=True, slots=True)
 class NotNext(PatternNode):
-    """``[^B]``: no row; only if the next row does not satisfy the condition of a variable, which takes no row. After a gap, see
-    :func:`gap_of`, no row of the gap may satisfy it either.
+    """``[^B]``: no row; only if the next row does not satisfy the condition of a variable, which takes no row. After a gap (see
+    :func:`gap_of`), no row of the gap may satisfy it either.
 
-    :ivar implied: not written: patterns in the dialect of Flink have it after each greedy loop, if a row follows
+    :ivar implied: it is not in the text: in the dialect of Flink, it comes after each greedy loop that a row must follow
     """
 
     name: str
@@ -117,7 +117,7 @@ class Alternation(_Several):
 
 @dataclass(frozen=True, slots=True)
 class Permutation(_Several):
-    """``PERMUTE(A, B)``: all of them in any order; orders are preferred as their places in the list are compared."""
+    """``PERMUTE(A, B)``: all of them in any order. The order of preference is lexicographic by their places in the list."""
 
     def __str__(self) -> str:
         return f"PERMUTE({', '.join(map(str, self.of))})"
@@ -147,8 +147,8 @@ class Quantified(_Single):
 
     def __str__(self) -> str:
         # Spark would replace ${1} by a setting.
-        several = isinstance(self.of, Concatenation | Alternation | Quantified | PartitionEnd)
-        of = f"({self.of})" if several else str(self.of)
+        in_parentheses = isinstance(self.of, Concatenation | Alternation | Quantified | PartitionEnd)
+        of = f"({self.of})" if in_parentheses else str(self.of)
         most = "" if self.most is None else str(self.most)
         braces = f"{{{self.least}}}" if self.least == self.most else f"{{{self.least},{most}}}"
         sign = {(0, None): "*", (1, None): "+", (0, 1): "?"}.get((self.least, self.most), braces)
@@ -290,9 +290,9 @@ def dialect_of(name: DialectName) -> ClauseDialect:
 class InputTable:
     """A table, a view or a subquery of the input, whose name can stand before the names of its columns.
 
-    :ivar name: its alias; without one, its name, perhaps with those of its database and its catalog before it
-    :ivar columns: the columns of the input that are known by other names, as (name in the table, name in the input): those
-        that several tables of a join have
+    :ivar name: its alias; without an alias, its name, which may include its database and its catalog
+    :ivar columns: (name in the table, name in the input) of each column that has another name in the input, because several
+        tables of a join have a column with its name
     :ivar outer: whether it is a table of the query around the clause, which the clause cannot read
     """
 
@@ -301,7 +301,7 @@ class InputTable:
     outer: bool = False
 
     def is_called(self, name: Sequence[str]) -> bool:
-        """Whether *name* means this table: its name, with or without those before it, in upper or lower case."""
+        """Whether *name* means this table: its name, with or without its database and its catalog, in upper or lower case."""
         lower = tuple(part.lower() for part in name)
         return lower == tuple(part.lower() for part in self.name[-len(lower) :])
 
@@ -331,7 +331,7 @@ class Clause:
     """A MATCH_RECOGNIZE clause as it was written. Names of variables and subsets are in upper case unless they were quoted."""
 
     text: str
-    """the whole text, into which all positions point"""
+    """the whole text; all positions are positions in it"""
     pattern: PatternNode
     partition_by: tuple[PartitionKey, ...] = ()
     order_by: tuple[OrderKey, ...] = ()
@@ -343,7 +343,7 @@ class Clause:
     definitions: tuple[Definition, ...] = ()
     dialect: ClauseDialect = ClauseDialect.STANDARD
     tables: tuple[InputTable, ...] = ()
-    """the tables of the input, as far as they have names"""
+    """the tables of the input that have names"""
     constants: tuple[str, ...] = ()
     """columns of the input with the same value in all rows: those of subqueries"""
     timeouts: bool = False
@@ -356,7 +356,7 @@ class Clause:
 
     @property
     def taking(self) -> frozenset[str]:
-        """The variables that take rows: those that are not only in ``[^B]`` or ``A+{B}``."""
+        """The variables that take rows, without those that occur only in ``[^B]`` or ``A+{B}``."""
         return frozenset(node.name for node in self.pattern.walk() if isinstance(node, Variable))
 
     @property

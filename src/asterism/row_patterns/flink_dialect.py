@@ -1,6 +1,6 @@
-"""The dialect of Flink SQL: its statements, unchanged, with its results.
+"""The dialect of Flink SQL: unchanged statements of Flink SQL return Flink's results.
 
-Flink runs a clause on its CEP library, which does not know the preferred match of the standard:
+Flink runs a clause on its CEP library, which does not determine the preferred match of the standard:
 
 * Without AFTER MATCH, the search continues with the next row.
 * A greedy loop does not give rows back. The row after it must not satisfy the condition of the loop, also after the last
@@ -8,8 +8,8 @@ Flink runs a clause on its CEP library, which does not know the preferred match 
 * ``B?`` is not greedy: of two matches that begin at the same row, the one without B ends first.
 * WITHIN excludes its bound.
 
-What Flink SQL refuses (groups, alternation, PERMUTE, a greedy loop at the end, ALL ROWS PER MATCH, PREV, NEXT) is read as the
-standard defines it.
+Syntax that Flink SQL rejects (groups, alternation, PERMUTE, a greedy loop at the end, ALL ROWS PER MATCH, PREV, NEXT) has the
+meaning that the standard defines.
 
 Source: ``MatchUtil`` and ``StreamExecMatch`` of Flink 2.3, and the results of Flink that its documentation shows.
 """

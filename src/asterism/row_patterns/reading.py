@@ -1,7 +1,7 @@
 """Reads a MATCH_RECOGNIZE clause.
 
-sqlglot's tokenizer provides the tokens, and expressions are left as text for :mod:`asterism.expressions.parsing`. Its own parser
-of the clause knows no SUBSET and no WITHIN, and leaves patterns as text, so the grammar is here::
+sqlglot's tokenizer provides the tokens. Expressions remain text for :mod:`asterism.expressions.parsing`. sqlglot's parser of the
+clause supports neither SUBSET nor WITHIN, and does not parse patterns, so the grammar is here::
 
     clause      [PARTITION BY key, ...] [ORDER BY key, ...] [MEASURES expression AS name, ...] [rows] [AFTER MATCH skip]
                 PATTERN ( alternation ) [WITHIN interval] [SUBSET name = ( name, ... ), ...] [DEFINE name AS condition, ...]
@@ -10,7 +10,7 @@ of the clause knows no SUBSET and no WITHIN, and leaves patterns as text, so the
     quantified  primary [ ( * | + | ? | {n} | {n,} | {,m} | {n,m} ) [?] [{name}] ]
     primary     name | '^' | '$' | '(' [alternation] ')' | '{-' alternation '-}' | PERMUTE ( alternation, ... ) | [^name]
 
-What other systems write otherwise is recognised, and the message says what to write instead.
+The spellings of other systems are recognised, and the error names the spelling to use instead.
 """
 
 from __future__ import annotations
@@ -56,9 +56,7 @@ from asterism.row_patterns.flink_dialect import DEFAULT_SKIP, as_in_flink
 
 MAX_CLAUSE = 50_000  # characters; an expression may have 20,000
 MAX_NESTING = 50  # parentheses in a pattern, as in an expression
-MAX_REPETITIONS = (
-    10**6
-)  # the number in {n}; how much a pattern may be with its repetitions written out is checked later
+MAX_REPETITIONS = 10**6  # the number in {n}; checking.py limits the pattern with its repetitions written out
 
 _T = TypeVar("_T")
 _SECTIONS = (
@@ -97,7 +95,7 @@ _NO_WORDS = (TokenType.IDENTIFIER, TokenType.STRING, TokenType.RAW_STRING, Token
 
 
 def misspelled(word: str) -> str | None:
-    """The keyword of a clause that a word may be meant to be.
+    """The keyword of a clause of which a word is probably a misspelling.
 
     >>> misspelled("MESURES"), misspelled("price")
     ('MEASURES', None)
@@ -153,7 +151,7 @@ class _Reader:
         raise ExpressionSyntaxError.at(problem, self._text, self._start(self._at if at is None else at), hint)
 
     def _start(self, at: int) -> int:
-        """The position of a token; of the one behind the last, the end of the text before it."""
+        """The position of a token; behind the last token, the end of the text."""
         if at < len(self._tokens):
             return self._tokens[at].start
         return self._tokens[-1].end + 1 if self._tokens else 0
@@ -185,7 +183,7 @@ class _Reader:
             self._unexpected(problem, hint)
 
     def _unexpected(self, problem: str, hint: str | None = None) -> NoReturn:
-        """Fail at the next token; other systems' spellings are named."""
+        """Fail at the next token. The error explains spellings of other systems."""
         for words, (theirs, ours) in _ELSEWHERE.items():
             if self._follow(*words):
                 self._fail(theirs, hint=ours)
@@ -221,11 +219,12 @@ class _Reader:
         name, is_quoted, start = self._name(what)
         return name if is_quoted else name.upper(), start
 
-    def _list(self, item: Callable[[], _T]) -> tuple[_T, ...]:
-        items = [item()]
+    def _list(self, element: Callable[[], _T]) -> tuple[_T, ...]:
+        """One or more elements, separated by commas."""
+        elements = [element()]
         while self._accept(","):
-            items.append(item())
-        return tuple(items)
+            elements.append(element())
+        return tuple(elements)
 
     def _expression(self, what: str, *ends: TokenType) -> ExpressionText:
         """The text up to a comma, to the next section, or to one of the tokens *ends*, outside of parentheses."""
@@ -251,7 +250,7 @@ class _Reader:
             if self._tokens[-1].token_type is not TokenType.R_PAREN:
                 self._fail("the parenthesis after MATCH_RECOGNIZE is not closed at the end", len(self._tokens))
             self._end = len(self._tokens) - 1
-        found: dict[str, object] = {}
+        sections: dict[str, object] = {}
         readers: dict[str, tuple[str, Callable[[], object]]] = {
             "PARTITION BY": ("partition_by", lambda: self._list(self._partition_key)),
             "ORDER BY": ("order_by", lambda: self._list(self._order_key)),
@@ -276,16 +275,16 @@ class _Reader:
             last = section
             self._at += section not in ("ROWS PER MATCH", "AFTER MATCH")
             field, reader = readers[section]
-            found[field] = reader()
+            sections[field] = reader()
             if section == "ROWS PER MATCH":
-                found["timeouts"] = self._accept("SHOW", "TIMEOUT", "MATCHES")
-        if "pattern" not in found:
+                sections["timeouts"] = self._accept("SHOW", "TIMEOUT", "MATCHES")
+        if "pattern" not in sections:
             self._check_spelling(0)
             self._fail("a clause needs PATTERN", hint="PATTERN (A B+) DEFINE B AS ...")
-        clause = Clause(self._text, dialect=dialect, **found)  # type: ignore[arg-type]  # by the table above
+        clause = Clause(self._text, dialect=dialect, **sections)  # type: ignore[arg-type]  # by the table above
         if dialect is ClauseDialect.STANDARD:
             return clause
-        skip = clause.skip if "skip" in found else DEFAULT_SKIP
+        skip = clause.skip if "skip" in sections else DEFAULT_SKIP
         return replace(clause, pattern=as_in_flink(clause.pattern), skip=skip)
 
     def dynamic_clause(self, tables: Sequence[InputTable]) -> DynamicClause:
@@ -311,7 +310,7 @@ class _Reader:
         return DynamicClause(keys, time, options)
 
     def _column(self, what: str, tables: Sequence[InputTable]) -> str:
-        """The name of a column, perhaps with that of its table before it."""
+        """The name of a column, with or without the name of its table."""
         begin = self._at
         name = [self._name(what)[0]]
         while self._accept("."):
@@ -322,7 +321,7 @@ class _Reader:
         table = next((table for table in tables if table.is_called(prefix)), None)
         if table is None:
             self._fail(f"unknown table {'.'.join(prefix)!r:.100}", begin, column)
-        return next((other for known, other in table.columns if known.lower() == column.lower()), column)
+        return next((in_input for in_table, in_input in table.columns if in_table.lower() == column.lower()), column)
 
     def _option(self) -> tuple[int, str, OptionValue]:
         """(the number of its token, its name, its value)"""
@@ -352,7 +351,7 @@ class _Reader:
         self._unexpected("unexpected text" + (f" after {last}" if last else ""), hint)
 
     def _check_spelling(self, begin: int, end: int | None = None) -> None:
-        """Fail at the first token that may be meant to be a keyword."""
+        """Fail at the first token that is probably a misspelled keyword."""
         for at in range(begin, self._end if end is None else end):
             meant = misspelled(self._word(at)) if self._word(at) else None
             if meant is not None:
@@ -364,14 +363,14 @@ class _Reader:
 
     def _order_key(self) -> OrderKey:
         begin = self._at
-        whole = self._expression("a column")
+        with_options = self._expression("a column")
         end, descending, nulls_first = self._at, False, None
         if self._follow("NULLS", at=end - 2) and self._word(end - 1) in ("FIRST", "LAST") and end - 2 > begin:
             nulls_first, end = self._word(end - 1) == "FIRST", end - 2
         if self._word(end - 1) in ("ASC", "DESC") and end - 1 > begin:
             descending, end = self._word(end - 1) == "DESC", end - 1
-        text = self._text[whole.start : self._tokens[end - 1].end + 1]
-        return OrderKey(ExpressionText(text, whole.start), descending, nulls_first)
+        text = self._text[with_options.start : self._tokens[end - 1].end + 1]
+        return OrderKey(ExpressionText(text, with_options.start), descending, nulls_first)
 
     def _measure(self) -> Measure:
         begin = self._at
@@ -511,10 +510,10 @@ class _Reader:
             self._fail(f"{part} cannot be repeated or left out: it takes no row", begin)
         least, most, greedy = bounds
         until = self._until(most)
-        again, start = self._at, part.start
+        end = self._at
         if self._bounds() is not None:
-            self._fail("one quantifier cannot follow another", again, "put the first into parentheses, as in (A*)+")
-        return Quantified(part, least, most, greedy, until, start=start)
+            self._fail("one quantifier cannot follow another", end, "put the first into parentheses, as in (A*)+")
+        return Quantified(part, least, most, greedy, until, start=part.start)
 
     def _until(self, most: int | None) -> str | None:
         """The variable of ``{C}`` after a quantifier, if it follows."""
