@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import wraps
 from types import UnionType
 from typing import Any, ParamSpec, TypeVar
@@ -108,6 +109,24 @@ def expect_outputs(names: Iterable[Any], known: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             raise UnknownOutputError(f"there is no output {shown(name)}", f"Outputs: {', '.join(known) or 'none'}")
+
+
+def expect_options(function: str, given: Iterable[str], options: type) -> None:
+    """Refuse a keyword that is not a key of *options*, the TypedDict of the options of a function.
+
+    :raises TypeError: as for a function without options
+
+    >>> from typing import TypedDict
+    >>> expect_options("window", {"evict": 5}, TypedDict("WindowOptions", {"evictor": int}))
+    Traceback (most recent call last):
+    ...
+    TypeError: window() got an unexpected keyword argument 'evict'. Did you mean 'evictor'?
+    """
+    for name in given:
+        if name not in options.__annotations__:
+            similar = get_close_matches(name, options.__annotations__, n=1)
+            hint = f". Did you mean {similar[0]!r}?" if similar else ""
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}")
 
 
 def also_named(

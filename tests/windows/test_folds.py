@@ -93,7 +93,7 @@ def test_a_function_after_an_aggregate_gets_its_result_and_the_key(first: str) -
     }
     assert [sorted(names) for names, _ in seen] == [sorted(expected[first])] * 3
     assert all(has_window for _, has_window in seen)
-    assert harness.window_operator.partials is not None
+    assert harness.window_operator.contents.partials is not None
     whole = check_window_independence(TEN, EARLY, EVENTS, cuts=1, **options)
     assert len(whole.firings) > 3
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from asterism.windows import assigners as w
 from asterism.windows import triggers as t
 from asterism.windows.evictors import Evictor
-from asterism.windows.plan import CLOSING, ON_TIME
+from asterism.windows.spec import CLOSING, ON_TIME
 from tests.kit import FACTOR
 from tests.windows.driver import WAYS, Driver, Way, summed
 from tests.windows.transcripts import Case, Element, EvensOnly, Step, play_reference

@@ -51,7 +51,7 @@ from asterism.operators.multiple_input import Wire, check_same_keys
 from asterism.operators.operator import InputSpec
 from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.operators.state_definition import OperatorKind, StateDefinition
-from asterism.windows.operator import check_zone
+from asterism.windows.spec import check_zone
 
 JOINED = "results"
 """The output of joined rows."""

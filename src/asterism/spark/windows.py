@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from datetime import timedelta
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Unpack
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism.arguments import expect, expect_outputs
+from asterism.arguments import expect, expect_options, expect_outputs
 from asterism.errors import StreamDefinitionError
 from asterism.operators.operator import EVENTS, Arrival
 from asterism.operators.stream_operator import Output, declared_in
@@ -34,20 +35,26 @@ from asterism.spark.stateful import (
 from asterism.spelling import PythonNames
 from asterism.text.printable import quoted_name
 from asterism.windows.assigners import Windows
-from asterism.windows.evictors import Evictor
 from asterism.windows.folds import Fold
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
-from asterism.windows.plan import FIRINGS, WindowFunction
+from asterism.windows.plan import FIRINGS
 from asterism.windows.process_function import ProcessWindowFunction
+from asterism.windows.spec import (
+    Reduce,
+    ResultOptions,
+    WindowFunction,
+    WindowOperatorOptions,
+    WindowOptions,
+    operator_results,
+)
 from asterism.windows.triggers import Trigger
 
 _Build = Callable[[pa.Schema], WindowOperator]
-Reduce = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 RESULT_ROWS, LATE_ROWS = "results", "late"
 """The outputs of :meth:`WindowedStream.run`."""
 _OUTPUTS = {RESULT_ROWS: FIRINGS, LATE_ROWS: LATE_ELEMENTS}
-_DEFAULTS = (False, "drop", "fire_if_non_empty")
-_NOTHING: dict[str, Any] = {"measures": ["count(*) AS __elements"]}
+_SHOWN = ("in_order", "closing", "on_time", "session_ids")
+_NOTHING: WindowOperatorOptions = {"measures": ["count(*) AS __elements"]}
 """A placeholder, if only late elements are requested, and to validate everything except the aggregates."""
 
 
@@ -57,14 +64,10 @@ def window(
     *,
     trigger: Trigger | None = None,
     allowed_lateness: timedelta = timedelta(0),
-    evictor: Evictor | None = None,
     in_order: bool | None = None,
     key_groups: int | None = None,
-    pages: int | None = None,
     drain: bool = False,
-    closing: str = "drop",
-    on_time: str = "fire_if_non_empty",
-    session_ids: bool = False,
+    **options: Unpack[WindowOptions],
 ) -> WindowedStream:
     """Assign the elements of *stream* to *windows*, which fire according to their *trigger*.
 
@@ -77,31 +80,23 @@ def window(
     :param windows: TumblingWindows, SlidingWindows, SessionWindows or GlobalWindows
     :param trigger: decides when a window fires. Default: at its end.
     :param allowed_lateness: how long after its end a window still accepts elements, in event time. Default: zero.
-    :param evictor: removes elements when the window fires. Default: none.
     :param in_order: streaming: whether elements are buffered until the watermark has passed them and are then processed in
         the order of their times, so that results do not depend on micro-batches. Otherwise they are processed when they
         arrive: ``CountTrigger`` fires at once, not when the watermark has advanced. Default: True if the trigger depends only
         on elements and event time. In batch it is always True if there is an event time.
     :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint. Default:
         ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32; a DataFrame has 32.
-    :param pages: a fixed number of pages of state per key group (streaming), which cannot change either. Default: the number
-        follows the size of the state. Needed only for a checkpoint that was created with a number.
     :param drain: whether this run ends the stream (streaming). With the trigger *available now*, a single micro-batch reads
         all available data, then every window ends. :meth:`WindowedStream.run` drains by default.
-    :param closing: what happens when a window ends, allowed lateness included, and its trigger does not fire then.
-        ``"drop"``: nothing; elements that have not been in a firing are dropped, and counted as ``unfired_elements``.
-        ``"fire_if_non_empty"``: the window fires once more if there are such elements. ``"fire_always"``: it fires once more in
-        any case, so each window has exactly one row with ``is_last``.
-    :param on_time: ``"fire_always"``: if the trigger fires on time and the window is empty, because it is discarding and
-        nothing is new, the window fires nevertheless. Default: ``"fire_if_non_empty"``.
-    :param session_ids: session windows: whether results have the columns ``session_id`` and ``replaces``, with which a sink
-        can keep one row per session although sessions merge. See docs/windows.md.
+    :param options: ``evictor``, ``closing``, ``on_time``, ``session_ids`` and ``pages``: see
+        :class:`~asterism.windows.spec.WindowOptions`
     :raises StreamDefinitionError: the arguments are incompatible; the message has the reason and an alternative
     :raises ExpressionError, ColumnNotFoundError: an expression in the trigger, the windows or the evictor does not fit the
         stream
 
     Runnable examples: docs/windows.md and examples/early_results.py. Source: FLIP-9; Flink's "Windows".
     """
+    expect_options("window", options, WindowOptions)
     if not isinstance(stream, KeyedStream):
         raise StreamDefinitionError(
             f"window requires a KeyedStream, not a {type(stream).__name__}",
@@ -114,10 +109,7 @@ def window(
             "remove it; to define the last element, use max_by(price, number)",
         )
     check_key_groups(key_groups)
-    closed = {"closing": closing, "on_time": on_time, "session_ids": session_ids}
-    return WindowedStream(
-        stream, windows, trigger, allowed_lateness, evictor, in_order, key_groups, pages, drain, closed
-    )
+    return WindowedStream(stream, windows, trigger, allowed_lateness, in_order, key_groups, drain, **options)
 
 
 class WindowedStream(metaclass=PythonNames):
@@ -136,35 +128,35 @@ class WindowedStream(metaclass=PythonNames):
         windows: Windows,
         trigger: Trigger | None,
         allowed_lateness: timedelta,
-        evictor: Evictor | None,
         in_order: bool | None,
         key_groups: int | None,
-        pages: int | None,
         drain: bool,
-        closed: Mapping[str, Any],
+        **options: Unpack[WindowOptions],
     ) -> None:
         self.stream = stream
         self.windows = windows
         self.trigger: Trigger | None = trigger
-        self.allowed_lateness = allowed_lateness
-        self.evictor = evictor
-        self.key_groups, self.pages, self.drain = key_groups, pages, drain
-        self._closed = closed
+        self.key_groups, self.drain = key_groups, drain
+        self.allowed_lateness, self._options = allowed_lateness, options
         self.spark: SparkSession = stream.df.sparkSession
         self.schema = arrow_schema(self.spark, stream.df.schema, stream.time_unit)
         expect(StreamDefinitionError, in_order, bool | None, "in_order must be True, False or None")
         self.in_order = bool(in_order)
         # Validate everything except the aggregates now, not when a result is requested.
         operator = self._operator(_NOTHING, False, self.schema)
-        self.trigger = operator.trigger
+        self.trigger = operator.spec.effective_trigger
         if not stream.df.isStreaming:
             self.in_order = stream.time is not None
         elif in_order is None:
             self.in_order = stream.time is not None and not operator.processing_time
 
     def __repr__(self) -> str:
-        given = {"in_order": self.in_order} | dict(self._closed)
-        options = [f", {name}={value!r}" for name, value in given.items() if value not in _DEFAULTS]
+        spec = self._operator(_NOTHING, False, self.schema).spec
+        options = [
+            f", {field.name}={getattr(spec, field.name)!r}"
+            for field in fields(spec)
+            if field.name in _SHOWN and getattr(spec, field.name) != field.default
+        ]
         return f"WindowedStream({self.windows!r}, {self.trigger!r}{''.join(options)})"
 
     # ------------------------------------------------------------------ results
@@ -188,7 +180,7 @@ class WindowedStream(metaclass=PythonNames):
         :raises ExpressionError: a measure is not an aggregate of the stream's columns
         :raises StreamDefinitionError: there is no measure, or two columns have the same name
         """
-        whole = measures[0] if len(measures) == 1 and isinstance(measures[0], list | tuple) else measures
+        whole: Any = measures[0] if len(measures) == 1 and isinstance(measures[0], list | tuple) else measures
         return self._results_of({"measures": whole})
 
     def process(
@@ -218,10 +210,10 @@ class WindowedStream(metaclass=PythonNames):
 
         Source: Flink's ``aggregate(AggregateFunction, ProcessWindowFunction)``.
         """
-        first = _first_step(aggregate, reduce, fold)
-        build = partial(self._operator, first | self._processed(function, schema), False)
+        contents = _contents_of(process=function, aggregate=aggregate, reduce=reduce, fold=fold)
+        contents["output"] = self._output_of(schema)
         expect_outputs([output], [RESULT_ROWS, *_declared_outputs(function)])
-        return self._single(build, _OUTPUTS.get(output, output))
+        return self._single(partial(self._operator, contents, False), _OUTPUTS.get(output, output))
 
     def fold(self, fold: Fold) -> DataFrame:
         """Aggregate the elements of a window with functions of your own: the result is the accumulator. The state has a single
@@ -252,15 +244,12 @@ class WindowedStream(metaclass=PythonNames):
         self,
         sinks: Mapping[str, Sink],
         *,
-        aggregate: Sequence[str] | str | None = None,
-        process: WindowFunction | None = None,
         schema: T.StructType | str | None = None,
-        reduce: Reduce | None = None,
-        fold: Fold | None = None,
         checkpoint: str | None = None,
         drain: bool | None = None,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
+        **contents: Unpack[ResultOptions],
     ) -> StreamingQuery | None:
         """Write the outputs ``results`` and ``late``, and those that a window function declares, to sinks. They are computed
         only once, as in :meth:`asterism.PatternStream.run`.
@@ -271,16 +260,15 @@ class WindowedStream(metaclass=PythonNames):
         Exactly one of *aggregate*, *reduce*, *fold* and *process* is required for ``results``; *process* may also follow one of
         the others.
 
-        :param aggregate: the measures of :meth:`aggregate`, a list or one string
-        :param process: the function of :meth:`process`, with its *schema*
-        :param reduce: the function of :meth:`reduce`
-        :param fold: the fold of :meth:`fold`
+        :param schema: the columns that *process* returns
+        :param contents: ``aggregate``, ``process``, ``reduce``, ``fold``: see :class:`~asterism.windows.spec.ResultOptions`
         """
+        expect_options("run", contents, ResultOptions)
         options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
-        expect_outputs(sinks, [*_OUTPUTS, *_declared_outputs(process)])
-        computed = _first_step(aggregate, reduce, fold)
-        if process is not None:
-            computed |= self._processed(process, schema)
+        expect_outputs(sinks, [*_OUTPUTS, *_declared_outputs(contents.get("process"))])
+        computed = _contents_of(**contents)
+        if contents.get("process") is not None:
+            computed["output"] = self._output_of(schema)
         if not computed and RESULT_ROWS in sinks:
             raise _no_result()
         build = partial(self._operator, computed or _NOTHING, LATE_ROWS in sinks)
@@ -299,29 +287,25 @@ class WindowedStream(metaclass=PythonNames):
 
     # ------------------------------------------------------------------ plans
 
-    def _processed(self, function: WindowFunction, schema: T.StructType | str | None) -> dict[str, Any]:
+    def _output_of(self, schema: T.StructType | str | None) -> pa.Schema:
         hint = "run(..., process=function, schema='n BIGINT')"
-        return {"function": function, "output": function_schema(self.spark, schema, hint)}
+        return function_schema(self.spark, schema, hint)
 
-    def _operator(self, computed: Mapping[str, Any], late: bool, schema: pa.Schema) -> WindowOperator:
+    def _operator(self, contents: WindowOperatorOptions, late: bool, schema: pa.Schema) -> WindowOperator:
         stream = self.stream
-        return WindowOperator(
-            self.windows,
-            schema,
-            keys=stream.keys,
-            time=stream.time,
-            trigger=self.trigger,
-            lateness=self.allowed_lateness,
-            evictor=self.evictor,
-            late_output=late,
-            in_order=self.in_order,
-            pages=self.pages if stream.df.isStreaming else 1,
-            **self._closed,
-            **computed,
-        )
+        options: WindowOperatorOptions = {
+            **self._options,
+            **contents,
+            "lateness": self.allowed_lateness,
+            "in_order": self.in_order,
+            "late_output": late,
+        }
+        if not stream.df.isStreaming:
+            options["pages"] = 1
+        return WindowOperator(self.windows, schema, keys=stream.keys, time=stream.time, trigger=self.trigger, **options)
 
-    def _results_of(self, computed: Mapping[str, Any]) -> DataFrame:
-        return self._single(partial(self._operator, computed, False), FIRINGS)
+    def _results_of(self, contents: WindowOperatorOptions) -> DataFrame:
+        return self._single(partial(self._operator, contents, False), FIRINGS)
 
     def _single(self, build: _Build, output: str) -> DataFrame:
         operator = build(self.schema)
@@ -362,17 +346,14 @@ def _declared_outputs(function: WindowFunction | None) -> list[str]:
     return list(declared_in(type(function), Output)) if isinstance(function, ProcessWindowFunction) else []
 
 
-def _first_step(aggregate: Sequence[str] | str | None, reduce: Reduce | None, fold: Fold | None) -> dict[str, Any]:
-    """The arguments of the operator for what is computed without keeping the elements.
+def _contents_of(**options: Unpack[ResultOptions]) -> WindowOperatorOptions:
+    """The contents of a firing that are given.
 
-    :raises StreamDefinitionError: there is more than one
+    :raises StreamDefinitionError: there is more than one that is computed without the elements
     """
-    measures = [aggregate] if isinstance(aggregate, str) else aggregate
-    found = {"measures": measures, "reduce": reduce, "fold": fold}
-    given = {name: value for name, value in found.items() if value is not None}
-    if len(given) > 1:
+    if sum(options.get(name) is not None for name in ("aggregate", "reduce", "fold")) > 1:
         raise _no_result()
-    return given
+    return operator_results(options)
 
 
 def _no_result() -> StreamDefinitionError:

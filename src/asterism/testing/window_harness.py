@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import pyarrow as pa
 
-from asterism.arguments import expect, expect_strings, shown
+from asterism.arguments import expect, expect_options, expect_strings, shown
 from asterism.columns.time import TimeColumn
 from asterism.errors import InvalidEventError, StreamDefinitionError
 from asterism.testing.event_harness import EventHarness
 from asterism.testing.literals import EVENTS, WORDS, Literals, Row, checked_columns
 from asterism.testing.operator_harness import python_rows
 from asterism.windows.assigners import Windows
-from asterism.windows.evictors import Evictor
-from asterism.windows.folds import Fold
-from asterism.windows.operator import (
-    FIRING,
-    IS_LAST,
-    KIND,
-    LATE_ELEMENTS,
-    OWN_COLUMNS,
-    WINDOW_END,
-    WINDOW_START,
-    WindowOperator,
-)
-from asterism.windows.plan import FIRINGS, UNFIRED, WindowFunction
+from asterism.windows.contents import FIRING, IS_LAST, KIND, OWN_COLUMNS, WINDOW_END, WINDOW_START
+from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
+from asterism.windows.plan import FIRINGS, UNFIRED
 from asterism.windows.session_ids import SESSION_COLUMNS
+from asterism.windows.spec import ResultOptions, WindowFunction, WindowOptions, operator_results
 from asterism.windows.triggers import Trigger
 
 _ELEMENTS = "elements"
@@ -106,23 +97,29 @@ def _read(expected: str) -> re.Match[str]:
     return found
 
 
+class WindowHarnessOptions(WindowOptions, ResultOptions, total=False):
+    """The options of a :class:`WindowHarness`.
+
+    :param schema: the columns that *process* returns, as Spark SQL or an Arrow schema
+    """
+
+    schema: str | pa.Schema | None
+
+
 class WindowHarness(EventHarness):
     """Runs windows and their trigger step by step, with their state and time.
 
     :param windows: the window assigner
-    :param trigger: and *allowed_lateness*, *evictor*, *in_order*, *closing*, *on_time*, *session_ids*: as for
-        :func:`asterism.window`
+    :param trigger: and *allowed_lateness*, *in_order*: as for :func:`asterism.window`
     :param columns: the columns of the elements, as Spark SQL or an Arrow schema. Default: :data:`EVENTS`, those of event
         literals.
-    :param aggregate: the measures of a firing, in Spark SQL. Default: without *aggregate*, *process*, *reduce* and *fold*, the
-        contents of a firing are the elements of its window, as literals.
-    :param process: a window function, with the *schema* of what it returns, as for ``WindowedStream.run`` and ``process``
-    :param reduce: a function that combines two elements, as dicts
-    :param fold: an aggregation with an accumulator of your own
     :param keys: the key columns. Default: the key column of *literals*, if it is among the columns.
     :param time: the event-time column. None: processing time, which starts in 1970 and is advanced by the test.
     :param literals: the format of event literals
-    :param pages: a fixed number of pages of state per key group; *key_groups*: as on Spark. Results must not depend on them.
+    :param key_groups: the number of key groups, as on Spark. Results must not depend on it, nor on *pages*.
+    :param options: the options of windows (:class:`~asterism.windows.spec.WindowOptions`); what a firing contains
+        (:class:`~asterism.windows.spec.ResultOptions`); and *schema*, the columns that *process* returns. Without *aggregate*,
+        *process*, *reduce* and *fold*, the contents of a firing are the elements of its window, as literals.
     :raises StreamDefinitionError: an argument is invalid, or the arguments are incompatible
     :raises ExpressionError: an expression does not fit the columns
 
@@ -141,26 +138,18 @@ class WindowHarness(EventHarness):
         trigger: Trigger | None = None,
         columns: str | pa.Schema = EVENTS,
         *,
-        aggregate: Sequence[str] | str | None = None,
-        process: WindowFunction | None = None,
-        schema: str | pa.Schema | None = None,
-        reduce: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]] | None = None,
-        fold: Fold | None = None,
         allowed_lateness: timedelta = timedelta(0),
-        evictor: Evictor | None = None,
         in_order: bool | None = None,
         keys: Sequence[str] | None = None,
         time: str | None = "ts",
         literals: Literals = WORDS,
-        pages: int | None = None,
         key_groups: int = 1,
-        closing: str = "drop",
-        on_time: str = "fire_if_non_empty",
-        session_ids: bool = False,
+        **options: Unpack[WindowHarnessOptions],
     ) -> None:
+        expect_options("WindowHarness", options, WindowHarnessOptions)
         expect(StreamDefinitionError, literals, Literals, "literals must be Literals")
         elements = checked_columns(columns, "the elements")
-        if schema is not None and process is None:
+        if options.get("schema") is not None and options.get("process") is None:
             raise StreamDefinitionError(
                 "a schema is that of the rows that process returns, and there is no process",
                 hint='columns="ts TIMESTAMP, user STRING" for the columns of the elements',
@@ -170,23 +159,21 @@ class WindowHarness(EventHarness):
         if keys is None:
             keys = [literals.key] if literals.key in elements.names else []
         expect_strings(StreamDefinitionError, keys, "keys must be a list of columns", 'keys=["user"]')
-        if len(keys) == 1:
-            literals = replace(literals, key=keys[0])
-        if time is not None:
-            literals = replace(literals, time=time)
-        options: dict[str, Any] = {
-            "measures": [aggregate] if isinstance(aggregate, str) else aggregate, "function": process, "output": schema,
-            "reduce": reduce, "fold": fold,
+        literals = replace(literals, key=keys[0] if len(keys) == 1 else literals.key, time=time or literals.time)
+        self._options: dict[str, Any] = {
+            "windows": windows, "trigger": trigger, "columns": elements, "allowed_lateness": allowed_lateness,
+            "in_order": in_order, "keys": keys, "time": time, "literals": literals, "key_groups": key_groups, **options,
         }  # fmt: skip
-        self._shows_elements = all(value is None for value in options.values())
+        definition: dict[str, Any] = {**operator_results(options), "output": options.get("schema")}
+        self._shows_elements = len(definition) == 1 and definition["output"] is None
         if self._shows_elements:
-            options["function"], options["output"] = _elements_of(literals), f"{_ELEMENTS} ARRAY<STRING>"
+            definition |= {"function": _elements_of(literals), "output": f"{_ELEMENTS} ARRAY<STRING>"}
+        definition |= {name: value for name, value in options.items() if name in WindowOptions.__annotations__}
 
         def operator(in_order: bool) -> WindowOperator:
             return WindowOperator(
-                windows, elements, keys=keys, time=time, trigger=trigger, lateness=allowed_lateness, evictor=evictor,
-                late_output=True, in_order=in_order, pages=pages, closing=closing, on_time=on_time, session_ids=session_ids,
-                **options,
+                windows, elements, keys=keys, time=time, trigger=trigger, lateness=allowed_lateness, in_order=in_order,
+                late_output=True, **definition,
             )  # fmt: skip
 
         self.window_operator = operator(bool(in_order))
@@ -195,12 +182,6 @@ class WindowHarness(EventHarness):
         super().__init__(
             self.window_operator, elements, literals, keys=keys, key_groups=key_groups, event_time=time is not None
         )
-        self._options: dict[str, Any] = {
-            "windows": windows, "trigger": trigger, "columns": elements, "aggregate": aggregate, "process": process,
-            "schema": schema, "reduce": reduce, "fold": fold, "allowed_lateness": allowed_lateness, "evictor": evictor,
-            "in_order": in_order, "keys": keys, "time": time, "literals": literals, "pages": pages,
-            "key_groups": key_groups, "closing": closing, "on_time": on_time, "session_ids": session_ids,
-        }  # fmt: skip
 
     def again(self, **changes: Any) -> WindowHarness:
         """A new harness for the same windows, with the same options except for *changes*."""
@@ -235,7 +216,7 @@ class WindowHarness(EventHarness):
         for name in (WINDOW_START, WINDOW_END):
             column = TimeColumn(name, table.schema.field(name).type)
             bounds.append(column.to_micros(table.column(name), lenient=True).to_pylist())
-        others = (*OWN_COLUMNS, *self.keys, *(SESSION_COLUMNS if self.window_operator.session_ids else ()))
+        others = (*OWN_COLUMNS, *self.keys, *(SESSION_COLUMNS if self.window_operator.spec.session_ids else ()))
         computed = [name for name in table.column_names if name not in others]
         found = []
         for row, start, end in zip(python_rows(table), *bounds, strict=True):

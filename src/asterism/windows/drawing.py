@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pyarrow as pa
 
-from asterism.arguments import expect, expect_string
+from asterism.arguments import expect, expect_options, expect_string
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import StreamDefinitionError
@@ -41,9 +41,9 @@ from asterism.text.svg import (
 )
 from asterism.windows.arguments import code
 from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows, assigned
-from asterism.windows.evictors import Evictor
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
 from asterism.windows.plan import FIRINGS
+from asterism.windows.spec import FiringOptions, WindowOperatorOptions
 from asterism.windows.triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
@@ -209,20 +209,23 @@ class _Play:
     """The operator, with its state and time."""
 
     def __init__(
-        self, windows: Windows, trigger: Trigger | None, lateness: timedelta, evictor: Evictor | None, event_time: bool,
-        in_order: bool, value: str, closing: str, on_time: str,
-    ) -> None:  # fmt: skip
+        self,
+        windows: Windows,
+        trigger: Trigger | None,
+        *,
+        event_time: bool,
+        value: str,
+        **options: Unpack[WindowOperatorOptions],
+    ) -> None:
         self.schema = pa.schema({"k": "string", "t": "int64", value: "float64", "gap": "float64"})
         self.event_time, self.value = event_time, value
 
         def values(rows: pa.Table, _: TimeSpan) -> dict[str, list[float | None]]:
             return {"values": rows.column(value).to_pylist()}
 
-        self.operator = WindowOperator(
-            windows, self.schema, keys=["k"], time="t" if event_time else None, trigger=trigger, lateness=lateness,
-            evictor=evictor, in_order=in_order, late_output=True, closing=closing, on_time=on_time,
-            function=values, output=pa.schema({"values": pa.list_(pa.float64())}),
-        )  # fmt: skip
+        options |= {"late_output": True, "function": values, "output": pa.schema({"values": pa.list_(pa.float64())})}
+        time = "t" if event_time else None
+        self.operator = WindowOperator(windows, self.schema, keys=["k"], time=time, trigger=trigger, **options)
         self.store = MemoryStore()
         self.now = Now()
 
@@ -246,7 +249,7 @@ class _Play:
             yield event
 
     def _windows(self, element: _DrawnElement, time: int) -> list[tuple[int, int]]:
-        windows = self.operator.windows
+        windows = self.operator.spec.windows
         if windows.is_global:
             return []
         if isinstance(windows, SessionWindows) and windows.dynamic_gap is not None:
@@ -429,12 +432,10 @@ def draw(
     steps: str | None = None,
     *,
     lateness: timedelta = timedelta(0),
-    evictor: Evictor | None = None,
     processing_time: bool = False,
     in_order: bool = False,
     value: str = "v",
-    closing: str = "drop",
-    on_time: str = "fire_if_non_empty",
+    **options: Unpack[FiringOptions],
 ) -> str:
     """Draw the effect of a policy on the elements, watermarks and processing times of *steps*, as SVG.
 
@@ -442,11 +443,11 @@ def draw(
     ``watermark 10min``, ``processing_time 12`` and ``end``. Times are seconds after 1970-01-01 UTC, or have a unit: ms,
     s, min, h, d. Expressions may read the columns k (the key), t (the time in milliseconds), *value* and gap (in seconds).
 
-    :param windows, trigger, lateness, evictor, in_order, closing, on_time: as for
-        :class:`~asterism.windows.operator.WindowOperator`
+    :param windows, trigger, lateness, in_order: as for :class:`~asterism.windows.operator.WindowOperator`
     :param steps: the steps; default: steps that show what the policy does
     :param processing_time: windows in processing time: the time of an element is that of its arrival
     :param value: the name of the column with the values
+    :param options: ``evictor``, ``closing``, ``on_time``: see :class:`~asterism.windows.spec.FiringOptions`
     :raises StreamDefinitionError: an invalid step, or more than MAX_STEPS; a policy that the operator refuses
 
     >>> from asterism.windows.assigners import TumblingWindows
@@ -457,6 +458,7 @@ def draw(
     #1 early: 1 2
     #2 on time: 1 2 3, last
     """
+    expect_options("draw", options, FiringOptions)
     expect(
         StreamDefinitionError,
         steps,
@@ -465,9 +467,12 @@ def draw(
         '"in 1@1 2@2\\nwatermark 10"',
     )
     expect_string(StreamDefinitionError, value, "the column of values must be a string", 'value="price"')
-    play = _Play(windows, trigger, lateness, evictor, not processing_time, in_order, value, closing, on_time)
+    event_time = not processing_time
+    play = _Play(windows, trigger, event_time=event_time, value=value, lateness=lateness, in_order=in_order, **options)
     if steps is None:
-        steps = default_steps(windows, play.operator.trigger, lateness=lateness, processing_time=processing_time)
+        steps = default_steps(
+            windows, play.operator.spec.effective_trigger, lateness=lateness, processing_time=processing_time
+        )
     events = list(play.run(_parsed(steps)))
     if not any(isinstance(event.step, _DrawnElement) for event in events):
         raise StreamDefinitionError("a drawing needs an element", hint=_STEP)
@@ -479,8 +484,8 @@ class _Drawing:
 
     def __init__(self, operator: WindowOperator, events: list[_DrawnEvent], lateness: int) -> None:
         self.operator, self.events, self.lateness = operator, events, lateness
-        self.event_time = not operator.time.name.startswith("processing")
-        self.merges = operator.windows.merges
+        self.event_time = operator.spec.is_event_time
+        self.merges = operator.spec.windows.merges
         elements = [event for event in events if isinstance(event.step, _DrawnElement)]
         self.many_keys = len({event.step.key for event in elements if isinstance(event.step, _DrawnElement)}) > 1
         self.spans = sorted({span for event in elements for span in event.windows})
@@ -544,17 +549,17 @@ class _Drawing:
         self._grid(grid, rows, y)
         width = self.left + PLOT + self.right
         y = self._legend(PAD, y + 22, width)
-        label = f"{self.operator.windows!r} with {self.operator.trigger!r}"
+        label = f"{self.operator.spec.windows!r} with {self.operator.spec.effective_trigger!r}"
         return self.canvas.written(width, y + PAD, label)
 
     def _policy(self, y: float) -> float:
-        lines = [repr(self.operator.windows)]
+        lines = [repr(self.operator.spec.windows)]
         width = self.left + PLOT + self.right - 4 * PAD
-        lines += _wrapped(repr(self.operator.trigger), int(width / (11 * 0.62)))
+        lines += _wrapped(repr(self.operator.spec.effective_trigger), int(width / (11 * 0.62)))
         if self.lateness:
             lines.append(f"allowed lateness: {code(timedelta(milliseconds=self.lateness))}")
-        if self.operator.evictor is not None:
-            lines.append(repr(self.operator.evictor))
+        if self.operator.spec.evictor is not None:
+            lines.append(repr(self.operator.spec.evictor))
         for number, line in enumerate(lines):
             indent = 20 if line.startswith(" ") else 0
             self.canvas.text(PAD + indent, y + 15 * number, line.strip(), 11, font_family=MONO)
@@ -575,7 +580,7 @@ class _Drawing:
 
     def _windows(self, y: float) -> float:
         """Draw the windows of the elements above the rows, next to or above each other, with their lateness."""
-        windows = self.operator.windows
+        windows = self.operator.spec.windows
         if windows.is_global:
             self.canvas.rect(self.left, y, PLOT, 16, rx=3, fill=PALE_BLUE, stroke=BLUE)
             self.canvas.text(self.left + PLOT / 2, y + 12, "global window", 11, text_anchor="middle", fill=BLUE)

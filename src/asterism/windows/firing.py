@@ -39,6 +39,7 @@ from asterism.windows.plan import (
 )
 from asterism.windows.process_function import FunctionStates, ProcessWindowFunction, divided, renumbered
 from asterism.windows.session_ids import IDS, REPLACES, SESSION_ID, Sessions
+from asterism.windows.spec import CLOSING
 from asterism.windows.trigger_table import CallPhase
 from asterism.windows.triggers import TimeSpan
 from asterism.windows.user_triggers import UserDefinedTriggers, span_of
@@ -69,23 +70,23 @@ class WindowCall:
         :param processing_time: the processing time, for windows in event time
         :param late: receives late elements
         """
-        self.plan = plan
+        self.plan, self.spec, self.contents = plan, plan.spec, plan.contents
         self.processing_time = processing_time
         self.report_late = late
         self.group = group
         self.events = events
         self.watermarks = watermarks
         self.stages = stages
-        self.event_time = plan.is_event_time
+        self.event_time = self.spec.is_event_time
         # Sessions that touch are merged: in order, they must wait for elements at their end.
-        waits = plan.in_order and plan.windows.merges
-        self.resolution = plan.time.resolution if self.event_time and not waits else 0
-        self.lateness = plan.lateness if self.event_time else END_OF_TIME
+        waits = self.spec.in_order and self.spec.windows.merges
+        self.resolution = self.spec.time_column.resolution if self.event_time and not waits else 0
+        self.lateness = self.spec.lateness_micros if self.event_time else END_OF_TIME
 
     def run(self) -> None:
         self._load()
         times = self.events.column(TIME).to_numpy()
-        if self.plan.windows.merges:
+        if self.spec.windows.merges:
             self._sessions(times)
         else:
             self._aligned(times)
@@ -108,24 +109,26 @@ class WindowCall:
         self.old_seen = np.repeat(np.array(seen, np.int64), sizes)
         self.old_page = np.repeat(np.arange(len(pages)), sizes)
         self._load_additions(len(schemas), sizes)
-        rows = [page[ROW_TABLE] for page in pages] if plan.partials is None else []
+        rows = [page[ROW_TABLE] for page in pages] if self.contents.partials is None else []
         self.old_rows = pa.concat_tables([plan.row_schema.empty_table(), *rows])
         names = plan.key_schema.names
-        self.stored_states = [page[len(schemas) - len(plan.state_schemas) :] for page in pages] if plan.states else []
+        self.stored_states = (
+            [page[len(schemas) - len(plan.state_schemas) :] for page in pages] if self.contents.states else []
+        )
         with_state = pa.concat_tables([plan.key_schema.empty_table(), *(tables[0] for tables in self.stored_states)])
         self.all_keys = pa.concat_tables([self.old.select(names), with_state, self.events.select(names)])
         codes, self.n_keys = group_codes(self.all_keys)
         self.old_code, state_code, self.event_code = np.split(
             codes, np.cumsum([self.old.num_rows, with_state.num_rows])
         )
-        if plan.states:
+        if self.contents.states:
             self._load_states(state_code, sizes, codes)
 
     def _load_states(self, state_code: Ints, sizes: list[int], codes: Ints) -> None:
         """The states of the function, by the codes of keys and by the indexes of old panes."""
         counts = [tables[0].num_rows for tables in self.stored_states]
         owners, panes = divided(state_code, counts), divided(np.arange(sum(sizes)), sizes)
-        names, schemas = list(self.plan.states), list(self.plan.state_schemas.values())
+        names, schemas = list(self.contents.states), list(self.plan.state_schemas.values())
         loaded = [
             renumbered([tables[at] for tables in self.stored_states], schema, owners if at <= len(names) else panes)
             for at, schema in enumerate(schemas)
@@ -154,7 +157,7 @@ class WindowCall:
                 self.old_unfired[mine] = added.column(UNFIRED).to_numpy()
                 if EMPTIED in added.column_names:
                     self.old_emptied[mine] = added.column(EMPTIED).to_numpy()
-                if self.plan.session_ids and SESSION_ID in added.column_names:
+                if self.spec.session_ids and SESSION_ID in added.column_names:
                     self.old_ids[mine] = added.column(SESSION_ID).to_pylist()
                     self.old_replaces[mine] = added.column(REPLACES).to_pylist()
             first += size
@@ -212,17 +215,17 @@ class WindowCall:
             before=group.before if self.event_time else BEFORE_TIME,
             watermark=group.watermark if self.event_time else BEFORE_TIME,
             processing_time=self.processing_time if self.event_time else group.processing_time,
-            in_order=self.plan.in_order,
+            in_order=self.spec.in_order,
             ending=group.watermark == END_OF_TIME if self.event_time else group.over,
-            closing=plan.closing,
-            always_on_time=plan.always_on_time,
+            closing=CLOSING.index(self.spec.closing),
+            always_on_time=self.spec.on_time == "fire_always",
             turns=plan.table.turns,
         )
 
     # -- windows
 
     def _aligned(self, times: Ints) -> None:
-        row, start, end = assigned(self.plan.windows, times)
+        row, start, end = assigned(self.spec.windows, times)
         if self.event_time:
             last = np.where(end == END_OF_TIME, END_OF_TIME, end - self.resolution)
             cleanup = np.where(last > END_OF_TIME - self.lateness, END_OF_TIME, last + self.lateness)
@@ -234,7 +237,7 @@ class WindowCall:
         n_old = self.old.num_rows
         code = np.concatenate([self.old_code, self.event_code[row]])
         starts = np.concatenate([self.old.column("start").to_numpy(), start])
-        differ = self.plan.windows.starts_differ
+        differ = self.spec.windows.starts_differ
         by_end = () if differ else (np.concatenate([self.old.column("end").to_numpy(), end]),)
         order = np.lexsort((*by_end, starts, code))  # stable: existing panes come first
         new = np.ones(len(order), np.bool_)
@@ -256,7 +259,7 @@ class WindowCall:
         self._play(panes, old, example, row[chosen], at, None, None)
 
     def _sessions(self, times: Ints) -> None:
-        windows = self.plan.windows
+        windows = self.spec.windows
         assert isinstance(windows, SessionWindows)
         gaps = self.events.column(GAP).to_numpy() if windows.dynamic_gap is not None else None
         _, _, end = windows.assign(times, gaps)
@@ -328,7 +331,7 @@ class WindowCall:
             if room > max(MAX_FIRINGS, 4 * len(row)):
                 raise OperatorError(
                     f"windows fire more than {room:,} times at once",
-                    f"Trigger: {self.plan.trigger!r}\nTime has advanced by too many intervals at once.",
+                    f"Trigger: {self.spec.effective_trigger!r}\nTime has advanced by too many intervals at once.",
                     "use a longer interval, or after_first_element(...), which waits for a new element",
                 )
             room *= 4
@@ -350,8 +353,8 @@ class WindowCall:
         if log.sizes[kernels.UNFIRED]:
             self.group.metrics[UNFIRED] += int(log.sizes[kernels.UNFIRED])
         key_of = self._keys(old, example)
-        self.sessions = self._sessions_of(panes, now, log, old, end, key_of) if self.plan.session_ids else None
-        self.states = self._states(old, example) if self.plan.states else None
+        self.sessions = self._sessions_of(panes, now, log, old, end, key_of) if self.spec.session_ids else None
+        self.states = self._states(old, example) if self.contents.states else None
         gone = ~now.alive
         if end is not None:  # a session that is part of another one continues, and not every element has begun one
             gone[log.merges[: log.sizes[kernels.MERGES], 1]] = False
@@ -386,17 +389,17 @@ class WindowCall:
 
     def _states(self, old: Ints, example: Ints) -> FunctionStates:
         plan, was = self.plan, old != NONE
-        assert isinstance(plan.function, ProcessWindowFunction)
+        assert isinstance(self.contents.function, ProcessWindowFunction)
         keys = np.empty(len(old), np.int64)
         keys[was], keys[~was] = self.old_code[old[was]], self.event_code[example[~was]]
         by_window = None
-        if not plan.windows.merges:
+        if not self.spec.windows.merges:
             pane_of = np.empty(self.old.num_rows, np.int64)
             pane_of[old[was]] = np.flatnonzero(was)
             by_window = {name: renumbered([rows], rows.schema, [pane_of]) for name, rows in self.states_by_pane.items()}
         return FunctionStates(
-            plan.function,
-            self.key_rows.select(plan.key_schema.names if plan.keys else []).rename_columns(list(plan.keys)),
+            self.contents.function,
+            self.key_rows.select(plan.key_schema.names if self.spec.keys else []).rename_columns(list(self.spec.keys)),
             self.states_by_key,
             by_window,
             keys,
@@ -411,13 +414,13 @@ class WindowCall:
 
         :param key_of: the key of each pane
         """
-        plan = self.plan
-        assert plan.function is not None
-        if not isinstance(plan.function, ProcessWindowFunction):
-            return applied(plan.function, plan.result_schema, elements, offsets, spans)
+        assert self.contents.function is not None
+        if not isinstance(self.contents.function, ProcessWindowFunction):
+            return applied(self.contents.function, self.contents.schema, elements, offsets, spans)
         if self.states is None:
-            function = plan.function
-            keys = key_of.select(plan.key_schema.names if plan.keys else []).rename_columns(list(plan.keys))
+            function = self.contents.function
+            names = self.plan.key_schema.names if self.spec.keys else []
+            keys = key_of.select(names).rename_columns(list(self.spec.keys))
             self.states = FunctionStates(
                 function, keys, {}, {}, np.arange(len(panes.start)),
                 time=BEFORE_TIME, event_time=self.event_time,
@@ -442,11 +445,11 @@ class WindowCall:
                 np.concatenate([fired[:, kernels.STAGE], stages]),
             ]
         )
-        tables, firing_of = [plan.result_schema.empty_table()], []
+        tables, firing_of = [self.contents.schema.empty_table()], []
         for number in order.tolist():
             if number >= len(fired):
                 pane = int(gone[number - len(fired)])
-                span = TimeSpan(None, None) if plan.windows.is_global else span_of(*self._bounds(panes, pane))
+                span = TimeSpan(None, None) if self.spec.windows.is_global else span_of(*self._bounds(panes, pane))
                 self.states.clear(pane, span, int(at[number - len(fired)]))
                 continue
             stage, time = int(fired[number, kernels.STAGE]), int(fired[number, kernels.TIME])
@@ -458,7 +461,7 @@ class WindowCall:
                 mine,
                 spans[number],
                 time if moves else BEFORE_TIME,
-                plan.result_schema,
+                self.contents.schema,
             )
             tables.append(found)
             firing_of.append(np.full(found.num_rows, number, np.int64))
@@ -486,11 +489,10 @@ class WindowCall:
         self, recorded: RecordedFirings, fired: Ints, key_of: pa.Table, panes: Any, old: Ints
     ) -> tuple[pa.Table | None, Ints, pa.Table | None]:
         """Emit the results. Return the contents of each pane: partials, or the number of rows and the rows."""
-        plan = self.plan
-        if plan.partials is not None:
+        if self.contents.partials is not None:
             was = old != NONE
-            before = self.old.select(plan.partials.kept.names).take(pa.array(np.where(was, old, 0), mask=~was))
-            results, kept = plan.partials.run(recorded, before)
+            before = self.old.select(self.contents.partials.kept.names).take(pa.array(np.where(was, old, 0), mask=~was))
+            results, kept = self.contents.partials.run(recorded, before)
             self._emit(*self._finished(results, np.arange(len(fired)), fired, key_of, panes), fired, key_of)
             return kept, panes.count, None
         old_counts = self.old.column("count").to_numpy()
@@ -501,17 +503,17 @@ class WindowCall:
         old_rows = self.old_rows.take(pa.array(order))
         old_at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         make: Any
-        if plan.computation is not None:
-            make = partial(results_of, plan.computation)
+        if self.contents.computation is not None:
+            make = partial(results_of, self.contents.computation)
         else:
             spans = self._spans(fired)
 
             def make(rows: pa.Table, offsets: Ints, firings: Ints) -> tuple[pa.Table, Ints]:
                 return self._applied(plain(rows), offsets, fired, spans, panes, key_of)
 
-        evict_spans = self._spans(fired) if plan.evictor is not None and plan.evictor.is_user_defined else []
-        results, firing_of, rows, counts = Rows(make, plan.evictor, evict_spans).run(recorded, old_rows, old_at)
-        if plan.computation is not None:
+        evict_spans = self._spans(fired) if self.spec.evictor is not None and self.spec.evictor.is_user_defined else []
+        results, firing_of, rows, counts = Rows(make, self.spec.evictor, evict_spans).run(recorded, old_rows, old_at)
+        if self.contents.computation is not None:
             results, firing_of = self._finished(results, firing_of, fired, key_of, panes)
         self._emit(results, firing_of, fired, key_of)
         return None, counts, rows
@@ -522,19 +524,18 @@ class WindowCall:
         """The result of each firing, or the result of the window function for it and the key."""
         from asterism.windows.kernels import PANE
 
-        plan = self.plan
-        if plan.function is None:
+        if self.contents.function is None:
             return results, firing_of
         keys = key_of.take(pa.array(fired[:, PANE])).columns
         # A stream without a key has a constant one; a reduced element contains its key, unless there is no element.
-        of_keys = dict(zip(plan.keys, keys, strict=False))
+        of_keys = dict(zip(self.spec.keys, keys, strict=False))
         both = of_keys | dict(zip(results.column_names, results.columns, strict=True)) | of_keys
         results = pa.table(list(both.values()), names=list(both))
         offsets = np.arange(len(fired) + 1)
         return self._applied(results, offsets, fired, self._spans(fired), panes, key_of)
 
     def _spans(self, fired: Ints) -> list[TimeSpan]:
-        if self.plan.windows.is_global:
+        if self.spec.windows.is_global:
             return [TimeSpan(None, None)] * len(fired)
         from asterism.windows.kernels import START, STOP
 
@@ -557,13 +558,14 @@ class WindowCall:
         which = firing_of[order]
         mine = fired[which]
         columns: list[Any] = []
-        if plan.keys:
+        if self.spec.keys:
             columns = key_of.take(pa.array(mine[:, kernels.PANE])).columns
-        if plan.windows.is_global:
-            columns += [pa.nulls(len(mine), plan.time.written)] * 2
+        if self.spec.windows.is_global:
+            columns += [pa.nulls(len(mine), self.spec.time_column.written)] * 2
         else:
             columns += [
-                plan.time.from_micros(mine[:, at], mine[:, kernels.START]) for at in (kernels.START, kernels.STOP)
+                self.spec.time_column.from_micros(mine[:, at], mine[:, kernels.START])
+                for at in (kernels.START, kernels.STOP)
             ]
         kinds = pa.array(KINDS).take(pa.array(mine[:, kernels.FIRING_KIND]))
         columns += [pa.array(mine[:, kernels.FIRING_NUMBER]), kinds, pa.array(mine[:, kernels.IS_LAST] != 0)]
@@ -571,7 +573,7 @@ class WindowCall:
             panes = fired[:, kernels.PANE]
             replaced = self.sessions.replaced(panes, np.bincount(firing_of, minlength=len(fired)))
             columns += [self.sessions.ids(mine[:, kernels.PANE]), replaced.take(pa.array(which))]
-        columns += results.take(pa.array(order)).select(plan.result_names).columns
+        columns += results.take(pa.array(order)).select(self.contents.names).columns
         self.group.emit(FIRINGS, pa.table(columns, schema=plan.firing_schema))
 
     def _write(
@@ -603,7 +605,7 @@ class WindowCall:
         emptied = np.asarray((counts == 0) & (panes.count > 0), np.int64)
 
         # Keys whose windows have all been dropped may have state of the window function.
-        states = None if self.states is None or not plan.states else self.states.settled()
+        states = None if self.states is None or not self.contents.states else self.states.settled()
         owners = np.empty(0, np.int64)
         if states is not None and not group.over:
             owners = np.unique(np.concatenate([rows.column(KEY).to_numpy() for rows in states[0]]))
