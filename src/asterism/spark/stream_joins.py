@@ -6,17 +6,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Unpack
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism.arguments import expect, expect_outputs
+from asterism.arguments import expect, expect_options, expect_outputs
 from asterism.errors import StreamDefinitionError
-from asterism.joins.kinds import AsOfJoin, IntervalJoin, JoinKind, WindowJoin
+from asterism.joins.kinds import AsOfJoin, IntervalJoin, WindowJoin
 from asterism.joins.multi_operator import MAX_ROWS, MultiJoinOperator, check_inputs, late_output
 from asterism.joins.operator import JOINED, LATE_LEFT, LATE_RIGHT, JoinOperator
+from asterism.joins.spec import JoinOptions, JoinSpec
 from asterism.joins.stored_joins import LEFT, RIGHT
 from asterism.joins.types import INNER
 from asterism.operators.multiple_input import Wire
@@ -35,11 +36,9 @@ def interval_join(
     *,
     lower_exclusive: bool = False,
     upper_exclusive: bool = False,
-    how: str = INNER,
-    on: str | None = None,
-    prefix: str = "",
     key_groups: int | None = None,
     drain: bool = False,
+    **options: Unpack[JoinOptions],
 ) -> JoinedStream:
     """Join each row of *left* with the rows of *right* that have the same key and a time in an interval around its own.
 
@@ -51,20 +50,18 @@ def interval_join(
     :param between: the interval, from the time of the row of *left*: its lower and its upper bound. A negative bound is before
         that time. Both bounds belong to the interval.
     :param lower_exclusive: whether the lower bound does not belong to the interval; *upper_exclusive* likewise
-    :param how: the join type: ``inner``, ``left``, ``right``, ``full``, ``left_semi`` or ``left_anti``, as in Spark. A row of
-        *right* that joins nothing has its key, and NULL for the other columns of *left*.
-    :param on: a further condition, in Spark SQL, over the columns of both rows with the names that they have in the result
-    :param prefix: a prefix for the names of the columns of *right*
     :param key_groups: the number of key groups. It cannot change during the lifetime of a checkpoint. Default:
         ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32; a DataFrame has 32.
     :param drain: whether this run ends the stream (streaming), as for :func:`asterism.window`
+    :param options: ``how``, ``on`` and ``prefix``: see :class:`~asterism.joins.spec.JoinOptions`
     :raises StreamDefinitionError: a stream has no event time, the keys differ, or two columns have the same name
     :raises ExpressionError: the condition does not match the columns
 
     Runnable examples: docs/joins.md. Source: Flink's ``KeyedStream.intervalJoin``.
     """
+    expect_options("interval_join", options, JoinOptions)
     kind = IntervalJoin.of(between, lower_exclusive=lower_exclusive, upper_exclusive=upper_exclusive)
-    return JoinedStream(kind, left, right, how, on, prefix, key_groups, drain)
+    return JoinedStream(JoinSpec(kind, **options), left, right, key_groups, drain)
 
 
 def as_of_join(
@@ -91,7 +88,7 @@ def as_of_join(
     The other parameters and the exceptions are those of :func:`interval_join`. Runnable examples: docs/joins.md. Source: Flink
     SQL's ``FOR SYSTEM_TIME AS OF``.
     """
-    return JoinedStream(AsOfJoin.of(tolerance), left, right, how, on, prefix, key_groups, drain)
+    return JoinedStream(JoinSpec(AsOfJoin.of(tolerance), how, on, prefix), left, right, key_groups, drain)
 
 
 def window_join(
@@ -115,7 +112,7 @@ def window_join(
     The other parameters and the exceptions are those of :func:`interval_join`. Runnable examples: docs/joins.md. Source:
     Flink's ``JoinedStreams``, and the window joins of Flink SQL.
     """
-    return JoinedStream(WindowJoin(windows), left, right, how, on, prefix, key_groups, drain)
+    return JoinedStream(JoinSpec(WindowJoin(windows), how, on, prefix), left, right, key_groups, drain)
 
 
 def multi_join(
@@ -261,15 +258,7 @@ class JoinedStream(_StreamJoin):
     _late_outputs = (LATE_LEFT, LATE_RIGHT)
 
     def __init__(
-        self,
-        kind: JoinKind,
-        left: KeyedStream,
-        right: KeyedStream,
-        how: str,
-        on: str | None,
-        prefix: str,
-        key_groups: int | None,
-        drain: bool,
+        self, spec: JoinSpec, left: KeyedStream, right: KeyedStream, key_groups: int | None, drain: bool
     ) -> None:
         for name, stream in ((LEFT, left), (RIGHT, right)):
             if not isinstance(stream, KeyedStream):
@@ -277,18 +266,19 @@ class JoinedStream(_StreamJoin):
                     f"the {name} side of a join must be a KeyedStream, not a {type(stream).__name__}",
                     hint='KeyedStream(df, key="id", time="ts")',
                 )
-            if stream.order_by and not (name == RIGHT and isinstance(kind, AsOfJoin)):
+            if stream.order_by and not (name == RIGHT and isinstance(spec.kind, AsOfJoin)):
                 raise StreamDefinitionError(
                     f"the {name} side of a join has an order_by",
                     "Only the versions of an as-of join have an order if their times are equal.",
                     "remove it",
                 )
-        self.kind, self.how, self.on, self.prefix = kind, how, on, prefix
+        self.spec = spec
         self._connect({LEFT: left, RIGHT: right}, key_groups, drain)
         self.operator = self._operator([])
 
     def __repr__(self) -> str:
-        return f"JoinedStream({self.how} {self.kind.name.split(' ', 1)[1]}: {self.kind!r})"
+        kind = self.spec.kind
+        return f"JoinedStream({self.spec.how} {kind.name.split(' ', 1)[1]}: {kind!r})"
 
     @property
     def late_left(self) -> DataFrame:
@@ -310,10 +300,10 @@ class JoinedStream(_StreamJoin):
         return JoinOperator(
             left if schema is None else replace(left, schema=schema),
             self._wires[RIGHT],
-            self.kind,
-            self.how,
-            on=self.on,
-            prefix=self.prefix,
+            self.spec.kind,
+            self.spec.how,
+            on=self.spec.on,
+            prefix=self.spec.prefix,
             order_by=self.streams[RIGHT].order_by,
             late=late,
             pages=None if self.streaming else 1,  # in batch, state is kept in memory
@@ -321,7 +311,7 @@ class JoinedStream(_StreamJoin):
 
     @property
     def _outlives(self) -> int:
-        return self.kind.outlives
+        return self.spec.kind.outlives
 
 
 class MultiJoinedStream(_StreamJoin):

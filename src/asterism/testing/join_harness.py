@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
-from asterism.arguments import expect
+from asterism.arguments import expect, expect_options
 from asterism.errors import StreamDefinitionError
-from asterism.joins.kinds import AsOfJoin, IntervalJoin, JoinKind, WindowJoin
+from asterism.joins.kinds import AsOfJoin, IntervalJoin, WindowJoin
 from asterism.joins.multi_operator import MAX_ROWS, MultiJoinOperator, check_inputs, late_output
 from asterism.joins.operator import JOINED, LATE_OUTPUTS, JoinOperator
+from asterism.joins.spec import JoinOptions, JoinSpec
 from asterism.joins.stored_joins import LEFT, RIGHT
 from asterism.operators.key_group import check_pages
 from asterism.operators.multiple_input import Wire
@@ -46,27 +47,23 @@ class JoinHarness(InputsHarness):
     @classmethod
     def _of_two(
         cls,
-        kind: JoinKind,
+        spec: JoinSpec,
         left: JoinedSide,
         right: JoinedSide,
-        *,
-        how: str,
-        on: str | None,
-        prefix: str,
         key_groups: int,
         pages: int | None,
     ) -> JoinHarness:
         check_pages(pages)
         _check_sides([left, right])
         order: Sequence[str] = ()
-        if isinstance(kind, AsOfJoin):
+        if isinstance(spec.kind, AsOfJoin):
             order = right.get("order_by", ())
             right = {name: value for name, value in right.items() if name != "order_by"}
         wires = {LEFT: wire_of(LEFT, left), RIGHT: wire_of(RIGHT, right)}
         late = list(LATE_OUTPUTS.values())
         join = JoinOperator(
-            wires[LEFT], wires[RIGHT], kind, how, on=on, prefix=prefix, order_by=order, late=late, pages=pages
-        )
+            wires[LEFT], wires[RIGHT], spec.kind, spec.how, on=spec.on, prefix=spec.prefix, order_by=order, late=late, pages=pages
+        )  # fmt: skip
         return cls(join, wires, key_groups=key_groups)
 
     @classmethod
@@ -78,15 +75,14 @@ class JoinHarness(InputsHarness):
         *,
         lower_exclusive: bool = False,
         upper_exclusive: bool = False,
-        how: str = "inner",
-        on: str | None = None,
-        prefix: str = "",
         key_groups: int = 1,
         pages: int | None = None,
+        **options: Unpack[JoinOptions],
     ) -> JoinHarness:
         """See :func:`asterism.interval_join`."""
+        expect_options("interval_join", options, JoinOptions)
         kind = IntervalJoin.of(between, lower_exclusive=lower_exclusive, upper_exclusive=upper_exclusive)
-        return cls._of_two(kind, left, right, how=how, on=on, prefix=prefix, key_groups=key_groups, pages=pages)
+        return cls._of_two(JoinSpec(kind, **options), left, right, key_groups, pages)
 
     @classmethod
     def as_of_join(
@@ -102,8 +98,7 @@ class JoinHarness(InputsHarness):
         pages: int | None = None,
     ) -> JoinHarness:
         """See :func:`asterism.as_of_join`."""
-        kind = AsOfJoin.of(tolerance)
-        return cls._of_two(kind, left, right, how=how, on=on, prefix=prefix, key_groups=key_groups, pages=pages)
+        return cls._of_two(JoinSpec(AsOfJoin.of(tolerance), how, on, prefix), left, right, key_groups, pages)
 
     @classmethod
     def window_join(
@@ -119,8 +114,7 @@ class JoinHarness(InputsHarness):
         pages: int | None = None,
     ) -> JoinHarness:
         """See :func:`asterism.window_join`."""
-        kind = WindowJoin(windows)
-        return cls._of_two(kind, left, right, how=how, on=on, prefix=prefix, key_groups=key_groups, pages=pages)
+        return cls._of_two(JoinSpec(WindowJoin(windows), how, on, prefix), left, right, key_groups, pages)
 
     @classmethod
     def multi_join(
