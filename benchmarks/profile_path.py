@@ -47,7 +47,7 @@ from asterism.row_patterns.operator import RowPatternOperator
 from asterism.row_patterns.result_rows import match_table
 from asterism.rules.binding import BoundPatternProcessor
 from asterism.rules.lookup_tables import LookupVersion
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator
+from asterism.rules.operator import PROCESSORS, DynamicCepOperator, RuleOptions
 from asterism.rules.sets import ProcessorSet
 from asterism.rules.shares import Shares
 from asterism.rules.state_pages import prepared_set
@@ -89,7 +89,7 @@ class Stages:
 
     @classmethod
     def of_rules(cls, only: OneSet, schema: pa.Schema) -> Stages:
-        operator = DynamicCepOperator(schema, keys=[KEY], time=TIME, source=only)
+        operator = DynamicCepOperator(schema, only, RuleOptions(keys=[KEY], time=TIME))
         return cls(operator, None, [Arrival(PROCESSORS, prepared_set(only.stored))])
 
     def relevant(self, events: pa.Table) -> pa.RecordBatch:

@@ -16,7 +16,7 @@ from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state_store import MemoryStore
 from asterism.rules.lookup_tables import LookupColumn, LookupVersion, checked_rows, digest_of_rows, rows_to_bytes
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator
+from asterism.rules.operator import PROCESSORS, DynamicCepOperator, RuleOptions
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.result_rows import MATCHES
 from asterism.rules.rule_counts import FAMILY, RuleCounts
@@ -113,7 +113,7 @@ class Driver:
         **more: Any,
     ) -> None:
         self.sets = Sets()
-        self.operator = DynamicCepOperator(schema, keys=keys, time=time, source=self.sets, **more)
+        self.operator = DynamicCepOperator(schema, self.sets, RuleOptions(keys=keys, time=time, **more))
         self.stores = [MemoryStore() for _ in range(key_groups)]
         self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in self.operator.output_schemas}
         self.metrics: dict[str, int] = {}

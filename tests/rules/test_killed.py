@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def test_it_stays_disabled_until_its_next_version() -> None:
     good = processor("r", 1, chain("a"))
     driver = Driver(left_out={"r": ALL_SETS})
     driver.batch([e(1, "a")], sets=[good], watermark=1)
-    driver.operator.left_out = {}
+    driver.operator.options = replace(driver.operator.options, left_out={})
     driver.batch([e(2, "a")], watermark=2).batch([e(3, "a")], sets=[good, AB], watermark=3)
     assert driver.found == []
     driver.batch([e(4, "a")], sets=[processor("r", 2, chain("a"))], watermark=4)
@@ -69,9 +70,9 @@ def test_its_partial_matches_go_and_those_of_others_stay() -> None:
     driver = Driver()
     cd = processor("cd", 1, chain("a", "b"))
     driver.batch([e(1, "a")], sets=[AB, cd], watermark=1)
-    driver.operator.left_out = {"cd": ALL_SETS}
+    driver.operator.options = replace(driver.operator.options, left_out={"cd": ALL_SETS})
     driver.batch(watermark=1)
-    driver.operator.left_out = {}
+    driver.operator.options = replace(driver.operator.options, left_out={})
     assert driver.batch([e(2, "b")], watermark=2).end().found == AB_FOUND[:1]
 
 

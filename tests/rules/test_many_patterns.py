@@ -20,7 +20,7 @@ from asterism.operators.state_store import MemoryStore
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.rules.lookup_tables import LookupVersion
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator
+from asterism.rules.operator import PROCESSORS, DynamicCepOperator, RuleOptions
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.sets import ProcessorSet
 from asterism.rules.state_pages import prepared_set
@@ -68,7 +68,7 @@ def together(
 ) -> dict[str, Found]:
     processors = tuple(PatternProcessor(name, 1, pattern, timed_out=timed_out) for name, pattern in patterns.items())
     only = ProcessorSet(1, processors)
-    operator = DynamicCepOperator(SCHEMA, time="ts", source=Sets(only), semantics=semantics)
+    operator = DynamicCepOperator(SCHEMA, Sets(only), RuleOptions(time="ts", semantics=semantics))
     store, found = MemoryStore(), {name: Found() for name in patterns}
     arrivals = [Arrival(PROCESSORS, prepared_set(only.to_bytes()))]
     for ids, watermark in pieces(case, "random", random.Random(seed)):
@@ -127,7 +127,7 @@ def test_conditions_are_evaluated_before_the_exchange_once() -> None:
         .where("id = 7")
     )
     only = ProcessorSet(1, (PatternProcessor("p", 1, pattern), PatternProcessor("q", 1, other)))
-    operator = DynamicCepOperator(SCHEMA, time="ts", source=Sets(only), waiting_time=0)
+    operator = DynamicCepOperator(SCHEMA, Sets(only), RuleOptions(time="ts", waiting_time=0))
     events = pa.table([[1, 2, 3], [1, 2, 3], ["a", "b", "a"], [0.0, 0.0, 2.0], [0, 0, 0]], schema=SCHEMA)
     copies = operator.prepare(EVENTS, events)
     assert [len(met) for met in copies.column("__met").to_pylist()] == [1, 2]

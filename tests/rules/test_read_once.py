@@ -32,7 +32,7 @@ from asterism.rules.interfaces import (
     PatternProcessorManager,
     processors_from,
 )
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator
+from asterism.rules.operator import PROCESSORS, DynamicCepOperator, RuleOptions
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.set_store import FolderStore, SingleSetStore
 from asterism.rules.state_pages import prepared_set
@@ -110,7 +110,7 @@ def test_each_rule_is_read_once_per_process_and_change(tmp_path: Path, counted: 
     old, new = rules(20), rules(20, {3: 2, 4: 2})
     counted.clear()
     store = FolderStore(str(tmp_path))
-    operator = DynamicCepOperator(SCHEMA, keys=["user"], time="ts", source=store)
+    operator = DynamicCepOperator(SCHEMA, store, RuleOptions(keys=["user"], time="ts"))
     manager = Coordinator(operator.compiler, store)
     found = processors_from(old, "rules.json")
     assert counted == {"read": 20}
@@ -179,7 +179,7 @@ def test_the_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sets, "MAX_SETS", 3)
     monkeypatch.setattr(binding, "_BOUND_TOGETHER", caches.IdentityCache(4))
     forget()
-    compiler = DynamicCepOperator(SCHEMA, keys=["user"], time="ts", source=SingleSetStore()).compiler
+    compiler = DynamicCepOperator(SCHEMA, SingleSetStore(), RuleOptions(keys=["user"], time="ts")).compiler
     for number in range(1, 20):
         found = sets.ProcessorSet.from_bytes(sets.ProcessorSet(number, (version(number),)).to_bytes())
         assert found.version == number
@@ -254,7 +254,7 @@ class Fixed(PatternProcessorDiscovererFactory, PatternProcessorDiscoverer):
 def test_the_control_source_announces_the_stored_bytes(tmp_path: Path, counted: Counter[str]) -> None:
     """It reads them where the coordinator is, and sends them from anywhere."""
     store = FolderStore(str(tmp_path))
-    operator = DynamicCepOperator(SCHEMA, keys=["user"], time="ts", source=store)
+    operator = DynamicCepOperator(SCHEMA, store, RuleOptions(keys=["user"], time="ts"))
     payload = pickle.dumps(Payload(Fixed(), operator.compiler, store))
     reader = ProcessorReader({"keyGroups": str(GROUPS), "definition": "definition"}, payload)
     try:

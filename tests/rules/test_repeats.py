@@ -22,7 +22,7 @@ from asterism.operators.operator import EVENTS, Arrival, Now, Result
 from asterism.operators.page_numbers import SETS_PAGE
 from asterism.operators.state_store import MemoryStore
 from asterism.rules.lookup_tables import LookupVersion
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator
+from asterism.rules.operator import PROCESSORS, DynamicCepOperator, RuleOptions
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.result_rows import LATE, MATCHES
 from asterism.rules.sets import ProcessorSet
@@ -38,7 +38,7 @@ class Attempts:
 
     def __init__(self, key_groups: int) -> None:
         self.operator = DynamicCepOperator(
-            SCHEMA, keys=("user",), time="ts", source=self, disable_on_error=True, wants_late=True
+            SCHEMA, self, RuleOptions(keys=("user",), time="ts", disable_on_error=True, wants_late=True)
         )
         self.stores = [MemoryStore() for _ in range(key_groups)]
         self.rows: dict[str, list[Any]] = {name: [] for name in self.operator.output_schemas}

@@ -14,7 +14,7 @@ from asterism import Pattern, TumblingWindows
 from asterism.errors import CheckpointMismatchError
 from asterism.operators.keyed_state import ValueState
 from asterism.operators.stream_operator import Input, Output, StreamOperator
-from asterism.rules.operator import DynamicCepOperator
+from asterism.rules.operator import DynamicCepOperator, RuleOptions
 from asterism.rules.processor import PatternProcessor
 from asterism.testing import (
     JoinHarness,
@@ -111,7 +111,7 @@ def test_state_of_rules_continues() -> None:
     def found(schemas: list[pa.Schema]) -> list[str]:
         driver = Driver(schema=schemas[0]).batch(sets=rules)
         for schema, (second, user, kind) in zip(schemas, EVENTS, strict=True):
-            driver.operator = DynamicCepOperator(schema, keys=["user"], time="ts", source=driver.sets)
+            driver.operator = DynamicCepOperator(schema, driver.sets, RuleOptions(keys=["user"], time="ts"))
             driver.stores = copy.deepcopy(driver.stores)
             driver.batch(event(schema, second, user, kind), watermark=second - 1)
         return sorted(map(repr, driver.end().rows["matches"]))

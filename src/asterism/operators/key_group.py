@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -143,6 +143,7 @@ class KeyGroupOperator(ABC):
     fixed_pages: bool = True
     """Whether the number of pages is fixed. Otherwise it is 1 at the beginning, and follows the size of the state."""
     processing_time: bool
+    group_type: type[Group] = Group
     metrics: Sequence[str] = ()
     gauges: Mapping[str, str] = MappingProxyType({})
     histograms: Mapping[str, Sequence[float]] = MappingProxyType({})
@@ -180,15 +181,16 @@ class KeyGroupOperator(ABC):
         For large results this is a generator: at each yield, the emitted rows are passed on.
         """
 
-    def arrived(
-        self, store: StateStore, header: GroupHeader, arrivals: Sequence[Arrival], time: int
-    ) -> Sequence[Arrival]:
+    def arrived(self, group: Group, arrivals: Sequence[Arrival], time: int) -> Sequence[Arrival]:
         """Called first, when everything at or before *time* has been processed; returns the arrivals for the call."""
         return arrivals
 
     def must_advance(self, group: Group) -> bool:
         """Whether to advance although no event is ready and no page is due."""
         return False
+
+    def finish(self, group: Group, horizon: int) -> None:  # noqa: B027 - most have nothing to do
+        """Called last, before the header is written."""
 
     def latest(self, name: str, events: pa.Table, prepared: pa.Table) -> int:
         """The latest event time of a batch, which advances the watermark; NO_TIME if there is none."""
@@ -215,12 +217,40 @@ class KeyGroupOperator(ABC):
             header = GroupHeader.new(self.fingerprint, self.pages, len(self.inputs), now.processing_time)
         else:
             header = GroupHeader.from_bytes(stored)
-            if header.fingerprint != self.fingerprint:
-                self._evolve(store, header)
         before = header.watermark if now.watermark == END_OF_TIME else max(header.watermark, now.watermark)
-        arrivals = self.arrived(store, header, arrivals, before if self.event_time else now.processing_time - 1)
+        group = self.group_type(
+            store, header, before, now.processing_time, before, fixed_pages=self.fixed_pages, number=now.key_group
+        )
+        if header.fingerprint != self.fingerprint:
+            self._evolve(group)
+        arrivals = self.arrived(group, arrivals, before if self.event_time else now.processing_time - 1)
+        waited = {name for number, name in enumerate(self.inputs) if header.is_waiting(number)}
+        group.moved = self._move_watermarks(header, arrivals, now)
+        group.watermark = max(before, now.watermark, self._least(header, now.processing_time))
+        if not arrivals:
+            self._mark_idle(header, now)
+        ready = self.ready_events(group, arrivals, before)
+        self._end_inputs(group, waited)
+        horizon = group.watermark if self.event_time else now.processing_time
+        if ready or group.over or group.due(horizon).any() or self.must_advance(group):
+            for _ in self.advance(group, ready, horizon) or ():
+                if group.outputs:
+                    yield Result(group.taken())
+        self.finish(group, horizon)
+        self._write_header(group, stored)
+        next_event_time, next_processing_time = self._next_times(group, now)
+        yield Result(
+            group.taken(),
+            None if next_event_time == END_OF_TIME else next_event_time,
+            None if next_processing_time == END_OF_TIME else next_processing_time,
+            dict(group.metrics),
+            group.watermark if self.event_time and BEFORE_TIME < group.watermark < END_OF_TIME else None,
+            dict(group.gauges),
+        )
+
+    def _move_watermarks(self, header: GroupHeader, arrivals: Sequence[Arrival], now: Now) -> dict[str, int]:
+        """Advance the watermarks of the inputs. Return the new ones of those that have advanced."""
         numbers = {name: number for number, name in enumerate(self.inputs)}
-        waited = {name for name, number in numbers.items() if header.is_waiting(number)}
         moved: dict[str, int] = {}
         if arrivals:
             self._restart_idle_time(header, now)
@@ -232,66 +262,61 @@ class KeyGroupOperator(ABC):
         if now.watermark == END_OF_TIME:
             moved |= {name: END_OF_TIME for name in self.inputs if header.watermarks[numbers[name]] != END_OF_TIME}
             header.watermarks[:] = END_OF_TIME
-        watermark = max(before, now.watermark, self._least(header, now.processing_time))
-        if not arrivals:
-            self._mark_idle(header, now)
-        group = Group(
-            store,
-            header,
-            watermark,
-            now.processing_time,
-            before,
-            moved,
-            fixed_pages=self.fixed_pages,
-            number=now.key_group,
-        )
-        ready = self.ready_events(group, arrivals, before)
+        return moved
+
+    def _end_inputs(self, group: Group, waited: Collection[str]) -> None:
+        """Set which inputs have ended.
+
+        :param waited: the inputs with events that waited before the call
+        """
+        header = group.header
         at_end = [
-            name for name, n in numbers.items() if header.watermarks[n] == END_OF_TIME and not header.is_waiting(n)
+            name
+            for number, name in enumerate(self.inputs)
+            if header.watermarks[number] == END_OF_TIME and not header.is_waiting(number)
         ]
-        group.ended, group.over = frozenset(at_end), len(at_end) == len(numbers)
-        group.newly_ended = [name for name in at_end if name in moved or name in waited]
-        horizon = group.watermark if self.event_time else now.processing_time
-        if ready or group.over or group.due(horizon).any() or self.must_advance(group):
-            for _ in self.advance(group, ready, horizon) or ():
-                if group.outputs:
-                    yield Result(group.taken())
+        group.ended, group.over = frozenset(at_end), len(at_end) == len(self.inputs)
+        group.newly_ended = [name for name in at_end if name in group.moved or name in waited]
+
+    def _write_header(self, group: Group, stored: bytes | None) -> None:
+        """Write the header, and the definition of the state, if there is any state.
+
+        :param stored: the header before the call
+        """
+        header = group.header
         announced = bool((header.watermarks != BEFORE_TIME).any())
         if announced:
             header.watermark = group.watermark
-
-        pages = header.exists
-        keep = bool(pages.any()) or any(map(header.is_waiting, numbers.values())) or (announced and not group.over)
+        waits = any(map(header.is_waiting, range(len(self.inputs))))
+        keep = bool(header.exists.any()) or waits or (announced and not group.over)
         new = header.to_bytes() if keep else None
         if new != stored:
-            store.write_header(new)
+            group.store.write_header(new)
         if keep != header.defined:
-            store.write_page(DEFINITION_PAGE, self._definition if keep else None)
-        next_event_time = min(int(header.next_event_times[pages].min(initial=END_OF_TIME)), self._first_waiting(group))
-        next_processing_time = min(
-            int(header.next_processing_times[pages].min(initial=END_OF_TIME)), self._first_idle(header, now, watermark)
-        )
-        if not self.event_time:
-            next_event_time, next_processing_time = END_OF_TIME, min(next_event_time, next_processing_time)
-        yield Result(
-            group.taken(),
-            None if next_event_time == END_OF_TIME else next_event_time,
-            None if next_processing_time == END_OF_TIME else next_processing_time,
-            dict(group.metrics),
-            group.watermark if self.event_time and BEFORE_TIME < group.watermark < END_OF_TIME else None,
-            dict(group.gauges),
-        )
+            group.store.write_page(DEFINITION_PAGE, self._definition if keep else None)
 
-    def _evolve(self, store: StateStore, header: GroupHeader) -> None:
+    def _next_times(self, group: Group, now: Now) -> tuple[int, int]:
+        """The next event time and the next processing time at which there is something to do."""
+        header = group.header
+        pages = header.exists
+        event_time = min(int(header.next_event_times[pages].min(initial=END_OF_TIME)), self._first_waiting(group))
+        processing_time = min(
+            int(header.next_processing_times[pages].min(initial=END_OF_TIME)),
+            self._first_idle(header, now, group.watermark),
+        )
+        return (event_time, processing_time) if self.event_time else (END_OF_TIME, min(event_time, processing_time))
+
+    def _evolve(self, group: Group) -> None:
         """Convert state of a former definition.
 
         :raises StateError: that is impossible
         """
+        store, header = group.store, group.header
         written = store.read_page(DEFINITION_PAGE)
         if written is None:
             raise other_query()
         old = StateDefinition.from_bytes(written)
-        self.check_state(old)
+        self.check_state(old, group)
         count = len(header.exists)
         for number in np.flatnonzero(header.exists).tolist():
             place = page_number(number, count, fixed=self.fixed_pages)
@@ -302,28 +327,31 @@ class KeyGroupOperator(ABC):
             header.size += len(after) - len(before)
         for number, name in enumerate(self.inputs):
             if header.buffers[number]:
-                header.buffers[number] = self.converted_events(old, name, header.buffers[number])
+                header.buffers[number] = self.converted_events(group, old, name, header.buffers[number])
             for place, _ in header.chunks[number]:
                 before = store.read_page(place)
                 assert before is not None
-                store.write_page(place, self.converted_events(old, name, before))
-        self.evolved(store, header, old)
+                store.write_page(place, self.converted_events(group, old, name, before))
+        self.evolved(group, old)
         store.write_page(DEFINITION_PAGE, self._definition)
         header.fingerprint, header.defined = self.fingerprint, True
 
-    def check_state(self, old: StateDefinition) -> None:
-        """:raises StateError: state of the former definition *old* cannot be continued"""
+    def check_state(self, old: StateDefinition, group: Group | None = None) -> None:
+        """
+        :param group: the key group with this state; None: any
+        :raises StateError: state of the former definition *old* cannot be continued
+        """
         check_evolution(old, self.definition)
 
     def converted(self, old: StateDefinition, page: bytes) -> bytes:
         """A page of keys of the former definition *old*."""
         return page
 
-    def converted_events(self, old: StateDefinition, name: str, value: bytes) -> bytes:
+    def converted_events(self, group: Group, old: StateDefinition, name: str, value: bytes) -> bytes:
         """Events of the input *name* that wait since the former definition *old*."""
         return aligned_batch(value, old.inputs[name], self.inputs[name].prepared)
 
-    def evolved(self, store: StateStore, header: GroupHeader, old: StateDefinition) -> None:  # noqa: B027
+    def evolved(self, group: Group, old: StateDefinition) -> None:  # noqa: B027
         """Called when the pages and the waiting events have been converted."""
 
     def _least(self, header: GroupHeader, processing_time: int) -> int:

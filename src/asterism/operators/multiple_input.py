@@ -32,7 +32,6 @@ from asterism.errors import (
 from asterism.operators.broadcast_state import BroadcastState
 from asterism.operators.context import EVENT
 from asterism.operators.evolution import FIXED, aligned_tables
-from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, key_schema_of
 from asterism.operators.keyed_state import State, StateSpec, StateTable
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
@@ -166,11 +165,11 @@ class MultipleInputOperator(KeyGroupOperator):
     def converted(self, old: StateDefinition, page: bytes) -> bytes:
         return aligned_tables(page, of_keys(old.tables), of_keys(self.definition.tables))
 
-    def evolved(self, store: StateStore, header: GroupHeader, old: StateDefinition) -> None:
-        before = store.read_page(BROADCAST_PAGE)
+    def evolved(self, group: Group, old: StateDefinition) -> None:
+        before = group.store.read_page(BROADCAST_PAGE)
         if before is not None and kind_of(before) == Record.TABLES:  # state of 0.1.0; later ones find states by name
             new = aligned_tables(before, of_broadcast(old.tables), of_broadcast(self.definition.tables))
-            store.write_page(BROADCAST_PAGE, new)
+            group.store.write_page(BROADCAST_PAGE, new)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_runtime": None}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
@@ -33,14 +33,13 @@ from asterism.matching.operator import PROCESSING_TIME, check_limit, event_times
 from asterism.matching.page import Page
 from asterism.matching.process_function import MatchFunctionLike, check_names, declared_by
 from asterism.operators.evolution import FIXED, aligned, aligned_tables, check_evolution
-from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import LATE as LATE_ELEMENTS
 from asterism.operators.key_group import Group, KeyGroupOperator, late_table
-from asterism.operators.operator import EVENTS, Arrival, InputSpec, Now, Result
+from asterism.operators.operator import EVENTS, Arrival, InputSpec
 from asterism.operators.page_numbers import CLAUSES_PAGE, SETS_PAGE, SUPPRESSIONS_PAGE
 from asterism.operators.pages import Pages
 from asterism.operators.state_definition import OperatorKind, StateDefinition
-from asterism.operators.state_store import StateStore, batch_from_bytes, batch_to_bytes
+from asterism.operators.state_store import batch_from_bytes, batch_to_bytes
 from asterism.operators.waiting_events import WaitingEvents
 from asterism.patterns.semantics import Semantics
 from asterism.rules import rule_counts
@@ -95,6 +94,7 @@ from asterism.rules.sets import (
 )
 from asterism.rules.shares import ENTRY, KEYS, RuleFailure
 from asterism.rules.state_pages import (
+    NO_SETS,
     SET_SCHEMA,
     ClauseState,
     KnownSelector,
@@ -124,79 +124,122 @@ _ROOM = 2**22
 """A page is at most so many bytes larger than its arrays in memory."""
 _COLUMNS = "a column of the events"
 """The name of the hash of the columns in the fixed part of a definition."""
-_LOOKUPS_UNTIL_0075 = "the lookups"
-"""The name of the lookups in the fixed part of the definitions of an earlier release."""
 _log = logging.getLogger("asterism.rules.processor")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuleOptions:
+    """The options of :class:`DynamicCepOperator`."""
+
+    keys: Sequence[str] = ()
+    """The key of the stream: columns or SQL expressions; if empty, processors without a key have one key for all events."""
+    time: str | None
+    """The event-time column; None: processing time."""
+    order_by: Sequence[str] = ()
+    """The order of events with equal times, as in :class:`asterism.KeyedStream`."""
+    semantics: Semantics = Semantics.DEFAULT
+    functions: Mapping[str, MatchFunctionLike] = field(default_factory=dict)
+    """See :class:`~asterism.rules.binding.ProcessorCompiler`, as *conditions*, *lookups* and *ids_by_events*."""
+    conditions: Mapping[str, RegisteredCondition] = field(default_factory=dict)
+    lookups: Sequence[LookupColumn] = ()
+    ids_by_events: bool = False
+    max_partial_matches: int | None = MAX_PARTIAL_MATCHES
+    """The maximum number of partial matches of a processor per key after each of its events, None: unlimited; it also limits
+    the cost of a single event, see docs/limits.md.
+    """
+    disable_on_limit: bool = True
+    """A processor that exceeds a limit is disabled as with *disable_on_error*."""
+    disable_on_error: bool = False
+    """A processor that fails is disabled in the key group where it failed, from the event at which it failed, and reported in
+    the output ``errors``; otherwise the query fails. A shadow is always disabled.
+    """
+    wants_late: bool = False
+    """Whether the output ``late`` is consumed; it then receives events without a time, which otherwise make the query fail."""
+    wants_shadow: bool = True
+    """Whether the output ``shadow`` is consumed; otherwise, the matches of shadows are only counted."""
+    waiting_time: int | None = None
+    """How long before the latest event of a batch an event must be so that it cannot wait for the watermark, in microseconds:
+    the maximum out-of-orderness, and a millisecond; None: any event may wait; 0: the rules do not change.
+    """
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Names of processors (``id`` or ``id@version``) that are disabled in every key group and for which nothing is compiled or
+    evaluated; each with the number of the last set to which this applies.
+    """
+
+
+@dataclass(slots=True)
+class _Call(Group):
+    """A key group during a call, with its sets of rules."""
+
+    stored: SetState = field(init=False)
+    """Before the call."""
+    sets: SetState = field(init=False)
+    """Now."""
+    expired: int = NO_TIME
+    """The last time at which a processor was found to have expired."""
+
+    def __post_init__(self) -> None:
+        self.stored = self.sets = entries_of_page(self.store.read_page(SETS_PAGE))
+
+    def change(self, **parts: Any) -> None:
+        self.sets = self.sets._replace(**parts)
+
+    def pass_time(self, time: int) -> None:
+        """Remove the processors that have ended."""
+        entries = self.sets.entries
+        # At the end of the stream, event time has not reached the times of the remaining processors.
+        if time != END_OF_TIME and entries.has_expired(time):
+            self.expired = time
+        self.change(entries=entries.passed(time))
+
+    def disable(self, names: Collection[RuleName]) -> None:
+        if names:
+            entries = self.sets.entries
+            self.change(entries=Entries.of(replace(e, disabled=True) if e.name in names else e for e in entries))
+
+    @property
+    def has_new_timed(self) -> bool:
+        """Whether a processor with a timestamp is new in this call, or was a shadow before it."""
+        if self.sets.version == self.stored.version or not self.sets.entries.are_scheduled:
+            return False
+        before = {(entry.name, entry.processor.shadow) for entry in self.stored.entries}
+        return any(
+            entry.begins is not None and (entry.name, entry.processor.shadow) not in before
+            for entry in self.sets.entries
+        )
+
+
+def _call_of(group: Group) -> _Call:
+    assert isinstance(group, _Call)
+    return group
 
 
 class DynamicCepOperator(KeyGroupOperator):
     """Pattern processors over one stream of events.
 
     :param schema: the columns of the events
-    :param keys: the key of the stream: columns or SQL expressions; if empty, processors without a key have one key for all
-        events
-    :param time: the event-time column; None: processing time
     :param source: provides the sets for :meth:`prepare`
-    :param functions, conditions: see :class:`~asterism.rules.binding.ProcessorCompiler`
-    :param disable_on_error: a processor that fails is disabled in the key group where it failed, from the event at which it
-        failed, and reported in the output ``errors``; otherwise the query fails. A shadow is always disabled.
-    :param wants_late: whether the output ``late`` is consumed; it then receives events without a time, which otherwise make
-        the query fail
-    :param wants_shadow: whether the output ``shadow`` is consumed; otherwise, the matches of shadows are only counted
-    :param max_partial_matches: the maximum number of partial matches of a processor per key after each of its events, None:
-        unlimited; it also limits the cost of a single event, see docs/limits.md
-    :param disable_on_limit: a processor that exceeds a limit is disabled in the same way
-    :param lookups, ids_by_events: see :class:`~asterism.rules.binding.ProcessorCompiler`
-    :param waiting_time: how long before the latest event of a batch an event must be so that it cannot wait for the watermark,
-        in microseconds: the maximum out-of-orderness, and a millisecond; None: any event may wait; 0: the rules do not change
-    :param left_out: names of processors (``id`` or ``id@version``) that are disabled in every key group and for which nothing
-        is compiled or evaluated; each with the number of the last set to which this applies
-    :param order_by: the order of events with equal times, as in :class:`asterism.KeyedStream`
     """
 
-    def __init__(
-        self,
-        schema: pa.Schema,
-        *,
-        keys: Sequence[str] = (),
-        time: str | None,
-        source: ProcessorSource,
-        semantics: Semantics = Semantics.DEFAULT,
-        functions: Mapping[str, MatchFunctionLike] | None = None,
-        conditions: Mapping[str, RegisteredCondition] | None = None,
-        disable_on_error: bool = False,
-        wants_late: bool = False,
-        wants_shadow: bool = True,
-        max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
-        disable_on_limit: bool = True,
-        lookups: Sequence[LookupColumn] = (),
-        ids_by_events: bool = False,
-        waiting_time: int | None = None,
-        left_out: Mapping[str, int] | None = None,
-        order_by: Sequence[str] = (),
-    ) -> None:
-        check_limit(max_partial_matches)
-        self.schema = schema
-        self.order_by = [SortKey.of(text) for text in order_by]
+    group_type = _Call
+
+    def __init__(self, schema: pa.Schema, source: ProcessorSource, options: RuleOptions) -> None:
+        check_limit(options.max_partial_matches)
+        self.schema, self.source, self.options = schema, source, options
+        self.order_by = [SortKey.of(text) for text in options.order_by]
         check_order(schema, self.order_by)
-        self.left_out = dict(left_out or {})
-        self.source = source
-        self.waiting_time = waiting_time
-        self.wants_late, self.wants_shadow = wants_late, wants_shadow
-        self.disable_on_limit = disable_on_limit
-        self.disable_on_error = disable_on_error
-        self.processing_time = time is None
-        self.time = PROCESSING_TIME if time is None else TimeColumn.of(time, schema)
+        self.processing_time = options.time is None
+        self.time = PROCESSING_TIME if options.time is None else TimeColumn.of(options.time, schema)
         self.compiler = ProcessorCompiler(
             schema,
-            keys,
+            options.keys,
             self.time,
-            semantics,
-            functions or {},
-            max_partial_matches,
-            conditions,
-            lookups=lookups,
-            ids_by_events=ids_by_events,
+            options.semantics,
+            options.functions,
+            options.max_partial_matches,
+            options.conditions,
+            lookups=options.lookups,
+            ids_by_events=options.ids_by_events,
         )
         self.fixed_pages, self.pages = False, 1
         usual = (MATCHES, TIMED_OUT, SHADOW, ERRORS, SUPPRESSED, LATE_ELEMENTS)
@@ -207,20 +250,13 @@ class DynamicCepOperator(KeyGroupOperator):
         prepared = copies_schema(self.compiler.schema)
         self.inputs = {
             PROCESSORS: InputSpec(pa.schema([]), SET_SCHEMA, broadcast=True, timed=False),
-            EVENTS: InputSpec(schema, prepared, timed=time is not None),
+            EVENTS: InputSpec(schema, prepared, timed=not self.processing_time),
         }
-        self.results = RuleResults(schema, self.time, self.compiler, wants_shadow=wants_shadow)
+        self.results = RuleResults(schema, self.time, self.compiler, wants_shadow=options.wants_shadow)
         for function in self.compiler.match_functions:
             check_names(function, self.results.schemas, (*usual, rule_counts.FAMILY))
         self.output_schemas = {**self.results.schemas, **declared.outputs}
-        self.fingerprint = self._hash_of(prepared, {one.name: one.key for one in lookups})
-        # For the current key group, during a call: its sets, now and before the call.
-        self._before = entries_of_page(None)
-        self._version, self._entries, self._lookups, self._selectors, self._longest_wait = self._before
-        self._expired = NO_TIME
-        """The last time at which a processor was found to have expired, during a call."""
-        self._reached = NO_TIME
-        """The time that the current key group has reached."""
+        self.fingerprint = self._hash_of(prepared, {one.name: one.key for one in options.lookups})
 
     @property
     def definition(self) -> StateDefinition:
@@ -252,10 +288,10 @@ class DynamicCepOperator(KeyGroupOperator):
 
     # ------------------------------------------------------------------ state of a former definition
 
-    def check_state(self, old: StateDefinition) -> None:
+    def check_state(self, old: StateDefinition, group: Group | None = None) -> None:
         self._check_columns(old)
         check_evolution(self._without_lookups(old), self._without_lookups(self.definition))
-        self._conversion(old)
+        self._conversion(old, NO_SETS.entries if group is None else _call_of(group).sets.entries)
 
     def _check_columns(self, old: StateDefinition) -> None:
         """:raises CheckpointMismatchError: the columns of the events are others; their order does not matter"""
@@ -291,10 +327,6 @@ class DynamicCepOperator(KeyGroupOperator):
     def _former_lookups(self, old: StateDefinition) -> list[LookupColumn]:
         """The lookups of a former definition."""
         columns, keys = old.tables[EVENTS], dict[str, Sequence[str]](old.details.get("lookups", {}))
-        if _LOOKUPS_UNTIL_0075 in old.details.get(FIXED, {}):  # they are the last columns, and their keys are not known
-            known = old.details[FIXED][_LOOKUPS_UNTIL_0075]
-            count = next(n for n in range(1, len(columns) + 1) if _lookups_as_text([*columns][-n:]) == known)
-            keys = dict.fromkeys(columns.names[-count:], ())
         return [
             LookupColumn(name, tuple(key), (), pa.schema(list(columns.field(name).type))) for name, key in keys.items()
         ]
@@ -303,9 +335,10 @@ class DynamicCepOperator(KeyGroupOperator):
         """The part of a definition that cannot change."""
         if definition.kind is not OperatorKind.RULES:
             return definition
-        fixed = dict(definition.details.get(FIXED, {}))
-        fixed.pop(_LOOKUPS_UNTIL_0075, None)
-        fixed[_COLUMNS] = ""  # a hash that depends on their order: see _check_columns
+        fixed = {
+            **definition.details.get(FIXED, {}),
+            _COLUMNS: "",
+        }  # a hash that depends on their order: see _check_columns
         lookups = {f"e:{one.name}" for one in self._former_lookups(definition)}
         events = pa.schema([field for field in definition.inputs[EVENTS] if field.name not in lookups])
         return replace(
@@ -314,8 +347,8 @@ class DynamicCepOperator(KeyGroupOperator):
             details={**definition.details, FIXED: fixed},
         )
 
-    def _conversion(self, old: StateDefinition) -> LookupConversion:
-        return LookupConversion.of(self._former_events(old), self._former_lookups(old), self._entries, self.compiler)
+    def _conversion(self, old: StateDefinition, entries: Entries) -> LookupConversion:
+        return LookupConversion.of(self._former_events(old), self._former_lookups(old), entries, self.compiler)
 
     def converted(self, old: StateDefinition, page: bytes) -> bytes:
         before, now = (_stored_columns(schema) for schema in (old.tables[EVENTS], self.compiler.schema))
@@ -325,37 +358,27 @@ class DynamicCepOperator(KeyGroupOperator):
         found = Page.from_bytes(content, KEYS, before)
         return names + replace(found, events=aligned(found.events, now)).to_bytes()
 
-    def converted_events(self, old: StateDefinition, name: str, value: bytes) -> bytes:
-        value, conversion = super().converted_events(old, name, value), self._conversion(old)
+    def converted_events(self, group: Group, old: StateDefinition, name: str, value: bytes) -> bytes:
+        value = super().converted_events(group, old, name, value)
         if name != EVENTS:
             return value
+        conversion = self._conversion(old, _call_of(group).sets.entries)
         rows = batch_from_bytes(value, self.inputs[name].prepared)
         return batch_to_bytes(to_evaluate_again(with_numbers(rows, conversion.written, conversion.numbers)))
 
-    def evolved(self, store: StateStore, header: GroupHeader, old: StateDefinition) -> None:
-        stored, clauses = store.read_page(CLAUSES_PAGE), self._conversion(old).clauses
+    def evolved(self, group: Group, old: StateDefinition) -> None:
+        stored = group.store.read_page(CLAUSES_PAGE)
         if stored is None:
             return
+        clauses = self._conversion(old, _call_of(group).sets.entries).clauses
         states = [
             replace(one, value=aligned_tables(one.value, *clauses[one.name])) if one.name in clauses else one
             for one in clauses_from(stored).values()
         ]
-        store.write_page(CLAUSES_PAGE, clauses_to(states))
+        group.store.write_page(CLAUSES_PAGE, clauses_to(states))
 
     def close(self) -> None:
         self.compiler.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        version, entries, lookups, selectors, longest_wait = before = entries_of_page(None)
-        own = {
-            "_version": version,
-            "_entries": entries,
-            "_lookups": lookups,
-            "_selectors": selectors,
-            "_longest_wait": longest_wait,
-            "_before": before,
-        }
-        return self.__dict__ | own
 
     # ------------------------------------------------------------------ before the exchange
 
@@ -363,7 +386,7 @@ class DynamicCepOperator(KeyGroupOperator):
         # Includes events that are relevant to no processor.
         if self.processing_time or name != EVENTS:
             return NO_TIME
-        found = pc.max(self.time.to_micros(events.column(self.time.name), lenient=self.wants_late)).as_py()
+        found = pc.max(self.time.to_micros(events.column(self.time.name), lenient=self.options.wants_late)).as_py()
         return NO_TIME if found is None else int(found)
 
     def prepare(self, name: str, events: pa.Table) -> pa.Table:
@@ -371,7 +394,7 @@ class DynamicCepOperator(KeyGroupOperator):
         if name == PROCESSORS:
             raise AssertionError("sets must be created by prepared_set")
         full = pa.table([cast_to(events.column(f.name), f.type) for f in self.schema], schema=self.schema)
-        times = event_times(full, self.time, self.processing_time, self.wants_late)
+        times = event_times(full, self.time, self.processing_time, self.options.wants_late)
         named: dict[int, PatternProcessor] = {}
         used = set[int]()
         first = NO_TIME if self.processing_time or times.null_count else pc.min(times).as_py()
@@ -395,12 +418,12 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def _may_wait(self, times: pa.Array | pa.ChunkedArray) -> Mask | None:
         """Which events may wait for the watermark. None: none."""
-        if self.processing_time or self.waiting_time == 0 or not len(times):
+        if self.processing_time or self.options.waiting_time == 0 or not len(times):
             return None
         values = times.to_numpy()
         timed: Mask = values != NO_TIME
-        if self.waiting_time is not None:
-            timed &= values > int(values.max()) - self.waiting_time
+        if self.options.waiting_time is not None:
+            timed &= values > int(values.max()) - self.options.waiting_time
         return timed
 
     def _bound(
@@ -417,52 +440,11 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def _left_out(self, version: int) -> set[str]:
         """The names of processors that are left out while the set *version* is the newest."""
-        return {name for name, last in self.left_out.items() if version <= last}
+        return {name for name, last in self.options.left_out.items() if version <= last}
 
     # ------------------------------------------------------------------ with state
 
-    def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
-        stored = store.read_page(SETS_PAGE)
-        self._before = entries_of_page(stored)
-        self._version, self._entries, self._lookups, self._selectors, self._longest_wait = self._before
-        self._longest_wait = max(self._longest_wait, self.waiting_time or 0)
-        self._expired = NO_TIME
-        results = super().slices(store, arrivals, now)
-        result = next(results)
-        for following in results:
-            yield result
-            result = following
-        replaced = self._entries.replaced_later
-        # Includes one that is replaced within the call.
-        if replaced != self._before[1].replaced_later or self._has_new_timed():
-            self.source.replaced_later(self._version, replaced)
-        if self._expired != NO_TIME:
-            self.source.expired(self._expired)
-        if now.watermark == END_OF_TIME:
-            if stored is not None:
-                store.write_page(SETS_PAGE, None)
-            # A later run begins without this state.
-            ended = [entry.name for entry in self._entries if entry.disabled and not entry.killed]
-            result = _with_metrics(result, dict.fromkeys((metric(rule_counts.ENABLED, name) for name in ended), 1))
-        elif self._version and (state := self._state()) != self._before:
-            store.write_page(SETS_PAGE, entries_to(state))
-        if self._entries.are_scheduled and BEFORE_TIME < self._reached < END_OF_TIME:
-            result = _with_metrics(result, {rule_counts.WATERMARK: self._reached})
-        yield result
-
-    def _state(self) -> SetState:
-        return SetState(self._version, self._entries, self._lookups, self._selectors, self._longest_wait)
-
-    def _has_new_timed(self) -> bool:
-        """Whether a processor with a timestamp is new in this call, or was a shadow before it."""
-        if self._version == self._before[0] or not self._entries.are_scheduled:
-            return False
-        before = {(entry.name, entry.processor.shadow) for entry in self._before[1]}
-        return any(e.begins is not None and (e.name, e.processor.shadow) not in before for e in self._entries)
-
-    def arrived(
-        self, store: StateStore, header: GroupHeader, arrivals: Sequence[Arrival], time: int
-    ) -> Sequence[Arrival]:
+    def arrived(self, group: Group, arrivals: Sequence[Arrival], time: int) -> Sequence[Arrival]:
         """Apply the newest set, and return the copies of events that a processor requires, or that wait. Copies for sets that are
         not announced yet, or that an earlier attempt at this call did not know, are left out.
         """
@@ -473,17 +455,20 @@ class DynamicCepOperator(KeyGroupOperator):
             for value in arrival.events.column("set").to_pylist()
         ]
         newest = max(sets, key=lambda found: found.version, default=None)
-        if self._version and self._selectors is None:
-            self._convert_waiting(store, header)
-        self._pass(time)
-        if newest is not None and newest.version > self._version:
-            self._version, self._lookups = newest.version, newest.lookups
+        call = _call_of(group)
+        call.change(waiting_time=max(call.sets.waiting_time, self.options.waiting_time or 0))
+        if call.sets.version and call.sets.selectors is None:
+            self._convert_waiting(call)
+        call.pass_time(time)
+        if newest is not None and newest.version > call.sets.version:
             if any(p.effective_until is not None and p.effective_until <= time for p in newest.all_processors):
-                self._expired = time
-            self._entries = self._entries.after(newest, time)
-        self._entries = self._entries.without(self._left_out(self._version))
-        self._selectors = self._known_selectors(newest, time)
-        copy_filter = self._copy_filter()
+                call.expired = time
+            entries = call.sets.entries.after(newest, time)
+            call.change(version=newest.version, lookups=newest.lookups, entries=entries)
+        call.change(entries=call.sets.entries.without(self._left_out(call.sets.version)))
+        selectors = self._known_selectors(call, newest, time)
+        call.change(selectors=selectors)
+        copy_filter = self._copy_filter(call)
         arrivals = [arrival for arrival in arrivals if arrival.input == EVENTS]
         arrived = [arrival.events for arrival in arrivals if arrival.events is not None]
         if not arrived:
@@ -491,19 +476,18 @@ class DynamicCepOperator(KeyGroupOperator):
         late, passes = NO_TIME, END_OF_TIME
         if not self.processing_time:
             late, passes = time, max(time, *(arrival.watermark for arrival in arrivals))
-        selectors = {number: until for number, _, until in self._selectors}
-        copies = copy_filter.of_arrivals(pa.concat_tables(arrived), self._version, late, passes, selectors)
+        until_of = {number: until for number, _, until in selectors}
+        copies = copy_filter.of_arrivals(pa.concat_tables(arrived), call.sets.version, late, passes, until_of)
         # In one table, because each costs some time.
         whole = Arrival(EVENTS, copies)
         return [whole, *(replace(arrival, events=None) for arrival in arrivals)]
 
-    def _convert_waiting(self, store: StateStore, header: GroupHeader) -> None:
+    def _convert_waiting(self, call: _Call) -> None:
         """Give events that have waited since an earlier release the selectors of clauses, which were those of other rules with
         the same key expressions.
         """
-        bound = [
-            self.compiler.bind(e.processor) for e in self._entries if not e.killed and self.compiler.binds(e.processor)
-        ]
+        known = [entry.processor for entry in call.sets.entries if not entry.killed]
+        bound = [self.compiler.bind(one) for one in known if self.compiler.binds(one)]
         numbers = {one.selector.seed: one.number for one in bound if one.number != one.selector.seed}
         if not numbers:
             return
@@ -517,89 +501,88 @@ class DynamicCepOperator(KeyGroupOperator):
             return pa.concat_tables(parts)
 
         place = list(self.inputs).index(EVENTS)
-        WaitingEvents(store, header, place, self.inputs[EVENTS].prepared).replace(with_copies)
+        WaitingEvents(call.store, call.header, place, self.inputs[EVENTS].prepared).replace(with_copies)
 
-    def _copy_filter(self) -> CopyFilter:
-        return CopyFilter.of(self._in_force().bound, {one.name: one for one in self._lookups})
+    def _copy_filter(self, call: _Call) -> CopyFilter:
+        return CopyFilter.of(self._in_force(call).bound, {one.name: one for one in call.sets.lookups})
 
-    def _known_selectors(self, new: ProcessorSet | None, time: int) -> tuple[KnownSelector, ...]:
+    def _known_selectors(self, call: _Call, new: ProcessorSet | None, time: int) -> tuple[KnownSelector, ...]:
         """The selectors of which every event that may wait has a copy.
 
         :param new: the set that has arrived, if there is one
         :param time: the watermark before the call
         """
-        before = self._before.selectors
-        if before is not None and new is None and not self.left_out:
+        before, left_out = call.stored.selectors, self.options.left_out
+        if before is not None and new is None and not left_out:
             return before
         stream = self.compiler.stream_selector.number
-        numbers = {stream, *(bound.number for bound in self._in_force().bound)}
+        numbers = {stream, *(bound.number for bound in self._in_force(call).bound)}
         known = {stream: KnownSelector(stream, 0)} | {each.number: each for each in before or ()}
         if before is None:  # an earlier release has written the state; what arrives from now on has all copies
-            former = [entry.processor for entry in self._before.entries if not entry.killed]
+            former = [entry.processor for entry in call.stored.entries if not entry.killed]
             former_numbers = (bound.number for bound in map(self.compiler.bind, filter(self.compiler.binds, former)))
             known |= {number: KnownSelector(number, 0) for number in former_numbers}
-        if new is not None and not self.left_out:
+        if new is not None and not left_out:
             # Rules of the set that have expired can be extended. Of those that are left out, nothing is copied.
             numbers |= selectors_of(new, self.compiler)
-        elif not self.left_out:
+        elif not left_out:
             numbers |= known.keys()
         # The watermark is that much before the latest event. If it comes from other operators, that event is not known.
-        latest = BEFORE_TIME if time == BEFORE_TIME or not self.waiting_time else time + self._longest_wait
-        return tuple(known.get(number, KnownSelector(number, self._version, latest)) for number in sorted(numbers))
+        latest = BEFORE_TIME if time == BEFORE_TIME or not self.options.waiting_time else time + call.sets.waiting_time
+        return tuple(known.get(number, KnownSelector(number, call.sets.version, latest)) for number in sorted(numbers))
 
-    def _in_force(self) -> InForce:
+    def _in_force(self, call: _Call) -> InForce:
         """The entries, bound.
 
         :raises StateError: one of them was in force in a former definition of the query, and cannot be used with this one
         """
         try:
-            return InForce.of(self._entries, self.compiler)
+            return InForce.of(call.sets.entries, self.compiler)
         except AsterismError as error:
             # Without events that wait and partial matches, a key group has no definition to compare.
-            before = [entry.processor for entry in self._before[1] if not entry.killed]
+            before = [entry.processor for entry in call.stored.entries if not entry.killed]
             unusable = [one for one in before if not self.compiler.binds(one)]
             if not unusable:
                 raise
             raise unusable_rules(unusable, error) from error
 
-    def _passed(self, copies: pa.Table) -> pa.Table:
+    def _passed(self, sets: SetState, copies: pa.Table, copy_filter: CopyFilter) -> pa.Table:
         """The copies that the watermark has passed and that a processor requires, with the bits and lookups of the newest set."""
-        copy_filter = self._copy_filter()
         whole = copies.column(FIRST).to_numpy()
         if whole.any():
-            copies = self._that_waited(copies, whole, copy_filter)
-        return self._with_lookups(copies, copy_filter)
+            copies = self._that_waited(sets, copies, whole, copy_filter)
+        return self._with_lookups(sets, copies, copy_filter)
 
-    def _that_waited(self, copies: pa.Table, whole: Mask, copy_filter: CopyFilter) -> pa.Table:
+    def _that_waited(self, sets: SetState, copies: pa.Table, whole: Mask, copy_filter: CopyFilter) -> pa.Table:
         """
         :param whole: the copies that were kept regardless of processors; all others stay unchanged
         """
-        known = self._selectors or (KnownSelector(0, 0),)
-        numbers, sets, _ = (np.array(column, np.int64) for column in zip(*known, strict=True))
+        known = sets.selectors or (KnownSelector(0, 0),)
+        numbers, first_sets, _ = (np.array(column, np.int64) for column in zip(*known, strict=True))
         selectors, since = copies.column(SELECTOR).to_numpy(), copies.column(SINCE).to_numpy()
         at = np.minimum(np.searchsorted(numbers, selectors), len(numbers) - 1)
-        kept = ~whole | ((numbers[at] == selectors) & (since >= sets[at]))
+        kept = ~whole | ((numbers[at] == selectors) & (since >= first_sets[at]))
         if not kept.all():
             copies, whole, since = copies.filter(pa.array(kept)), whole[kept], since[kept]
-        changed = whole & ((since < self._version) | copies.column(MET).is_null().to_numpy())
+        changed = whole & ((since < sets.version) | copies.column(MET).is_null().to_numpy())
         if changed.any():
-            versions = {one.name: one for one in self._lookups}
+            versions = {one.name: one for one in sets.lookups}
             again = copies.filter(pa.array(changed))
-            again = copy_filter.evaluated_again(again, self._version, self.compiler, versions, self.source.read_lookup)
+            again = copy_filter.evaluated_again(again, sets.version, self.compiler, versions, self.source.read_lookup)
             order = np.concatenate([np.flatnonzero(~changed), np.flatnonzero(changed)])
             copies = pa.concat_tables([copies.filter(pa.array(~changed)), again]).take(pa.array(np.argsort(order)))
         wanted = ~whole | copy_filter.required(copies, whole)
         return copies if wanted.all() else copies.filter(pa.array(wanted))
 
-    def _with_lookups(self, copies: pa.Table, copy_filter: CopyFilter) -> pa.Table:
+    def _with_lookups(self, sets: SetState, copies: pa.Table, copy_filter: CopyFilter) -> pa.Table:
         """The copies with the lookups that are read after the exchange, also in messages about events that failed."""
-        if not self._lookups or not copies.num_rows:
+        if not sets.lookups or not copies.num_rows:
             return copies
         failed = pc.list_value_length(copies.column(FAILED)).to_numpy() > 0
         selectors = copies.column(SELECTOR).to_numpy()
         # Events that have waited since an earlier release, and a set of it, keep what they have seen.
-        now = copies.column(SINCE).to_numpy() == self._version
-        for version in self._lookups:
+        now = copies.column(SINCE).to_numpy() == sets.version
+        for version in sets.lookups:
             needed = now & (failed | np.isin(selectors, copy_filter.kept_lookups.get(version.name, ())))
             if version.name not in self.compiler.lookups or not needed.any():
                 continue
@@ -615,20 +598,20 @@ class DynamicCepOperator(KeyGroupOperator):
         return copies
 
     def must_advance(self, group: Group) -> bool:
-        self._reached = group.processing_time if self.processing_time else group.watermark
+        call = _call_of(group)
         # The state of removed processors must be deleted.
-        return (self._version, self._entries, self._lookups) != self._before[:3]
+        return call.sets[:3] != call.stored[:3]
 
     def late(self, group: Group, name: str, events: pa.Table) -> None:
         group.metrics[LATE_ELEMENTS] += events.num_rows
         group.emit(LATE, late_table(self.schema, events))
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
-        self._reached = horizon
-        in_force = self._in_force()
+        call = _call_of(group)
+        in_force = self._in_force(call)
         copies = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
         if copies.num_rows:
-            copies = self._passed(copies)
+            copies = self._passed(call.sets, copies, self._copy_filter(call))
         if self.order_by:  # rules keep this order among equal times
             order = order_of(copies, [key._replace(name="e:" + key.name) for key in self.order_by])
             copies = copies.take(pa.array(order))
@@ -642,14 +625,14 @@ class DynamicCepOperator(KeyGroupOperator):
 
         pages, left = load(everything=everything), _Left.nothing(self.inputs[EVENTS].prepared)
         failed: set[RuleName] = set()
-        stored_suppressions = group.store.read_page(SUPPRESSIONS_PAGE) if self._before[1].suppress else None
+        stored_suppressions = group.store.read_page(SUPPRESSIONS_PAGE) if call.stored.entries.suppress else None
         suppressions = Suppressions(stored_suppressions)
         if in_force.with_pattern:
             pages, left, failed = yield from self._match(group, in_force, pages, load, copies, suppressions, horizon)
-        states, others = yield from self._match_clauses(group, in_force.with_clause, copies, suppressions, horizon)
-        self._disable(failed | others)
-        self._pass(horizon)
-        suppressed, forgets = self._forget(group, suppressions, states, horizon)
+        states, others = yield from self._match_clauses(call, in_force.with_clause, copies, suppressions, horizon)
+        call.disable(failed | others)
+        call.pass_time(horizon)
+        suppressed, forgets = self._forget(call, suppressions, states, horizon)
         if suppressed != stored_suppressions:
             group.store.write_page(SUPPRESSIONS_PAGE, suppressed)
         first = min([forgets, *(state.deadline for state in states)])
@@ -666,29 +649,38 @@ class DynamicCepOperator(KeyGroupOperator):
 
         pages.rewrite(lambda: keys, pages.of_keys(keys), encoded)
 
-    def _pass(self, time: int) -> None:
-        """Remove the processors that have ended."""
-        # At the end of the stream, event time has not reached the times of the remaining processors.
-        if time != END_OF_TIME and self._entries.has_expired(time):
-            self._expired = time
-        self._entries = self._entries.passed(time)
-
-    def _disable(self, names: Collection[RuleName]) -> None:
-        if names:
-            self._entries = Entries.of(replace(e, disabled=True) if e.name in names else e for e in self._entries)
+    def finish(self, group: Group, horizon: int) -> None:
+        call = _call_of(group)
+        entries = call.sets.entries
+        replaced = entries.replaced_later
+        # Includes one that is replaced within the call.
+        if replaced != call.stored.entries.replaced_later or call.has_new_timed:
+            self.source.replaced_later(call.sets.version, replaced)
+        if call.expired != NO_TIME:
+            self.source.expired(call.expired)
+        if group.over:
+            if call.stored.version:
+                group.store.write_page(SETS_PAGE, None)
+            # A later run begins without this state.
+            ended = [entry.name for entry in entries if entry.disabled and not entry.killed]
+            group.metrics |= dict.fromkeys((metric(rule_counts.ENABLED, name) for name in ended), 1)
+        elif call.sets.version and call.sets != call.stored:
+            group.store.write_page(SETS_PAGE, entries_to(call.sets))
+        if entries.are_scheduled and BEFORE_TIME < horizon < END_OF_TIME:
+            group.metrics[rule_counts.WATERMARK] = horizon
 
     def _forget(
-        self, group: Group, suppressions: Suppressions, states: Sequence[ClauseState], horizon: int
+        self, call: _Call, suppressions: Suppressions, states: Sequence[ClauseState], horizon: int
     ) -> tuple[bytes | None, int]:
         """The suppressions on which later matches depend, and a time at which they can be forgotten. If they are too large, rules
         are disabled.
         """
-        if suppressions.is_empty and not self._entries.suppress:
+        if suppressions.is_empty and not call.sets.entries.suppress:
             return None, END_OF_TIME
-        before = {entry.name for entry in self._before[1] if not entry.disabled}
+        before = {entry.name for entry in call.stored.entries if not entry.disabled}
         page_of = {state.name: state.value for state in states}
         while True:
-            entries = {} if group.over else {entry.name: entry for entry in self._entries if not entry.disabled}
+            entries = {} if call.over else {entry.name: entry for entry in call.sets.entries if not entry.disabled}
             spans = {
                 name: span for name, entry in entries.items() if (span := entry.processor.suppress_micros) is not None
             }
@@ -708,8 +700,8 @@ class DynamicCepOperator(KeyGroupOperator):
             bound = self.compiler.bind(largest.processor)
             failure = _too_many_suppressed(bound, len(value), horizon)
             self._check_disabling(bound, failure)
-            self._report(group, largest, failure)
-            self._disable({largest.name})
+            self._report(call, largest, failure)
+            call.disable({largest.name})
 
     def _match(
         self,
@@ -790,14 +782,14 @@ class DynamicCepOperator(KeyGroupOperator):
         return pages, left, {entries[number].name for number in failures}
 
     def _match_clauses(
-        self, group: Group, entries: Sequence[Entry], copies: pa.Table, suppressions: Suppressions, horizon: int
+        self, call: _Call, entries: Sequence[Entry], copies: pa.Table, suppressions: Suppressions, horizon: int
     ) -> Generator[None, None, tuple[list[ClauseState], set[RuleName]]]:
         """Match *copies* against the processors, which have a clause, and write their page.
 
         :returns: what remains of them, and the names of the processors that failed
         """
-        had_some = any(entry.processor.sql is not None for entry in self._before[1])
-        before = clauses_from(group.store.read_page(CLAUSES_PAGE) if had_some else None)
+        had_some = any(entry.processor.sql is not None for entry in call.stored.entries)
+        before = clauses_from(call.store.read_page(CLAUSES_PAGE) if had_some else None)
         states: list[ClauseState] = []
         failures: dict[RuleName, RuleFailure] = {}
         bound = {entry.name: _with_clause(self.compiler.bind(entry.processor)) for entry in entries}
@@ -806,7 +798,7 @@ class DynamicCepOperator(KeyGroupOperator):
         for number, entry in enumerate(entries):
             one, known = bound[entry.name], before.get(entry.name)
             state, failure, searched[number] = yield from self._match_clause(
-                group, entry, one, known, events, suppressions, horizon
+                call, entry, one, known, events, suppressions, horizon
             )
             if failure is not None:
                 failures[entry.name] = failure
@@ -819,16 +811,16 @@ class DynamicCepOperator(KeyGroupOperator):
         for entry in entries:
             if entry.name in failures:
                 self._check_disabling(bound[entry.name], failures[entry.name])
-                self._report(group, entry, failures[entry.name])
+                self._report(call, entry, failures[entry.name])
         waiting = {state.name: state.waiting for state in states}
         for entry in entries:
             known = before.get(entry.name)
             change = waiting.get(entry.name, 0) - (0 if known is None else known.waiting)
             if change:
-                group.metrics[metric(rule_counts.PARTIAL_MATCHES, entry.name)] += change
-        _count_events(group, entries, searched)
+                call.metrics[metric(rule_counts.PARTIAL_MATCHES, entry.name)] += change
+        _count_events(call, entries, searched)
         if states or had_some:
-            group.store.write_page(CLAUSES_PAGE, clauses_to(states) if states else None)
+            call.store.write_page(CLAUSES_PAGE, clauses_to(states) if states else None)
         return states, set(failures)
 
     def _match_clause(
@@ -905,7 +897,7 @@ class DynamicCepOperator(KeyGroupOperator):
         for name, table, counts, emitted in made:
             for one in emitted:
                 one.add_to(group)
-            if table is not None and (name != SHADOW or self.wants_shadow):
+            if table is not None and (name != SHADOW or self.options.wants_shadow):
                 group.emit(name, table)
             if name in self.output_schemas:
                 rows = sum(count for count, _ in counts.values()) if table is None else table.num_rows
@@ -934,10 +926,10 @@ class DynamicCepOperator(KeyGroupOperator):
         if one.processor.shadow:
             return
         error = failure.error
-        if failure.limit and not self.disable_on_limit:
+        if failure.limit and not self.options.disable_on_limit:
             assert isinstance(error, LimitExceededError)
             raise type(error)(f"{one.name}: {error.message}", error.detail, error.hint) from error
-        if not failure.limit and not self.disable_on_error:
+        if not failure.limit and not self.options.disable_on_error:
             raise PatternProcessorError(f"{one.name} failed", str(error)) from error
 
     def _failed_before(
@@ -1008,15 +1000,6 @@ def _with_clause(bound: BoundProcessor) -> BoundClauseProcessor:
     return bound
 
 
-def _lookups_as_text(columns: Iterable[pa.Field]) -> str:
-    """The columns of lookups as an earlier release has stored them."""
-    return ", ".join(
-        f"{one.name}({', '.join(f'{field.name} {field.type}' for field in one.type)})"
-        for one in columns
-        if pa.types.is_struct(one.type)
-    )
-
-
 def _stored_columns(events: pa.Schema) -> pa.Schema:
     """The columns of events in a page."""
     return pa.schema([field.with_name("e:" + field.name) for field in events])
@@ -1044,10 +1027,6 @@ def _count_events(group: Group, entries: Sequence[Entry], events: Ints) -> None:
     counted = np.argsort(-events, kind="stable")[: rule_counts.MAX_WITH_EVENTS]
     for number in counted[events[counted] > 0].tolist():
         group.metrics[metric(rule_counts.EVENTS, entries[number].name)] += int(events[number])
-
-
-def _with_metrics(result: Result, more: Mapping[str, int]) -> Result:
-    return replace(result, metrics={**result.metrics, **more}) if more else result
 
 
 def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time: int) -> RuleFailure:

@@ -58,6 +58,7 @@ class SetState(NamedTuple):
     waiting_time: int = 0
 
 
+NO_SETS = SetState(0, Entries.of(()))
 _LENGTH = struct.Struct("<I")
 
 
@@ -94,7 +95,7 @@ def _decoded(value: bytes) -> SetState:
 def entries_of_page(value: bytes | None) -> SetState:
     """The result of :func:`entries_to`; empty if the state has no such page."""
     if value is None:
-        return SetState(0, Entries.of(()))
+        return NO_SETS
     return recent(_DECODED, value) or keep(_DECODED, MAX_SETS, value, _decoded(value))
 
 

@@ -38,7 +38,7 @@ from asterism.rules.coordinator import Coordinator
 from asterism.rules.discovery_status import REFUSED
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.lookups import DefinedLookup, fixed_versions
-from asterism.rules.operator import DynamicCepOperator
+from asterism.rules.operator import DynamicCepOperator, RuleOptions
 from asterism.rules.processor import MAX_ID, PatternProcessor
 from asterism.rules.registered_conditions import RegisteredCondition
 from asterism.rules.result_rows import ERRORS, LATE, MATCHES, TIMED_OUT
@@ -165,19 +165,21 @@ def backtest(
     spark, store = stream.df.sparkSession, SingleSetStore()
     operator = DynamicCepOperator(
         arrow_schema(spark, stream.df.schema, stream.time_unit),
-        keys=stream.keys,
-        time=stream.time,
-        source=store,
-        semantics=semantics,
-        functions=functions,
-        conditions=conditions,
-        disable_on_error=True,
-        wants_late=True,
-        max_partial_matches=max_partial_matches,
-        lookups=[one.column for one in lookups],
-        ids_by_events=True,
-        order_by=stream.order_by,
-        waiting_time=0,
+        store,
+        RuleOptions(
+            keys=stream.keys,
+            time=stream.time,
+            semantics=semantics,
+            functions=functions,
+            conditions=conditions,
+            disable_on_error=True,
+            wants_late=True,
+            max_partial_matches=max_partial_matches,
+            lookups=[one.column for one in lookups],
+            ids_by_events=True,
+            order_by=stream.order_by,
+            waiting_time=0,
+        ),
     )
     if stream.df.isStreaming:
         raise StreamDefinitionError(

@@ -32,7 +32,7 @@ from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.kill_list import ALL_SETS, checked_names
 from asterism.rules.lookup_tables import MAX_ROWS
 from asterism.rules.lookups import DefinedLookup, Lookup, LookupSource, defined_lookups
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator
+from asterism.rules.operator import PROCESSORS, DynamicCepOperator, RuleOptions
 from asterism.rules.processor import PatternProcessor, found_at
 from asterism.rules.registered_conditions import RegisteredCondition
 from asterism.rules.result_rows import LATE, SHADOW
@@ -263,21 +263,23 @@ class PatternProcessorStream(metaclass=PythonNames):
         last = max(store.numbers(), default=0) if killed else 0
         return DynamicCepOperator(
             arrow_schema(self.spark, self.stream.df.schema, self.stream.time_unit),
-            keys=self.stream.keys,
-            time=self.stream.time,
-            source=store,
-            semantics=self.semantics,
-            functions=self.functions,
-            conditions=self.conditions,
-            disable_on_error=self.disable_on_error,
-            wants_late=LATE in taken,
-            wants_shadow=SHADOW in taken,
-            max_partial_matches=self.max_partial_matches,
-            disable_on_limit=self.disable_on_limit,
-            lookups=[one.column for one in self.lookups],
-            waiting_time=self._waiting_time,
-            left_out=dict.fromkeys(killed, last) | dict.fromkeys(without, ALL_SETS),
-            order_by=self.stream.order_by,
+            store,
+            RuleOptions(
+                keys=self.stream.keys,
+                time=self.stream.time,
+                semantics=self.semantics,
+                functions=self.functions,
+                conditions=self.conditions,
+                disable_on_error=self.disable_on_error,
+                wants_late=LATE in taken,
+                wants_shadow=SHADOW in taken,
+                max_partial_matches=self.max_partial_matches,
+                disable_on_limit=self.disable_on_limit,
+                lookups=[one.column for one in self.lookups],
+                waiting_time=self._waiting_time,
+                left_out=dict.fromkeys(killed, last) | dict.fromkeys(without, ALL_SETS),
+                order_by=self.stream.order_by,
+            ),
         )
 
     @property

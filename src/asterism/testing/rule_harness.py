@@ -18,7 +18,7 @@ from asterism.operators.state_store import MemoryStore
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.clause import RowsPerMatch
 from asterism.row_patterns.reading import read
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator
+from asterism.rules.operator import PROCESSORS, DynamicCepOperator, RuleOptions
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.result_rows import MATCHES, TIMED_OUT
 from asterism.rules.rule_tests import COLUMNS_OF_LITERALS, ExpectedMatch, RuleTest
@@ -262,13 +262,7 @@ def rows_of_rule(
     """
     store = SingleSetStore()
     operator = DynamicCepOperator(
-        schema,
-        keys=keys,
-        time=time,
-        source=store,
-        semantics=semantics,
-        wants_late=True,
-        disable_on_limit=False,
+        schema, store, RuleOptions(keys=keys, time=time, semantics=semantics, wants_late=True, disable_on_limit=False)
     )
     data = rule.as_data()
     operator.compiler.try_out(data)

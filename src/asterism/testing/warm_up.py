@@ -20,7 +20,7 @@ from asterism.patterns.pattern import Pattern
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.operator import RowPatternOperator
 from asterism.row_patterns.reading import read
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator
+from asterism.rules.operator import PROCESSORS, DynamicCepOperator, RuleOptions
 from asterism.rules.processor import PatternProcessor
 from asterism.rules.set_store import SingleSetStore
 from asterism.rules.sets import ProcessorSet
@@ -95,7 +95,7 @@ def _patterns() -> None:
 def _rules() -> None:
     source, rules = SingleSetStore(), ProcessorSet(1, (_RULE,))
     source.put(rules)
-    operator = DynamicCepOperator(EVENTS, keys=["key"], time="ts", source=source)
+    operator = DynamicCepOperator(EVENTS, source, RuleOptions(keys=["key"], time="ts"))
     store = MemoryStore()
     sets = Arrival(PROCESSORS, prepared_set(rules.to_bytes()))
     for arrivals in ([sets], [Arrival(EVENTS_INPUT, operator.prepare(EVENTS_INPUT, _EVENTS))]):

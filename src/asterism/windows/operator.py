@@ -41,13 +41,11 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, columns_of
 from asterism.expressions.parsing import parse
 from asterism.operators.evolution import FIXED, aligned
-from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import LATE, Group, KeyGroupOperator, complete, key_schema_of, late_table
 from asterism.operators.operator import EVENTS, Arrival, InputSpec
 from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.operators.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state_store import (
-    StateStore,
     additions_from_bytes,
     tables_from_bytes,
     tables_to_bytes,
@@ -214,9 +212,9 @@ class WindowOperator(KeyGroupOperator):
             new[PANES] = self.contents.partials.continued(panes, old.details["partials"], new[PANES])
         return with_additions(tables_to_bytes(list(new.values())), additions_from_bytes(page, len(old.tables)))
 
-    def evolved(self, store: StateStore, header: GroupHeader, old: StateDefinition) -> None:
+    def evolved(self, group: Group, old: StateDefinition) -> None:
         # The trigger or the lateness may have changed, so that windows are due at other times.
-        header.next_event_times[header.exists] = BEFORE_TIME
+        group.header.next_event_times[group.header.exists] = BEFORE_TIME
 
     def open(self) -> None:
         if isinstance(self.spec.function, ProcessWindowFunction):
