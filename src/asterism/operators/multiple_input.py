@@ -37,7 +37,7 @@ from asterism.operators.keyed_state import State, StateSpec, StateTable
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
 from asterism.operators.ordering import fire_due, run
 from asterism.operators.page_numbers import BROADCAST_PAGE
-from asterism.operators.pages import PAGE, fixed_pages_of
+from asterism.operators.pages import PAGE, Pages, fixed_pages_of
 from asterism.operators.runtime import TIMERS, Arrived, Runtime, Waiting
 from asterism.operators.state_definition import KEYS_TABLE, UNKNOWN_COLUMNS, OperatorKind, StateDefinition
 from asterism.operators.state_store import Record, StateStore, kind_of, tables_from_bytes, tables_to_bytes
@@ -82,6 +82,42 @@ class _PageTables(NamedTuple):
     states: Sequence[pa.Table]
     timers: pa.Table
     waiting: Sequence[pa.Table]
+
+
+class _Keys(NamedTuple):
+    """The distinct keys of a call, numbered: first those of the pages that were loaded, then the new ones of events.
+
+    :param starts: the number of the first key of each page, and that of the first new key
+    :param page_of: the page of each key
+    :param of_events: for each input, the number of the key of each event
+    """
+
+    table: pa.Table
+    starts: Ints
+    page_of: Ints
+    of_events: Mapping[str, Ints]
+
+    @classmethod
+    def of(
+        cls, of_pages: Sequence[pa.Table], of_inputs: Mapping[str, pa.Table], loaded: Pages, empty: pa.Table
+    ) -> _Keys:
+        """
+        :param of_pages: the keys of each page
+        :param of_inputs: the keys of the events of each input
+        """
+        all_keys = pa.concat_tables([*of_pages, empty, *of_inputs.values()])
+        codes, count = group_codes(all_keys)
+        sizes = [keys.num_rows for keys in of_pages]
+        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        page_of = np.zeros(count, np.int64)
+        page_of[: starts[-1]] = np.repeat(np.arange(len(sizes)), sizes)
+        of_events: dict[str, Ints] = {}
+        at = int(starts[-1])
+        for (name, keys), pages in zip(of_inputs.items(), loaded.of_events, strict=True):
+            of_events[name] = codes[at : at + keys.num_rows]
+            at += keys.num_rows
+            page_of[of_events[name]] = pages
+        return cls(all_keys.take(pa.array(first_rows(codes, count))), starts, page_of, of_events)
 
 
 class MultipleInputOperator(KeyGroupOperator):
@@ -279,43 +315,29 @@ class MultipleInputOperator(KeyGroupOperator):
             self._empty_page if value is None else self._parts_of(tables_from_bytes(value, self._page_schemas))
             for value in loaded.stored
         ]
-        all_keys = pa.concat_tables(
-            [
-                *(page.keys for page in pages),
-                self._empty_page.keys,
-                *(t.select(key_names) for t in keyed.values()),
-            ]
+        keys = _Keys.of(
+            [page.keys for page in pages],
+            {name: table.select(key_names) for name, table in keyed.items()},
+            loaded,
+            self._empty_page.keys,
         )
-        codes, count = group_codes(all_keys)
-        first = first_rows(codes, count)
-        keys = all_keys.take(pa.array(first)).rename_columns(self.key_schema.names)
-        if self.key_schema.names == [ONE_KEY]:
-            keys = keys.select([])
-        sizes = [page.keys.num_rows for page in pages]
-        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        page_of = np.zeros(count, np.int64)
-        page_of[: starts[-1]] = np.repeat(np.arange(len(pages)), sizes)
-        code_of: dict[str, Ints] = {}
-        at = int(starts[-1])
-        for (name, table), of_events in zip(keyed.items(), loaded.of_events, strict=True):
-            code_of[name] = codes[at : at + table.num_rows]
-            at += table.num_rows
-            page_of[code_of[name]] = of_events
+
+        def stored(tables_of_pages: Sequence[pa.Table], empty: pa.Table) -> pa.Table:
+            return _renumbered(tables_of_pages, keys.starts, empty)
 
         tables = {
-            name: StateTable(spec, _renumbered([page.states[n] for page in pages], starts, self._empty_page.states[n]))
+            name: StateTable(spec, stored([page.states[n] for page in pages], self._empty_page.states[n]))
             for n, (name, spec) in enumerate(self.states.items())
         }
-        timers = StateTable(TIMERS, _renumbered([page.timers for page in pages], starts, self._empty_page.timers))
+        timers = StateTable(TIMERS, stored([page.timers for page in pages], self._empty_page.timers))
         broadcast = BroadcastState(group.store, BROADCAST_PAGE, self.broadcast_states)
-        waiting = self._waiting([page.waiting for page in pages], starts)
-
+        waiting = self._waiting([page.waiting for page in pages], keys.starts)
         runtime = self.runtime
         runtime.begin(
             tables,
             broadcast.tables,
             timers,
-            keys,
+            self._named(keys.table),
             before=group.before,
             now=group.processing_time,
             ended=group.ended.__contains__,
@@ -324,7 +346,7 @@ class MultipleInputOperator(KeyGroupOperator):
         if not self.event_time:
             horizon = runtime.processing_time
         arrived = [
-            self._arrived(name, ready[name], code_of.get(name, np.full(ready[name].num_rows, -1, np.int64)))
+            self._arrived(name, ready[name], keys.of_events.get(name, np.full(ready[name].num_rows, -1, np.int64)))
             for name in self.inputs
             if name in ready
         ]
@@ -340,14 +362,26 @@ class MultipleInputOperator(KeyGroupOperator):
         time = runtime.time
         settled = [table.settle(time) for table in (*tables.values(), timers)]
         left = [*settled, *(self._still_waiting(waiting, name) for name in self._selectable())]
-        alive = np.zeros(count, np.bool_)
+        self._rewrite(group, loaded, keys, left, horizon)
+        broadcast.write(over=group.over)
+        runtime.finish()
+
+    def _named(self, keys: pa.Table) -> pa.Table:
+        """The keys with the names for users; those of a stream without keys have no columns."""
+        named = keys.rename_columns(self.key_schema.names)
+        return named.select([]) if self.key_schema.names == [ONE_KEY] else named
+
+    def _rewrite(self, group: Group, loaded: Pages, keys: _Keys, left: Sequence[pa.Table], horizon: int) -> None:
+        """Write the pages that were loaded.
+
+        :param left: the remaining rows of the tables of all pages
+        """
+        alive = np.zeros(keys.table.num_rows, np.bool_)
         for rows in left:
             alive[rows.column("key").to_numpy()] = True
         remaining = np.flatnonzero(alive & (not group.over))
-        encoded = partial(self._page, all_keys, first, remaining, left, horizon)
-        loaded.rewrite(lambda: all_keys.take(pa.array(first[remaining])), page_of[remaining], partial(map, encoded))
-        broadcast.write(over=group.over)
-        runtime.finish()
+        encoded = partial(self._page, keys.table, remaining, left, horizon)
+        loaded.rewrite(lambda: keys.table.take(pa.array(remaining)), keys.page_of[remaining], partial(map, encoded))
 
     def _reselects_inputs(self, group: Group) -> bool:
         """Whether keys may select other inputs, because an input has ended."""
@@ -391,8 +425,7 @@ class MultipleInputOperator(KeyGroupOperator):
 
     def _page(
         self,
-        all_keys: pa.Table,
-        first: Ints,
+        keys: pa.Table,
         remaining: Ints,
         left: Sequence[pa.Table],
         horizon: int,
@@ -402,9 +435,9 @@ class MultipleInputOperator(KeyGroupOperator):
         do.
         """
         mine = remaining[which]
-        new_number = np.full(len(first), -1, np.int64)
+        new_number = np.full(keys.num_rows, -1, np.int64)
         new_number[mine] = np.arange(len(mine))
-        tables = [all_keys.take(pa.array(first[mine]))]
+        tables = [keys.take(pa.array(mine))]
         for rows in left:
             numbers = new_number[rows.column("key").to_numpy()]
             kept = rows.filter(pa.array(numbers >= 0))

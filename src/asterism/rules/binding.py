@@ -34,6 +34,7 @@ from asterism.matching.process_function import MatchFunction, MatchFunctionLike,
 from asterism.operators.rich_functions import close_all, rich
 from asterism.patterns.compiler import check_pattern
 from asterism.patterns.conditions import PythonCondition
+from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.clause import RowsPerMatch
 from asterism.row_patterns.reading import read
@@ -321,26 +322,7 @@ class ProcessorCompiler:
                 f"Known: {', '.join(sorted(self.functions)) or 'none'}",
                 "functions={name: function} in CEP.pattern_processors",
             )
-        stages = [stage.name for stage in processor.pattern.atoms()]
-        kinds = [OutputKind.MATCHES, *([OutputKind.TIMED_OUT] if processor.timed_out else [])]
-        measures = processor.select or None
-        outputs = {
-            kind.value: MatchOutput(
-                OutputSpec(kind, measures=measures),
-                self.events if measures is None else self.schema,
-                (),
-                self.time,
-                stages,
-                id_keys=[KEY],
-                id_names=self._id_names(processor),
-                subsets=processor.pattern.subsets,
-            )
-            for kind in kinds
-        }
-        if any(output.previous for output in outputs.values()):
-            # An event of several rules is stored once, but the event before it depends on the key of the rule.
-            for text in processor.select:
-                check_measure(parse_measure(text), (*stages, *dict(processor.pattern.subsets)), text)
+        outputs = self._outputs(processor, processor.pattern)
         pattern = BoundPattern.of_pattern(
             with_registered(processor.pattern, self.conditions),
             self.schema,
@@ -381,6 +363,30 @@ class ProcessorCompiler:
             pattern,
             outputs,
         )
+
+    def _outputs(self, processor: PatternProcessor, pattern: Pattern) -> dict[str, MatchOutput]:
+        """The outputs of a processor with a pattern, by kind."""
+        stages = [stage.name for stage in pattern.atoms()]
+        kinds = [OutputKind.MATCHES, *([OutputKind.TIMED_OUT] if processor.timed_out else [])]
+        measures = processor.select or None
+        outputs = {
+            kind.value: MatchOutput(
+                OutputSpec(kind, measures=measures),
+                self.events if measures is None else self.schema,
+                (),
+                self.time,
+                stages,
+                id_keys=[KEY],
+                id_names=self._id_names(processor),
+                subsets=pattern.subsets,
+            )
+            for kind in kinds
+        }
+        if any(output.previous for output in outputs.values()):
+            # An event of several rules is stored once, but the event before it depends on the key of the rule.
+            for text in processor.select:
+                check_measure(parse_measure(text), (*stages, *dict(pattern.subsets)), text)
+        return outputs
 
     def _lookups_in(self, texts: Iterable[str]) -> tuple[str, ...]:
         """The sorted names of the lookups that translated expressions read."""

@@ -750,19 +750,7 @@ class DynamicCepOperator(KeyGroupOperator):
                     break
             if made is None:  # the results are too large to be kept, so they are computed again now that nothing fails
                 emission = Emission(entries, suppressions.attempt())
-                for each in advanced(limited):
-                    assert isinstance(each, Step)
-                    step = each
-                    made, failed = self.results.of_step(bound, step, emission, group.processing_time)
-                    if failed:
-                        error = min(failed, key=attrgetter("time")).error
-                        raise PatternProcessorError(
-                            f"{bound[failed[0].entry].name} failed, but did not fail before on the same events",
-                            str(error),
-                        ) from error
-                    self._emit(group, made, entries)
-                    if not step.last:
-                        yield
+                step = yield from self._emit_steps(group, in_force, advanced(limited), emission)
             else:
                 self._emit(group, made, entries)
             suppressions.take(emission.attempt)
@@ -780,6 +768,26 @@ class DynamicCepOperator(KeyGroupOperator):
         _count_partial_matches(group, entries, page, left.page, failures)
         _count_events(group, entries, events)
         return pages, left, {entries[number].name for number in failures}
+
+    def _emit_steps(
+        self, group: Group, in_force: InForce, steps: Iterator[Step | list[RuleFailure]], emission: Emission
+    ) -> Generator[None, None, Step | None]:
+        """Emit the results of *steps*, which do not fail. Return the last one."""
+        last = None
+        for step in steps:
+            assert isinstance(step, Step)
+            made, failed = self.results.of_step(in_force.patterns, step, emission, group.processing_time)
+            if failed:
+                error = min(failed, key=attrgetter("time")).error
+                name = in_force.patterns[failed[0].entry].name
+                raise PatternProcessorError(
+                    f"{name} failed, but did not fail before on the same events", str(error)
+                ) from error
+            self._emit(group, made, in_force.with_pattern)
+            last = step
+            if not step.last:
+                yield
+        return last
 
     def _match_clauses(
         self, call: _Call, entries: Sequence[Entry], copies: pa.Table, suppressions: Suppressions, horizon: int

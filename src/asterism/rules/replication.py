@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -97,44 +97,29 @@ def copies_of(
         timed = pa.array(~timeless)
         events, times = events.filter(timed), times.filter(timed)
         kept = None if kept is None else kept[~timeless]
-    met, failed, written = _evaluated(events, processors, compiler, versions, read)
+    evaluated = _evaluated(events, processors, compiler, versions, read)
+    met, failed = evaluated.met, evaluated.failed
     all_met, all_failed = _listed(met, events.num_rows), _listed(failed, events.num_rows)
     seen = np.zeros(events.num_rows, np.bool_)
     of_selectors = RuleConditions.by_selector(processors)
-    known = {one.selector.number: one.selector for one in processors}
+    known = [one.selector for one in processors]
     if kept is not None and kept.any():
-        known |= {one.number: one for one in selectors}
-    # That of the stream is the first: of events that are kept, it has the first copy, whatever other rules there are.
-    stream = compiler.stream_selector.number
-    for number, selector in sorted(known.items(), key=lambda one: (one[0] != stream, one[1].expressions, one[0])):
+        known += selectors
+    for number, selector in _in_order(known, compiler):
         wanted = np.zeros(events.num_rows, np.bool_) if kept is None else kept.copy()
         numbers: list[int] = []
-        failures: dict[int, Mask] = {}
         if number in of_selectors:
-            conditions = of_selectors[number]
-            numbers = [each for number in conditions.evaluated.tolist() for each in written.get(number, (number,))]
-            failures = {n: failed[n] for n in numbers if n in failed}
-            if conditions.needs_all:
-                wanted[:] = True
-            else:
-                # Of a condition that reads lookups, the events that satisfy it with any of the versions.
-                masks = {
-                    number: np.logical_or.reduce([met[each] for each in written.get(number, (number,))])
-                    for number in conditions.evaluated.tolist()
-                }
-                wanted |= conditions.satisfied(events, masks)
-                for mask in failures.values():
-                    wanted |= mask
-        own_met = _listed({n: met[n] for n in numbers}, events.num_rows)
+            numbers = evaluated.numbers_of(of_selectors[number])
+            wanted |= evaluated.required(events, of_selectors[number])
+        failures = {n: failed[n] for n in numbers if n in failed}
         rows = np.flatnonzero(wanted)
         copied = events.take(pa.array(rows))
         keys, keyless = _keys(copied, selector, compiler)
-        own_failed, every_failed = _listed(failures, events.num_rows), all_failed
+        every_failed = all_failed
         if keyless.any():
-            without = np.zeros(events.num_rows, np.bool_)
-            without[rows[keyless]] = True
-            own_failed = _listed({**failures, number: without}, events.num_rows)
-            every_failed = _listed({**failed, number: without}, events.num_rows)
+            failures[number] = np.zeros(events.num_rows, np.bool_)
+            failures[number][rows[keyless]] = True
+            every_failed = _listed({**failed, number: failures[number]}, events.num_rows)
         first = ~seen[rows]
         seen[rows] = True
         columns = [
@@ -143,14 +128,23 @@ def copies_of(
             times.take(pa.array(rows)),
             pa.array(np.zeros(len(rows), np.int64)),
             pa.array(first),
-            _taken(own_met, all_met, rows, first),
-            _taken(own_failed, every_failed, rows, first),
+            _taken(_listed({n: met[n] for n in numbers}, events.num_rows), all_met, rows, first),
+            _taken(_listed(failures, events.num_rows), every_failed, rows, first),
             *copied.columns,
             *(nulls_of(lookup, copied.num_rows) for lookup in compiler.lookups.values()),
         ]
         hashes = (hash_strings(keys) ^ np.uint64(selector.seed & (2**64 - 1))).view(np.int64)
         parts.append(pa.table(columns, schema=schema).append_column(KEY_HASH, pa.array(hashes)))
     return pa.concat_tables(parts)
+
+
+def _in_order(selectors: Iterable[Selector], compiler: ProcessorCompiler) -> list[tuple[int, Selector]]:
+    """The distinct selectors with their numbers. That of the stream is the first: of events that are kept, it has the first copy,
+    whatever other rules there are.
+    """
+    stream = compiler.stream_selector.number
+    known = {one.number: one for one in selectors}
+    return sorted(known.items(), key=lambda one: (one[0] != stream, one[1].expressions, one[0]))
 
 
 def _timeless(events: pa.Table, schema: pa.Schema, compiler: ProcessorCompiler) -> pa.Table:
@@ -471,16 +465,46 @@ def _counted(rows: Ints, numbers: Ints, count: int) -> pa.ListArray:
 # ---------------------------------------------------------------------------------------------------- conditions, keys
 
 
+class _Evaluated(NamedTuple):
+    """The results of conditions, by their numbers.
+
+    :param met: the events that satisfy each
+    :param failed: of those that fail, the events for which they do
+    :param written: of those in SQL, their numbers with the versions of the lookups that they read
+    """
+
+    met: dict[int, Mask]
+    failed: dict[int, Mask]
+    written: dict[int, list[int]]
+
+    def numbers_of(self, conditions: RuleConditions) -> list[int]:
+        """The numbers of *conditions*, with versions."""
+        return [each for number in conditions.evaluated.tolist() for each in self.written.get(number, (number,))]
+
+    def required(self, events: pa.Table, conditions: RuleConditions) -> Mask:
+        """The events that a processor of *conditions* requires."""
+        if conditions.needs_all:
+            return np.ones(events.num_rows, np.bool_)
+        # Of a condition that reads lookups, the events that satisfy it with any of the versions.
+        masks = {
+            number: np.logical_or.reduce([self.met[each] for each in self.written.get(number, (number,))])
+            for number in conditions.evaluated.tolist()
+        }
+        required = conditions.satisfied(events, masks)
+        for number in self.numbers_of(conditions):
+            if number in self.failed:
+                required = required | self.failed[number]
+        return required
+
+
 def _evaluated(
     events: pa.Table,
     processors: Sequence[BoundProcessor],
     compiler: ProcessorCompiler,
     versions: Sequence[LookupVersions],
     read: Callable[[LookupVersion], bytes] | None,
-) -> tuple[dict[int, Mask], dict[int, Mask], dict[int, list[int]]]:
-    """For each condition that is not in an index, or the rest of one that is, by its number, the events that satisfy it; for each
-    that fails, the events for which it does; for each that reads lookups, its numbers with their *versions*.
-    """
+) -> _Evaluated:
+    """Evaluate the conditions that are not in an index, and the rests of those that are."""
     unions: dict[tuple[LookupVersion, ...], _ConditionUnion] = {}
     met, failed, written = dict[int, Mask](), dict[int, Mask](), dict[int, list[int]]()
     for one in processors:
@@ -515,7 +539,7 @@ def _evaluated(
                     lookup.field, nulls_of(lookup, events.num_rows) if column is None else column
                 )
         _evaluate(union, enriched, met, failed)
-    return met, failed, written
+    return _Evaluated(met, failed, written)
 
 
 @dataclass(frozen=True, slots=True)
