@@ -157,7 +157,6 @@ class Stream:
         files = self.spark.readStream.schema("contract INT, step INT, input STRING, watermark BIGINT, rows BINARY")
         source = files.option("maxFilesPerTrigger", self.files).parquet(str(self.folder / "in"))
         results = stateful(
-            self.spark,
             self.together,  # type: ignore[arg-type]
             [source.mapInArrow(self.together.pack, CHUNKS)],
             time_mode=NO_TIME,

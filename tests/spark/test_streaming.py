@@ -156,7 +156,9 @@ def test_which_queries_end_their_input(
     drain: bool | None, trigger: dict[str, Any] | None, of_stream: bool, ends: bool | None
 ) -> None:
     def options() -> RunOptions:
-        return RunOptions.checked({"matches": nothing}, "cp", drain, trigger, None, with_trigger=of_stream)
+        return RunOptions.checked(
+            {"matches": nothing}, "cp", drain, trigger, None, with_trigger=of_stream, key_groups=None
+        )
 
     if ends is not None:
         assert options().drain == ends

@@ -20,8 +20,6 @@ from asterism.arguments import expect_number
 from asterism.columns.time import DAY, EPOCH
 from asterism.discovery.sources import discovered, factory_of
 from asterism.errors import StreamDefinitionError
-from asterism.matching.process_function import MatchFunctionLike
-from asterism.patterns.semantics import Semantics
 from asterism.rules.backtest import (
     ADDED,
     KEPT,
@@ -40,7 +38,6 @@ from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.lookups import DefinedLookup, fixed_versions
 from asterism.rules.operator import DynamicCepOperator, RuleOptions
 from asterism.rules.processor import MAX_ID, PatternProcessor
-from asterism.rules.registered_conditions import RegisteredCondition
 from asterism.rules.result_rows import ERRORS, LATE, MATCHES, TIMED_OUT
 from asterism.rules.set_store import SingleSetStore
 from asterism.rules.sets import ProcessorSet
@@ -149,37 +146,21 @@ def backtest(
     stream: KeyedStream,
     rules: Any,
     against: Any,
-    *,
-    functions: Mapping[str, MatchFunctionLike],
-    conditions: Mapping[str, RegisteredCondition],
+    options: RuleOptions,
     lookups: Sequence[DefinedLookup],
-    semantics: Semantics,
+    *,
     key_groups: int | None,
-    max_partial_matches: int | None,
     examples: int,
 ) -> Backtest:
     """See :meth:`asterism.CEP.backtest`."""
     expect_number(StreamDefinitionError, examples, "examples", least=0, most=MAX_EXAMPLES)
-    check_functions(functions)
+    check_functions(options.functions)
     factories = [factory_of(rules), *([] if against is None else [factory_of(against)])]
     spark, store = stream.df.sparkSession, SingleSetStore()
     operator = DynamicCepOperator(
         arrow_schema(spark, stream.df.schema, stream.time_unit),
         store,
-        RuleOptions(
-            keys=stream.keys,
-            time=stream.time,
-            semantics=semantics,
-            functions=functions,
-            conditions=conditions,
-            disable_on_error=True,
-            wants_late=True,
-            max_partial_matches=max_partial_matches,
-            lookups=[one.column for one in lookups],
-            ids_by_events=True,
-            order_by=stream.order_by,
-            waiting_time=0,
-        ),
+        replace(options, disable_on_error=True, wants_late=True, ids_by_events=True, waiting_time=0),
     )
     if stream.df.isStreaming:
         raise StreamDefinitionError(

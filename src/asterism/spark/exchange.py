@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark import TaskContext
 
+from asterism.columns.arrays import Ints
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import NO_TIME
 from asterism.operators.operator import Operator, closing
@@ -85,22 +86,9 @@ def pack(operator: Operator, key_groups: int, name: str, delay: int | None = 0) 
                 continue
             hashes = events.column(KEY_HASH).to_numpy().view(np.uint64)
             groups = (hashes % np.uint64(key_groups)).astype(np.uint16)
-            order = np.argsort(groups, kind="stable")  # 16 bits: a radix sort
-            (batch,) = prepared.take(pa.array(order)).combine_chunks().to_batches()
-            sizes = np.bincount(groups, minlength=key_groups)
-            begins = np.cumsum(sizes) - sizes
-            rows = rows_per_chunk(batch)
-            while sizes.any():  # the next chunk of every key group that has one
-                used = np.flatnonzero(sizes)
-                counts = np.minimum(sizes[used], rows)
-                slices = [
-                    batch.slice(begin, count).serialize().to_pybytes()
-                    for begin, count in zip(begins[used].tolist(), counts.tolist(), strict=True)
-                ]
+            for used, slices in _chunks_by_group(prepared, groups, key_groups):
                 yield chunks(labels[used], slices, seq, None)
                 seq += 1
-                begins[used] += counts
-                sizes[used] -= counts
         if latest != NO_TIME or (detects_idle and seq & 0xFFFFFFFFFF):
             watermark = None if delay is None or latest == NO_TIME else latest - delay - MILLISECOND
             yield chunks(labels, [None] * key_groups, seq, watermark)
@@ -121,6 +109,32 @@ def pack(operator: Operator, key_groups: int, name: str, delay: int | None = 0) 
         )
 
     return packer
+
+
+def _chunks_by_group(
+    prepared: pa.Table, groups: npt.NDArray[np.uint16], key_groups: int
+) -> Iterator[tuple[Ints, list[bytes | None]]]:
+    """The next chunk of every key group that has one, again and again.
+
+    :param groups: the key group of each row
+    """
+    order = np.argsort(groups, kind="stable")  # 16 bits: a radix sort
+    (batch,) = prepared.take(pa.array(order)).combine_chunks().to_batches()
+    sizes = np.bincount(groups, minlength=key_groups)
+    begins = np.cumsum(sizes) - sizes
+    rows = rows_per_chunk(batch)
+    while sizes.any():
+        used = np.flatnonzero(sizes)
+        counts = np.minimum(sizes[used], rows)
+        yield (
+            used,
+            [
+                batch.slice(begin, count).serialize().to_pybytes()
+                for begin, count in zip(begins[used].tolist(), counts.tolist(), strict=True)
+            ],
+        )
+        begins[used] += counts
+        sizes[used] -= counts
 
 
 def rows_per_chunk(rows: pa.Table | pa.RecordBatch) -> int:

@@ -59,16 +59,26 @@ class RunOptions:
     """The arguments of the method ``run`` of all streams.
 
     :param drain: whether the query ends its input
+    :param key_groups: the number of key groups; None: that of the checkpoint, or one that suits a new checkpoint
     """
 
     checkpoint: str | None
     drain: bool
     trigger: Mapping[str, Any] | None
     name: str | None
+    key_groups: int | None
 
     @classmethod
     def checked(
-        cls, sinks: Any, checkpoint: Any, drain: Any, trigger: Any, name: Any, *, with_trigger: bool
+        cls,
+        sinks: Any,
+        checkpoint: Any,
+        drain: Any,
+        trigger: Any,
+        name: Any,
+        *,
+        with_trigger: bool,
+        key_groups: int | None,
     ) -> RunOptions:
         """The arguments of a user.
 
@@ -102,7 +112,7 @@ class RunOptions:
                 "Its first micro-batch would end the input, and the events after that would be lost.",
                 'drain=False; a last run without a trigger, or with trigger={"availableNow": True}, ends the input',
             )
-        return cls(checkpoint, drain, trigger, name)
+        return cls(checkpoint, drain, trigger, name, key_groups)
 
 
 @unwrapped()
@@ -113,9 +123,6 @@ def run(
     *,
     options: RunOptions,
     streams: Iterable[KeyedStream | DataStream | BroadcastStream],
-    ends_by_itself: bool,
-    spark: SparkSession,
-    key_groups: int | None,
     operator: KeyGroupOperator,
     started: Callable[[StreamingQuery, str], object] | None = None,
 ) -> StreamingQuery | None:
@@ -123,8 +130,6 @@ def run(
 
     :param streams: the streams that the inputs are connected to
     :param operator: the operator, which is compared with the state of the checkpoint
-    :param key_groups: the number of key groups; None: that of the checkpoint, or one that suits a new checkpoint
-    :param ends_by_itself: whether the trigger *available now* ends the query
     :param started: called with each query that was started, and the name of its observation
     """
 
@@ -143,17 +148,20 @@ def run(
             check_columns(schemas[output].names)
     inputs = [stream.df for stream in streams]
     if not any(df.isStreaming for df in inputs):
-        write(results(Use(drain=False, key_groups=key_groups or DEFAULT_KEY_GROUPS)), 0)
+        write(results(Use(drain=False, key_groups=options.key_groups or DEFAULT_KEY_GROUPS)), 0)
         return None
     check_checkpoint(options.checkpoint)
+    spark = inputs[0].sparkSession
     options = replace(options, checkpoint=resolved(spark, str(options.checkpoint)))
-    queries = _Queries(results, write, options, inputs, spark, key_groups, operator, started)
+    queries = _Queries(results, write, options, inputs, spark, operator, started)
     if options.trigger is not None:
         if options.drain:
             return unwrapping(_until_its_end(partial(queries.start, options.trigger, ending=True)))
         return unwrapping(queries.start(options.trigger, ending=False))
+    ends_by_itself = (
+        not operator.processing_time
+    )  # with timers in processing time, Spark runs empty micro-batches forever
     if not ends_by_itself and not options.drain:
-        # With timers in processing time, Spark runs empty micro-batches forever.
         raise StreamDefinitionError(
             "a stream in processing time that is not drained does not end by itself",
             hint='drain=True, or a trigger: run(..., trigger={"processingTime": "1 second"})',
@@ -189,7 +197,6 @@ class _Queries:
     options: RunOptions
     inputs: Sequence[DataFrame]
     spark: SparkSession
-    key_groups: int | None
     operator: KeyGroupOperator
     started: Callable[[StreamingQuery, str], object] | None
 
@@ -231,8 +238,8 @@ class _Queries:
 
     def _key_groups(self, offsets: Sequence[Mapping[str, Any]]) -> int:
         """:param offsets: those of :func:`control_offsets`"""
-        if self.key_groups is not None:
-            return self.key_groups
+        if self.options.key_groups is not None:
+            return self.options.key_groups
         return offsets[-1]["keyGroups"] if offsets else new_key_groups(self.spark)
 
     def _start(self, use: Use, trigger: Mapping[str, Any]) -> StreamingQuery:

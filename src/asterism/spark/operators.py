@@ -149,7 +149,9 @@ class OperatorStream:
 
         The query's progress has the operator's counters and the number of late elements, in the observation ``asterism``.
         """
-        options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
+        options = RunOptions.checked(
+            sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
+        )
         expect_outputs(sinks, self.operator.output_schemas)
         return run(
             self._results,
@@ -157,9 +159,6 @@ class OperatorStream:
             sinks,
             options=options,
             streams=self.streams.values(),
-            ends_by_itself=not self.operator.processing_time,
-            spark=self.spark,
-            key_groups=self.key_groups,
             operator=self.operator,
         )
 

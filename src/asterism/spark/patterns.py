@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -24,15 +25,12 @@ from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.warnings import warn
 from asterism.rules.interfaces import PatternProcessorDiscovererFactory
-from asterism.rules.lookups import Lookup
-from asterism.rules.operator import MAX_PARTIAL_MATCHES as MAX_OF_A_PROCESSOR
-from asterism.rules.registered_conditions import RegisteredCondition, checked_conditions
 from asterism.spark.batch import ORDER, order_of_table, run_table
 from asterism.spark.execution import RunOptions, Sink, run
 from asterism.spark.host import EVENT_TIME, NO_TIME, PROCESSING_TIME
 from asterism.spark.keyed_stream import KeyedStream
 from asterism.spark.row_schemas import arrow_schema, function_schema, zone_if_used
-from asterism.spark.rules import PatternProcessorStream, lookups_of
+from asterism.spark.rules import PatternProcessorStream, ProcessorOptions, rule_options
 from asterism.spark.settings import of_expressions
 from asterism.spark.stateful import (
     Use,
@@ -119,15 +117,11 @@ class CEP(metaclass=PythonNames):
         factory: PatternProcessorDiscovererFactory,
         *,
         store: str | None = None,
-        functions: Mapping[str, MatchFunctionLike] | None = None,
-        conditions: Mapping[str, Callable[[pa.Table], Any] | RegisteredCondition] | None = None,
-        lookups: Mapping[str, Lookup] | None = None,
         on_error: str = "fail",
-        semantics: Semantics = Semantics.DEFAULT,
+        on_limit: str = "disable",
         key_groups: int | None = None,
         drain: bool = False,
-        max_partial_matches: int | None = MAX_OF_A_PROCESSOR,
-        on_limit: str = "disable",
+        **options: Unpack[ProcessorOptions],
     ) -> PatternProcessorStream:
         """Match the patterns of many processors, which can change while the query runs (FLIP-200).
 
@@ -135,21 +129,15 @@ class CEP(metaclass=PythonNames):
         :param factory: creates the discoverer, on Spark's driver
         :param store: a folder for the rule sets, accessible to the driver and the executors. Default: a folder in the
             checkpoint.
-        :param functions: the functions that processors can refer to, by name. Each takes a table of matches and returns a
-            table with the same number of rows; or with any number, and the column ``match_id``. The outputs that a
-            :class:`asterism.PatternProcessFunction` declares are outputs of the query.
-        :param conditions: the conditions that processors can refer to, by name: a function from a table of events to a Boolean
-            array or, with arguments, a :class:`~asterism.RegisteredCondition`
-        :param lookups: the tables that processors can read by a key of the event, by the name of the column that they are:
-            ``amount > limits.max``
         :param on_error: the behavior if a processor fails. "fail" fails the query; "disable" disables the processor until its
             next version, in the key group where it failed, and adds a row to the output ``errors``. A shadow is always disabled,
             also at the limit below.
-        :param max_partial_matches: the maximum number of partial matches per processor and key, which also limits the cost of
-            an event. A processor can set a lower limit. None: no limit (see docs/limits.md).
-        :param on_limit: the behavior at that limit, independent of *on_error*. "disable" disables the processor as above;
-            "fail" fails the query with :class:`~asterism.errors.LimitExceededError`.
-        :raises StreamDefinitionError: an option is unknown
+        :param on_limit: the behavior at *max_partial_matches*, independent of *on_error*. "disable" disables the processor as
+            above; "fail" fails the query with :class:`~asterism.errors.LimitExceededError`.
+        :param key_groups, drain: as for :meth:`pattern`
+        :param options: *functions*, *conditions*, *lookups*, *semantics*, *max_partial_matches*: see
+            :class:`~asterism.spark.rules.ProcessorOptions`
+        :raises StreamDefinitionError: an argument is invalid
         """
         check_key_groups(key_groups)
         expect(StreamDefinitionError, stream, KeyedStream, "the stream must be a KeyedStream", _STREAM)
@@ -158,11 +146,9 @@ class CEP(metaclass=PythonNames):
             # The type is checked first: comparing a Column with == or != does not return a Boolean.
             if not isinstance(value, str) or value not in ("fail", "disable"):
                 raise StreamDefinitionError(f'{name} must be "fail" or "disable", not {shown(value)}')
-        return PatternProcessorStream(
-            stream, factory, store, semantics, {} if functions is None else functions,
-            checked_conditions({} if conditions is None else conditions), key_groups, on_error == "disable", drain,
-            max_partial_matches, on_limit == "disable", lookups_of(lookups, stream),
-        )  # fmt: skip
+        of_rules, lookups = rule_options(stream, **options)
+        of_rules = replace(of_rules, disable_on_error=on_error == "disable", disable_on_limit=on_limit == "disable")
+        return PatternProcessorStream(stream, factory, store, key_groups, drain, of_rules, lookups)
 
     @staticmethod
     def backtest(
@@ -170,13 +156,9 @@ class CEP(metaclass=PythonNames):
         rules: Any,
         against: Any = None,
         *,
-        functions: Mapping[str, MatchFunctionLike] | None = None,
-        conditions: Mapping[str, Callable[[pa.Table], Any] | RegisteredCondition] | None = None,
-        lookups: Mapping[str, Lookup] | None = None,
-        semantics: Semantics = Semantics.DEFAULT,
         key_groups: int | None = None,
-        max_partial_matches: int | None = MAX_OF_A_PROCESSOR,
         examples: int = 3,
+        **options: Unpack[ProcessorOptions],
     ) -> Backtest:
         """Run rules over a table of history, and compare what they find with what other rules find.
 
@@ -187,7 +169,7 @@ class CEP(metaclass=PythonNames):
         :param rules: the rules: a path, the URL of a database or a web server, a discoverer factory, or a list of
             :class:`~asterism.PatternProcessor`
         :param against: the rules to compare with, for example those in force, without their shadows. Rules are compared by id.
-        :param functions, conditions, lookups, semantics, key_groups, max_partial_matches: as for :meth:`pattern_processors`
+        :param key_groups, options: as for :meth:`pattern_processors`
         :param examples: the number of matches that are shown of each rule, up to 1000: of those that were added, and of those
             that were removed
         :raises PatternProcessorError: the rules cannot be read
@@ -199,11 +181,8 @@ class CEP(metaclass=PythonNames):
 
         check_key_groups(key_groups)
         expect(StreamDefinitionError, stream, KeyedStream, "the stream must be a KeyedStream", _STREAM)
-        return backtest(
-            stream, rules, against, functions={} if functions is None else functions,
-            conditions=checked_conditions({} if conditions is None else conditions), lookups=lookups_of(lookups, stream),
-            semantics=semantics, key_groups=key_groups, max_partial_matches=max_partial_matches, examples=examples,
-        )  # fmt: skip
+        of_rules, lookups = rule_options(stream, **options)
+        return backtest(stream, rules, against, of_rules, lookups, key_groups=key_groups, examples=examples)
 
 
 class PatternStream(metaclass=PythonNames):
@@ -350,7 +329,9 @@ class PatternStream(metaclass=PythonNames):
         :raises StreamDefinitionError: an argument is invalid; or the query would end its input, but does not end
         :raises AsterismError: the query failed with this error, which Spark's exception contains
         """
-        options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
+        options = RunOptions.checked(
+            sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
+        )
         _check_select(select)
         operator = self._operator_of(sinks, select or {}, process, schema)
         return run(
@@ -359,9 +340,6 @@ class PatternStream(metaclass=PythonNames):
             sinks,
             options=options,
             streams=[self.stream],
-            ends_by_itself=self.stream.time is not None,
-            spark=self.spark,
-            key_groups=self.key_groups,
             operator=operator,
         )
 
@@ -456,7 +434,7 @@ class PatternStream(metaclass=PythonNames):
             use=use, watched=watched,
         )  # fmt: skip
         return stateful(
-            self.spark, operator, [chunks], streams={EVENTS: stream}, use=use,
+            operator, [chunks], streams={EVENTS: stream}, use=use,
             zone=zone_if_used(partial(self._operator, operator.outputs, process=operator.process_spec), self.schema),
             time_mode=time_mode,
         )  # fmt: skip

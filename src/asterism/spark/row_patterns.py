@@ -178,7 +178,9 @@ class RowPatternStream:
 
         The query's progress has the numbers of matches, of late rows and of dropped starts, in the observation ``asterism``.
         """
-        options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
+        options = RunOptions.checked(
+            sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
+        )
         expect_outputs(sinks, _OUTPUTS)
         return run(
             partial(self._results, list(sinks)),
@@ -186,9 +188,6 @@ class RowPatternStream:
             sinks,
             options=options,
             streams=[self.stream],
-            ends_by_itself=True,
-            spark=self.spark,
-            key_groups=self.key_groups,
             operator=self._operator(list(sinks), self.schema),
         )
 
@@ -234,7 +233,7 @@ class RowPatternStream:
         chunks = packed(stream, operator, EVENTS, rows, use=use, watched=watched)
         zone = zone_if_used(partial(self._operator, outputs), self.schema)
         return stateful(
-            self.spark, operator, [chunks], streams={EVENTS: stream}, use=use, zone=zone,
+            operator, [chunks], streams={EVENTS: stream}, use=use, zone=zone,
             time_mode=EVENT_TIME if watched else NO_TIME,
         )  # fmt: skip
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -32,9 +32,9 @@ from asterism.rules.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.kill_list import ALL_SETS, checked_names
 from asterism.rules.lookup_tables import MAX_ROWS
 from asterism.rules.lookups import DefinedLookup, Lookup, LookupSource, defined_lookups
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator, RuleOptions
+from asterism.rules.operator import MAX_PARTIAL_MATCHES, PROCESSORS, DynamicCepOperator, RuleOptions
 from asterism.rules.processor import PatternProcessor, found_at
-from asterism.rules.registered_conditions import RegisteredCondition
+from asterism.rules.registered_conditions import RegisteredCondition, checked_conditions
 from asterism.rules.result_rows import LATE, SHADOW
 from asterism.rules.set_store import STORE, WAIT, FolderStore, SingleSetStore, wait_for
 from asterism.rules.state_pages import prepared_set
@@ -69,14 +69,9 @@ class PatternProcessorStream(metaclass=PythonNames):
     stream: KeyedStream
     factory: PatternProcessorDiscovererFactory
     store: str | None
-    semantics: Semantics
-    functions: Mapping[str, MatchFunctionLike]
-    conditions: Mapping[str, RegisteredCondition]
     key_groups: int | None
-    disable_on_error: bool
     drain: bool
-    max_partial_matches: int | None
-    disable_on_limit: bool
+    options: RuleOptions
     lookups: tuple[DefinedLookup, ...] = ()
 
     def __post_init__(self) -> None:
@@ -92,7 +87,7 @@ class PatternProcessorStream(metaclass=PythonNames):
             )
         if self.store is not None and not isinstance(self.store, str):
             raise StreamDefinitionError(f"store must be the path of a folder, not {self.store!r:.60}")
-        check_functions(self.functions)
+        check_functions(self.options.functions)
 
     @property
     def spark(self) -> SparkSession:
@@ -143,7 +138,9 @@ class PatternProcessorStream(metaclass=PythonNames):
             fail. Versions that were in force stay disabled in later runs until the next version.
         :raises StreamDefinitionError: there is no such output, or a name in *without* is invalid
         """
-        options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
+        options = RunOptions.checked(
+            sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
+        )
         names = checked_names(without)
         streaming = self.stream.df.isStreaming
         if streaming:
@@ -164,9 +161,6 @@ class PatternProcessorStream(metaclass=PythonNames):
             sinks,
             options=options,
             streams=[self.stream],
-            ends_by_itself=not operator.processing_time,
-            spark=self.spark,
-            key_groups=self.key_groups,
             operator=operator,
             started=started,
         )
@@ -264,21 +258,12 @@ class PatternProcessorStream(metaclass=PythonNames):
         return DynamicCepOperator(
             arrow_schema(self.spark, self.stream.df.schema, self.stream.time_unit),
             store,
-            RuleOptions(
-                keys=self.stream.keys,
-                time=self.stream.time,
-                semantics=self.semantics,
-                functions=self.functions,
-                conditions=self.conditions,
-                disable_on_error=self.disable_on_error,
+            replace(
+                self.options,
                 wants_late=LATE in taken,
                 wants_shadow=SHADOW in taken,
-                max_partial_matches=self.max_partial_matches,
-                disable_on_limit=self.disable_on_limit,
-                lookups=[one.column for one in self.lookups],
                 waiting_time=self._waiting_time,
                 left_out=dict.fromkeys(killed, last) | dict.fromkeys(without, ALL_SETS),
-                order_by=self.stream.order_by,
             ),
         )
 
@@ -296,7 +281,6 @@ class PatternProcessorStream(metaclass=PythonNames):
         assert isinstance(store, FolderStore)
         events = hashed(self.stream.df, [], operator.inputs[EVENTS].schema.names)
         return stateful(
-            self.spark,
             operator,
             [packed(self.stream, operator, EVENTS, events, use=use)],
             streams={EVENTS: self.stream},
@@ -305,6 +289,56 @@ class PatternProcessorStream(metaclass=PythonNames):
             zone=operator.schema.metadata[TIME_ZONE].decode(),  # later rules may depend on it
             source=Payload(self.factory, operator.compiler, store, without, self.lookups).source(),
         )
+
+
+class ProcessorOptions(TypedDict, total=False):
+    """What pattern processors can refer to, and how they match.
+
+    :param functions: the functions that processors can refer to, by name. Each takes a table of matches and returns a
+        table with the same number of rows; or with any number, and the column ``match_id``. The outputs that a
+        :class:`asterism.PatternProcessFunction` declares are outputs of the query. Default: none
+    :param conditions: the conditions that processors can refer to, by name: a function from a table of events to a Boolean
+        array or, with arguments, a :class:`~asterism.RegisteredCondition`. Default: none
+    :param lookups: the tables that processors can read by a key of the event, by the name of the column that they are:
+        ``amount > limits.max``. Default: none
+    :param semantics: the semantics of this library, which are the default, or exactly those of Flink
+    :param max_partial_matches: the maximum number of partial matches per processor and key, which also limits the cost of
+        an event. A processor can set a lower limit. None: no limit (see docs/limits.md). Default: 10,000
+    """
+
+    functions: Mapping[str, MatchFunctionLike] | None
+    conditions: Mapping[str, Callable[[pa.Table], Any] | RegisteredCondition] | None
+    lookups: Mapping[str, Lookup] | None
+    semantics: Semantics
+    max_partial_matches: int | None
+
+
+def rule_options(
+    stream: KeyedStream,
+    *,
+    functions: Mapping[str, MatchFunctionLike] | None = None,
+    conditions: Mapping[str, Callable[[pa.Table], Any] | RegisteredCondition] | None = None,
+    lookups: Mapping[str, Lookup] | None = None,
+    semantics: Semantics = Semantics.DEFAULT,
+    max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
+) -> tuple[RuleOptions, tuple[DefinedLookup, ...]]:
+    """The options of the operator for :class:`ProcessorOptions`, and the lookups.
+
+    :raises StreamDefinitionError: one of them is invalid
+    """
+    registered = checked_conditions({} if conditions is None else conditions)
+    defined = lookups_of(lookups, stream)
+    options = RuleOptions(
+        keys=stream.keys,
+        time=stream.time,
+        order_by=stream.order_by,
+        semantics=semantics,
+        functions={} if functions is None else functions,
+        conditions=registered,
+        lookups=[one.column for one in defined],
+        max_partial_matches=max_partial_matches,
+    )
+    return options, defined
 
 
 def check_functions(functions: Any) -> None:

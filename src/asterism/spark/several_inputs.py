@@ -80,7 +80,6 @@ def over_streams(
         ends = [(label(g), name, _LAST, END_OF_TIME, None) for name in bounded for g in range(use.key_groups)]
         first = reduce(DataFrame.unionByName, [chunks[name] for name in bounded], spark.createDataFrame(ends, CHUNKS))
     return stateful(
-        spark,
         operator,
         [chunks[name] for name in streams if name not in bounded],
         streams=streams,

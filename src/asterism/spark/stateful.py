@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from asterism.arguments import expect, expect_number
 from asterism.columns.groups import KEY_HASH
@@ -285,7 +286,6 @@ def processing_time_column() -> Column:
 
 
 def stateful(
-    spark: SparkSession,
     operator: Operator,
     chunks: Sequence[DataFrame],
     *,
@@ -314,24 +314,13 @@ def stateful(
         time_mode = EVENT_TIME
     if use.last_offset is not None:
         check_zone_of(use.last_offset, zone)
+    spark = chunks[0].sparkSession
     check_version(spark, chunks[0])
     configure_state_store(spark)
     if not use.final:
         check_arrow_batches(spark)
         warn_of_tasks(spark, use.key_groups)
-    reader = (
-        spark.readStream.format(_registered(spark, source))
-        .option("keyGroups", use.key_groups)
-        .option("definition", operator.fingerprint.hex())
-        .option("drain", str(use.drain).lower())
-        .option("timers", str(time_mode == PROCESSING_TIME).lower())
-        .option("signals", signals.folder())
-    )
-    start = None if PASSES_START or use.last_offset is None else json.dumps(use.last_offset)
-    for name, value in (("zone", zone), ("run", use.run), ("start", start)):
-        if value is not None:
-            reader = reader.option(name, value)
-    control = reader.load()
+    control = _control_rows(spark.readStream.format(_registered(spark, source)), operator, use, time_mode, zone)
     results = (
         reduce(DataFrame.unionByName, [*chunks, control])
         .withColumn("processing_time", processing_time_column())
@@ -354,6 +343,27 @@ def stateful(
         *(_histogram(name, bounds) for name, bounds in operator.histograms.items()),
     ]
     return results.observe(use.observation, *columns)
+
+
+def _control_rows(
+    reader: DataStreamReader, operator: Operator, use: Use, time_mode: str, zone: str | None
+) -> DataFrame:
+    """The rows of the control source of an operator.
+
+    :param reader: of this source
+    """
+    start = None if PASSES_START or use.last_offset is None else json.dumps(use.last_offset)
+    options: dict[str, str | int | None] = {
+        "keyGroups": use.key_groups,
+        "definition": operator.fingerprint.hex(),
+        "drain": str(use.drain).lower(),
+        "timers": str(time_mode == PROCESSING_TIME).lower(),
+        "signals": signals.folder(),
+        "zone": zone,
+        "run": use.run,
+        "start": start,
+    }
+    return reader.options(**{name: value for name, value in options.items() if value is not None}).load()
 
 
 def _registered(spark: SparkSession, source: type[DataSource]) -> str:

@@ -209,7 +209,9 @@ class _StreamJoin:
 
         The query's progress has the number of late rows, in the observation ``asterism``.
         """
-        options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
+        options = RunOptions.checked(
+            sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
+        )
         expect_outputs(sinks, [JOINED, *self._late_outputs])
         late = [output for output in self._late_outputs if output in sinks]
         operator = self._operator(late)
@@ -219,9 +221,6 @@ class _StreamJoin:
             sinks,
             options=options,
             streams=self.streams.values(),
-            ends_by_itself=not operator.processing_time,
-            spark=self.spark,
-            key_groups=self.key_groups,
             operator=operator,
         )
 

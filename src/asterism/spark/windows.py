@@ -264,7 +264,9 @@ class WindowedStream(metaclass=PythonNames):
         :param contents: ``aggregate``, ``process``, ``reduce``, ``fold``: see :class:`~asterism.windows.spec.ResultOptions`
         """
         expect_options("run", contents, ResultOptions)
-        options = RunOptions.checked(sinks, checkpoint, drain, trigger, name, with_trigger=self.drain)
+        options = RunOptions.checked(
+            sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
+        )
         expect_outputs(sinks, [*_OUTPUTS, *_declared_outputs(contents.get("process"))])
         computed = _contents_of(**contents)
         if contents.get("process") is not None:
@@ -279,9 +281,6 @@ class WindowedStream(metaclass=PythonNames):
             {_OUTPUTS.get(output, output): sink for output, sink in sinks.items()},
             options=options,
             streams=[self.stream],
-            ends_by_itself=not operator.processing_time,
-            spark=self.spark,
-            key_groups=self.key_groups,
             operator=operator,
         )
 
@@ -324,7 +323,7 @@ class WindowedStream(metaclass=PythonNames):
         chunks = packed(stream, operator, EVENTS, rows, use=use)
         time_mode = PROCESSING_TIME if operator.processing_time else NO_TIME
         return stateful(
-            self.spark, operator, [chunks], streams={EVENTS: stream}, use=use,
+            operator, [chunks], streams={EVENTS: stream}, use=use,
             zone=zone_if_used(build, self.schema), time_mode=time_mode,
         )  # fmt: skip
 
