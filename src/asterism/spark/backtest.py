@@ -180,20 +180,10 @@ def backtest(
     with _persisted(results):
         outputs = {name: unpacked(results, name, schema) for name, schema in operator.output_schemas.items()}
         with _persisted(outputs[MATCHES]):
-            nothing = BacktestRun(
-                matches=0,
-                keys=0,
-                matches_per_day=None if report.days is None else 0.0,
-                most_in_a_day=None if report.days is None else 0,
-                timed_out=0,
-                errors=0,
-            )
+            nothing = _nothing(report.days)
             found = _runs_found(outputs, nothing, report.days, _day(stream, outputs[MATCHES]))
             differences = _differences(outputs[MATCHES], table)
-            counts: dict[tuple[str, str], int] = {}
-            if old is not None:
-                counted = differences.groupBy("id", "difference").agg(F.count("*").alias("n")).collect()
-                counts = {(row["id"], row["difference"]): row["n"] for row in counted}
+            counts = {} if old is None else _counts(differences)
             chosen = _examples(differences, examples, compared=old is not None) if examples else {}
         late = outputs[LATE].count()
     names = {(id, is_new): run for run, id, is_new, _ in runs.rows}
@@ -211,6 +201,27 @@ def backtest(
                 one = replace(one, added=added, removed=removed, kept=kept)
         made.append(one)
     return replace(report, rules=tuple(made), late=late)
+
+
+def _nothing(days: float | None) -> BacktestRun:
+    """The run of a rule that finds nothing.
+
+    :param days: the length of the history, if it is known
+    """
+    return BacktestRun(
+        matches=0,
+        keys=0,
+        matches_per_day=None if days is None else 0.0,
+        most_in_a_day=None if days is None else 0,
+        timed_out=0,
+        errors=0,
+    )
+
+
+def _counts(differences: DataFrame) -> dict[tuple[str, str], int]:
+    """The number of matches by rule and difference."""
+    counted = differences.groupBy("id", "difference").agg(F.count("*").alias("n")).collect()
+    return {(row["id"], row["difference"]): row["n"] for row in counted}
 
 
 @contextmanager

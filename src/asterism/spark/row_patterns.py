@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -62,6 +62,21 @@ _PROCESSING_TIME = internal("processing_time")
 """A column of the rows of a table: Spark's current time, which is one for a query, in microseconds since the epoch."""
 
 
+class SearchOptions(TypedDict, total=False):
+    """How a clause is searched over a stream.
+
+    :param pages: a fixed number of pages of state per key group. Default: the number follows the size of the state
+    :param max_rows: the maximum number of rows of a partition that a search keeps while it waits for more. Default: 100,000
+    :param on_limit: the behavior at that limit. "error", the default, fails the query with
+        :class:`~asterism.errors.LimitExceededError`; "drop" continues as if no match began at the first of these rows, and
+        counts this.
+    """
+
+    pages: int | None
+    max_rows: int
+    on_limit: OnLimit
+
+
 def match_recognize(
     df: DataFrame,
     clause: str | MatchRecognize,
@@ -69,11 +84,9 @@ def match_recognize(
     max_out_of_orderness: timedelta = timedelta(0),
     idle_after: timedelta | None = None,
     key_groups: int | None = None,
-    pages: int | None = None,
     drain: bool = False,
-    max_rows: int = MAX_ROWS,
-    on_limit: OnLimit = "error",
     dialect: DialectName = "standard",
+    **options: Unpack[SearchOptions],
 ) -> RowPatternStream:
     """Match the row pattern of a MATCH_RECOGNIZE clause in *df*.
 
@@ -84,13 +97,10 @@ def match_recognize(
     :param max_out_of_orderness, idle_after: as for :class:`asterism.KeyedStream` (streaming)
     :param key_groups: the number of key groups (streaming). It cannot change during the lifetime of a checkpoint. Default:
         ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32; a DataFrame has 32.
-    :param pages: a fixed number of pages of state per key group (streaming). Default: the number follows the size of the state.
     :param drain: whether this run ends the stream (streaming), as for :meth:`asterism.CEP.pattern`
-    :param max_rows: the maximum number of rows of a partition that a search keeps while it waits for more (streaming)
-    :param on_limit: the behavior at that limit. "error" fails the query with :class:`~asterism.errors.LimitExceededError`;
-        "drop" continues as if no match began at the first of these rows, and counts this.
     :param dialect: "standard", or "flink": statements of Flink SQL with Flink's defaults and answers, see
         docs/match_recognize_dialects.md
+    :param options: *pages*, *max_rows*, *on_limit*: see :class:`~asterism.spark.row_patterns.SearchOptions`
     :raises ExpressionError: the clause is invalid, or does not fit the columns; with the position in the text
     :raises StreamDefinitionError: an argument is invalid
 
@@ -112,7 +122,7 @@ def match_recognize(
         idle_after=idle_after,
         key_groups=key_groups,
         drain=drain,
-        options={"pages": pages, "max_rows": max_rows, "on_limit": on_limit},
+        **options,
     )
 
 
@@ -128,16 +138,18 @@ class RowPatternStream:
         idle_after: timedelta | None,
         key_groups: int | None,
         drain: bool,
-        options: Mapping[str, Any],
+        pages: int | None = None,
+        max_rows: int = MAX_ROWS,
+        on_limit: OnLimit = "error",
     ) -> None:
         self.key_groups, self.drain = key_groups, drain
         self.spark: SparkSession = df.sparkSession
         df = plain_columns(df)
         self.schema = arrow_schema(self.spark, df.schema)
-        self._options = options
+        self._options = SearchOptions(pages=pages, max_rows=max_rows, on_limit=on_limit)
         self._checked = check(clause, self.schema)
-        check_limit(options["max_rows"], options["on_limit"])
-        check_pages(options["pages"])
+        check_limit(max_rows, on_limit)
+        check_pages(pages)
         self.stream = KeyedStream(
             df,
             time=event_time_of(self._checked) if df.isStreaming else None,

@@ -119,83 +119,123 @@ def sql(
     statement = _Statement.read(text)
     calls = list(calls_in(text, statement, functions))
     statement.check_kind(calls)
-    frames: dict[str, DataFrame] = {}
-    used = {token.text.lower() for token in statement.tokens}
-    given: dict[str, str] = {}
-    for name, df in named.items():
-        if name.lower() in used and not isinstance(df, PatternProcessorDiscovererFactory):
-            place = f"table_{len(given)}"
-            frames[place] = df
-            given[name] = f"{quoted_name(name)} AS (SELECT * FROM {{{place}}})"
-
-    starts = [token.start for token in statement.tokens]
-
-    def table_of(begin: int, end: int, at: int) -> DataFrame:
-        first, last = bisect_left(starts, begin), bisect_left(starts, end)
-        names = statement.read_tables(first, last)
-        return _run(spark, statement.query(given, names, at, f"SELECT * FROM {statement.text(begin, end)}"), frames)
-
-    options: Any = {"key_groups": key_groups, "drain": drain}
-    runner = CallRunner(text, functions, spark, table_of, options, max_out_of_orderness)
+    options: dict[str, Any] = {"key_groups": key_groups, "drain": drain}
+    stream_options = options | {"max_out_of_orderness": max_out_of_orderness}
+    search_options = {"max_rows": max_rows, "on_limit": on_limit, "dialect": dialect}
+    run = _StatementRun.of(statement, spark, named, stream_options, search_options)
+    runner = CallRunner(text, functions, spark, run.table_of, options, max_out_of_orderness)
     # What is inside of a table of another one ends before it.
     parts: list[FoundClause | FunctionCall] = [*statement.clauses, *calls]
-    for number, clause in enumerate(sorted(parts, key=lambda part: part.end)):
-        if isinstance(clause, FunctionCall):
-            frames[f"matches_{number}"] = runner.run(clause)
-            statement.replaced.append((clause.begin, clause.end, f"matches_{number}"))
-            continue
+    for number, part in enumerate(sorted(parts, key=lambda part: part.end)):
+        if isinstance(part, FunctionCall):
+            begin, result = part.begin, runner.run(part)
+        else:
+            begin, result = run.result_of(part)
+        run.frames[f"matches_{number}"] = result
+        statement.replaced.append((begin, part.end, f"matches_{number}"))
+    return unwrapping(_of_spark(run.whole, lambda: statement, functions))
+
+
+@dataclass(frozen=True, slots=True)
+class _StatementRun:
+    """A statement, whose clauses and calls are run one after the other.
+
+    :param named: the tables and the discoverer factories of the caller, by name
+    :param stream_options: the options of every clause
+    :param search_options: further options of MATCH_RECOGNIZE
+    :param given: the tables of the caller that the statement uses, as common table expressions by name
+    :param frames: these tables, and the results so far, by the names by which queries refer to them
+    """
+
+    statement: _Statement
+    spark: SparkSession
+    named: Mapping[str, Any]
+    stream_options: Mapping[str, Any]
+    search_options: Mapping[str, Any]
+    given: Mapping[str, str]
+    frames: dict[str, DataFrame]
+
+    @classmethod
+    def of(
+        cls,
+        statement: _Statement,
+        spark: SparkSession,
+        named: Mapping[str, Any],
+        stream_options: Mapping[str, Any],
+        search_options: Mapping[str, Any],
+    ) -> _StatementRun:
+        frames: dict[str, DataFrame] = {}
+        used = {token.text.lower() for token in statement.tokens}
+        given: dict[str, str] = {}
+        for name, df in named.items():
+            if name.lower() in used and not isinstance(df, PatternProcessorDiscovererFactory):
+                place = f"table_{len(given)}"
+                frames[place] = df
+                given[name] = f"{quoted_name(name)} AS (SELECT * FROM {{{place}}})"
+        return cls(statement, spark, named, stream_options, search_options, given, frames)
+
+    def table_of(self, begin: int, end: int, at: int) -> DataFrame:
+        """The table from a place to another one in the statement, which the token *at* can see."""
+        statement = self.statement
+        starts = [token.start for token in statement.tokens]
+        names = statement.read_tables(bisect_left(starts, begin), bisect_left(starts, end))
+        query = statement.query(self.given, names, at, f"SELECT * FROM {statement.text(begin, end)}")
+        return _run(self.spark, query, self.frames)
+
+    def result_of(self, clause: FoundClause) -> tuple[int, DataFrame]:
+        """Where the table before a clause begins, and the result of the clause."""
+        statement = self.statement
         first = statement.table_before(clause)
         begin, end = statement.tokens[first].start, statement.tokens[clause.keyword - 1].end + 1
-
         inside = [*statement.subqueries(clause)] if clause.word == CLAUSE else []
         names_read = statement.tables_read_by(first, clause, inside)
+        text = statement.text(begin, end)
 
-        def select(
-            columns: str,
-            clause: FoundClause = clause,
-            names_read: frozenset[str] | None = names_read,
-            table: str = statement.text(begin, end),
-        ) -> DataFrame:
-            query = statement.query(given, names_read, clause.keyword, f"SELECT {columns} FROM {table}")
+        def query(selected: str) -> DataFrame:
+            written = statement.query(self.given, names_read, clause.keyword, f"SELECT {selected}")
+            return _run(self.spark, written, self.frames)
+
+        def select(columns: str) -> DataFrame:
             try:
-                return _run(spark, query, frames)
+                return query(f"{columns} FROM {text}")
             except AnalysisException as error:
                 statement.check_outer_row(clause, str(error))
                 raise
 
-        written = text[clause.begin : clause.end]
         subqueries = []
         for opening, closing in inside:
             start = statement.tokens[opening].start
             if select("*").isStreaming:
                 problem = "over a stream, a clause cannot have subqueries: their values would be those of a micro-batch"
-                raise UnsupportedSyntaxError.at(problem, text, start)
+                raise UnsupportedSyntaxError.at(problem, statement.source, start)
             subquery = statement.text(start, statement.tokens[closing].end + 1)
-            query = statement.query(given, names_read, clause.keyword, f"SELECT {subquery} AS value")
-            _check_subquery(partial(_run, spark, query, frames), text, start)
-            subqueries.append((opening, closing, subquery))
+            _check_subquery(partial(query, f"{subquery} AS value"), statement.source, start)
+            subqueries.append(subquery)
+        written = statement.source[clause.begin : clause.end]
         names = statement.table_names(first, clause.keyword)
-        table = _TableBeforeClause.read(spark, select, names, written, [text for _, _, text in subqueries])
-        for (opening, closing, _), name in zip(subqueries, table.constants, strict=True):
+        table = _TableBeforeClause.read(self.spark, select, names, written, subqueries)
+        for (opening, closing), name in zip(inside, table.constants, strict=True):
             after, until = (statement.tokens[at].start - clause.begin for at in (opening, closing))
             written = written[: after + 1] + name.ljust(until - after - 1) + written[until:]
-        options = {"max_out_of_orderness": max_out_of_orderness, "key_groups": key_groups, "drain": drain}
         try:
-            if clause.word == DYNAMIC_CLAUSE:
-                found = _by_rules(table, written, named, **options)
-            else:
-                options |= {"max_rows": max_rows, "on_limit": on_limit, "dialect": dialect}
-                read = MatchRecognize(written, dialect)
-                outer = (InputTable(name, outer=True) for name in statement.outer_table_names(clause))
-                read.clause = replace(read.clause, tables=(*table.tables, *outer), constants=table.constants)
-                found = table.shown(match_recognize(table.df, read, **options).matches)
+            return begin, self._matches(clause, table, written)
         except ExpressionError as error:
-            raise error.moved(text, clause.begin) from None
-        frames[f"matches_{number}"] = found
-        statement.replaced.append((begin, clause.end, f"matches_{number}"))
-    return unwrapping(
-        _of_spark(lambda: _run(spark, statement.whole(list(given.values())), frames), lambda: statement, functions)
-    )
+            raise error.moved(statement.source, clause.begin) from None
+
+    def _matches(self, clause: FoundClause, table: _TableBeforeClause, written: str) -> DataFrame:
+        """
+        :param written: the clause, with the names of columns in place of its subqueries
+        """
+        if clause.word == DYNAMIC_CLAUSE:
+            return _by_rules(table, written, self.named, **self.stream_options)
+        read = MatchRecognize(written, self.search_options["dialect"])
+        outer = (InputTable(name, outer=True) for name in self.statement.outer_table_names(clause))
+        read.clause = replace(read.clause, tables=(*table.tables, *outer), constants=table.constants)
+        return table.shown(match_recognize(table.df, read, **self.stream_options, **self.search_options).matches)
+
+    def whole(self) -> DataFrame:
+        """The result of the statement, after its parts were run."""
+        return _run(self.spark, self.statement.whole(list(self.given.values())), self.frames)
 
 
 def _of_spark(
