@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism.arguments import expect, expect_outputs, expect_strings, shown
+from asterism.arguments import expect, expect_options, expect_outputs, expect_strings, shown
 from asterism.errors import StreamDefinitionError
 from asterism.matching.operator import MAX_PARTIAL_MATCHES, CepOperator, OnLimit
 from asterism.matching.outputs import OutputKind, OutputSpec
@@ -146,6 +146,7 @@ class CEP(metaclass=PythonNames):
             # The type is checked first: comparing a Column with == or != does not return a Boolean.
             if not isinstance(value, str) or value not in ("fail", "disable"):
                 raise StreamDefinitionError(f'{name} must be "fail" or "disable", not {shown(value)}')
+        expect_options("pattern_processors", options, ProcessorOptions)
         of_rules, lookups = rule_options(stream, **options)
         of_rules = replace(of_rules, disable_on_error=on_error == "disable", disable_on_limit=on_limit == "disable")
         return PatternProcessorStream(stream, factory, store, key_groups, drain, of_rules, lookups)
@@ -179,6 +180,7 @@ class CEP(metaclass=PythonNames):
         """
         from asterism.spark.backtest import backtest  # imports SQLAlchemy, which few queries need
 
+        expect_options("backtest", options, ProcessorOptions)
         check_key_groups(key_groups)
         expect(StreamDefinitionError, stream, KeyedStream, "the stream must be a KeyedStream", _STREAM)
         of_rules, lookups = rule_options(stream, **options)

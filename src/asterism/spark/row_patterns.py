@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism.arguments import expect, expect_outputs
+from asterism.arguments import expect, expect_options, expect_outputs
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.internal import internal
 from asterism.errors import StreamDefinitionError
@@ -106,6 +106,7 @@ def match_recognize(
 
     Runnable examples: docs/match_recognize.md. Source: SQL:2016, feature R010.
     """
+    expect_options("match_recognize", options, SearchOptions)
     expect(StreamDefinitionError, df, DataFrame, "rows must be a DataFrame", 'match_recognize(df, "ORDER BY ts ...")')
     if not isinstance(clause, MatchRecognize):
         clause = MatchRecognize(clause, dialect)
