@@ -93,7 +93,7 @@ class RowAutomaton:
         some = slice(self.first_edge[state], self.first_edge[state + 1])
         unless = np.column_stack([self.edges[some, 2:], self.also[some]]).tolist()
         return [
-            (target, guards, tuple(one for one in variables if one >= 0))
+            (target, guards, tuple(variable for variable in variables if variable >= 0))
             for (target, guards), variables in zip(self.edges[some, :2].tolist(), unless, strict=True)
         ]
 
@@ -122,7 +122,7 @@ class RowAutomaton:
                 + (" at the start" if guards & AT_START else "")
                 + (" at the end" if guards & AT_END else "")
                 + (" at the deadline" if guards & AT_DEADLINE else "")
-                + (f" unless {' or '.join(printable(self.names[one]) for one in unless)}" if unless else "")
+                + (f" unless {' or '.join(printable(self.names[variable]) for variable in unless)}" if unless else "")
                 for target, guards, unless in self.edges_of(state)
             ]
             excluded = " (excluded)" if state < self.start and self.excluded[state] else ""

@@ -38,7 +38,7 @@ from asterism.row_patterns.resolution import (
 )
 
 MAX_ELEMENTS = 10_000
-"""The size of a pattern with its repetitions and permutations written out, which an automaton for it has at least."""
+"""Maximum size of a pattern with its repetitions and permutations written out. Its automaton has at least as many states."""
 
 MAX_VARIABLES = 200
 MAX_MEASURES = 500  # as many columns as a wide table has; each takes milliseconds to check
@@ -50,12 +50,12 @@ class VariableCondition:
 
     :ivar reach: (rows before, rows after) the current row that it reads, if it depends only on rows near it; None if it depends
         on the match so far
-    :ivar own: the variable and the subsets with it, which have the current row among their rows
+    :ivar names: the variable and the subsets that contain it: the current row is among their rows
     """
 
     resolved: ResolvedExpression
     reach: tuple[int, int] | None
-    own: frozenset[str]
+    names: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,10 @@ class CheckedClause:
 
     :ivar variables: the variables, in the order of the pattern
     :ivar names: the variables and the subsets, each with its variables
-    :ivar rows: what is computed of rows
+    :ivar rows: the expressions over rows
     :ivar partition_by: numbers of expressions of :attr:`RowExpressions.values`
     :ivar order_by: likewise
-    :ivar conditions: by variable; one without a condition takes every row
+    :ivar conditions: by variable; a variable without a condition takes every row
     :ivar within: the largest difference of the first expression of ORDER BY between the first and the last row of a match, in
         microseconds
     :ivar output: the columns of the result: for ONE ROW PER MATCH those of PARTITION BY and the measures; for ALL ROWS PER
@@ -111,7 +111,8 @@ def check(clause: Clause, schema: pa.Schema) -> CheckedClause:
         if is_nested(data_type):
             raise _type_error(clause, source, f"rows cannot be ordered or partitioned by {name_of(data_type)}")
     conditions = {
-        one.variable: _condition(clause, resolver, one.condition, one.variable, names) for one in clause.definitions
+        definition.variable: _condition(clause, resolver, definition.condition, definition.variable, names)
+        for definition in clause.definitions
     }
     measures = tuple(resolver.measure(measure.expression, measure.name) for measure in clause.measures)
     within = None if clause.within is None else _within(clause, clause.within, order[0][1] if order else None)
@@ -207,7 +208,7 @@ def _check_size(clause: Clause) -> None:
         else:
             total = sum(size(part) for part in node.parts) or 1
         if isinstance(node, Quantified):
-            # The repetitions of a loop take a row; those that need not are written out before it.
+            # Each repetition of an unbounded loop takes a row; repetitions that need not are written out before it.
             total *= max(node.least + (node.most is None and takes_no_row(node.of)), node.most or 0, 1)
         if total > MAX_ELEMENTS:
             problem = f"with its repetitions and permutations written out, this has more than {MAX_ELEMENTS:,} elements"
@@ -236,9 +237,9 @@ def _negation_first_in(node: PatternNode) -> NotNext | None:
     if isinstance(node, NotNext):
         return None if node.implied else node
     for part in node.parts:
-        found = _negation_first_in(part)
-        if found is not None:
-            return found
+        negation = _negation_first_in(part)
+        if negation is not None:
+            return negation
         if isinstance(node, Concatenation) and not takes_no_row(part):
             return None
     return None
@@ -255,8 +256,8 @@ def _condition(
     if resolved.type not in (BOOLEAN, NULL):
         hint = f"{source.text.strip():.100} <> 0" if is_numeric(resolved.type) else None
         raise _type_error(clause, source, f"a condition must be a BOOLEAN, not {name_of(resolved.type)}", hint)
-    own = frozenset(name for name, variables in names.items() if variable in variables)
-    return VariableCondition(resolved, resolved.reach(own), own)
+    names_of_row = frozenset(name for name, variables in names.items() if variable in variables)
+    return VariableCondition(resolved, resolved.reach(names_of_row), names_of_row)
 
 
 def _within(clause: Clause, source: ExpressionText, time: pa.DataType | None) -> int:

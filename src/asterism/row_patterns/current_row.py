@@ -1,12 +1,12 @@
 """Conditions on the current row, evaluated before the exchange, and the rows that therefore do not matter.
 
-They are evaluated before the rows are in order. A condition is a conjunction. A conjunct that reads only
-the current row, and cannot fail, is a *bit* of the row; of a disjunction, such disjuncts are. So the bits of a row may show that
-a condition does not hold, whatever the match is, or that it does.
+They are evaluated before the rows are sorted. A condition is a conjunction. A conjunct that reads only the current row, and
+cannot fail, is a *bit* of the row. If a conjunct is a disjunction, each such disjunct is a bit. The bits of a row may show that a
+condition holds, or that it does not hold, whatever the match is.
 
-A row is *neutral* if the result is the same without it: no match can begin with it, and wherever a match is, it can only continue
-by taking this row in a state from which the same edges lead on. In ``A X* B``, these are the rows that satisfy X, but neither A
-nor B. Nothing may show that the row is gone: no expression reads the rows of X, or neighbours of rows. See
+A row is *neutral* if the result is the same without it. No match can begin with a neutral row, and every match in progress can
+only take the row and stay in a state with the same edges. In ``A X* B``, the rows that satisfy X, but neither A nor B, are
+neutral. No expression may read the rows of X, or neighbours of rows. See
 ``docs/decisions/0045-conditions-on-the-current-row.md``.
 """
 
@@ -47,9 +47,9 @@ class ConditionBits:
     """How a condition is approximated by precomputed bits.
 
     :ivar possible: the condition holds only where all of these bits are set
-    :ivar certain: it holds where of each of these at least one bit is set
+    :ivar certain: the condition holds where at least one bit of each tuple is set
     :ivar parts: the numbers of the conjuncts that are bits
-    :ivar whole: whether the bits are the condition
+    :ivar whole: whether the bits are the whole condition
     """
 
     possible: tuple[int, ...] = ()
@@ -60,7 +60,7 @@ class ConditionBits:
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """A way to take a neutral row: it satisfies one variable, and none of the others that could take it, too."""
+    """A way to take a neutral row: it satisfies the variable *taken*, and none of the *others* that could also take it."""
 
     taken: str
     others: frozenset[str]
@@ -85,8 +85,9 @@ class CurrentRow:
             name: self._bits_of(condition) for name, condition in clause.conditions.items()
         }
         self._starts, self._loops = _neutral_rows(clause, automaton)
-        of_one = max((_terms(one) for one in self.bits.values()), default=0)
-        if of_one * (len(self._starts) + sum(1 + len(way.others) for ways in self._loops for way in ways)) > MAX_TERMS:
+        most_terms = max((_terms(bits) for bits in self.bits.values()), default=0)
+        variables = len(self._starts) + sum(1 + len(way.others) for ways in self._loops for way in ways)
+        if most_terms * variables > MAX_TERMS:
             self._loops = ()
 
     # ------------------------------------------------------------------------------------------------ bits
@@ -106,8 +107,8 @@ class CurrentRow:
                 parts.append(number)
                 continue
             choices = part.flatten() if isinstance(part, exp.Or) else ()
-            found = (self._add(choice.unnest(), condition) for choice in choices)
-            certain.append(tuple(bit for bit in found if bit is not None))
+            bits = (self._add(choice.unnest(), condition) for choice in choices)
+            certain.append(tuple(bit for bit in bits if bit is not None))
         return ConditionBits(tuple(possible), tuple(certain), frozenset(parts), whole=False)
 
     def _add(self, tree: exp.Expr, condition: VariableCondition) -> int | None:
@@ -116,7 +117,7 @@ class CurrentRow:
         holder = exp.Paren(this=tree.copy())
         for column in list(holder.find_all(exp.Column)):
             leaf = leaves[int(column.name.removeprefix("leaf_"))]
-            if not is_near(leaf, condition.own) or leaf.place.steps:
+            if not is_near(leaf, condition.names) or leaf.place.steps:
                 return None
             place = plain_column(values.texts[leaf.number])
             if place is None:
@@ -139,31 +140,31 @@ class CurrentRow:
 
     @property
     def word_type(self) -> pa.DataType:
-        """The type of a column of words, in which a bit is a bit."""
+        """The type of a column of words: integers with a binary digit for each bit."""
         limits = ((7, pa.int8()), (15, pa.int16()), (31, pa.int32()), (63, pa.int64()))
         return next(kind for limit, kind in limits if len(self._expressions.texts) <= limit)
 
     def words(self, rows: pa.Table) -> pa.Array:
         """The bits of *rows*, which have the columns of the input."""
-        found = np.zeros(rows.num_rows, self.word_type.to_pandas_dtype())
+        bits = np.zeros(rows.num_rows, self.word_type.to_pandas_dtype())
         if self._expressions.texts:
             for number, values in enumerate(self._expressions.evaluate(rows)):
-                found |= mask_of(values).astype(found.dtype) << found.dtype.type(number)
-        return pa.array(found)
+                bits |= mask_of(values).astype(bits.dtype) << bits.dtype.type(number)
+        return pa.array(bits)
 
     # ------------------------------------------------------------------------------------------------ rows
 
     def possible(self, name: str, words: Ints) -> Mask:
         """Where a condition may hold."""
-        wanted = sum(1 << bit for bit in self._of(name).possible)
-        return np.asarray(words & words.dtype.type(wanted) == words.dtype.type(wanted))
+        needed = words.dtype.type(sum(1 << bit for bit in self._of(name).possible))
+        return np.asarray(words & needed == needed)
 
     def certain(self, name: str, words: Ints) -> Mask:
         """Where a condition holds, whatever the match is."""
-        found = np.ones(len(words), np.bool_)
+        holds = np.ones(len(words), np.bool_)
         for choices in self._of(name).certain:
-            found &= words & words.dtype.type(sum(1 << bit for bit in choices)) != 0
-        return found
+            holds &= words & words.dtype.type(sum(1 << bit for bit in choices)) != 0
+        return holds
 
     def _of(self, name: str) -> ConditionBits:
         return self.bits.get(name, _ANY_ROW)
@@ -175,7 +176,7 @@ class CurrentRow:
 
     @property
     def neutral_rows(self) -> str:
-        """A hash of what makes a row neutral."""
+        """A hash of the conditions under which a row is neutral."""
         loops = [
             [(way.taken, sorted(way.others)) for way in ways if all(self._of(way.taken).certain)]
             for ways in self._loops
@@ -188,18 +189,18 @@ class CurrentRow:
         """Which rows are neutral."""
         if not self._loops:
             return np.zeros(len(words), np.bool_)
-        found = np.ones(len(words), np.bool_)
+        is_neutral = np.ones(len(words), np.bool_)
         for name in self._starts:
-            found &= ~self.possible(name, words)
+            is_neutral &= ~self.possible(name, words)
         for ways in self._loops:
-            one = np.zeros(len(words), np.bool_)
+            is_taken = np.zeros(len(words), np.bool_)
             for way in ways:
-                taken = self.certain(way.taken, words)
+                in_this_way = self.certain(way.taken, words)
                 for other in way.others:
-                    taken &= ~self.possible(other, words)
-                one |= taken
-            found &= one
-        return found
+                    in_this_way &= ~self.possible(other, words)
+                is_taken |= in_this_way
+            is_neutral &= is_taken
+        return is_neutral
 
     @cached_property
     def matter_sql(self) -> str | None:
@@ -211,7 +212,12 @@ class CurrentRow:
         terms: list[exp.Expr] = [exp.not_(self._possible_sql(name)) for name in sorted(self._starts)]
         for ways in self._loops:
             taken = [
-                _all([self._certain_sql(way.taken), *(exp.not_(self._possible_sql(one)) for one in sorted(way.others))])
+                _all(
+                    [
+                        self._certain_sql(way.taken),
+                        *(exp.not_(self._possible_sql(other)) for other in sorted(way.others)),
+                    ]
+                )
                 for way in ways
             ]
             terms.append(_any(taken))
@@ -222,7 +228,7 @@ class CurrentRow:
         return _all([self._bit_sql(bit) for bit in self._of(name).possible])
 
     def _certain_sql(self, name: str) -> exp.Expr:
-        return _all([_any([self._bit_sql(bit) for bit in some]) for some in self._of(name).certain])
+        return _all([_any([self._bit_sql(bit) for bit in choices]) for choices in self._of(name).certain])
 
     def _bit_sql(self, bit: int) -> exp.Expr:
         holder = exp.Paren(this=self._trees[bit].copy())
@@ -302,10 +308,10 @@ def _variables_seen(clause: CheckedClause) -> frozenset[str] | None:
     """The variables whose rows an expression reads, apart from the first and the last row of a match, and from the current row of
     a condition; None if it may be any row.
     """
-    read: list[Leaf] = [leaf for one in clause.measures for leaf in one.leaves]
+    read: list[Leaf] = [leaf for measure in clause.measures for leaf in measure.leaves]
     for condition in clause.conditions.values():
         leaves = condition.resolved.leaves
-        read += [leaf for leaf in leaves if not is_near(leaf, condition.own) or leaf.place.steps]
+        read += [leaf for leaf in leaves if not is_near(leaf, condition.names) or leaf.place.steps]
     names = [] if clause.clause.skip.variable is None else [clause.clause.skip.variable]
     for leaf in read:
         if isinstance(leaf, RowValue):

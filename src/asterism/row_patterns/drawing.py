@@ -102,14 +102,14 @@ class _PartLayout:
         parts: list[Part] = []
         for number, node in enumerate(nodes):
             if self.left <= 0:
-                more = sum(_variables_in(one) for one in nodes[number:])
+                more = sum(_variables_in(rest) for rest in nodes[number:])
                 return [*parts, Note.of(f"… and {more:,} more")]
             parts.append(self.part(node, depth + 1))
         return parts
 
 
 def _variables_in(node: PatternNode) -> int:
-    return sum(isinstance(one, Variable) for one in node.walk())
+    return sum(isinstance(part, Variable) for part in node.walk())
 
 
 # ---------------------------------------------------------------------------------------------------- the drawing
@@ -135,8 +135,10 @@ def pattern_svg(clause: Clause) -> str:
 def to_html(clause: Clause) -> str:
     """The drawing, followed by tables of the variables and the measures."""
     variables = [(name_text(name), condition_of(clause, name) or "any row") for name in clause.variables]
-    variables += [(name_text(one.name), f"rows of {', '.join(map(name_text, one.members))}") for one in clause.subsets]
-    measures = [(printable(one.name), printable(one.expression.text.strip())) for one in clause.measures]
+    variables += [
+        (name_text(subset.name), f"rows of {', '.join(map(name_text, subset.members))}") for subset in clause.subsets
+    ]
+    measures = [(printable(measure.name), printable(measure.expression.text.strip())) for measure in clause.measures]
     tables = _table(("variable", "where"), variables) + _table(("measure", ""), measures)
     after = f"<div>After a match: {html.escape(skip_words(clause))}</div>"
     return f'<div style="overflow-x:auto">{pattern_svg(clause)}</div>{tables}{after}'

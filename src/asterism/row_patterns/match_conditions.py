@@ -1,10 +1,11 @@
 """Binds the conditions of a clause to the rows of its input, for the search.
 
-A condition is a conjunction. Its conjuncts that read rows near the current one become a bit of each row and variable; those
-that read the current row alone may be known already (:mod:`asterism.row_patterns.current_row`). Each of the others becomes a
-program for the stack machine of the kernel (:mod:`asterism.matching.condition_programs`), over slots, which are computed for
-all rows, and *operands*, which depend on the match so far: the value of a row of the match, a count, a sum. Where that is not
-possible, or an expression fails, the search asks its caller about the whole condition.
+A condition is a conjunction. Conjuncts that read rows near the current one become one bit for each row and variable. Conjuncts
+that read only the current row may have been computed before (:mod:`asterism.row_patterns.current_row`). All other conjuncts
+become a program for the stack machine of the kernel (:mod:`asterism.matching.condition_programs`). It reads slots, which are
+computed for all rows, and *operands*, which depend on the match so far: the value of a row of the match, a count, a sum. If the
+stack machine does not support a conjunct, or an expression fails, the search pauses, and its caller evaluates the whole
+condition.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from asterism.row_patterns.time_bounds import TimeBound, time_bounds
 if TYPE_CHECKING:
     from asterism.row_patterns.kernels import ConditionTables
 
-MAX_KEY = 24  # numbers that a failure depends on; it is not remembered if there are more
+MAX_KEY = 24  # numbers on which a failure depends; a failure with more is not remembered
 _EDGES_FOR_STARTS = 1_000  # of an automaton for which each start may be tested whether a match can begin there
 _NARROW = 18  # digits of a decimal that the stack machine holds
 
@@ -76,9 +77,10 @@ class BoundConditions:
 
 
 class ClauseConditions:
-    """The conditions of a clause. They are compiled when they are first needed, for all later calls.
+    """The conditions of a clause. They are compiled once, when they are first needed.
 
-    :param current_row: computes the bits of the current row, which :meth:`bound` is then given; None: it computes everything
+    :param current_row: computes the bits of the current row, which :meth:`bound` then takes; None: :meth:`bound` computes all
+        conditions
     """
 
     def __init__(self, clause: CheckedClause, current_row: CurrentRow | None = None) -> None:
@@ -90,13 +92,13 @@ class ClauseConditions:
 
     @cached_property
     def _programs(self) -> ConditionCompiler:
-        found = ConditionCompiler(self._clause)
+        compiler = ConditionCompiler(self._clause)
         for name, parts in self._divided.depending.items():
             if parts:
-                found.add(name, parts)
+                compiler.add(name, parts)
         for bound in self._time_bounds:
-            found.add_bound(bound)
-        return found
+            compiler.add_bound(bound)
+        return compiler
 
     @cached_property
     def _time_bounds(self) -> list[TimeBound]:
@@ -120,32 +122,32 @@ class ClauseConditions:
 
         :param shifted: see :data:`Shifted`
         :param words: see :meth:`asterism.row_patterns.current_row.CurrentRow.words`
-        :param in_depth: whether the search is that of :mod:`asterism.row_patterns.search` also if bits are the conditions
+        :param in_depth: whether the search is depth-first even if the bits are the whole conditions
         """
         from asterism.row_patterns import kernels as k
 
         clause, divided = self._clause, self._divided
         columns = _RowColumns(clause, rows, shifted)
         bits = np.full((rows.num_rows, len(clause.variables)), k.HOLDS, np.uint8)
-        together = None if divided.joint is None else columns.together(divided.joint)
+        jointly = None if divided.joint is None else columns.together(divided.joint)
         for name, near in divided.near.items():
-            if together is not None:
-                own = mask_of(together[name]).astype(np.uint8)
+            if jointly is not None:
+                column = mask_of(jointly[name]).astype(np.uint8)
             else:
                 values, failed = columns.over_leaves(clause.conditions[name], near)
-                own = mask_of(values).astype(np.uint8)
-                own[failed] = k.UNKNOWN
-            bits[:, clause.variables.index(name)] = own
+                column = mask_of(values).astype(np.uint8)
+                column[failed] = k.UNKNOWN
+            bits[:, clause.variables.index(name)] = column
         if self.current_row is not None:
             assert words is not None
             for name, known in self.current_row.bits.items():
-                own = bits[:, clause.variables.index(name)]
+                column = bits[:, clause.variables.index(name)]
                 possible = self.current_row.possible(name, words)
                 if known.whole:
-                    own[:] = possible
+                    column[:] = possible
                     continue
-                own[self.current_row.certain(name, words)] = k.SURE if divided.depending[name] else k.HOLDS
-                own[~possible] = k.FAILS
+                column[self.current_row.certain(name, words)] = k.SURE if divided.depending[name] else k.HOLDS
+                column[~possible] = k.FAILS
         whole = not any(divided.depending.values()) and not (bits == k.UNKNOWN).any()
         values, conditions = self._programs.bound(columns, automaton, remembers_all=in_depth)
         return BoundConditions(bits, whole, values, conditions)
@@ -155,8 +157,8 @@ class ClauseConditions:
 class _JointConditions:
     """Conditions as expressions over the same columns, so that one query computes all of them.
 
-    :ivar leaves: what the columns are
-    :ivar numbers: of each variable, the number of its expression
+    :ivar leaves: for each column, the leaf whose values it has
+    :ivar numbers: for each variable, the number of its expression
     """
 
     expressions: Vectorized
@@ -168,9 +170,9 @@ class _JointConditions:
 class _DividedConditions:
     """The conditions of a clause by variable, divided into conjuncts.
 
-    :ivar near: those that read rows near the current one, as an expression over the leaves
-    :ivar depending: the others
-    :ivar joint: *near*, together; None if they are few, or cannot be computed together
+    :ivar near: the conjuncts that read rows near the current one, as an expression over the leaves
+    :ivar depending: the conjuncts that depend on the match so far
+    :ivar joint: all of *near*; None if they are few, or cannot be computed together
     """
 
     near: dict[str, Vectorized]
@@ -180,7 +182,7 @@ class _DividedConditions:
 
 def _divided(clause: CheckedClause, known: Mapping[str, ConditionBits]) -> _DividedConditions:
     """
-    :param known: the bits of the current row, which are left out
+    :param known: the bits of the current row; conjuncts that are bits are left out
     """
     near: dict[str, Vectorized] = {}
     depending: dict[str, list[exp.Expr]] = {}
@@ -193,14 +195,14 @@ def _divided(clause: CheckedClause, known: Mapping[str, ConditionBits]) -> _Divi
         if condition.reach is not None:
             near[name], trees[name] = resolved.body, resolved.tree
             continue
-        own: list[exp.Expr] = []
+        near_parts: list[exp.Expr] = []
         for number, part in enumerate(conjuncts(resolved.tree)):
             if bits is not None and number in bits.parts:
                 continue
             leaves = [resolved.leaves[number] for number in _leaf_numbers(part)]
-            (own if all(is_near(leaf, condition.own) for leaf in leaves) else depending[name]).append(part)
-        if own:
-            trees[name] = own[0] if len(own) == 1 else exp.and_(*own)
+            (near_parts if all(is_near(leaf, condition.names) for leaf in leaves) else depending[name]).append(part)
+        if near_parts:
+            trees[name] = near_parts[0] if len(near_parts) == 1 else exp.and_(*near_parts)
             near[name] = Vectorized(resolved.body.schema)
             with tried_before():
                 near[name].add(trees[name], resolved.source.text)
@@ -246,18 +248,21 @@ def _leaf_numbers(tree: exp.Expr) -> list[int]:
 # ---------------------------------------------------------------------------------------------------- values of rows
 
 
-def evaluated_where_possible(one: Vectorized, rows: pa.Table) -> tuple[pa.Array, Mask]:
-    """(the only expression of *one* over *rows*, in which rows it fails, or may fail; there it is NULL)"""
+def evaluated_where_possible(expression: Vectorized, rows: pa.Table) -> tuple[pa.Array, Mask]:
+    """(the values of the only expression of *expression* over *rows*, a mask of the rows in which it fails or may fail; there the
+    value is NULL)
+    """
     failed = np.zeros(rows.num_rows, np.bool_)
     columns: list[pa.Array] = []
-    for part, column in evaluated_in_parts(lambda part: one_chunk(one.evaluate(part)[0]), rows):
+    for part, column in evaluated_in_parts(lambda part: one_chunk(expression.evaluate(part)[0]), rows):
         failed[part] = column is None
-        columns.append(pa.nulls(part.stop - part.start, one.types[0]) if column is None else column.cast(one.types[0]))
+        kind = expression.types[0]
+        columns.append(pa.nulls(part.stop - part.start, kind) if column is None else column.cast(kind))
     return columns[0] if len(columns) == 1 else pa.concat_arrays(columns), failed
 
 
 class _RowColumns:
-    """Expressions over the rows, each computed once; and where they cannot be computed."""
+    """Expressions over the rows, each computed once, with masks of the rows in which they fail."""
 
     def __init__(self, clause: CheckedClause, rows: pa.Table, shifted: Shifted) -> None:
         self._values, self._rows, self._shifted = clause.rows.values, rows, shifted
@@ -299,7 +304,9 @@ class _RowColumns:
         return {name: values[number] for name, number in joint.numbers.items()}
 
     def over_leaves(self, condition: VariableCondition, expression: Vectorized) -> tuple[pa.ChunkedArray, Mask]:
-        """The first expression over the leaves of a condition, of which it reads only near ones; and where it fails."""
+        """The first expression over the leaves of a condition, and a mask of the rows in which it fails. It reads only leaves of
+        rows near the current one.
+        """
         read = columns_of(expression.texts[0])
         leaves = condition.resolved.leaves
         return self.over(expression, {number: self.near(leaves[number]) for number in read})
@@ -309,7 +316,7 @@ class _RowColumns:
         read = columns_of(expression.texts[0])
         nothing = pa.nulls(self.count)
         given = [columns[number][0] if number in read else nothing for number in range(len(expression.schema))]
-        # Without a column, there must be one with the number of rows.
+        # If the expression reads no column, a column of NULLs provides the number of rows.
         table = pa.table(given or [nothing], names=expression.schema.names or ["rows"])
         column, failed = evaluated_where_possible(expression, table)
         for number in read:
@@ -335,7 +342,7 @@ class _VariableProgram:
 
 
 class ConditionCompiler:
-    """Makes the tables of the kernel: first the programs, from a clause alone, then the slots, from its rows."""
+    """Makes the tables of the kernel: first the programs, from a clause, then the slots, from its rows."""
 
     def __init__(self, clause: CheckedClause) -> None:
         self._clause = clause
@@ -353,30 +360,30 @@ class ConditionCompiler:
         self._bound_reads: list[tuple[int, ...]] = []
 
     def add(self, name: str, parts: Sequence[exp.Expr]) -> None:
-        """The conjuncts of the condition of a variable that depend on the match."""
+        """Compile the conjuncts of the condition of a variable that depend on the match."""
         from asterism.row_patterns import kernels as k
 
         condition = self._clause.conditions[name]
-        own = self._conditions[name]
+        variable_program = self._conditions[name]
         compiled = self.compiled(condition, parts)
         if compiled is None and len(parts) > 1:
-            able = [part for part in parts if self.compiled(condition, [part]) is not None]
-            compiled = self.compiled(condition, able) if able else None
-            own.asks = True
+            supported = [part for part in parts if self.compiled(condition, [part]) is not None]
+            compiled = self.compiled(condition, supported) if supported else None
+            variable_program.asks = True
         if compiled is None:
-            own.asks = True
+            variable_program.asks = True
         else:
-            own.program = self._placed(compiled, own)
+            variable_program.program = self._placed(compiled, variable_program)
         of_start = [part for part in parts if self._reads_only_the_start(condition, part)]
         compiled = self.compiled(condition, of_start) if of_start else None
         if compiled is not None:
-            own.start_program = self._placed(compiled, own)
-            own.start_groups = frozenset(
+            variable_program.start_program = self._placed(compiled, variable_program)
+            variable_program.start_groups = frozenset(
                 operand[k.GROUP] for operand in compiled.stages if operand[k.KIND] == k.VALUE_OF_ROW
             )
 
     def add_bound(self, bound: TimeBound) -> None:
-        """What bounds the time of a row of a variable, unless the stack machine cannot compute it."""
+        """Compile the bound of the time of a row of a variable, unless the stack machine does not support it."""
         from asterism.row_patterns import kernels as k
 
         condition = self._clause.conditions[bound.variable]
@@ -412,10 +419,10 @@ class ConditionCompiler:
             for leaf in leaves
         )
 
-    def _placed(self, compiled: _CompiledProgram, own: _VariableProgram) -> tuple[int, int]:
-        """Add a program to the operations: the first one, and the one behind the last."""
+    def _placed(self, compiled: _CompiledProgram, variable_program: _VariableProgram) -> tuple[int, int]:
+        """Add a program to the operations: (the number of its first operation, the number behind its last operation)."""
         begin = len(self._operations)
-        self._operations += [self._linked(compiled, operation, own) for operation in compiled.programs.ops]
+        self._operations += [self._linked(compiled, operation, variable_program) for operation in compiled.programs.ops]
         return begin + compiled.programs.starts[0], begin + compiled.programs.ends[0]
 
     # ------------------------------------------------------------------------------------------------ compiling
@@ -425,7 +432,7 @@ class ConditionCompiler:
         operands = {}
         for number in sorted({number for part in parts for number in _leaf_numbers(part)}):
             leaf = condition.resolved.leaves[number]
-            if is_near(leaf, condition.own):
+            if is_near(leaf, condition.names):
                 continue
             operand = self._operand(leaf)
             if operand is None:
@@ -437,7 +444,7 @@ class ConditionCompiler:
         self, condition: VariableCondition, parts: Sequence[exp.Expr], operands: dict[int, Operand]
     ) -> _CompiledProgram | None:
         """
-        :param operands: what leaves depend on the match, by number
+        :param operands: the leaves that depend on the match, by number
         """
         from asterism.row_patterns import kernels as k
 
@@ -468,7 +475,7 @@ class ConditionCompiler:
         return compiled if self._is_sound(compiled) else None
 
     def _is_sound(self, compiled: _CompiledProgram) -> bool:
-        """Whether all values of operands that are no rows are used as they are; and not, say, ``upper`` of a label."""
+        """Whether all operands that are not rows are used unchanged. A program with ``upper`` of a label is not sound."""
         from asterism.row_patterns import kernels as k
 
         vectorized = compiled.programs.vectorized
@@ -549,7 +556,9 @@ class ConditionCompiler:
 
     # ------------------------------------------------------------------------------------------------ linking
 
-    def _linked(self, compiled: _CompiledProgram, operation: Sequence[int], own: _VariableProgram) -> tuple[int, ...]:
+    def _linked(
+        self, compiled: _CompiledProgram, operation: Sequence[int], variable_program: _VariableProgram
+    ) -> tuple[int, ...]:
         """An operation with the numbers of slots, operands and strings of all conditions."""
         from asterism.row_patterns import kernels as k
 
@@ -560,7 +569,7 @@ class ConditionCompiler:
             return (*operation[:1], self._computed(compiled, operation[1]), *operation[2:])
         if operation[0] == Op.AGG:
             operand = compiled.stages[operation[3]]
-            own.read.add(operand)
+            variable_program.read.add(operand)
             if operand not in self._operands:
                 self._operands.append(operand)
             of_row = operand[k.KIND] in (k.VALUE_OF_ROW, k.REGISTER_ROW)
@@ -571,14 +580,14 @@ class ConditionCompiler:
     def _computed(self, compiled: _CompiledProgram, slot: int) -> int:
         """The slot of an expression of a program."""
         number = compiled.programs.slots[slot]
-        one = compiled.programs.vectorized.alone(number)
-        plain = plain_column(one.texts[0])
+        expression = compiled.programs.vectorized.alone(number)
+        plain = plain_column(expression.texts[0])
         if plain is not None:
             return self._slot(self._source(compiled, plain), partial(self._leaf, compiled, plain))
 
         def column(columns: _RowColumns) -> tuple[pa.Array, Mask]:
-            leaves = {leaf: self._leaf(compiled, leaf, columns) for leaf in columns_of(one.texts[0])}
-            values, failed = columns.over(one, leaves)
+            leaves = {leaf: self._leaf(compiled, leaf, columns) for leaf in columns_of(expression.texts[0])}
+            values, failed = columns.over(expression, leaves)
             return one_chunk(values), failed
 
         return self._slot((id(compiled), number), column)
@@ -607,8 +616,8 @@ class ConditionCompiler:
     ) -> tuple[Ints, ConditionTables]:
         """(the values of the slots, the tables)
 
-        :param remembers_all: remember also the failures of states behind which bits are the conditions. Otherwise, the ends of
-            the earliest matches are sufficient.
+        :param remembers_all: also remember the failures of states after which the bits are the whole conditions. Otherwise, the
+            ends of the earliest matches are sufficient.
         """
         from asterism.row_patterns import kernels as k
 
@@ -653,10 +662,12 @@ class ConditionCompiler:
         }
         small = len(automaton.edges) <= _EDGES_FOR_STARTS
         programs = [self._conditions[name] for name in self._clause.variables]
-        return [one.start_program if small and one.start_groups <= of_first_row else (0, 0) for one in programs]
+        return [
+            program.start_program if small and program.start_groups <= of_first_row else (0, 0) for program in programs
+        ]
 
     def _keys(self, automaton: RowAutomaton, remembers_all: bool) -> tuple[Ints, Ints, Mask]:
-        """The dependencies of failures of each state: everything that the conditions of the states behind it read."""
+        """The dependencies of the failures of each state: everything that the conditions of later states read."""
         depending = [bool(self._conditions[name].read or self._conditions[name].asks) for name in automaton.names]
         known: dict[int, list[tuple[int, int, int]] | None] = {}
         rows: list[tuple[int, int, int]] = []
@@ -671,30 +682,30 @@ class ConditionCompiler:
         return np.array(rows, np.int64).reshape(-1, 3), np.array(first, np.int64), np.array(remembers, np.bool_)
 
     def _key(self, names: Sequence[str]) -> list[tuple[int, int, int]] | None:
-        """Everything that the conditions of these variables read of the match; None if it is too much to be remembered."""
+        """Everything that the conditions of these variables read of the match; None if it is too much to remember."""
         from asterism.row_patterns import kernels as k
 
-        found: dict[tuple[int, int, int], None] = {}
+        key: dict[tuple[int, int, int], None] = {}
         for name in names:
             if self._conditions[name].asks:
                 return None
             for kind, group, last, skip, distance, register in sorted(self._conditions[name].read):
                 match kind:
                     case k.MATCH_NUMBER:
-                        found[k.K_MATCH_NUMBER, 0, 0] = None
+                        key[k.K_MATCH_NUMBER, 0, 0] = None
                     case k.COUNT_OF_GROUP:
-                        found[k.K_COUNT, group, 0] = None
+                        key[k.K_COUNT, group, 0] = None
                     case k.VALUE_OF_ROW | k.LABEL_OF_ROW:
                         if skip >= MAX_KEY or (kind == k.LABEL_OF_ROW and distance):
                             return None
                         row = k.K_LAST if last else k.K_FIRST
                         label = k.K_LABEL_OF_LAST if last else k.K_LABEL_OF_FIRST
                         for offset in range(skip + 1):
-                            found[label if kind == k.LABEL_OF_ROW else row, group, offset] = None
+                            key[label if kind == k.LABEL_OF_ROW else row, group, offset] = None
                     case _:
-                        found[k.K_REGISTER, register, 0] = None
-        size = sum(2 if kind == k.K_REGISTER else 1 for kind, _, _ in found)
-        return None if size > MAX_KEY else [*found]
+                        key[k.K_REGISTER, register, 0] = None
+        size = sum(2 if kind == k.K_REGISTER else 1 for kind, _, _ in key)
+        return None if size > MAX_KEY else [*key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -722,23 +733,23 @@ def _with_stages(parts: Sequence[exp.Expr], stage_of: dict[int, str], numbers: s
 
 def _variables_behind(automaton: RowAutomaton, depending: Sequence[bool]) -> list[int]:
     """For each state, which of these variables the states and edges behind it have, as bits."""
-    own = [(1 << variable) if depending[variable] else 0 for variable in automaton.variables.tolist()]
-    behind = [0] * len(own)
+    depending_of = [(1 << variable) if depending[variable] else 0 for variable in automaton.variables.tolist()]
+    behind = [0] * len(depending_of)
     edges = np.column_stack([automaton.edges[:, [0, 2]], automaton.also]).tolist()
     first = automaton.first_edge.tolist()
     changed = True
     while changed:
         changed = False
-        for state in reversed(range(len(own))):
-            found = behind[state]
+        for state in reversed(range(len(depending_of))):
+            variables = behind[state]
             for target, *unless in edges[first[state] : first[state + 1]]:
                 if target != ACCEPT:
-                    found |= own[target] | behind[target]
+                    variables |= depending_of[target] | behind[target]
                 for variable in unless:
                     if variable >= 0 and depending[variable]:
-                        found |= 1 << variable
-            if found != behind[state]:
-                behind[state], changed = found, True
+                        variables |= 1 << variable
+            if variables != behind[state]:
+                behind[state], changed = variables, True
     return behind
 
 

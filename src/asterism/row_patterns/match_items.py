@@ -30,8 +30,8 @@ from asterism.row_patterns.resolution import (
 AT_ONCE = 1_000_000  # members of the groups whose running aggregates are computed together
 MAX_RUNNING = 200_000_000
 """The maximum number of members of the groups of the running aggregates of a match: the rows up to each of its rows."""
-_FEW = 4  # items, of which each may take a row, so that expressions are computed for taken rows instead of all
-_SURELY_FITS = 2**62  # of the absolute values of sums
+_FEW = 4  # with this many rows for each item, expressions are computed only for the rows that items read
+_SURELY_FITS = 2**62  # maximum sum of absolute values; above it, a sum may not fit into 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,17 @@ class FoundMatches:
 
 
 def meant_by(clause: CheckedClause, name: str | None) -> Mask:
-    """For each variable, whether a variable or a subset means its rows; all rows without a name."""
+    """A mask of the variables whose rows *name* means: a variable, a subset, or None for all rows of the match."""
     if name is None:
         return np.ones(len(clause.variables), np.bool_)
     return np.array([variable in clause.names[name] for variable in clause.variables], np.bool_)
 
 
 class MatchItems:
-    """The rows that expressions see: matches, and the number of their visible rows.
+    """The items for which expressions are evaluated. An item is a match with its first rows, which are visible to expressions.
 
-    :param match: a match, or -1
-    :param visible: for each item, how many rows of the match
+    :param match: for each item, the number of its match, or -1
+    :param visible: for each item, the number of visible rows of the match
     :param processing_time: of expressions other than conditions, in microseconds since the epoch
     """
 
@@ -63,7 +63,7 @@ class MatchItems:
         clause: CheckedClause,
         automaton: RowAutomaton,
         ordered: OrderedRows,
-        found: FoundMatches,
+        found_matches: FoundMatches,
         match: Ints,
         visible: Ints,
         processing_time: int = 0,
@@ -71,12 +71,12 @@ class MatchItems:
         from asterism.row_patterns import kernels as k
 
         self._processing_time = processing_time
-        self._clause, self._automaton, self._ordered, self._found = clause, automaton, ordered, found
+        self._clause, self._automaton, self._ordered, self._found = clause, automaton, ordered, found_matches
         self._match, self._visible = match, visible
         self._items = np.column_stack([match, visible])
-        matches = found.matches
+        matches = found_matches.matches
         self._match_of_label: Ints = np.repeat(np.arange(len(matches)), matches[:, k.ROWS])
-        self._row_of_label: Ints = matches[self._match_of_label, k.START] + place_of_label(found)
+        self._row_of_label: Ints = matches[self._match_of_label, k.START] + place_of_label(found_matches)
 
     def leaves(self, expressions: Sequence[ResolvedExpression], *, whole: bool) -> dict[Leaf, pa.Array]:
         """The values of all leaves of *expressions*, for each item.
@@ -84,29 +84,29 @@ class MatchItems:
         :param whole: whether all rows of the match are visible in each item
         """
 
-        leaves = dict.fromkeys(leaf for one in expressions for leaf in one.leaves)
+        leaves = dict.fromkeys(leaf for expression in expressions for leaf in expression.leaves)
         plain = {leaf.number for leaf in leaves if isinstance(leaf, RowValue) and not leaf.labelled}
         columns = self._of_all_rows(sorted(plain))
-        found: dict[Leaf, pa.Array] = {}
+        values: dict[Leaf, pa.Array] = {}
         for leaf in leaves:
             if isinstance(leaf, RowValue):
-                found[leaf] = self._of_places(leaf, columns)
+                values[leaf] = self._of_places(leaf, columns)
             elif isinstance(leaf, MatchNumber | MatchProcessingTime | MatchTimeout):
-                found[leaf] = self._of_matches(leaf)
+                values[leaf] = self._of_matches(leaf)
         aggregates = [leaf for leaf in leaves if isinstance(leaf, AggregateValue)]
         if not whole:
             scanned = {leaf: self._scanned(leaf) for leaf in aggregates if not leaf.final}
-            found |= {leaf: column for leaf, column in scanned.items() if column is not None}
-            aggregates = [leaf for leaf in aggregates if leaf not in found]
+            values |= {leaf: column for leaf, column in scanned.items() if column is not None}
+            aggregates = [leaf for leaf in aggregates if leaf not in values]
         for variable, final in dict.fromkeys((leaf.variable, leaf.final) for leaf in aggregates):
             results = self._aggregated(variable, whole or final)
-            found |= {
+            values |= {
                 leaf: results[leaf.number] for leaf in aggregates if (leaf.variable, leaf.final) == (variable, final)
             }
-        return found
+        return values
 
     def _of_matches(self, leaf: MatchNumber | MatchProcessingTime | MatchTimeout) -> pa.Array:
-        """What is the same for all rows of a match."""
+        """The value of a leaf that is the same for all rows of a match."""
         from asterism.row_patterns import kernels as k
 
         match leaf:
@@ -120,9 +120,9 @@ class MatchItems:
                 return pa.repeat(now, len(self._match))
 
     def _of_places(self, leaf: RowValue, columns: Mapping[int, pa.Array]) -> pa.Array:
-        """The value of a row of the match.
+        """The values of a leaf that reads a row of the match.
 
-        :param columns: expressions over all rows, as far as they are known
+        :param columns: those expressions whose values in all rows have been computed
         """
         at = self._places(leaf)
         if self._is_constant(leaf):
@@ -145,8 +145,8 @@ class MatchItems:
         )
         meant = meant_by(self._clause, place.variable)
         row_place = k.RowPlace(place.last, place.skip, place.final, place.steps)
-        found: Ints = k.rows_at_places(tables, self._items, meant, row_place)
-        return found
+        rows: Ints = k.rows_at_places(tables, self._items, meant, row_place)
+        return rows
 
     def _numbers(self, matches: Ints) -> pa.Array:
         from asterism.row_patterns import kernels as k
@@ -182,11 +182,11 @@ class MatchItems:
             return {}
 
     def _of_taken_rows(self, leaf: RowValue, at: Ints) -> pa.Array:
-        there = np.flatnonzero(at >= 0)
-        found = self._of_rows(leaf.number, at[there], self._match[there])
+        with_row = np.flatnonzero(at >= 0)
+        values = self._of_rows(leaf.number, at[with_row], self._match[with_row])
         places = np.full(len(at), -1)
-        places[there] = np.arange(len(there))
-        return found.take(pa.array(places, mask=places < 0))
+        places[with_row] = np.arange(len(with_row))
+        return values.take(pa.array(places, mask=places < 0))
 
     def _of_rows(self, number: int, rows: Ints, matches: Ints) -> pa.Array:
         """An expression over single rows, for some rows and the matches to which they belong."""
@@ -229,11 +229,11 @@ class MatchItems:
         if column.type not in (*INTEGERS, *FLOATS):
             return None
         totals = k.running_sums(np.where(valid, filled(column.cast(DOUBLE, safe=False)), 0.0), groups)
-        found = totals[last] if len(totals) else np.zeros(len(last))
-        return pa.array(found / np.maximum(numbers, 1) if plain.function == "avg" else found, mask=missing)
+        results = totals[last] if len(totals) else np.zeros(len(last))
+        return pa.array(results / np.maximum(numbers, 1) if plain.function == "avg" else results, mask=missing)
 
     def _aggregated(self, variable: str | None, whole: bool) -> list[pa.Array]:
-        """The calls over the rows of a variable, for each item: of the visible rows of its match, or of the whole match."""
+        """The calls over the rows of a variable, for each item: over the visible rows of its match, or over the whole match."""
         from asterism.row_patterns import kernels as k
 
         calls, matches = self._clause.rows.calls[variable], self._found.matches
@@ -244,8 +244,8 @@ class MatchItems:
             results = calls.compute(self._match_of_label[at], len(matches), elements, at)
             items = pa.array(self._match, mask=self._match < 0)
             return [column.take(items) for column in results]
-        # Each item is a group: the rows of its match up to it.
-        # The limit is for a match, because how many matches there are in a call depends on the division into micro-batches.
+        # Each item is a group: the visible rows of its match.
+        # The limit applies to a single match, because the number of matches in a call depends on the micro-batches.
         matched = self._match >= 0
         most = int(np.bincount(self._match[matched], self._visible[matched], minlength=1).max())
         if most > MAX_RUNNING:
@@ -277,15 +277,16 @@ class MatchItems:
                 column.slice(0, 0)
                 for column in calls.compute(np.zeros(0, np.int64), 0, elements, np.zeros(0, np.int64))
             ]
-        return [pa.concat_arrays([one[number] for one in slices]) for number in range(len(slices[0]))]
+        return [pa.concat_arrays([part[number] for part in slices]) for number in range(len(slices[0]))]
 
 
-def place_of_label(found: FoundMatches) -> Ints:
+def place_of_label(found_matches: FoundMatches) -> Ints:
     """For each label, how many rows of its match are before it."""
     from asterism.row_patterns import kernels as k
 
-    at: Ints = np.arange(len(found.labels)) - np.repeat(found.matches[:, k.FIRST_LABEL], found.matches[:, k.ROWS])
-    return at
+    matches = found_matches.matches
+    places: Ints = np.arange(len(found_matches.labels)) - np.repeat(matches[:, k.FIRST_LABEL], matches[:, k.ROWS])
+    return places
 
 
 def over_leaves(resolved: ResolvedExpression, leaves: Sequence[pa.Array], count: int) -> pa.ChunkedArray:

@@ -1,10 +1,10 @@
 """MATCH_RECOGNIZE over a stream as an operator.
 
 Conditions on the current row are evaluated before the exchange (:mod:`asterism.row_patterns.current_row`); columns that only such
-conditions read are not exchanged, and neutral rows are dropped. The state of a key has the rows that an undecided or later
+conditions read are not exchanged, and neutral rows are dropped. The state of a key contains the rows that an undecided or later
 match can still contain or read, in order, and the progress of the search (see
-:func:`asterism.row_patterns.kernels.find_matches`); nothing of the automaton. Rows that the watermark has passed are added to
-them in the order of ORDER BY, and the search continues. A match is emitted as soon as no row that may still come can change it.
+:func:`asterism.row_patterns.kernels.find_matches`), but nothing of the automaton. Rows that the watermark has passed are appended
+in the order of ORDER BY, and the search continues. A match is emitted as soon as no later row can change it.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def check_limit(max_rows: Any, on_limit: Any) -> None:
 
 
 def event_time_of(clause: CheckedClause) -> str:
-    """The column of the event time, which ORDER BY of a clause over a stream begins with.
+    """The column of the event time, which must be the first expression of ORDER BY of a clause over a stream.
 
-    :raises asterism.errors.ExpressionSyntaxError: it begins with something else
+    :raises asterism.errors.ExpressionSyntaxError: ORDER BY begins with something else
     """
     written = clause.clause
     hint = "ORDER BY ts"
@@ -93,8 +93,9 @@ class RowPatternOperator(KeyGroupOperator):
     :param outputs: the requested outputs, of MATCHES and LATE_ROWS
     :param pages: a fixed number of pages of state per key group; None: as many as the size of the state requires
     :param max_rows: the maximum number of rows of a key with which a search waits for more
-    :param on_limit: what happens beyond the maximum: :class:`~asterism.errors.LimitExceededError` is raised, or the search goes
-        on with the next row as if no match began at the first of them, and this is counted in the metric DROPPED
+    :param on_limit: what happens beyond the maximum. With "error", :class:`~asterism.errors.LimitExceededError` is raised. With
+        "drop", the search continues with the next row as if no match began at the first of these rows; the metric DROPPED counts
+        such rows.
     """
 
     metrics: Sequence[str] = (MATCHES, LATE, DROPPED)
@@ -202,7 +203,7 @@ class RowPatternOperator(KeyGroupOperator):
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
         events = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
-        if self.current_row.has_neutral:  # those that the host has not dropped
+        if self.current_row.has_neutral:  # Spark may have dropped some of them already
             neutral = self.current_row.neutral(events.column(WORDS).to_numpy())
             if neutral.any():
                 events = events.filter(pa.array(~neutral))
@@ -220,9 +221,9 @@ class RowPatternOperator(KeyGroupOperator):
         progress = no_progress(count)
         progress[:known, : page.progress.shape[1]] = page.progress
         state = SearchState(progress, group.processing_time, group.over, horizon, self.max_rows, self.drop)
-        for found in match_ordered(self.clause, self.automaton, self.conditions, ordered, state):
+        for result_rows in match_ordered(self.clause, self.automaton, self.conditions, ordered, state):
             if MATCHES in self.output_schemas:
-                group.emit(MATCHES, found)
+                group.emit(MATCHES, result_rows)
             yield
         for metric, number in (
             (MATCHES, progress[:, 1].sum() - page.progress[:, 1].sum()),
@@ -234,20 +235,21 @@ class RowPatternOperator(KeyGroupOperator):
             pages.discard()
             return
         first = first_rows(codes, count)
-        sizes = [one.keys.num_rows for one in stored]
+        sizes = [stored_page.keys.num_rows for stored_page in stored]
         page_of_key = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), pages.of_events[0]])[first]
         left, deadlines, kept = self._left(keys.take(pa.array(first)), ordered, state)
 
-        def encoded(some: Ints) -> tuple[bytes, int, int]:
-            part = left if len(some) == left.keys.num_rows else left.of(some)
-            return part.to_bytes(self._page_schemas), int(deadlines[some].min()), END_OF_TIME
+        def encoded(selected: Ints) -> tuple[bytes, int, int]:
+            part = left if len(selected) == left.keys.num_rows else left.of(selected)
+            return part.to_bytes(self._page_schemas), int(deadlines[selected].min()), END_OF_TIME
 
         pages.rewrite(lambda: left.keys, page_of_key[kept], partial(map, encoded))
 
     def _ordered(self, rows: pa.Table, keys: pa.Table, key_of: Ints, codes: Ints, count: int) -> OrderedRows:
         """
         :param key_of: for each row, its row of *keys*
-        :param codes: of *keys*, which are in so many partitions
+        :param codes: for each row of *keys*, the number of its partition
+        :param count: the number of partitions
         """
         clause, words = self.clause, rows.column(WORDS).to_numpy()
         rows = self._input_of(rows)
@@ -257,8 +259,8 @@ class RowPatternOperator(KeyGroupOperator):
         return OrderedRows.sorted(clause, rows, by, codes[key_of], count, words)
 
     def _left(self, keys: pa.Table, ordered: OrderedRows, state: SearchState) -> tuple[_RowPage, Ints, Ints]:
-        """(the remaining keys, the time at which the first undecided match of each is decided without further rows, a mask of the
-        *keys* that remain)
+        """(the page of the remaining keys, for each of them the time at which its first undecided match is decided without
+        further rows, the numbers of the remaining *keys*)
         """
         progress, sizes = state.progress, np.diff(ordered.offsets)
         deadlines = np.full(len(sizes), END_OF_TIME, np.int64)
@@ -292,7 +294,7 @@ class RowPatternOperator(KeyGroupOperator):
         return self._page_of(value).keys
 
     def waiting_rows(self, value: bytes) -> list[pa.Table]:
-        """For each key in a page of state that waits, the rows from the first one that is not decided."""
+        """For each waiting key in a page of state, the rows from its first undecided row on."""
         page = self._page_of(value)
         begins, starts = offsets_of(page.sizes), page.progress[:, 0]
         waiting = np.flatnonzero(starts < page.sizes)
@@ -322,7 +324,7 @@ class RowPatternOperator(KeyGroupOperator):
 
 @dataclass(slots=True)
 class _RowPage:
-    """Keys, the rows of each, one key after the other, and the progress of their searches."""
+    """Keys, their rows key by key, and the progress of their searches."""
 
     keys: pa.Table
     rows: pa.Table
@@ -353,8 +355,8 @@ class _RowPage:
 
 def _ranges(begins: Ints, sizes: Ints) -> Ints:
     """The numbers ``begins[i]`` to ``begins[i] + sizes[i]``, one range after the other."""
-    found: Ints = np.repeat(begins - offsets_of(sizes)[:-1], sizes) + np.arange(sizes.sum())
-    return found
+    numbers: Ints = np.repeat(begins - offsets_of(sizes)[:-1], sizes) + np.arange(sizes.sum())
+    return numbers
 
 
 # ---------------------------------------------------------------------- what a clause reads
@@ -378,11 +380,13 @@ def columns_read(clause: CheckedClause) -> set[str]:
 
 
 def _uses_match_number(clause: CheckedClause) -> bool:
-    expressions = [*clause.measures, *(one.resolved for one in clause.conditions.values())]
+    expressions = [*clause.measures, *(condition.resolved for condition in clause.conditions.values())]
     values, name = clause.rows.values, clause.rows.match_number
     read = {values.schema.names[number] for text in values.texts for number in columns_of(text)}
     read |= {column for calls in clause.rows.calls.values() for column in calls.read}
-    return name in read or any(isinstance(leaf, MatchNumber) for one in expressions for leaf in one.leaves)
+    return name in read or any(
+        isinstance(leaf, MatchNumber) for expression in expressions for leaf in expression.leaves
+    )
 
 
 _NULLS = {None: "", True: " NULLS FIRST", False: " NULLS LAST"}
@@ -400,8 +404,11 @@ def _parts_of(clause: Clause) -> dict[str, str]:
         "AFTER MATCH SKIP": " ".join(skip),
         "PATTERN": str(clause.pattern),
         "WITHIN": "none" if clause.within is None else clause.within.text,
-        "SUBSET": ", ".join(f"{one.name} = ({', '.join(one.members)})" for one in clause.subsets) or "none",
-        "DEFINE": ", ".join(f"{one.variable} AS {one.condition.text}" for one in clause.definitions) or "none",
+        "SUBSET": ", ".join(f"{subset.name} = ({', '.join(subset.members)})" for subset in clause.subsets) or "none",
+        "DEFINE": ", ".join(
+            f"{definition.variable} AS {definition.condition.text}" for definition in clause.definitions
+        )
+        or "none",
     }
 
 
@@ -417,5 +424,5 @@ def _described(clause: CheckedClause) -> tuple[Any, ...]:
         (written.skip.to.value, written.skip.variable),
         clause.within,
         [(subset.name, subset.members) for subset in written.subsets],
-        [(one.variable, one.condition.text) for one in written.definitions],
+        [(definition.variable, definition.condition.text) for definition in written.definitions],
     )

@@ -24,21 +24,21 @@ from asterism.row_patterns.resolution import Leaf, RowValue
 
 
 def evaluated(values: Vectorized, numbers: Sequence[int], rows: pa.Table) -> dict[int, pa.Array]:
-    """Some of the expressions of *values* over rows."""
-    some = Vectorized(values.schema)
-    own = {number: some.adopt(values, number) for number in numbers}
-    columns = some.evaluate(rows)
-    return {number: one_chunk(columns[at]) for number, at in own.items()}
+    """Some of the expressions of *values* over rows, by number."""
+    selected = Vectorized(values.schema)
+    new_numbers = {number: selected.adopt(values, number) for number in numbers}
+    columns = selected.evaluate(rows)
+    return {number: one_chunk(columns[at]) for number, at in new_numbers.items()}
 
 
 def partition_keys(clause: CheckedClause, rows: pa.Table, others: Sequence[int] = ()) -> dict[int, pa.Array]:
-    """The values of PARTITION BY over rows, as Spark's GROUP BY sees them, and of *others*, by number."""
+    """The values of PARTITION BY over rows, normalized as in Spark's GROUP BY, and of *others*, by number."""
     keys = evaluated(clause.rows.values, [*clause.partition_by, *others], rows)
     return keys | {number: normalize_nan_and_zero(keys[number]) for number in clause.partition_by}
 
 
 def partitions_of(clause: CheckedClause, keys: Mapping[int, pa.Array], count: int) -> tuple[Ints, int]:
-    """(for each row the number of its partition, how many there are), in the order in which they appear."""
+    """(for each row the number of its partition, the number of partitions). Partitions are numbered in order of appearance."""
     if not clause.partition_by:
         return np.zeros(count, np.int64), 1
     return group_codes(
@@ -47,20 +47,20 @@ def partitions_of(clause: CheckedClause, keys: Mapping[int, pa.Array], count: in
 
 
 def columns_kept(clause: CheckedClause, current_row: CurrentRow) -> list[str]:
-    """The columns that are read when the bits of the rows are known, their partitions and their order."""
+    """The columns that are still needed once the bits, the partitions and the order of the rows have been computed."""
     values = clause.rows.values
     if clause.clause.rows is not RowsPerMatch.ONE:
         return [*clause.rows.input.names]
-    read: list[Leaf] = [leaf for one in clause.measures for leaf in one.leaves]
+    read: list[Leaf] = [leaf for measure in clause.measures for leaf in measure.leaves]
     for name, condition in clause.conditions.items():
         if not current_row.bits[name].whole:
             read += condition.resolved.leaves
     numbers = {leaf.number for leaf in read if isinstance(leaf, RowValue)}
-    numbers |= {one.number for one in clause.rows.plain_aggregates.values() if one.number is not None}
+    numbers |= {aggregate.number for aggregate in clause.rows.plain_aggregates.values() if aggregate.number is not None}
     names = {values.schema.names[column] for number in numbers for column in columns_of(values.texts[number])}
     for calls in clause.rows.calls.values():
         names |= set(calls.read)
-    # Without a column, a table has no rows.
+    # A table without columns would lose its number of rows.
     return [name for name in clause.rows.input.names if name in names] or clause.rows.input.names[:1]
 
 
@@ -69,8 +69,8 @@ class OrderedRows:
     """Rows by partition, in order.
 
     :ivar offsets: rows ``offsets[i]:offsets[i + 1]`` are partition *i*
-    :ivar keys: expressions of PARTITION BY and ORDER BY
-    :ivar words: see :meth:`asterism.row_patterns.current_row.CurrentRow.words`; None: not known
+    :ivar keys: the values of the expressions of PARTITION BY and ORDER BY, by number
+    :ivar words: see :meth:`asterism.row_patterns.current_row.CurrentRow.words`; None: they have not been computed
     """
 
     rows: pa.Table
@@ -80,7 +80,7 @@ class OrderedRows:
 
     @classmethod
     def of(cls, clause: CheckedClause, rows: pa.Table) -> OrderedRows:
-        """Partitions are numbered in the order in which they appear."""
+        """Partitions are numbered in order of appearance."""
         keys = partition_keys(clause, rows, clause.order_by)
         codes, count = partitions_of(clause, keys, rows.num_rows)
         return cls.sorted(clause, rows, keys, codes, count)
@@ -98,7 +98,7 @@ class OrderedRows:
         """
         :param rows: may lack columns that are not read
         :param codes: for each row the number of its partition
-        :param count: how many partitions there are
+        :param count: the number of partitions
         """
         sorted_by: list[Any] = [codes.astype(np.uint16) if count <= 2**16 else codes]  # 16 bits: a radix sort
         for key, number in zip(clause.clause.order_by, clause.order_by, strict=True):
@@ -133,7 +133,7 @@ class OrderedRows:
 def times_of(clause: CheckedClause, ordered: OrderedRows, *, needed: bool = False) -> Ints:
     """The times that WITHIN bounds, in microseconds.
 
-    :param needed: also without WITHIN; zeros if not
+    :param needed: whether the times are needed without WITHIN, too; otherwise they are zeros without WITHIN
     """
     if clause.within is None and not needed:
         return np.zeros(ordered.rows.num_rows, np.int64)
@@ -144,5 +144,5 @@ def times_of(clause: CheckedClause, ordered: OrderedRows, *, needed: bool = Fals
             f"a time is NULL: {source}", "WITHIN needs the time of each row", "filter such rows out"
         )
     times = TimeColumn("time", column.type, MILLISECONDS).to_micros(pa.chunked_array([column]))
-    found: Ints = one_chunk(times).to_numpy(zero_copy_only=False)
-    return found
+    micros: Ints = one_chunk(times).to_numpy(zero_copy_only=False)
+    return micros

@@ -433,7 +433,7 @@ class Resolver:
         self, trees: Sequence[exp.Expr], function: str, source: ExpressionText
     ) -> tuple[str | None, list[exp.Expr]]:
         """(the variable that all columns in *trees* name, None for no variable; copies of the trees without it)"""
-        found: dict[str | None, int | None] = {}
+        start_of: dict[str | None, int | None] = {}
         stripped = []
         for tree in trees:
             holder = exp.Paren(this=tree.copy())
@@ -456,19 +456,19 @@ class Resolver:
                 if call is None and isinstance(column, exp.Column) and column.name in self._clause.constants:
                     continue
                 if call is None or call.name.lower() == "classifier":
-                    found.setdefault(variable, start)
+                    start_of.setdefault(variable, start)
             whole: exp.Expr = holder.this
             stripped.append(whole)
-        if len(found) > 1:
-            names = sorted(name or "all rows" for name in found)
+        if len(start_of) > 1:
+            names = sorted(name or "all rows" for name in start_of)
             where = f"{function} must read" if function else "it must read"
             _fail(
                 f"{where} the rows of one variable, not of {' and '.join(names)}",
                 source,
-                max(start or 0 for start in found.values()),
+                max(start or 0 for start in start_of.values()),
                 "SUBSET U = (A, B) names the rows of several variables; without a name, all rows of the match are read",
             )
-        return next(iter(found), None), stripped
+        return next(iter(start_of), None), stripped
 
     def _inner_call(self, call: Call, function: str, source: ExpressionText) -> tuple[str | None, exp.Expr]:
         """A call inside of the arguments of *function*: only CLASSIFIER and MATCH_NUMBER."""

@@ -85,50 +85,52 @@ def match_ordered(
     ordered: OrderedRows,
     state: SearchState,
 ) -> Iterator[pa.Table]:
-    """Rows of the result, and at the end of each part the progress of the search; see :func:`match_table`.
+    """The result in parts; see :func:`match_table`. After each part, *state* has the progress of the search.
 
     :raises asterism.errors.LimitExceededError: also if a match may have more rows than *state* allows
     """
-    for found in MatchSearch(clause, automaton, conditions, ordered, state).run():
-        if len(found.matches) or found.unmatched.any():
-            yield _ResultRows(clause, automaton, ordered, found, state.processing_time).table()
+    for found_matches in MatchSearch(clause, automaton, conditions, ordered, state).run():
+        if len(found_matches.matches) or found_matches.unmatched.any():
+            yield _ResultRows(clause, automaton, ordered, found_matches, state.processing_time).table()
         else:
             yield clause.output.empty_table()
 
 
 class _ResultRows:
-    """The rows of the output: a match, or -1 for an unmatched row; its visible rows; the row of the input."""
+    """The rows of the output, sorted. Each has the number of its match, or -1 for an unmatched row; the number of visible rows of
+    the match; and its row of the input.
+    """
 
     def __init__(
         self,
         clause: CheckedClause,
         automaton: RowAutomaton,
         ordered: OrderedRows,
-        found: FoundMatches,
+        found_matches: FoundMatches,
         processing_time: int,
     ) -> None:
         from asterism.row_patterns import kernels as k
 
         self._clause, self._ordered = clause, ordered
-        matches, kind = found.matches, clause.clause.rows
+        matches, kind = found_matches.matches, clause.clause.rows
         starts, sizes = matches[:, k.START], matches[:, k.ROWS]
         if kind is RowsPerMatch.ONE:
             items = [np.arange(len(matches)), sizes, starts]
         else:
-            shown = ~automaton.excluded[found.labels]
-            match_of_label, place = np.repeat(np.arange(len(matches)), sizes), place_of_label(found)
+            shown = ~automaton.excluded[found_matches.labels]
+            match_of_label, place = np.repeat(np.arange(len(matches)), sizes), place_of_label(found_matches)
             items = [match_of_label[shown], place[shown] + 1, (starts[match_of_label] + place)[shown]]
             if kind is not RowsPerMatch.ALL_OMIT_EMPTY:
                 empty = np.flatnonzero(sizes == 0)
                 items = _joined(items, [empty, np.zeros_like(empty), starts[empty]])
             if kind is RowsPerMatch.ALL_WITH_UNMATCHED:
-                left = np.flatnonzero(found.unmatched)
+                left = np.flatnonzero(found_matches.unmatched)
                 items = _joined(items, [np.full_like(left, -1), np.zeros_like(left), left])
         begins = items[2].copy()
         begins[items[0] >= 0] = starts[items[0][items[0] >= 0]]
         order = np.argsort(begins, kind="stable")
         self._match, visible, self._row = (column[order] for column in items)
-        self._items = MatchItems(clause, automaton, ordered, found, self._match, visible, processing_time)
+        self._items = MatchItems(clause, automaton, ordered, found_matches, self._match, visible, processing_time)
 
     def table(self) -> pa.Table:
         clause, rows = self._clause, pa.array(self._row)

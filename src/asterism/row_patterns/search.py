@@ -32,15 +32,15 @@ NO_LIMIT = 2**62
 DEADLINE = 5
 """The last column of progress, as in kernels.py."""
 MAX_STEPS = 20_000_000
-"""Of the search for one match, if conditions depend on the match so far: edges tried and operations of conditions."""
+"""Maximum steps of the search for one match, if conditions depend on the match so far: edges tried, operations of conditions."""
 ASKED = 2_000
-"""Steps that a condition counts that is computed outside of the kernel, beside one for each row of the match."""
+"""The number of steps of a condition that is evaluated outside of the kernel, in addition to one for each row of the match."""
 MAX_WORKSPACE = 2**30  # bytes
 MEMORY = 2**26  # bytes for failures
 AT_FIRST = 1024  # rows of a match
 
 Path = tuple[int, int, int, Ints]
-"""(first row, partition, number of the match, states of its rows); the last one is that of the row that is tested."""
+"""(first row, partition, number of the match, states of its rows); the last state is that of the row that is tested."""
 
 
 # ---------------------------------------------------------------------------------------------------- where the search is
@@ -48,14 +48,14 @@ Path = tuple[int, int, int, Ints]
 
 @dataclass(slots=True)
 class SearchState:
-    """The progress of the search in each partition, and the limits of rows to come.
+    """The progress of the search in each partition, and the limits of later rows.
 
     :ivar progress: see :func:`asterism.row_patterns.kernels.find_matches`
     :ivar processing_time: of this search, in microseconds since the epoch
-    :ivar ended: whether no more rows come
-    :ivar horizon: rows that come have later times, in microseconds
-    :ivar max_rows: how many rows of a partition a search may wait with for more
-    :ivar drop: whether a start with which it would wait longer is dropped; otherwise LimitExceededError is raised
+    :ivar ended: whether the input has ended
+    :ivar horizon: all rows of later calls have later times, in microseconds
+    :ivar max_rows: the maximum number of rows of a partition with which a search waits for more
+    :ivar drop: whether a start that would exceed the maximum is dropped; otherwise LimitExceededError is raised
     """
 
     progress: Ints
@@ -70,7 +70,7 @@ class SearchState:
         return cls(no_progress(len(ordered.offsets) - 1), processing_time)
 
     def future(self, clause: CheckedClause) -> FutureRows:
-        """The limits of rows to come, for the kernel."""
+        """The limits of later rows, for the kernel."""
         from asterism.row_patterns import kernels as k
 
         lookahead, trailing = reach_of_conditions(clause)[1], reach_of_measures(clause)[1]
@@ -79,23 +79,23 @@ class SearchState:
 
 def no_progress(count: int) -> Ints:
     """The progress of partitions in which nothing has been searched yet."""
-    found = np.zeros((count, DEADLINE + 1), np.int64)
-    found[:, DEADLINE] = END_OF_TIME
-    return found
+    progress = np.zeros((count, DEADLINE + 1), np.int64)
+    progress[:, DEADLINE] = END_OF_TIME
+    return progress
 
 
 def reach_of_conditions(clause: CheckedClause) -> tuple[int, int]:
-    """How many rows before and after a row its conditions read."""
-    return _reach(one.resolved for one in clause.conditions.values())
+    """(rows before, rows after) a row that its conditions read, at most."""
+    return _reach(condition.resolved for condition in clause.conditions.values())
 
 
 def reach_of_measures(clause: CheckedClause) -> tuple[int, int]:
-    """How many rows before the first and after the last row of a match its measures read, at most."""
+    """(rows before the first, rows after the last) row of a match that its measures read, at most."""
     return _reach(clause.measures)
 
 
 def _reach(expressions: Iterable[ResolvedExpression]) -> tuple[int, int]:
-    steps = [leaf.place.steps for one in expressions for leaf in one.leaves if isinstance(leaf, RowValue)]
+    steps = [leaf.place.steps for expression in expressions for leaf in expression.leaves if isinstance(leaf, RowValue)]
     return max(0, -min(steps, default=0)), max(0, max(steps, default=0))
 
 
@@ -131,7 +131,7 @@ def pattern_tables(clause: CheckedClause, automaton: RowAutomaton) -> PatternTab
 class MatchSearch:
     """Finds the matches of a clause, in order.
 
-    :param state: where the search begins; how far it has come, afterwards
+    :param state: where the search begins; the search updates it
     :raises asterism.errors.LimitExceededError: a partition is too large for the pattern
     """
 
@@ -208,7 +208,7 @@ class MatchSearch:
         )
 
     def run(self) -> Iterator[FoundMatches]:
-        """Matches, many at a time, until all are found.
+        """The matches in parts, each with many matches.
 
         :raises asterism.errors.SkipStrategyError: AFTER MATCH SKIP has no row to go to
         :raises asterism.errors.LimitExceededError: the search takes too long, or waits with too many rows
@@ -231,7 +231,7 @@ class MatchSearch:
             work.unmatched[:] = False
 
     def _searched(self) -> int:
-        """The status of the search when it needs nothing more."""
+        """Search until there is a part, or an error, and return the status."""
         from asterism.row_patterns import kernels as k
 
         while True:
@@ -255,16 +255,16 @@ class MatchSearch:
         try:
             holds = decided(self._clause, self._automaton, self._ordered, path)
         except InvalidEventError:
-            if self._is_looked_at():
+            if self._is_decided_by_known_rows():
                 raise
             position[k.ANSWER] = k.WAIT
         else:
             position[k.ANSWER] = k.HOLDS if holds else k.FAILS
         position[k.STEPS] += ASKED + len(states)
 
-    def _is_looked_at(self) -> bool:
-        """Whether a match could be completed with known rows from the row that is tested. Otherwise, rows that are still to come
-        decide whether it matters that its condition fails.
+    def _is_decided_by_known_rows(self) -> bool:
+        """Whether a match could be completed with known rows from the row that is tested. Otherwise, later rows decide whether
+        the failure of its condition matters.
         """
         from asterism.row_patterns import kernels as k
 
@@ -361,13 +361,13 @@ class MatchSearch:
         )
 
     def _shown_keys(self, row: int, *, order: bool = False) -> str:
-        """The values of PARTITION BY in a row, for messages, and those of ORDER BY."""
+        """The values of PARTITION BY in a row, for errors; with *order*, also those of ORDER BY."""
         clause = self._clause
         shown = [
-            (one.expression.text, n) for one, n in zip(clause.clause.partition_by, clause.partition_by, strict=True)
+            (key.expression.text, n) for key, n in zip(clause.clause.partition_by, clause.partition_by, strict=True)
         ]
         if order:
-            shown += [(one.expression.text, n) for one, n in zip(clause.clause.order_by, clause.order_by, strict=True)]
+            shown += [(key.expression.text, n) for key, n in zip(clause.clause.order_by, clause.order_by, strict=True)]
         return ", ".join(f"{text} = {self._ordered.keys[number][row].as_py()!r}" for text, number in shown)
 
 
@@ -381,11 +381,11 @@ def decided(clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows
 
 
 def leaves_of_path(clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, path: Path) -> list[pa.Array]:
-    """The values that the condition of the last row of a path reads, for each leaf one."""
+    """The value of each leaf of the condition of the last row of a path."""
     first, partition, number, states = path
     matches = np.array([[first, partition, number, 0, len(states), 0]], np.int64)
-    found = FoundMatches(matches, states, np.zeros(0, np.bool_))
+    found_matches = FoundMatches(matches, states, np.zeros(0, np.bool_))
     condition = clause.conditions[automaton.names[automaton.variables[states[-1]]]].resolved
-    items = MatchItems(clause, automaton, ordered, found, np.zeros(1, np.int64), np.array([len(states)]))
+    items = MatchItems(clause, automaton, ordered, found_matches, np.zeros(1, np.int64), np.array([len(states)]))
     leaves = items.leaves([condition], whole=True)
     return [leaves[leaf] for leaf in condition.leaves]

@@ -1,4 +1,4 @@
-"""Finds MATCH_RECOGNIZE clauses in statements. Only tokens and parentheses are looked at. See docs/decisions/0093."""
+"""Finds MATCH_RECOGNIZE clauses in statements by their tokens and parentheses. See docs/decisions/0093."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ class StatementTokens:
         return names
 
     def read_tables(self, begin: int, end: int, *, table_first: bool = True) -> frozenset[str] | None:
-        """The names of tables, in lower case, that a part of a statement can read, from token *begin* to *end*; None: any. A
-        column after a comma of FROM inside of a function can be among them.
+        """The names of tables, in lower case, that a part of a statement can read, from token *begin* to *end*; None: any table.
+        They can include a column after a comma of FROM inside of a function.
 
         :param table_first: whether the part begins with a table
 
@@ -115,7 +115,7 @@ class StatementTokens:
         return frozenset(names)
 
     def _is_table(self, at: int, first: int) -> bool:
-        """Whether a table can begin at a token, by what is before it.
+        """Whether a table can begin at a token, judged by the tokens before it.
 
         :param first: where a table begins
         """
@@ -223,17 +223,17 @@ def clauses_in(text: str, dialect: DialectName = "standard") -> list[tuple[int, 
     >>> clauses_in("PATTERN (A B+)")
     [(0, MatchRecognize('A B+'))]
     """
-    found = StatementTokens.read(text).clauses
-    if not found:
+    found_clauses = StatementTokens.read(text).clauses
+    if not found_clauses:
         return [(0, MatchRecognize(text, dialect))]
-    if len(found) > MAX_CLAUSES:
-        raise ExpressionSyntaxError.at(f"more than {MAX_CLAUSES:,} clauses", text, found[MAX_CLAUSES].begin)
+    if len(found_clauses) > MAX_CLAUSES:
+        raise ExpressionSyntaxError.at(f"more than {MAX_CLAUSES:,} clauses", text, found_clauses[MAX_CLAUSES].begin)
     clauses = []
-    for one in found:
-        if one.word == DYNAMIC_CLAUSE:
-            raise ExpressionSyntaxError.at(f"the patterns of {DYNAMIC_CLAUSE} are in rules", text, one.begin)
+    for clause in found_clauses:
+        if clause.word == DYNAMIC_CLAUSE:
+            raise ExpressionSyntaxError.at(f"the patterns of {DYNAMIC_CLAUSE} are in rules", text, clause.begin)
         try:
-            clauses.append((one.begin, MatchRecognize(text[one.begin : one.end], dialect)))
+            clauses.append((clause.begin, MatchRecognize(text[clause.begin : clause.end], dialect)))
         except ExpressionError as error:
-            raise error.moved(text, one.begin) from None
+            raise error.moved(text, clause.begin) from None
     return clauses

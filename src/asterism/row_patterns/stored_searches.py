@@ -1,6 +1,4 @@
-"""The undecided matches in the pages of MATCH_RECOGNIZE, as rows for ``read_state``: one for each key whose search waits for
-rows.
-"""
+"""The undecided matches in the pages of MATCH_RECOGNIZE, as rows for ``read_state``: a row for each key whose search waits."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ ROWS = "rows"
 def searches_of(
     definition: StateDefinition, value: bytes, event: pa.DataType | None, rule: tuple[str, int] | None = None
 ) -> pa.Table:
-    """The keys of a page that wait, with the time of the first row that is not decided, and the number of rows from it on.
+    """The waiting keys of a page, with the time of the first undecided row, and the number of rows from it on.
 
     :param rule: the id and version of the rule with the clause; keys are then texts
     """
@@ -57,5 +55,5 @@ def searches_of(
 def _times(definition: StateDefinition, rows: pa.Table) -> Ints:
     name = "e:" + definition.details["time"]
     column = TimeColumn(name, rows.schema.field(name).type, definition.details["unit"])
-    found: Ints = column.to_micros(rows.column(name)).to_numpy()
-    return found
+    micros: Ints = column.to_micros(rows.column(name)).to_numpy()
+    return micros

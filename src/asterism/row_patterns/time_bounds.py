@@ -1,7 +1,7 @@
 """Finds the conditions that bound the time of a row by rows before it: ``B AS ts <= A.ts + INTERVAL '5' MINUTE``.
 
-When the time has passed a bound, no row that may still come can satisfy the condition. So the search need not wait for one
-(:mod:`asterism.row_patterns.kernels`), and what waited for it has timed out.
+Once the watermark has passed a bound, no later row can satisfy the condition. The search then stops waiting for such a row
+(:mod:`asterism.row_patterns.kernels`), and partial matches that need one have timed out.
 See ``docs/decisions/0105-conditions-that-bound-times.md``.
 """
 
@@ -47,7 +47,7 @@ def time_bounds(clause: CheckedClause) -> list[TimeBound]:
     >>> from asterism.row_patterns.reading import read
     >>> rows = pa.schema({"ts": "int64", "kind": "string"})
     >>> text = "ORDER BY ts MEASURES A.ts AS a PATTERN (A B C) DEFINE B AS kind = 'b' AND ts - A.ts < 5, C AS PREV(ts) + 5 >= ts"
-    >>> [(one.variable, one.limit.sql(), one.strict) for one in time_bounds(check(read(text), rows))]
+    >>> [(bound.variable, bound.limit.sql(), bound.strict) for bound in time_bounds(check(read(text), rows))]
     [('B', 'leaf_2 + 5', True), ('C', 'leaf_0 + 5', False)]
     """
     if not clause.order_by or clause.clause.order_by[0].descending:
@@ -61,20 +61,20 @@ def time_bounds(clause: CheckedClause) -> list[TimeBound]:
         unit = 1
     else:
         return []
-    found = []
+    bounds = []
     for variable, condition in clause.conditions.items():
         for part in conjuncts(condition.resolved.tree):
             for limit, strict in _limits(clause, condition, part, kind):
                 reads = _reads(condition, limit)
                 if reads and _type_of(condition, limit) == kind:
-                    found.append(TimeBound(variable, limit, strict, reads, unit))
-    return found
+                    bounds.append(TimeBound(variable, limit, strict, reads, unit))
+    return bounds
 
 
 def _limits(
     clause: CheckedClause, condition: VariableCondition, part: exp.Expr, kind: pa.DataType
 ) -> list[tuple[exp.Expr, bool]]:
-    """(limit, whether it is excluded) of a conjunct, without a look at what the limit reads."""
+    """(limit, whether it is excluded) of a conjunct. The limit may read anything."""
     if isinstance(part, exp.Between):
         small, large, strict = part.this, part.args["high"], False
     elif isinstance(part, exp.LTE | exp.LT):
@@ -105,30 +105,30 @@ def _leaf_number(column: exp.Expr) -> int:
 
 
 def _is_time(clause: CheckedClause, condition: VariableCondition, node: exp.Expr) -> bool:
-    """Whether it is the time of the current row."""
+    """Whether an expression is the time of the current row."""
     if not isinstance(node, exp.Column):
         return False
     leaf = condition.resolved.leaves[_leaf_number(node)]
-    return is_near(leaf, condition.own) and not leaf.place.steps and leaf.number == clause.order_by[0]
+    return is_near(leaf, condition.names) and not leaf.place.steps and leaf.number == clause.order_by[0]
 
 
 def _reads(condition: VariableCondition, limit: exp.Expr) -> dict[int, Place] | None:
     """For each leaf of the limit the place of its row; None if it may depend on the current row, or on rows after it."""
-    found: dict[int, Place] = {}
+    places: dict[int, Place] = {}
     for column in limit.find_all(exp.Column):
         number = _leaf_number(column)
         leaf = condition.resolved.leaves[number]
         if not isinstance(leaf, RowValue) or leaf.labelled or leaf.place.steps > 0:
             return None
         place = leaf.place
-        if is_near(leaf, condition.own):  # from the current row, which comes after the last row that was taken
+        if is_near(leaf, condition.names):  # from the current row, which comes after the last row that was taken
             if place.steps == 0:
                 return None
             place = Place(None, last=True, steps=place.steps + 1)
-        elif place.last and (place.variable is None or place.variable in condition.own):
+        elif place.last and (place.variable is None or place.variable in condition.names):
             place = Place(place.variable, last=True, skip=place.skip - 1, steps=place.steps)
-        found[number] = place
-    return found
+        places[number] = place
+    return places
 
 
 def _type_of(condition: VariableCondition, limit: exp.Expr) -> pa.DataType | None:

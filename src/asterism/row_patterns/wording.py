@@ -78,8 +78,8 @@ def count_text(node: Quantified) -> str:
 
 def condition_of(clause: Clause, variable: str) -> str | None:
     """The text of a condition; None if there is none."""
-    found = (one.condition.text for one in clause.definitions if one.variable == variable)
-    return next((printable(text.strip()) for text in found), None)
+    texts = (definition.condition.text for definition in clause.definitions if definition.variable == variable)
+    return next((printable(text.strip()) for text in texts), None)
 
 
 def skip_words(clause: Clause) -> str:
@@ -139,9 +139,9 @@ def given_out_words(clause: Clause, automaton: RowAutomaton) -> Iterator[str]:
             elif guards & AT_END:
                 ends[name] = None
             elif unless and not before:
-                negated |= dict.fromkeys(name_text(automaton.names[one]) for one in unless)
+                negated |= dict.fromkeys(name_text(automaton.names[variable]) for variable in unless)
             elif before:
-                negated |= dict.fromkeys(name_text(automaton.names[one]) for one in unless)
+                negated |= dict.fromkeys(name_text(automaton.names[variable]) for variable in unless)
                 waiting.setdefault(tuple(before), {})[name] = None
             else:
                 at_once[name] = None
@@ -180,7 +180,8 @@ def _within_text(clause: Clause) -> str:
 
 
 def _reads_next(clause: Clause) -> bool:
-    sources = [*(one.condition for one in clause.definitions), *(one.expression for one in clause.measures)]
+    sources = [definition.condition for definition in clause.definitions]
+    sources += [measure.expression for measure in clause.measures]
     for source in sources:
         try:
             tokens = tokenize(source.text, "expression", len(source.text))
@@ -199,11 +200,11 @@ def _alternative_may_wait(automaton: RowAutomaton) -> bool:
     edges = [automaton.edges_of(state) for state in range(automaton.start + 1)]
     targets = [[target for target, _, _ in some if target != ACCEPT] for some in edges]
     accepts = [any(target == ACCEPT for target, _, _ in some) for some in edges]
-    found: dict[tuple[int, int], None] = {}
+    seen: dict[tuple[int, int], None] = {}
     for some in targets:
         pairs = ((a, b) for n, b in enumerate(some) for a in some[:n] if a != b)
-        found |= dict.fromkeys(islice(pairs, MAX_PAIRS // 10))
-    todo, steps = list(found), 0
+        seen |= dict.fromkeys(islice(pairs, MAX_PAIRS // 10))
+    todo, steps = list(seen), 0
     while todo:
         preferred, other = todo.pop()
         if accepts[other] and not accepts[preferred]:
@@ -213,7 +214,7 @@ def _alternative_may_wait(automaton: RowAutomaton) -> bool:
                 steps += 1
                 if steps > MAX_PAIRS:
                     return False
-                if a != b and (a, b) not in found:
-                    found[a, b] = None
+                if a != b and (a, b) not in seen:
+                    seen[a, b] = None
                     todo.append((a, b))
     return False
