@@ -19,7 +19,7 @@ from asterism.row_patterns.reading import read
 from asterism.row_patterns.result_rows import match_table
 from tests.reference.row_patterns import BudgetError, match_recognize
 from tests.row_patterns.strategies import patterns_with_absence
-from tests.row_patterns.test_batch_property import CONDITIONS, MEASURES, OF_THE_MATCH, SCHEMA, some_rows
+from tests.row_patterns.test_match_table_property import CONDITIONS, MEASURES, OF_THE_MATCH, SCHEMA, some_rows
 from tests.row_patterns.test_operator import WAYS, by_key, in_pieces, streamed
 
 SKIPS = ["SKIP PAST LAST ROW", "SKIP TO NEXT ROW", "NO SKIP", "NO SKIP"]

@@ -18,7 +18,7 @@ from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.operator import LATE_ROWS, MATCHES
 from asterism.row_patterns.result_rows import match_table
 from tests.reference.row_patterns import SkipError, match_recognize
-from tests.row_patterns.test_batch_property import SCHEMA, some_rows
+from tests.row_patterns.test_match_table_property import SCHEMA, some_rows
 from tests.row_patterns.test_operator import WAYS, by_key, checked_clause, in_pieces, streamed, table_of
 
 LETTERS = pa.table({"k": ["x"] * 5, "ts": range(5), "c": ["a", "b", "x", "y", None], "v": [1, 2, 3, 4, None]}, SCHEMA)

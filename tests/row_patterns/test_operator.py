@@ -27,7 +27,15 @@ from asterism.row_patterns.result_rows import match_table
 from asterism.testing import OperatorHarness
 from tests.row_patterns.cases import PATTERNS, PatternCase, Row
 from tests.row_patterns.strategies import patterns
-from tests.row_patterns.test_batch_property import CONDITIONS, MEASURES, OF_THE_MATCH, ROWS, SCHEMA, SKIPS, some_rows
+from tests.row_patterns.test_match_table_property import (
+    CONDITIONS,
+    MEASURES,
+    OF_THE_MATCH,
+    ROWS,
+    SCHEMA,
+    SKIPS,
+    some_rows,
+)
 
 MILLISECOND = 1000
 Feed = Callable[[OperatorHarness, pa.Table], OperatorHarness]
