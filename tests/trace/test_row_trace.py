@@ -26,8 +26,8 @@ from asterism.row_patterns.result_rows import match_table
 from asterism.trace import Obstacle, RowPatternTrace, StartOutcome, row_search, trace_rows
 from tests.row_patterns.cases import FAILING_SKIPS, PATTERNS, PatternCase
 from tests.row_patterns.strategies import patterns, patterns_with_absence
-from tests.row_patterns.test_match_table_property import CONDITIONS, OF_THE_MATCH, SCHEMA, SKIPS, some_rows
 from tests.row_patterns.test_cases import SCHEMAS
+from tests.row_patterns.test_match_table_property import CONDITIONS, OF_THE_MATCH, SCHEMA, SKIPS, some_rows
 
 Found = list[tuple[int, list[tuple[int, str]]]]
 MEASURES = "MATCH_NUMBER() AS n, array_agg(ts) AS rows, array_agg(CLASSIFIER()) AS labels"
