@@ -5,9 +5,10 @@ See ``docs/row_pattern_search.md``; docs/decisions/0097 for absence and timeouts
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import comb, factorial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,7 +34,7 @@ MAX_EDGES = 200_000
 MAX_NEGATED = 16
 """Maximum number of variables that a row must not satisfy."""
 MAX_WAYS = 64
-"""Maximum number of combinations of such variables, and of anchors, with which a state leads to a part of the pattern."""
+"""Maximum number of combinations of such variables and of anchors with which paths from a state lead to an instruction."""
 ACCEPT = -1
 """The target of an edge to a complete match."""
 _MANY = 12
@@ -43,21 +44,21 @@ AT_START, AT_END, AT_DEADLINE = 1, 2, 4
 or the last one that WITHIN allows.
 """
 _NEXT_TOO = 8
-"""Only while edges are made: the condition on the next row applies even if the match ends before it."""
+"""While edges are made: the conditions on the next row apply even if the match ends before it."""
 Edge = tuple[int, int, tuple[int, ...]]
 """(target, guards, variables whose conditions the next row must not satisfy); see :class:`RowAutomaton`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowAutomaton:
-    """To be in a state is to have taken a row for it. The last state is the start, which has taken none. A variable that takes no
-    row has a state that no edge leads to, so that rows can be tested in it.
+    """A state is reached by taking a row for its variable. The last state is the start, which is reached without a row. A
+    variable that takes no row has a state to which no edge leads, so that rows can be tested in it.
 
     :ivar variables: for each state but the start, the number of its variable
     :ivar excluded: for each state but the start, whether its row is excluded from the output
     :ivar edges: rows (target state or ACCEPT; AT_START, AT_END and AT_DEADLINE; a variable whose condition the next row must not
-        satisfy or -1, which for ACCEPT is the next row that WITHIN allows), by state, the preferred first
-    :ivar also: for each edge, further such variables or -1
+        satisfy, or -1), by state, the preferred edge first. For ACCEPT, the next row is the next one that WITHIN allows.
+    :ivar also: for each edge, further variables whose conditions the next row must not satisfy, or -1
     :ivar first_edge: the edges of state *s* are ``first_edge[s]:first_edge[s + 1]``
     """
 
@@ -74,15 +75,15 @@ class RowAutomaton:
 
     @property
     def needs_depth(self) -> bool:
-        """Whether only the depth-first search can run it: the end of a match depends on rows that are not in it, or on the time
-        that has passed; or a row must not satisfy several variables.
+        """Whether only the depth-first search supports the automaton: the end of a match depends on rows that are not in it, or
+        on the time that has passed; or a row must not satisfy several variables.
         """
         ends = self.edges[self.edges[:, 0] == ACCEPT]
         return bool((ends[:, 1] & AT_DEADLINE).any() or (ends[:, 2] >= 0).any() or self.also.shape[1])
 
     @property
     def state_of(self) -> Ints:
-        """For each variable, its first state: conditions are those of variables, so a row can be tested in any of its states."""
+        """The first state of each variable. A row can be tested in any state of a variable, because all have its condition."""
         return np.array([np.argmax(self.variables == variable) for variable in range(len(self.names))], np.int64)
 
     def __str__(self) -> str:
@@ -90,11 +91,11 @@ class RowAutomaton:
 
     def edges_of(self, state: int) -> list[Edge]:
         """The edges of a state."""
-        some = slice(self.first_edge[state], self.first_edge[state + 1])
-        unless = np.column_stack([self.edges[some, 2:], self.also[some]]).tolist()
+        of_state = slice(self.first_edge[state], self.first_edge[state + 1])
+        unless = np.column_stack([self.edges[of_state, 2:], self.also[of_state]]).tolist()
         return [
             (target, guards, tuple(variable for variable in variables if variable >= 0))
-            for (target, guards), variables in zip(self.edges[some, :2].tolist(), unless, strict=True)
+            for (target, guards), variables in zip(self.edges[of_state, :2].tolist(), unless, strict=True)
         ]
 
     def text(self, limit: int | None = None) -> str:
@@ -139,21 +140,51 @@ def compiled_pattern(clause: Clause) -> RowAutomaton:
     """
     program = _Program(clause.variables)
     start = program.build(clause.pattern, program.accept, excluded=False)
-    rows = [number for number, one in enumerate(program.instructions) if isinstance(one, _TakeRow)]
-    # They were made from the end to the beginning.
-    rows.reverse()
-    state_of = {number: state for state, number in enumerate(rows)}
-    takes = [one for one in (program.instructions[number] for number in rows) if isinstance(one, _TakeRow)]
-    numbers = {one.variable for one in takes}
-    tested = [number for number in range(len(clause.variables)) if number not in numbers]
+    numbered = [
+        (number, instruction)
+        for number, instruction in enumerate(program.instructions)
+        if isinstance(instruction, _TakeRow)
+    ]
+    # Instructions are made from the end to the beginning; states are numbered in the order of the text.
+    numbered.reverse()
+    state_of = {number: state for state, (number, _) in enumerate(numbered)}
+    rows = [instruction for _, instruction in numbered]
+    tested = sorted({*range(len(clause.variables))} - {row.variable for row in rows})
+    begins = [*(row.then for row in rows), *(None for _ in tested), start]
+    edges, first_edge = _edges_of_states(clause, program, begins, state_of)
+    unless = np.full((len(edges), max([1, *(len(variables) for _, _, variables in edges)])), -1, np.int64)
+    for number, (_, _, variables) in enumerate(edges):
+        unless[number, : len(variables)] = variables
+    targets = np.array([(target, guards) for target, guards, _ in edges], np.int64).reshape(-1, 2)
+    automaton = RowAutomaton(
+        clause.variables,
+        np.array([*(row.variable for row in rows), *tested], np.int64),
+        np.array([*(row.excluded for row in rows), *(False for _ in tested)], np.bool_),
+        np.column_stack([targets, unless[:, :1]]),
+        np.ascontiguousarray(unless[:, 1:]),
+        np.array(first_edge, np.int64),
+    )
+    if clause.within is None and (automaton.edges[:, 1] & AT_DEADLINE).any():
+        absent = next(node for node in clause.pattern.walk() if isinstance(node, NotNext))
+        problem = "that a row does not follow, however late, is known only with a deadline: WITHIN is missing"
+        hint = "PATTERN (A {- X*? -} [^B]) WITHIN INTERVAL '1' HOUR"
+        raise ExpressionSyntaxError.at(problem, clause.text, absent.start, hint)
+    return automaton
+
+
+def _edges_of_states(
+    clause: Clause, program: _Program, begins: Sequence[int | None], state_of: Mapping[int, int]
+) -> tuple[list[Edge], list[int]]:
+    """(the edges of all states, :attr:`RowAutomaton.first_edge`)
+
+    :param begins: for each state, the instruction after it; None: the state has no edges
+    :param state_of: the state of each instruction that takes a row
+    """
     edges: list[Edge] = []
     first_edge = [0]
-    for begin in [*(one.then for one in takes), *(None for _ in tested), start]:
-        if begin is None:
-            first_edge.append(len(edges))
-            continue
+    for begin in begins:
         try:
-            edges += program.edges(begin, state_of)
+            edges += [] if begin is None else program.edges(begin, state_of)
         except _TwoLoopsError:
             problem = "in the dialect of Flink, a variable that may be left out cannot follow a greedy loop"
             hint = "a reluctant loop, as in B*?, or the standard's dialect"
@@ -169,23 +200,7 @@ def compiled_pattern(clause: Clause) -> RowAutomaton:
             problem = f"the automaton of this pattern has more than {MAX_EDGES:,} edges"
             hint = "too many elements one after the other may be left out; A{,100} instead of A? A? A? ..."
             raise ExpressionSyntaxError.at(problem, clause.text, clause.pattern.start, hint)
-    unless = np.full((len(edges), max((len(one[2]) for one in edges), default=1) or 1), -1, np.int64)
-    for number, (_, _, variables) in enumerate(edges):
-        unless[number, : len(variables)] = variables
-    automaton = RowAutomaton(
-        clause.variables,
-        np.array([*(one.variable for one in takes), *tested], np.int64),
-        np.array([*(one.excluded for one in takes), *(False for _ in tested)], np.bool_),
-        np.column_stack([np.array([one[:2] for one in edges], np.int64).reshape(-1, 2), unless[:, :1]]),
-        np.ascontiguousarray(unless[:, 1:]),
-        np.array(first_edge, np.int64),
-    )
-    if clause.within is None and (automaton.edges[:, 1] & AT_DEADLINE).any():
-        absent = next(node for node in clause.pattern.walk() if isinstance(node, NotNext))
-        problem = "that a row does not follow, however late, is known only with a deadline: WITHIN is missing"
-        hint = "PATTERN (A {- X*? -} [^B]) WITHIN INTERVAL '1' HOUR"
-        raise ExpressionSyntaxError.at(problem, clause.text, absent.start, hint)
-    return automaton
+    return edges, first_edge
 
 
 # ---------------------------------------------------------------------------------------------------- instructions
@@ -223,7 +238,7 @@ class _Anchor:
 @dataclass(slots=True)
 class _Unless:
     """
-    :ivar always: also if the match ends here
+    :ivar always: the condition applies even if the match ends here
     """
 
     variable: int
@@ -254,7 +269,7 @@ class _Program:
     )
     accept: int = 0
     untils: list[str] = field(default_factory=list)
-    """of the loops around the part that is built"""
+    """the variables of ``{C}`` of the loops around the part that is built"""
 
     def add(self, instruction: _TakeRow | _Choice | _UnboundedLoop | _Anchor | _Unless) -> int:
         self.instructions.append(instruction)
@@ -298,8 +313,8 @@ class _Program:
     def _any_order(self, node: Permutation, then: int, excluded: bool) -> int:
         """The alternation of all orders, in lexicographic order of the places of the parts.
 
-        Orders that begin with the same part share it if it can match in one way only. Otherwise the choice between these orders
-        would come after the choice of how the part matches, and it has to come before.
+        Orders that begin with the same part share it if it can match in only one way. Otherwise, the choice between these orders
+        would come after the choice of how the part matches, but it must come before.
         """
         one_way = [matches_in_one_way(part) for part in node.of]
         known: dict[tuple[int, bool], list[int]] = {}
@@ -331,7 +346,7 @@ class _Program:
         return row
 
     def _gap(self, gap: Quantified, absent: NotNext, then: int) -> int:
-        """A gap without a row that satisfies *absent*, of which *then* tests the row behind the gap. If no row follows, the gap
+        """A gap without a row that satisfies *absent*. Instruction *then* tests the row after the gap. If no row follows, the gap
         continues up to the deadline.
         """
         assert isinstance(gap.of, Variable)
@@ -364,7 +379,7 @@ class _Program:
             again = self.add(loop)
             body = self.build(node.of, again, excluded=excluded)
             loop.repetition = body
-            # A repetition that takes no row ends the loop, unless it is one of the first *least*.
+            # A repetition that takes no row ends the loop, except among the first *least* repetitions.
             if node.least and not takes_no_row(node.of):
                 copies, then = node.least - 1, body
             else:
@@ -373,55 +388,72 @@ class _Program:
             then = self.build(node.of, then, excluded=excluded)
         return then
 
-    def edges(self, begin: int, state_of: dict[int, int]) -> list[Edge]:
+    def edges(self, begin: int, state_of: Mapping[int, int]) -> list[Edge]:
         """The edges of a state after which the program continues with instruction *begin*."""
         edges: list[Edge] = []
-        nothing: tuple[int, ...] = ()
-        no_loops: frozenset[int] = frozenset()
         seen: dict[tuple[int, frozenset[int]], list[tuple[int, tuple[int, ...]]]] = {}
-        # The last item: the loops of which a repetition has begun and has taken no row yet.
-        stack = [(begin, 0, nothing, no_loops)]
+        stack = [_Path(begin)]
         while stack:
-            number, guards, unless, begun = stack.pop()
-            instruction = self.instructions[number]
+            path = stack.pop()
+            instruction = self.instructions[path.number]
             if isinstance(instruction, _TakeRow | _Accept):
-                begun = no_loops  # what follows does not depend on it
-            ways = seen.setdefault((number, begun), [])
-            if any(other & ~guards == 0 and {*without} <= {*unless} for other, without in ways):
-                continue  # a preferred way leads here, under no more conditions
-            if len(ways) == MAX_WAYS or len(unless) > MAX_NEGATED:
+                path = path._replace(begun=frozenset())  # later instructions do not depend on it
+            ways = seen.setdefault((path.number, path.begun), [])
+            if any(guards & ~path.guards == 0 and {*unless} <= {*path.unless} for guards, unless in ways):
+                continue  # a preferred path leads to this instruction, under no more conditions
+            if len(ways) == MAX_WAYS or len(path.unless) > MAX_NEGATED:
                 raise _TooManyNegatedError
-            ways.append((guards, unless))
-            match instruction:
-                case _TakeRow():
-                    edges.append((state_of[number], guards & (AT_START | AT_END), unless))
-                case _Accept():
-                    # At the deadline there is no next row.
-                    without = unless if guards & _NEXT_TOO and not guards & AT_DEADLINE else ()
-                    edges.append((ACCEPT, guards & ~_NEXT_TOO, without))
-                    if not guards:
-                        return edges  # what follows is never preferred
-                case _Anchor(guard, then):
-                    stack.append((then, guards | guard, unless, begun))
-                case _Unless(variable, then, always):
-                    if not always and unless and not guards & _NEXT_TOO and variable not in unless:
-                        raise _TwoLoopsError
-                    without = tuple(sorted({*unless, variable}))
-                    stack.append((then, guards | (_NEXT_TOO if always else 0), without, begun))
-                case _Choice(options):
-                    stack.extend((option, guards, unless, begun) for option in reversed(options))
-                case _UnboundedLoop(repetition, then, greedy):
-                    leave = then, guards, unless, begun - {number}
-                    repeat = repetition, guards, unless, begun | {number}
-                    if number in begun:
-                        stack.append(leave)
-                    else:
-                        stack.extend((leave, repeat) if greedy else (repeat, leave))
+            ways.append((path.guards, path.unless))
+            if isinstance(instruction, _TakeRow):
+                edges.append((state_of[path.number], path.guards & (AT_START | AT_END), path.unless))
+            elif isinstance(instruction, _Accept):
+                # At the deadline there is no next row.
+                tests_next = path.guards & _NEXT_TOO and not path.guards & AT_DEADLINE
+                edges.append((ACCEPT, path.guards & ~_NEXT_TOO, path.unless if tests_next else ()))
+                if not path.guards:
+                    break  # all other paths are less preferred
+            else:
+                stack.extend(reversed(_continued(path, instruction)))
         return edges
 
 
+class _Path(NamedTuple):
+    """A path through the instructions that takes no row.
+
+    :ivar number: the next instruction
+    :ivar guards: AT_START, AT_END, AT_DEADLINE and _NEXT_TOO
+    :ivar unless: variables whose conditions the next row must not satisfy
+    :ivar begun: the loops of which a repetition has begun and has not taken a row yet
+    """
+
+    number: int
+    guards: int = 0
+    unless: tuple[int, ...] = ()
+    begun: frozenset[int] = frozenset()
+
+
+def _continued(path: _Path, instruction: _Choice | _UnboundedLoop | _Anchor | _Unless) -> list[_Path]:
+    """The paths after an instruction that takes no row, the preferred path first."""
+    match instruction:
+        case _Anchor(guard, then):
+            return [path._replace(number=then, guards=path.guards | guard)]
+        case _Unless(variable, then, always):
+            if not always and path.unless and not path.guards & _NEXT_TOO and variable not in path.unless:
+                raise _TwoLoopsError
+            unless = tuple(sorted({*path.unless, variable}))
+            return [_Path(then, path.guards | (_NEXT_TOO if always else 0), unless, path.begun)]
+        case _Choice(options):
+            return [path._replace(number=option) for option in options]
+        case _UnboundedLoop(repetition, then, greedy):
+            leave = path._replace(number=then, begun=path.begun - {path.number})
+            if path.number in path.begun:
+                return [leave]
+            repeat = path._replace(number=repetition, begun=path.begun | {path.number})
+            return [repeat, leave] if greedy else [leave, repeat]
+
+
 def simplified(node: Quantified) -> Quantified:
-    """``(A*)+`` is ``A*``, and so on: what a greedy loop around a greedy loop adds, the inner one prefers already.
+    """``(A*)+`` is ``A*``, and so on: a greedy loop around a greedy loop adds no match that the inner loop does not prefer.
 
     >>> str(simplified(Quantified(Quantified(Variable("A"), 0, None), 1, None)))
     'A*'
@@ -448,7 +480,7 @@ def takes_no_row(node: PatternNode) -> bool:
 
 
 def matches_in_one_way(node: PatternNode) -> bool:
-    """Whether a part of a pattern can take the rows from a given row on in at most one way."""
+    """Whether a part of a pattern has at most one way to match from a given row on."""
     match node:
         case Alternation() | Permutation():
             return False
@@ -464,9 +496,9 @@ def copies_of_parts(node: Permutation) -> list[int]:
     >>> copies_of_parts(Permutation((a, a, a))), copies_of_parts(Permutation((loop, a, a)))
     ([4, 4, 4], [5, 4, 4])
     """
-    one_way = [matches_in_one_way(part) for part in node.of]
+    in_one_way = [matches_in_one_way(part) for part in node.of]
     others = len(node.of) - 1
-    several = one_way.count(False)
+    several = in_one_way.count(False)
     if several == 0:
         return [1 << others] * len(node.of)  # once for each set of parts before it
     if others > _MANY:
@@ -476,4 +508,4 @@ def copies_of_parts(node: Permutation) -> list[int]:
     # Before the first part that matches in several ways, once for each set of parts before it.
     before = range(several, others + 1)
     shared = (1 << max(others - several, 0)) - sum(comb(others - several, k - several) * factorial(k) for k in before)
-    return [separate + shared if one else separate for one in one_way]
+    return [separate + shared if is_shared else separate for is_shared in in_one_way]

@@ -29,7 +29,7 @@ from asterism.expressions.names import plain_column
 from asterism.expressions.parsing import conjuncts
 from asterism.expressions.types import TIME_ZONE
 from asterism.expressions.values import UnsupportedError
-from asterism.row_patterns.automaton import ACCEPT, AT_DEADLINE, RowAutomaton
+from asterism.row_patterns.automaton import ACCEPT, AT_DEADLINE, Edge, RowAutomaton
 from asterism.row_patterns.checking import CheckedClause, VariableCondition
 from asterism.row_patterns.clause import NotNext, RowsPerMatch, SkipTo
 from asterism.row_patterns.resolution import AggregateValue, Leaf, RowValue, is_near
@@ -259,54 +259,60 @@ def _terms(bits: ConditionBits) -> int:
 def _neutral_rows(
     clause: CheckedClause, automaton: RowAutomaton
 ) -> tuple[frozenset[str], tuple[tuple[_Loop, ...], ...]]:
-    """(the variables that a match can begin with, for each state the ways to take a neutral row); none if no row is neutral."""
+    """(the variables with which a match can begin, for each state the ways to take a neutral row); both empty if no row is
+    neutral.
+    """
     nothing: tuple[frozenset[str], tuple[tuple[_Loop, ...], ...]] = frozenset(), ()
     seen = _variables_seen(clause)
-    if seen is None or clause.clause.rows is not RowsPerMatch.ONE or (automaton.edges[:, 1] & ~AT_DEADLINE).any():
+    first = [target for target, _, _ in automaton.edges_of(automaton.start)]
+    if seen is None or ACCEPT in first or not _can_have_neutral_rows(clause, automaton):
         return nothing
-    implied = any(isinstance(node, NotNext) and node.implied for node in clause.clause.pattern.walk())
-    if implied or clause.clause.skip.to is SkipTo.NO_SKIP:
-        return nothing
-    # What times out, and a match that ends at the deadline, lose the rows at their end that are not in the output.
+    begins = frozenset(automaton.names[automaton.variables[state]] for state in first)
+    # A match that times out, or ends at the deadline, loses the rows at its end that are not in the output.
     only_excluded = clause.clause.timeouts or bool((automaton.edges[:, 1] & AT_DEADLINE).any())
-
-    def variable(state: int) -> str:
-        return automaton.names[int(automaton.variables[state])]
-
-    edges = [automaton.edges_of(state) for state in range(automaton.start + 1)]
-    first = [target for target, _, _ in edges[automaton.start]]
-    if ACCEPT in first:
-        return nothing
-    begins = frozenset(map(variable, first))
-    found: dict[tuple[_Loop, ...], None] = {}
-    for leading in map(list, dict.fromkeys(map(tuple, edges[: automaton.start]))):
+    edges = [automaton.edges_of(state) for state in range(automaton.start)]
+    loops: dict[tuple[_Loop, ...], None] = {}
+    for leading in map(list, dict.fromkeys(map(tuple, edges))):
         if not leading or leading == [(ACCEPT, 0, ())]:
             continue
-        # A match that ends here would be longer, or the next row would be another one.
+        # With the row, a match that ends in this state would be longer, or would have another next row.
         if any(target == ACCEPT and guards != AT_DEADLINE for target, guards, _ in leading):
             return nothing
-        targets = [target for target, _, _ in leading if target != ACCEPT]
+        targets = dict.fromkeys(target for target, _, _ in leading if target != ACCEPT)
         ways = [
-            _Loop(
-                variable(target),
-                frozenset(variable(other) for other in targets if other != target)
-                | frozenset(automaton.names[one] for to, _, unless in leading if to == target for one in unless),
-            )
-            for target in dict.fromkeys(targets)
-            if edges[target] == leading
-            and variable(target) not in seen
-            and (automaton.excluded[target] or not only_excluded)
+            _loop_to(automaton, leading, target)
+            for target in targets
+            if edges[target] == leading and (automaton.excluded[target] or not only_excluded)
         ]
-        ways = [way for way in ways if way.taken not in way.others and way.taken not in begins]
+        ways = [way for way in ways if way.taken not in seen | way.others | begins]
         if not ways:
             return nothing
-        found[tuple(ways)] = None
-    return begins, tuple(found)
+        loops[tuple(ways)] = None
+    return begins, tuple(loops)
+
+
+def _can_have_neutral_rows(clause: CheckedClause, automaton: RowAutomaton) -> bool:
+    """Whether the output, the skip and the anchors allow that rows are dropped from matches."""
+    written = clause.clause
+    return (
+        written.rows is RowsPerMatch.ONE
+        and written.skip.to is not SkipTo.NO_SKIP
+        and not (automaton.edges[:, 1] & ~AT_DEADLINE).any()
+        and not any(isinstance(node, NotNext) and node.implied for node in written.pattern.walk())
+    )
+
+
+def _loop_to(automaton: RowAutomaton, leading: Sequence[Edge], target: int) -> _Loop:
+    """The way to take a row in state *target*, which has the same edges as the state before it: *leading*."""
+    names, variables = automaton.names, automaton.variables
+    others = {names[variables[other]] for other, _, _ in leading if other not in (ACCEPT, target)}
+    negated = {names[variable] for other, _, unless in leading if other == target for variable in unless}
+    return _Loop(names[variables[target]], frozenset(others | negated))
 
 
 def _variables_seen(clause: CheckedClause) -> frozenset[str] | None:
-    """The variables whose rows an expression reads, apart from the first and the last row of a match, and from the current row of
-    a condition; None if it may be any row.
+    """The variables whose rows an expression reads. The first and the last row of a match, and the current row of a condition, do
+    not count. None: an expression may read any row.
     """
     read: list[Leaf] = [leaf for measure in clause.measures for leaf in measure.leaves]
     for condition in clause.conditions.values():

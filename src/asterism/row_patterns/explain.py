@@ -24,7 +24,7 @@ from asterism.row_patterns.clause import (
 )
 from asterism.row_patterns.wording import (
     condition_of,
-    given_out_words,
+    emission_words,
     name_text,
     output_words,
     quantifier_words,
@@ -41,7 +41,7 @@ def explain(clause: Clause) -> str:
     lines = [
         *describe(clause),
         "on a stream, a match is emitted",
-        *(f"  {line}" for line in given_out_words(clause, automaton)),
+        *(f"  {line}" for line in emission_words(clause, automaton)),
         "",
         "automaton",
         automaton.text(limit=MAX_LINES),
@@ -79,7 +79,7 @@ def _listed(texts: Iterator[str]) -> str:
 
 
 class _Steps:
-    """The parts of a pattern as numbered lines. The condition of a variable is shown where the variable is named first."""
+    """The parts of a pattern as numbered lines. The condition of a variable is shown where the variable occurs first."""
 
     def __init__(self, clause: Clause) -> None:
         self._clause = clause
@@ -100,39 +100,49 @@ class _Steps:
             )
             node = node.of
         often = ", ".join(reversed(notes))
-        match node:
-            case Variable(name):
-                yield f"{begin}{name_text(name)}: {often or 'once'}"
-                condition = condition_of(self._clause, name)
-                if condition is None:
-                    yield f"{below}any row"
-                elif name in self._shown:
-                    yield f"{below}where as in {self._shown[name]}."
-                else:
-                    first, *rest = condition.splitlines() or [""]
-                    yield f"{below}where {first}"
-                    yield from (f"{below}      {line.strip()}" for line in rest)
-                self._shown.setdefault(name, number)
-                return
-            case EmptyPattern():
-                words = "no row"
-            case PartitionStart():
-                words = "^: only at the first row of the partition"
-            case PartitionEnd():
-                words = "$: only after the last row of the partition"
-            case NotNext(name):
-                which = "no row of the gap before, nor the next row, may" if after_gap else "the next row must not"
-                words = f"{which} satisfy the condition of {name_text(name)}"
-                words += ", whose loop is greedy in Flink" if node.implied else ""
-                condition = None if node.implied else condition_of(self._clause, name)
-                if condition is not None and name not in self._shown:
-                    self._shown[name] = number
-                    words += f": {' '.join(condition.split())}"
-            case Alternation():
-                words = "one of these, an earlier one is preferred"
-            case Permutation():
-                words = "all of these in any order, that of the list is preferred"
-            case _:
-                words = "a group"
-        yield f"{begin}{words}{': ' if often else ''}{often}"
-        yield from self.numbered(node.parts, number + ".")
+        if isinstance(node, Variable):
+            yield f"{begin}{name_text(node.name)}: {often or 'once'}"
+            yield from (f"{below}{line}" for line in self._condition_lines(node.name, number))
+        else:
+            words = self._negation_words(node, number, after_gap) if isinstance(node, NotNext) else _node_words(node)
+            yield f"{begin}{words}{': ' if often else ''}{often}"
+            yield from self.numbered(node.parts, number + ".")
+
+    def _condition_lines(self, name: str, number: str) -> Iterator[str]:
+        """The condition of a variable, in the step with this number."""
+        condition = condition_of(self._clause, name)
+        if condition is None:
+            yield "any row"
+        elif name in self._shown:
+            yield f"where as in {self._shown[name]}."
+        else:
+            first, *rest = condition.splitlines() or [""]
+            yield f"where {first}"
+            yield from (f"      {line.strip()}" for line in rest)
+        self._shown.setdefault(name, number)
+
+    def _negation_words(self, node: NotNext, number: str, after_gap: bool) -> str:
+        which = "no row of the gap before, nor the next row, may" if after_gap else "the next row must not"
+        words = f"{which} satisfy the condition of {name_text(node.name)}"
+        if node.implied:
+            return f"{words}, whose loop is greedy in Flink"
+        condition = condition_of(self._clause, node.name)
+        if condition is None or node.name in self._shown:
+            return words
+        self._shown[node.name] = number
+        return f"{words}: {' '.join(condition.split())}"
+
+
+def _node_words(node: PatternNode) -> str:
+    match node:
+        case EmptyPattern():
+            return "no row"
+        case PartitionStart():
+            return "^: only at the first row of the partition"
+        case PartitionEnd():
+            return "$: only after the last row of the partition"
+        case Alternation():
+            return "one of these, an earlier one is preferred"
+        case Permutation():
+            return "all of these in any order, that of the list is preferred"
+    return "a group"

@@ -496,25 +496,10 @@ class Resolver:
     def _column(self, node: exp.Column, function: str, source: ExpressionText) -> tuple[str | None, exp.Expr]:
         """(variable, column without it)"""
         parts: list[exp.Expr] = list(node.parts)
-        named = self._without_table(parts) if function in _KEYS else parts  # no variable can be used there
-        variable = self._variable(parts[0]) if len(parts) > 1 and named is parts else None
-        if variable is not None:
-            named = parts[1:]
-        elif named is parts:
-            named = self._without_table(parts)
-            names = [part.name for part in parts]
-            if named is parts and any(table.outer and table.is_called(names[:1]) for table in self._clause.tables):
-                raise outer_row(".".join(names), source.text, position_of(parts[0]) or 0)
-        if isinstance(named[0], exp.Star):
-            if variable is None and len(parts) > 1:
-                _fail(f"{parts[0].name:.100}.* is supported only for variables", source, position_of(node), "COUNT(*)")
-            if function != "COUNT":
-                _fail("* is supported only in COUNT(*) and COUNT(variable.*)", source, position_of(node))
-            return variable, exp.Star()
+        variable, named = self._without_prefix(parts, function, source)
         if any(isinstance(part, exp.Star) for part in named):
-            if variable is None:
-                raise self._unknown(parts[0], source)
-            _fail("* is supported only in COUNT(*) and COUNT(variable.*)", source, position_of(node))
+            self._check_star(node, variable, named, function, source)
+            return variable, exp.Star()
         try:
             self._scope_of_input.column(exp.Column(this=named[0].copy()), source.text)
         except ColumnNotFoundError as error:
@@ -531,6 +516,35 @@ class Resolver:
             **dict(zip(("this", "table", "db", "catalog"), (part.copy() for part in reversed(named)), strict=False))
         )
         return variable, plain
+
+    def _without_prefix(
+        self, parts: list[exp.Expr], function: str, source: ExpressionText
+    ) -> tuple[str | None, list[exp.Expr]]:
+        """(the variable before the column, the parts from the name of the column on); *parts* itself if there is no prefix."""
+        named = self._without_table(parts) if function in _KEYS else parts  # keys cannot use variables
+        if named is not parts:
+            return None, named
+        variable = self._variable(parts[0]) if len(parts) > 1 else None
+        if variable is not None:
+            return variable, parts[1:]
+        named = self._without_table(parts)
+        names = [part.name for part in parts]
+        if named is parts and any(table.outer and table.is_called(names[:1]) for table in self._clause.tables):
+            raise outer_row(".".join(names), source.text, position_of(parts[0]) or 0)
+        return None, named
+
+    def _check_star(
+        self, node: exp.Column, variable: str | None, named: list[exp.Expr], function: str, source: ExpressionText
+    ) -> None:
+        """Reject a star, except in ``COUNT(*)`` and ``COUNT(variable.*)``."""
+        is_all = isinstance(named[0], exp.Star)
+        if variable is None and is_all and len(node.parts) > 1:
+            name = node.parts[0].name
+            _fail(f"{name:.100}.* is supported only for variables", source, position_of(node), "COUNT(*)")
+        if variable is None and not is_all:
+            raise self._unknown(node.parts[0], source)
+        if not is_all or function != "COUNT":
+            _fail("* is supported only in COUNT(*) and COUNT(variable.*)", source, position_of(node))
 
     def _measure(self, node: exp.Expr) -> tuple[Leaf, pa.DataType] | None:
         """The measure that a name outside of calls means, and its type."""

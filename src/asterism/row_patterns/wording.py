@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import islice, pairwise
 
 from asterism.errors import ExpressionError, printable
@@ -112,54 +113,72 @@ def output_words(clause: Clause) -> str:
 # ---------------------------------------------------------------------------------------------------- streams
 
 
-def given_out_words(clause: Clause, automaton: RowAutomaton) -> Iterator[str]:
+@dataclass(slots=True)
+class _MatchEnds:
+    """The variables with whose rows a match can end, "" for an empty match, in the order of the states.
+
+    :ivar complete: no longer match is possible
+    :ivar preferred_longer: by the variables that may continue a match: a longer match would be preferred
+    :ivar at_partition_end: because of ``$``
+    :ivar negated: the variables whose conditions the row after a match must not satisfy
+    :ivar at_deadline: whether a match can end at the deadline
+    """
+
+    complete: dict[str, None] = field(default_factory=dict)
+    preferred_longer: dict[tuple[str, ...], dict[str, None]] = field(default_factory=dict)
+    at_partition_end: dict[str, None] = field(default_factory=dict)
+    negated: dict[str, None] = field(default_factory=dict)
+    at_deadline: bool = False
+
+    @classmethod
+    def of(cls, automaton: RowAutomaton) -> _MatchEnds:
+        ends = cls()
+        for state in range(automaton.start + 1):
+            name = "" if state == automaton.start else name_text(automaton.names[automaton.variables[state]])
+            continuing: dict[str, None] = {}
+            for target, guards, unless in automaton.edges_of(state):
+                if target != ACCEPT:
+                    continuing[name_text(automaton.names[automaton.variables[target]])] = None
+                elif guards & AT_DEADLINE:
+                    ends.at_deadline = True
+                elif guards & AT_END:
+                    ends.at_partition_end[name] = None
+                else:
+                    ends.negated |= dict.fromkeys(name_text(automaton.names[variable]) for variable in unless)
+                    if continuing:
+                        ends.preferred_longer.setdefault(tuple(continuing), {})[name] = None
+                    elif not unless:
+                        ends.complete[name] = None
+        return ends
+
+
+def emission_words(clause: Clause, automaton: RowAutomaton) -> Iterator[str]:
     """When a match is emitted on a stream, one line for each case.
 
     >>> from asterism.row_patterns.automaton import compiled_pattern
     >>> from asterism.row_patterns.reading import read
     >>> clause = read("PATTERN (A B+) WITHIN INTERVAL '1' HOUR")
-    >>> for line in given_out_words(clause, compiled_pattern(clause)):
+    >>> for line in emission_words(clause, compiled_pattern(clause)):
     ...     print(line)
     after B: with the first row that does not continue the match with B, because a longer match is preferred
     at the latest when the watermark has passed INTERVAL '1' HOUR after its first row
     """
-    at_once: dict[str, None] = {}
-    waiting: dict[tuple[str, ...], dict[str, None]] = {}
-    ends: dict[str, None] = {}
-    negated: dict[str, None] = {}
-    absent = False
-    for state in range(automaton.start + 1):
-        name = "" if state == automaton.start else name_text(automaton.names[automaton.variables[state]])
-        before: dict[str, None] = {}
-        for target, guards, unless in automaton.edges_of(state):
-            if target != ACCEPT:
-                before[name_text(automaton.names[automaton.variables[target]])] = None
-            elif guards & AT_DEADLINE:
-                absent = True
-            elif guards & AT_END:
-                ends[name] = None
-            elif unless and not before:
-                negated |= dict.fromkeys(name_text(automaton.names[variable]) for variable in unless)
-            elif before:
-                negated |= dict.fromkeys(name_text(automaton.names[variable]) for variable in unless)
-                waiting.setdefault(tuple(before), {})[name] = None
-            else:
-                at_once[name] = None
-    if any(at_once):
-        yield f"as soon as the row for {either([name for name in at_once if name])} is there"
-    if "" in at_once:
+    ends = _MatchEnds.of(automaton)
+    if any(ends.complete):
+        yield f"as soon as the row for {either([name for name in ends.complete if name])} is there"
+    if "" in ends.complete:
         yield "an empty match: as soon as its row is there"
-    for longer, names in waiting.items():
+    for longer, names in ends.preferred_longer.items():
         after = [f"after {either([name for name in names if name])}"] if any(names) else []
         empty = ["an empty match"] if "" in names else []
         what = " or ".join([*after, *empty])
         until = f"with the first row that does not continue the match with {either(longer)}"
         yield f"{what}: {until}, because a longer match is preferred"
-    if negated:
-        yield f"with the next row, if that is not {either(list(negated))}; or when there is no next row"
-    if absent:
+    if ends.negated:
+        yield f"with the next row, if that is not {either(list(ends.negated))}; or when there is no next row"
+    if ends.at_deadline:
         yield f"for a row that does not come: when the watermark has passed {_within_text(clause)} after the first row"
-    if ends:
+    if ends.at_partition_end:
         yield "at the end of the input, because of $"
     if _alternative_may_wait(automaton):
         yield "if a preferred alternative is still possible: when it no longer is"
@@ -198,15 +217,15 @@ def _alternative_may_wait(automaton: RowAutomaton) -> bool:
     if len(automaton.edges) > MAX_PAIRS // 10:
         return False
     edges = [automaton.edges_of(state) for state in range(automaton.start + 1)]
-    targets = [[target for target, _, _ in some if target != ACCEPT] for some in edges]
-    accepts = [any(target == ACCEPT for target, _, _ in some) for some in edges]
+    targets = [[target for target, _, _ in of_state if target != ACCEPT] for of_state in edges]
+    accepts = [any(target == ACCEPT for target, _, _ in of_state) for of_state in edges]
     seen: dict[tuple[int, int], None] = {}
-    for some in targets:
-        pairs = ((a, b) for n, b in enumerate(some) for a in some[:n] if a != b)
+    for of_state in targets:
+        pairs = ((a, b) for n, b in enumerate(of_state) for a in of_state[:n] if a != b)
         seen |= dict.fromkeys(islice(pairs, MAX_PAIRS // 10))
-    todo, steps = list(seen), 0
-    while todo:
-        preferred, other = todo.pop()
+    stack, steps = list(seen), 0
+    while stack:
+        preferred, other = stack.pop()
         if accepts[other] and not accepts[preferred]:
             return True
         for a in targets[preferred]:
@@ -216,5 +235,5 @@ def _alternative_may_wait(automaton: RowAutomaton) -> bool:
                     return False
                 if a != b and (a, b) not in seen:
                     seen[a, b] = None
-                    todo.append((a, b))
+                    stack.append((a, b))
     return False
