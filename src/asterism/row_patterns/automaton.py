@@ -394,23 +394,23 @@ class _Program:
         seen: dict[tuple[int, frozenset[int]], list[tuple[int, tuple[int, ...]]]] = {}
         stack = [_Path(begin)]
         while stack:
-            path = stack.pop()
-            instruction = self.instructions[path.number]
+            number, guards, unless, begun = path = stack.pop()
+            instruction = self.instructions[number]
             if isinstance(instruction, _TakeRow | _Accept):
-                path = path._replace(begun=frozenset())  # later instructions do not depend on it
-            ways = seen.setdefault((path.number, path.begun), [])
-            if any(guards & ~path.guards == 0 and {*unless} <= {*path.unless} for guards, unless in ways):
+                begun = frozenset()  # later instructions do not depend on it
+            ways = seen.setdefault((number, begun), [])
+            if any(other & ~guards == 0 and {*without} <= {*unless} for other, without in ways):
                 continue  # a preferred path leads to this instruction, under no more conditions
-            if len(ways) == MAX_WAYS or len(path.unless) > MAX_NEGATED:
+            if len(ways) == MAX_WAYS or len(unless) > MAX_NEGATED:
                 raise _TooManyNegatedError
-            ways.append((path.guards, path.unless))
+            ways.append((guards, unless))
             if isinstance(instruction, _TakeRow):
-                edges.append((state_of[path.number], path.guards & (AT_START | AT_END), path.unless))
+                edges.append((state_of[number], guards & (AT_START | AT_END), unless))
             elif isinstance(instruction, _Accept):
                 # At the deadline there is no next row.
-                tests_next = path.guards & _NEXT_TOO and not path.guards & AT_DEADLINE
-                edges.append((ACCEPT, path.guards & ~_NEXT_TOO, path.unless if tests_next else ()))
-                if not path.guards:
+                tests_next = guards & _NEXT_TOO and not guards & AT_DEADLINE
+                edges.append((ACCEPT, guards & ~_NEXT_TOO, unless if tests_next else ()))
+                if not guards:
                     break  # all other paths are less preferred
             else:
                 stack.extend(reversed(_continued(path, instruction)))
@@ -434,22 +434,23 @@ class _Path(NamedTuple):
 
 def _continued(path: _Path, instruction: _Choice | _UnboundedLoop | _Anchor | _Unless) -> list[_Path]:
     """The paths after an instruction that takes no row, the preferred path first."""
+    number, guards, unless, begun = path
     match instruction:
-        case _Anchor(guard, then):
-            return [path._replace(number=then, guards=path.guards | guard)]
-        case _Unless(variable, then, always):
-            if not always and path.unless and not path.guards & _NEXT_TOO and variable not in path.unless:
-                raise _TwoLoopsError
-            unless = tuple(sorted({*path.unless, variable}))
-            return [_Path(then, path.guards | (_NEXT_TOO if always else 0), unless, path.begun)]
         case _Choice(options):
-            return [path._replace(number=option) for option in options]
+            return [_Path(option, guards, unless, begun) for option in options]
         case _UnboundedLoop(repetition, then, greedy):
-            leave = path._replace(number=then, begun=path.begun - {path.number})
-            if path.number in path.begun:
+            leave = _Path(then, guards, unless, begun - {number})
+            if number in begun:
                 return [leave]
-            repeat = path._replace(number=repetition, begun=path.begun | {path.number})
+            repeat = _Path(repetition, guards, unless, begun | {number})
             return [repeat, leave] if greedy else [leave, repeat]
+        case _Anchor(guard, then):
+            return [_Path(then, guards | guard, unless, begun)]
+        case _Unless(variable, then, always):
+            if not always and unless and not guards & _NEXT_TOO and variable not in unless:
+                raise _TwoLoopsError
+            negated = tuple(sorted({*unless, variable}))
+            return [_Path(then, guards | (_NEXT_TOO if always else 0), negated, begun)]
 
 
 def simplified(node: Quantified) -> Quantified:

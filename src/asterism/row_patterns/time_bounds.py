@@ -48,7 +48,7 @@ def time_bounds(clause: CheckedClause) -> list[TimeBound]:
     >>> rows = pa.schema({"ts": "int64", "kind": "string"})
     >>> text = "ORDER BY ts MEASURES A.ts AS a PATTERN (A B C) DEFINE B AS kind = 'b' AND ts - A.ts < 5, C AS PREV(ts) + 5 >= ts"
     >>> [(bound.variable, bound.limit.sql(), bound.strict) for bound in time_bounds(check(read(text), rows))]
-    [('B', 'leaf_2 + 5', True), ('C', 'leaf_0 + 5', False)]
+    [('B', '"leaf_2" + 5', True), ('C', '"leaf_1" + 5', False)]
     """
     if not clause.order_by or clause.clause.order_by[0].descending:
         return []
