@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from asterism.columns.compiled import entry, uncounted
+from asterism.columns.compiled import entry, inlined, uncounted
 
 (
     FIRST_USE, END_USE, NEEDS_ALL, ALWAYS, MOST_EVENTS, WINDOW, MOST_IN_VAIN, AT_ONCE, SINCE_SET, BEGINS, UNTIL, HORIZON,
@@ -204,6 +204,17 @@ class StateKeys(NamedTuple):
     keys: Any
 
 
+class Patterns(NamedTuple):
+    """The tables of :func:`shares`, and its working memory.
+
+    *heads* has for each use the index in *positions* of the next event.
+    """
+
+    table: Any
+    uses: Any
+    heads: Any
+
+
 class SharedEvents(NamedTuple):
     """The results of :func:`shares`, in arrays that may be longer."""
 
@@ -214,14 +225,8 @@ class SharedEvents(NamedTuple):
 
 
 @entry
-def shares(
-    patterns: Any, uses: Any, at: Any, positions: Any, since: Any, times: Any, keys: Any, key_at: Any, state_at: Any,
-    state_keys: Any, words: int,
-) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+def shares(patterns: Any, uses: Any, events: SortedEvents, states: StateKeys, words: int) -> tuple[Any, Any, Any, Any]:
     """Compute the events that may matter to each pattern.
-
-    The arguments between *uses* and *words* are those of :class:`SortedEvents` and :class:`StateKeys`: a call with tuples takes
-    longer.
 
     *patterns* has a row for each pattern: the range of its uses; whether it sees events that satisfy none of them; whether all
     events that it sees matter; the maximum number of further events that it sees while a partial match lives; the maximum time
@@ -237,14 +242,13 @@ def shares(
     """
     seen, bits, alike = np.empty(1024, np.int64), np.empty((1024, words), np.int64), np.empty(1024, np.int64)
     runs = np.empty((256, 3), np.int64)
-    events, states = SortedEvents(since, times, keys, key_at, at, positions), StateKeys(state_at, state_keys)
-    heads = np.empty(len(uses), np.int64)
+    tables = Patterns(patterns, uses, np.empty(len(uses), np.int64))
     put = n_runs = 0
     for pattern in range(len(patterns)):
         end, n_new = -1, 0
         while end < 0:
             found = SharedEvents(seen, bits, alike, runs)
-            end, n_new = share(patterns, uses, events, states, pattern, heads, found, put, n_runs)
+            end, n_new = share(tables, events, states, pattern, found, put, n_runs)
             if end < 0 and n_new == len(runs):
                 more = np.empty((2 * len(runs), 3), np.int64)
                 more[:n_runs] = runs[:n_runs]
@@ -258,14 +262,49 @@ def shares(
     return seen[:put], bits[:put], alike[:put], runs[:n_runs]
 
 
+@inlined
+def next_start(tables: Patterns, events: SortedEvents, pattern: int, event: int) -> int:
+    """The next event, from *event* on, that can begin a partial match of a pattern; the number of events if there is none."""
+    start = len(events.times)
+    for use in range(tables.table[pattern, FIRST_USE], tables.table[pattern, END_USE]):
+        if tables.uses[use, STARTS] == 1:
+            end = events.at[tables.uses[use, CONDITION] + 1]
+            tables.heads[use] = first_from(events.positions, tables.heads[use], end, event)
+            if tables.heads[use] < end:
+                start = min(start, events.positions[tables.heads[use]])
+    return start
+
+
+@inlined
+def next_seen(tables: Patterns, events: SortedEvents, pattern: int, end: int) -> int:
+    """The next event before *end* at the heads of the uses of a pattern; *end* if there is none."""
+    event = end
+    for use in range(tables.table[pattern, FIRST_USE], tables.table[pattern, END_USE]):
+        if tables.heads[use] < events.at[tables.uses[use, CONDITION] + 1]:
+            event = min(event, events.positions[tables.heads[use]])
+    return event
+
+
+@inlined
+def roles_of(tables: Patterns, events: SortedEvents, pattern: int, event: int) -> tuple[bool, bool]:
+    """Whether an event at the heads of the uses of a pattern can begin a partial match, and whether it can complete a match."""
+    starts = completes = False
+    for use in range(tables.table[pattern, FIRST_USE], tables.table[pattern, END_USE]):
+        head = tables.heads[use]
+        if head < events.at[tables.uses[use, CONDITION] + 1] and events.positions[head] == event:
+            starts |= tables.uses[use, STARTS] == 1
+            completes |= tables.uses[use, COMPLETES] == 1
+    return starts, completes
+
+
 @uncounted
 def share(
-    patterns: Any, uses: Any, events: SortedEvents, states: StateKeys, pattern: int, heads: Any, found: SharedEvents,
-    put: int, n_runs: int,
-) -> tuple[int, int]:  # fmt: skip
+    tables: Patterns, events: SortedEvents, states: StateKeys, pattern: int, found: SharedEvents, put: int, n_runs: int
+) -> tuple[int, int]:
     """Add the events that may matter to a *pattern*. Returns the number of events, or -1 if there is not enough room, and the
     number of rows of ``found.runs``.
     """
+    patterns, uses, heads = tables
     since, times, keys, key_at, at, positions = events
     state_at, state_keys = states
     seen, bits, alike, runs = found
@@ -287,13 +326,7 @@ def share(
     last_time = count = 0
     while event < n_events:
         # The next event that can begin a partial match, and the next key that has one already.
-        start = event if always else n_events
-        for use in range(first_use, end_use):
-            if uses[use, STARTS] == 1:
-                end = at[uses[use, CONDITION] + 1]
-                heads[use] = first_from(positions, heads[use], end, event)
-                if heads[use] < end:
-                    start = min(start, positions[heads[use]])
+        start = event if always else next_start(tables, events, pattern, event)
         while state < state_at[pattern + 1] and key_at[state_keys[state] + 1] <= max(event, key_at[state_keys[state]]):
             state += 1  # it has no further events
         left, deadline = 0, BEFORE
@@ -324,18 +357,12 @@ def share(
         while True:
             # The next event that the pattern sees.
             if not needs_all:
-                event = end_of_key
-                for use in range(first_use, end_use):
-                    if heads[use] < at[uses[use, CONDITION] + 1]:
-                        event = min(event, positions[heads[use]])
+                event = next_seen(tables, events, pattern, end_of_key)
             if event >= end_of_key:
                 event = end_of_key
                 break
-            starts, completes = always, False
-            for use in range(first_use, end_use):
-                if heads[use] < at[uses[use, CONDITION] + 1] and positions[heads[use]] == event:
-                    starts |= uses[use, STARTS] == 1
-                    completes |= uses[use, COMPLETES] == 1
+            starts, completes = roles_of(tables, events, pattern, event)
+            starts |= always
             wanted = since[event] >= since_set and begins <= times[event] < until
             if most_in_vain > 0 and began and (left <= 0 or times[event] >= deadline):
                 break  # no partial match lives: the following events may be in vain, or those until here

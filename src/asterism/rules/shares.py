@@ -140,7 +140,7 @@ class Shares:
         :param ends: for each processor the time to which it advances
         :param state_keys: the keys that have partial matches, ascending: the index of the processor times *n_codes* plus the code
         """
-        from asterism.rules.kernels import BEGINS, HORIZON, SINCE_SET, UNTIL, shares
+        from asterism.rules.kernels import BEGINS, HORIZON, SINCE_SET, UNTIL, SortedEvents, StateKeys, shares
 
         limits = np.array([(span.since, span.begins, span.until) for span in spans], np.int64)
         selectors = copies.column(SELECTOR).to_numpy()
@@ -159,17 +159,12 @@ class Shares:
             of_state = np.repeat(state_at[0], np.diff(state_at, axis=0)[0])
             own_at = offsets_of(np.diff(state_at, axis=0)[0])
             own_state = state_keys[of_state + np.arange(own_at[-1]) - np.repeat(own_at[:-1], np.diff(own_at))] % n_codes
+            key_at = np.searchsorted(codes[rows], np.arange(n_codes + 1))
             seen, bits, alike, runs = shares(
                 patterns,
                 selected.uses,
-                at,
-                positions,
-                since[rows],
-                times[rows],
-                codes[rows],
-                np.searchsorted(codes[rows], np.arange(n_codes + 1)),
-                own_at,
-                own_state,
+                SortedEvents(since[rows], times[rows], codes[rows], key_at, at, positions),
+                StateKeys(own_at, own_state),
                 self.matcher.words,
             )
             found.append(_Seen(rows[seen], bits, alike, mine[runs[:, 0]] * n_codes + runs[:, 1], runs[:, 2]))
