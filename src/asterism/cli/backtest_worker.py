@@ -69,7 +69,7 @@ class BacktestHandler:
         from asterism.spark.patterns import CEP
 
         settings = self.settings
-        events = history_frame(spark, [files_to_read(Path(one)) for one in settings.history], settings.time)
+        events = history_frame(spark, [files_to_read(Path(path)) for path in settings.history], settings.time)
         against = None if request["against"] is None else [request["against"]]
         report = CEP.backtest(
             KeyedStream(events, key=settings.keys, time=settings.time),
@@ -87,7 +87,7 @@ def _watch(spark: SparkSession, tell: Tell, ended: threading.Event) -> None:
     tracker = spark.sparkContext.statusTracker()
     while not ended.wait(POLL):
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        tasks = [(one.numCompletedTasks, one.numTasks) for one in stages if one is not None]
+        tasks = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage is not None]
         if tasks:
             done, total = (sum(numbers) for numbers in zip(*tasks, strict=True))
             tell({"stage": "matching", "done": done, "total": total})
@@ -122,9 +122,9 @@ def _example(match: BacktestMatch) -> dict[str, Any]:
 
 
 def handler_of(setup: Mapping[str, Any]) -> Handler:
-    found = BacktestHandler(SampleSettings.from_dict(setup))
-    atexit.register(found.close)
-    return found
+    handler = BacktestHandler(SampleSettings.from_dict(setup))
+    atexit.register(handler.close)
+    return handler
 
 
 if __name__ == "__main__":

@@ -103,10 +103,10 @@ def _run_on_spark(
 def _corpus_files(paths: Sequence[Path]) -> list[Path]:
     files: list[Path] = []
     for path in paths:
-        found = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
-        if not found:
+        corpus = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+        if not corpus:
             raise StreamDefinitionError(f"{path} has no *.jsonl files")
-        files += found
+        files += corpus
     return files
 
 

@@ -33,8 +33,8 @@ _SECONDS = 60
 class CheckFailedError(Exception):
     """A check has failed. *advice* says what to do."""
 
-    def __init__(self, found: str, advice: str) -> None:
-        super().__init__(found)
+    def __init__(self, problem: str, advice: str) -> None:
+        super().__init__(problem)
         self.advice = advice
 
 
@@ -52,12 +52,12 @@ def doctor(spark: bool) -> None:
     for name, check in _checks(spark):
         try:
             with status_line(f"checking: {name}"):
-                found = check()
+                description = check()
         except CheckFailedError as problem:
             failed += 1
             click.echo(f"FAILED  {name}: {problem}\n        {problem.advice}")
         else:
-            click.echo(f"ok      {name}: {found}")
+            click.echo(f"ok      {name}: {description}")
     if failed:
         click.echo(f"{failed} of the checks failed")
         sys.exit(1)
@@ -83,24 +83,24 @@ def _packages() -> str:
     """The dependencies without extras."""
     from packaging.requirements import Requirement
 
-    wanted = [Requirement(text) for text in metadata.requires("asterism") or ()]
-    found, wrong = [f"asterism {metadata.version('asterism')}"], []
-    for one in wanted:
-        if one.marker is not None and not one.marker.evaluate({"extra": ""}):
+    requirements = [Requirement(text) for text in metadata.requires("asterism") or ()]
+    installed, wrong = [f"asterism {metadata.version('asterism')}"], []
+    for requirement in requirements:
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
         try:
-            version = metadata.version(one.name)
+            version = metadata.version(requirement.name)
         except metadata.PackageNotFoundError:
-            wrong.append(f"{one.name} is not installed (needed: {one.specifier})")
+            wrong.append(f"{requirement.name} is not installed (needed: {requirement.specifier})")
             continue
-        found.append(f"{one.name} {version}")
-        if not one.specifier.contains(version, prereleases=True):
-            wrong.append(f"{one.name} is {version} (needed: {one.specifier})")
+        installed.append(f"{requirement.name} {version}")
+        if not requirement.specifier.contains(version, prereleases=True):
+            wrong.append(f"{requirement.name} is {version} (needed: {requirement.specifier})")
     if wrong:
         raise CheckFailedError(
             "; ".join(wrong), "install asterism with pip in an environment of its own: pip install asterism"
         )
-    return ", ".join(found)
+    return ", ".join(installed)
 
 
 def _java() -> str:
@@ -150,9 +150,9 @@ def _python_of_workers() -> str:
     )
     program = "import sys, asterism; print('%d.%d' % sys.version_info[:2])"
     version = _output_of([python, "-c", program], advice).strip().splitlines()[-1]
-    own = f"{sys.version_info.major}.{sys.version_info.minor}"
-    if version != own:
-        raise CheckFailedError(f"PYSPARK_PYTHON={python} is Python {version}, and the driver is {own}", advice)
+    expected = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if version != expected:
+        raise CheckFailedError(f"PYSPARK_PYTHON={python} is Python {version}, and the driver is {expected}", advice)
     return f"{python}, Python {version}"
 
 
@@ -210,13 +210,13 @@ def _find(events: DataFrame, checkpoint: str) -> None:
     from asterism import CEP, KeyedStream, Pattern
 
     pattern = Pattern.begin("a").where("kind = 'a'").next("b").where("kind = 'b'")
-    found: list[int] = []
+    times: list[int] = []
     CEP.pattern(KeyedStream(events, time="ts"), pattern, key_groups=1).run(
-        {"matches": lambda matches, _: found.extend(row.b for row in matches.collect())},
+        {"matches": lambda matches, _: times.extend(row.b for row in matches.collect())},
         select={"matches": ["LAST(b.ts) AS b"]},
         checkpoint=checkpoint,
     )
-    if found != [2]:
+    if times != [2]:
         raise CheckFailedError(
-            f"the matches are {found} instead of [2]", "report this, with the output of this command"
+            f"the matches are {times} instead of [2]", "report this, with the output of this command"
         )

@@ -121,15 +121,15 @@ def match(
         job = MatchJob(wanted, files_to_read(source), output, stream, **options)
         with temporary_folder() as folder, local_spark() as spark:
             with status_line("matching (the first time on a machine, this compiles the kernel)"):
-                found = job.run(spark, folder).persist()
-                total = found.count()
-            rows = job.ordered(found)
-            one, many = COUNTED[output]
-            what = f"{total:,} {one if total == 1 else many}"
+                unordered = job.run(spark, folder).persist()
+                total = unordered.count()
+            rows = job.ordered(unordered)
+            singular, plural = COUNTED[output]
+            what = f"{total:,} {singular if total == 1 else plural}"
             # Match ids are not shown on a terminal; they can be selected, or written to a file.
             shown_rows = rows if job.measures and not job.rule else rows.drop("match_id", *job.unused_columns)
             show_or_write(rows, shown_rows, what, out, folder, limit, hidden=job.keys, total=total)
-            found.unpersist()
+            unordered.unpersist()
 
 
 def _as_wanted(rule: PatternProcessor, output: str, options: dict[str, Any]) -> PatternProcessor:
@@ -205,10 +205,10 @@ class MatchJob:
             order_by=self.order_by,
         )
         if isinstance(self.pattern, Pattern):
-            found = CEP.pattern(described, self.pattern, semantics=Semantics(self.semantics))
-            rows = found.select(*self.measures, output=self.output) if self.measures else getattr(found, self.output)
+            stream = CEP.pattern(described, self.pattern, semantics=Semantics(self.semantics))
+            rows = stream.select(*self.measures, output=self.output) if self.measures else getattr(stream, self.output)
             if self.stream:
-                rows = self._run_stream(spark, found, rows, work)
+                rows = self._run_stream(spark, stream, rows, work)
         else:
             rows = self._rule_rows(spark, described, self.pattern, work)
         # Sorted by the time at which a match was decided, as a stream returns them.
@@ -220,13 +220,13 @@ class MatchJob:
         from asterism.spark.patterns import CEP
 
         factory = GivenPatternProcessorDiscovererFactory((rule,))
-        found = CEP.pattern_processors(described, factory, semantics=Semantics(self.semantics), on_limit="fail")
-        found.check(rule)
+        stream = CEP.pattern_processors(described, factory, semantics=Semantics(self.semantics), on_limit="fail")
+        stream.check(rule)
         if not self.stream:
-            return found.output(self.output)
+            return stream.output(self.output)
         schema = CEP.pattern_processors(replace(described, df=self._batch(spark)), factory).output(self.output).schema
         sink = PartsSink(work / "rows")
-        found.run({self.output: sink}, checkpoint=str(self.checkpoint or work / "checkpoint"))
+        stream.run({self.output: sink}, checkpoint=str(self.checkpoint or work / "checkpoint"))
         return sink.read(spark, schema)
 
     def _read(self, spark: SparkSession) -> DataFrame:
@@ -238,10 +238,10 @@ class MatchJob:
     def _batch(self, spark: SparkSession) -> DataFrame:
         return with_event_time(read_batch(spark, self.files), self.time)
 
-    def _run_stream(self, spark: SparkSession, found: PatternStream, rows: DataFrame, work: Path) -> DataFrame:
+    def _run_stream(self, spark: SparkSession, stream: PatternStream, rows: DataFrame, work: Path) -> DataFrame:
         sink = PartsSink(work / "rows")
         select = {self.output: self.measures} if self.measures else None
-        found.run({self.output: sink}, checkpoint=str(self.checkpoint or work / "checkpoint"), select=select)
+        stream.run({self.output: sink}, checkpoint=str(self.checkpoint or work / "checkpoint"), select=select)
         return sink.read(spark, rows.schema)
 
 

@@ -55,20 +55,20 @@ def diff(old: str, new: str, table: str) -> None:
     with errors_explained():
         from asterism.discovery.comparing import differences
 
-        found = differences(_rules_in(old, table), _rules_in(new, table))
-        for difference in found:
+        changes = differences(_rules_in(old, table), _rules_in(new, table))
+        for difference in changes:
             _show([str(difference)])
             _show(difference.lines(), "    ")
-        click.echo(_summary(found, done=False))
-    if found:
+        click.echo(_summary(changes, done=False))
+    if changes:
         sys.exit(1)
 
 
-def _summary(found: Sequence[RuleDifference], *, done: bool) -> str:
+def _summary(changes: Sequence[RuleDifference], *, done: bool) -> str:
     counts = {
-        ("to add", "added"): sum(one.old is None for one in found),
-        ("to change", "changed"): sum(None not in (one.old, one.new) for one in found),
-        ("to remove", "removed"): sum(one.new is None for one in found),
+        ("to add", "added"): sum(change.old is None for change in changes),
+        ("to change", "changed"): sum(None not in (change.old, change.new) for change in changes),
+        ("to remove", "removed"): sum(change.new is None for change in changes),
     }
     return ", ".join(f"{count:,} {what[done]}" for what, count in counts.items() if count) or "no differences"
 
@@ -94,23 +94,25 @@ def apply(files: str, source: str, table: str, plan: bool, prune: bool) -> None:
         if additions is None:
             sys.exit(1)
         kept = rules_of(source, table)
-        found = differences(_existing(kept), rules_of(files, table).all())
+        changes = differences(_existing(kept), rules_of(files, table).all())
         # A template is replaced with all its rows.
-        replaced = {one.slot for one in additions}
-        stay = [] if prune else [one for one in found if one.new is None and one.stored_slot not in replaced]
-        found = [one for one in found if one not in stay]
-        changed = {one.stored_slot for one in found}
-        removed = {one.stored_slot for one in found if one.new is None} - replaced
+        replaced = {addition.slot for addition in additions}
+        stay = (
+            [] if prune else [change for change in changes if change.new is None and change.stored_slot not in replaced]
+        )
+        changes = [change for change in changes if change not in stay]
+        changed = {change.stored_slot for change in changes}
+        removed = {change.stored_slot for change in changes if change.new is None} - replaced
         if changed:  # also for a plan, so that it fails if the change would
-            kept.apply([one for one in additions if one.slot in changed], sorted(removed), plan=plan)
-        for one in found:
-            _show([str(one)])
-            if plan and one.old is not None and one.new is not None:
-                _show(one.lines(), "    ")
-        for one in stay:
-            click.echo(f"  {printable(one.name)} is not in {printable(files)} and stays")
-        click.echo(_summary(found, done=not plan))
-    if plan and found:
+            kept.apply([addition for addition in additions if addition.slot in changed], sorted(removed), plan=plan)
+        for change in changes:
+            _show([str(change)])
+            if plan and change.old is not None and change.new is not None:
+                _show(change.lines(), "    ")
+        for change in stay:
+            click.echo(f"  {printable(change.name)} is not in {printable(files)} and stays")
+        click.echo(_summary(changes, done=not plan))
+    if plan and changes:
         sys.exit(1)
 
 

@@ -43,9 +43,9 @@ class RuleInFile:
         from asterism.discovery.editing import rules_at
 
         kept = rules_at(str(self.file)).all()
-        found = [rule for rule in kept if rule.id == self.id]
-        found = found or [rule for rule in kept if f"{rule.id}@{rule.version}" == self.id]
-        if not found:
+        matching = [rule for rule in kept if rule.id == self.id]
+        matching = matching or [rule for rule in kept if f"{rule.id}@{rule.version}" == self.id]
+        if not matching:
             unreadable = next((rule.error for rule in kept if rule.id == WHOLE and rule.error is not None), None)
             if unreadable is not None:
                 raise unreadable
@@ -54,11 +54,11 @@ class RuleInFile:
             raise StreamDefinitionError(
                 f"{self.file} has no rule {self.id!r:.220}", f"Rules: {', '.join([*ids, *more]) or 'none'}"
             )
-        if len(found) > 1:
-            found = [rule for rule in found if not rule.shadow] or found
-        if len(found) > 1:
-            raise StreamDefinitionError(f"{self.file} has {len(found):,} rules {self.id!r:.220}")
-        return found[0]
+        if len(matching) > 1:
+            matching = [rule for rule in matching if not rule.shadow] or matching
+        if len(matching) > 1:
+            raise StreamDefinitionError(f"{self.file} has {len(matching):,} rules {self.id!r:.220}")
+        return matching[0]
 
     def processor(self) -> PatternProcessor:
         """The rule, without its timestamp, and not as a shadow.
@@ -71,8 +71,8 @@ class RuleInFile:
         rule = self.read()
         if rule.error is not None:
             raise rule.error
-        found = PatternProcessor.from_dict(without_flag(rule.item)[0])
-        return replace(found, timestamp=None, expires=None, shadow=False)
+        parsed = PatternProcessor.from_dict(without_flag(rule.item)[0])
+        return replace(parsed, timestamp=None, expires=None, shadow=False)
 
 
 class PatternFile(click.ParamType[Path | RuleInFile]):
@@ -110,7 +110,7 @@ def key_columns(processor: PatternProcessor, given: Sequence[str]) -> Sequence[s
 
     key = processor.key or ()
     if processor.sql is not None:
-        key = tuple(one.expression.text for one in read(processor.sql).partition_by)
+        key = tuple(column.expression.text for column in read(processor.sql).partition_by)
     if given or not key:
         return given
     trees = [parse(text) for text in key]

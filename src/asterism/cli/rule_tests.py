@@ -33,13 +33,13 @@ def run_tests(source: str, ids: Sequence[str], semantics: str) -> None:
     with errors_explained():
         from asterism.discovery.editing import rules_at
 
-        found = [rule for rule in rules_at(source).all() if rule.state != "older" and rule.call is None]
-        unknown = [id for id in ids if id not in {rule.id for rule in found}]
+        rules = [rule for rule in rules_at(source).all() if rule.state != "older" and rule.call is None]
+        unknown = [id for id in ids if id not in {rule.id for rule in rules}]
         if unknown:
             raise RuleNotFoundError(f"there is no processor {unknown[0]!r:.220}")
         counts: Counter[str] = Counter()
         with status_line("testing"):
-            for rule in found:
+            for rule in rules:
                 if not ids or rule.id in ids:
                     counts += _run(rule, Semantics(semantics))
     words = [f"{counts[what]:,} {what}" for what in ("passed", "failed", "invalid", "without tests") if counts[what]]

@@ -121,18 +121,18 @@ def _row(rule: Rule) -> tuple[str, ...]:
     try:
         if rule.error is not None:
             raise rule.error
-        found = PatternProcessor.from_dict(without_flag(rule.item)[0])
-        key, gives = found.key, list(found.select)
-        if found.sql is not None:
-            clause = read(found.sql)
-            key = tuple(one.expression.text for one in clause.partition_by) or None
+        processor = PatternProcessor.from_dict(without_flag(rule.item)[0])
+        key, gives = processor.key, list(processor.select)
+        if processor.sql is not None:
+            clause = read(processor.sql)
+            key = tuple(column.expression.text for column in clause.partition_by) or None
             gives = [f"{measure.expression.text} AS {measure.name}" for measure in clause.measures]
-        what = summary_of(found)
+        what = summary_of(processor)
     except AsterismError as error:
         return *head, rule.state if rule.state == "older" else "wrong", "", "", "", one_line(error.message, 200)
-    times = ("" if time is None else time.isoformat() for time in (found.timestamp, found.expires))
+    times = ("" if time is None else time.isoformat() for time in (processor.timestamp, processor.expires))
     by = "" if key is None else one_line(", ".join(key) or "(one for all)", 100)
-    gives = [f"function {found.function}"] if found.function else [one_line(text, 60) for text in gives]
+    gives = [f"function {processor.function}"] if processor.function else [one_line(text, 60) for text in gives]
     return *head, rule.state, *times, by, "; ".join([what, *gives])
 
 
@@ -162,17 +162,17 @@ def validate(source: str, table: str, columns: Sequence[tuple[str, Any]], semant
     with errors_explained():
         import pyarrow as pa
 
-        found = rules_of(source, table).all()
-        good = all_good(found, pa.schema(columns) if columns else None, Semantics(semantics))
+        stored = rules_of(source, table).all()
+        good = all_good(stored, pa.schema(columns) if columns else None, Semantics(semantics))
         if costs:
-            _show_costs(found, Semantics(semantics))
-        if not found:
+            _show_costs(stored, Semantics(semantics))
+        if not stored:
             click.echo("no rules")
     if not good:
         sys.exit(1)
 
 
-def _show_costs(found: Sequence[Rule], semantics: Semantics) -> None:
+def _show_costs(rules: Sequence[Rule], semantics: Semantics) -> None:
     """A table of the valid rules."""
     from rich.table import Table
     from rich.text import Text
@@ -185,7 +185,7 @@ def _show_costs(found: Sequence[Rule], semantics: Semantics) -> None:
     for name in ("id", "states", "conditions", "partial matches are bounded by", "compiled in"):
         table.add_column(name, overflow="fold")
     unbounded = 0
-    for rule in found:
+    for rule in rules:
         try:
             if rule.state == "older" or rule.call is not None or rule.error is not None:
                 continue
@@ -208,7 +208,7 @@ def _show_costs(found: Sequence[Rule], semantics: Semantics) -> None:
         )
 
 
-def all_good(found: Sequence[Rule], schema: pa.Schema | None, semantics: Semantics) -> bool:
+def all_good(rules: Sequence[Rule], schema: pa.Schema | None, semantics: Semantics) -> bool:
     """Report the problems of rules, and whether there are none."""
     from asterism.rules.validation import summary_of
 
@@ -216,7 +216,7 @@ def all_good(found: Sequence[Rule], schema: pa.Schema | None, semantics: Semanti
     reported: dict[int, frozenset[tuple[int, int, str]]] = {}
     again = Counter[int]()
     """For each template: the problems that were reported last, and how many rules have the same ones."""
-    for rule in found:
+    for rule in rules:
         if rule.state == "older":
             continue
         name = f"{printable(rule.where)}: {_named(rule)}"
@@ -242,7 +242,7 @@ def all_good(found: Sequence[Rule], schema: pa.Schema | None, semantics: Semanti
             until = "" if expires is None else f", expires {expires.isoformat()}"
             more = f", {tests} {'test' if tests == 1 else 'tests'}" if tests else ""
             click.echo(f"{name}: ok{off}, {summary_of(checked.processor)}{until}{more}")
-    for rule in found:
+    for rule in rules:
         if rule.template is not None and (count := again.pop(id(rule.template), 0)):
             template = one_line(str(rule.template.get("id")), 200)
             click.echo(f"{printable(rule.where)}: template {template}: the same problems in {count:,} more rules")
@@ -301,7 +301,7 @@ def add(source: str, table: str, file: str, shadow: bool) -> None:
     with errors_explained():
         additions = additions_in(file)
         if additions is not None:
-            additions = [one.as_shadow() for one in additions] if shadow else additions
+            additions = [addition.as_shadow() for addition in additions] if shadow else additions
             for done in rules_of(source, table).add(additions):
                 click.echo(printable(done))
     if additions is None:
@@ -312,21 +312,21 @@ def additions_in(file: str) -> list[Addition] | None:
     """The rules in a file; None, after a message, if one is invalid."""
     from asterism.discovery.rule_set import Addition
 
-    found = rules_of(file, "").all()
-    checked = [_checked(rule, None, Semantics.DEFAULT) for rule in found]
-    slots = [rule.slot for rule in found]
+    rules = rules_of(file, "").all()
+    checked = [_checked(rule, None, Semantics.DEFAULT) for rule in rules]
+    slots = [rule.slot for rule in rules]
     counts = Counter(slots)
-    for rule, one, slot in zip(found, checked, slots, strict=True):
-        _tell(rule, one)
+    for rule, checked_rule, slot in zip(rules, checked, slots, strict=True):
+        _tell(rule, checked_rule)
         if counts[slot] > 1:
             kind = "shadows" if slot[1] else "processors"
             click.echo(f"{printable(rule.where)}: {_named(rule)}: {counts[slot]} {kind} have this id")
-    if len(counts) < len(slots) or any(one.processor is None for one in checked):
+    if len(counts) < len(slots) or any(checked_rule.processor is None for checked_rule in checked):
         return None
     additions: dict[int, Addition] = {}
-    for rule, one in zip(found, checked, strict=True):
+    for rule, checked_rule in zip(rules, checked, strict=True):
         if rule.template is None:
-            additions[id(rule.item)] = Addition(rule.item, one.processor)
+            additions[id(rule.item)] = Addition(rule.item, checked_rule.processor)
         else:
             additions.setdefault(id(rule.template), Addition(rule.template))
     return list(additions.values())
@@ -398,12 +398,12 @@ def status(checkpoint: str, as_json: bool) -> None:
     with errors_explained():
         from asterism.rules.discovery_status import INTERRUPTED, STALE
 
-        found = _status_at(checkpoint)
+        reported = _status_at(checkpoint)
         if as_json:
-            click.echo(found.to_bytes())
+            click.echo(reported.to_bytes())
         else:
-            _show_status(found)
-    if found.state in (INTERRUPTED, STALE):
+            _show_status(reported)
+    if reported.state in (INTERRUPTED, STALE):
         sys.exit(1)
 
 
@@ -415,16 +415,16 @@ def _status_at(place: str) -> Status:
     return Endpoint(place, os.environ.get("ASTERISM_TOKEN")).status()
 
 
-def _show_status(found: Status) -> None:
+def _show_status(status: Status) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    click.echo(f"{found.state} since {found.since or '-'}" + ("" if found.error is None else f": {found.error}"))
-    click.echo(f"last successful poll: {found.last_poll or '-'}, last heartbeat: {found.alive or '-'}")
-    shadows = f", {len(found.shadows):,} shadows" if found.shadows else ""
-    click.echo(f"set {found.version}: {len(found.processors):,} rules{shadows}")
+    click.echo(f"{status.state} since {status.since or '-'}" + ("" if status.error is None else f": {status.error}"))
+    click.echo(f"last successful poll: {status.last_poll or '-'}, last heartbeat: {status.alive or '-'}")
+    shadows = f", {len(status.shadows):,} shadows" if status.shadows else ""
+    click.echo(f"set {status.version}: {len(status.processors):,} rules{shadows}")
     table = Table()
-    more = ["as shadow"] if any(rule.shadow_matches for rule in found.rules) else []
+    more = ["as shadow"] if any(rule.shadow_matches for rule in status.rules) else []
     for name in (
         "id",
         "version",
@@ -439,7 +439,7 @@ def _show_status(found: Status) -> None:
         "last match",
     ):
         table.add_column(name, overflow="fold")
-    for rule in found.rules:
+    for rule in status.rules:
         state = f"{rule.state} in {rule.disabled_groups} key groups" if rule.disabled_groups else rule.state
         since = rule.begins or rule.since
         as_shadow = [rule.shadow_matches] if more else []
@@ -449,26 +449,26 @@ def _show_status(found: Status) -> None:
         cells = [rule.id, version, state, since[:19], *counts, rule.last_match[:19]]
         styles = ["", "", _STATE_COLORS.get(rule.state, "")]
         table.add_row(*(Text(one_line(cell, 200), style) for cell, style in zip_longest(cells, styles, fillvalue="")))
-    if found.rules:
+    if status.rules:
         stdout().print(table)
-    for name, lookup in found.lookups.items():
+    for name, lookup in status.lookups.items():
         click.echo(
             f"lookup {name}: {lookup.rows:,} rows since set {lookup.version}, last read: {lookup.read_at or '-'}"
         )
         if lookup.error is not None:
             click.echo(f"lookup {name}: the new rows cannot be used: {one_line(lookup.error, 1000)}")
-    if found.missed:
-        click.echo(f"the counts do not include {found.missed} micro-batches")
-    for rule in found.rules:
+    if status.missed:
+        click.echo(f"the counts do not include {status.missed} micro-batches")
+    for rule in status.rules:
         if rule.state == "disabled":
             where = f" in the key groups {', '.join(map(str, rule.groups))}" if rule.groups else ""
             where += " and others" if rule.groups and len(rule.groups) < rule.disabled_groups else ""
             name = f"{one_line(rule.id, 200)}@{rule.version}{where}"
             click.echo(f"disabled: {name}: {one_line(rule.reason or '', 1000)}")
-    for what, those in (("refused", found.refused), ("killed", found.killed)):
+    for what, those in (("refused", status.refused), ("killed", status.killed)):
         for name, reason in those.items():
             click.echo(f"{what}: {one_line(name, 220)}: {one_line(reason, 1000)}")
-    for line in found.log:
+    for line in status.log:
         click.echo(f"log: {one_line(line, 2000)}")
 
 
@@ -485,24 +485,24 @@ def history(checkpoint: str, id: str | None, last: int, as_json: bool) -> None:
     With ID: only this rule.
     """
     with errors_explained():
-        found = deque(
+        entries = deque(
             (entry for entry in query_store(checkpoint).history().entries() if id is None or entry.is_about(id)), last
         )
         if as_json:
-            for entry in found:
+            for entry in entries:
                 click.echo(json.dumps(entry.to_dict()))
         else:
-            _show_history(found)
+            _show_history(entries)
 
 
-def _show_history(found: Collection[HistoryEntry]) -> None:
+def _show_history(entries: Collection[HistoryEntry]) -> None:
     from rich.table import Table
     from rich.text import Text
 
     names = ("time", "set", "id", "what", "version", "by", "from", "reason")
     rows = []
-    for entry in found:
-        versions = [str(one) for one in dict.fromkeys((entry.before, entry.version)) if one is not None]
+    for entry in entries:
+        versions = [str(version) for version in dict.fromkeys((entry.before, entry.version)) if version is not None]
         place = (entry.place or "").rpartition("/")[2]
         texts = (entry.id, entry.what, " -> ".join(versions), entry.by or "", place, entry.reason or "")
         rows.append([entry.time[:19], str(entry.set), *(one_line(text, 200) for text in texts)])
@@ -534,11 +534,11 @@ def kill(checkpoint: str, names: Sequence[str], reason: str | None) -> None:
 
         store = query_store(checkpoint)
         kill_list.kill(store, names, reason, by=_user())
-        known = [one for found in store.retained() for one in found.processors]
+        known = [processor for processor_set in store.retained() for processor in processor_set.processors]
         for name in names:
-            named = [one for one in known if kill_list.is_named(one, [name])]
+            named = [processor for processor in known if kill_list.is_named(processor, [name])]
             there = "" if named else "; no rule in force has this name, so it has no effect yet"
-            if any(one.id == name and one not in named for one in known):
+            if any(processor.id == name and processor not in named for processor in known):
                 there += f"; the rule whose id is {name!r} is {name + '@'!r}"
             click.echo(f"{printable(name)} killed{printable(there)}")
 
@@ -561,8 +561,8 @@ def unkill(checkpoint: str, names: Sequence[str]) -> None:
 def killed(checkpoint: str) -> None:
     """Show the killed rules, with times and reasons."""
     with errors_explained():
-        found = query_store(checkpoint).killed()
-        for name, one in found.items():
-            click.echo(f"{one_line(name, 220)}, since {one_line(one.since, 40)}: {one_line(one.reason, 1000)}")
-        if not found:
+        kills = query_store(checkpoint).killed()
+        for name, entry in kills.items():
+            click.echo(f"{one_line(name, 220)}, since {one_line(entry.since, 40)}: {one_line(entry.reason, 1000)}")
+        if not kills:
             click.echo("no rules")

@@ -38,11 +38,11 @@ def state(checkpoint: str, top: int, operator_id: int | None, batch_id: int | No
     CHECKPOINT is the checkpoint of a query, which may be running.
     """
     with errors_explained(), local_spark() as spark, status_line("reading the state"):
-        found = _summary(spark, checkpoint, top, operator_id, batch_id)
+        summary = _summary(spark, checkpoint, top, operator_id, batch_id)
     if as_json:
-        click.echo(json.dumps(found, default=_plain, ensure_ascii=False))
+        click.echo(json.dumps(summary, default=_plain, ensure_ascii=False))
     else:
-        _show(found)
+        _show(summary)
 
 
 def _summary(
@@ -98,18 +98,18 @@ def _plain(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def _show(found: Mapping[str, Any]) -> None:
-    kind = found["kind"] or "unknown state"
+def _show(summary: Mapping[str, Any]) -> None:
+    kind = summary["kind"] or "unknown state"
     click.echo(
-        f"{kind} after micro-batch {found['batch_id']}: {found['bytes']:,} bytes, {found['pages']:,} pages, "
-        f"{found['key_groups']} key groups; watermark {_text(found['watermark'])}"
+        f"{kind} after micro-batch {summary['batch_id']}: {summary['bytes']:,} bytes, {summary['pages']:,} pages, "
+        f"{summary['key_groups']} key groups; watermark {_text(summary['watermark'])}"
     )
-    counts = [f"{number:,} {name.replace('_', ' ')}" for name, number in found.get("totals", {}).items()]
-    counts += [f"{number:,} waiting in {name}" for name, number in found.get("waiting_events", {}).items()]
+    counts = [f"{number:,} {name.replace('_', ' ')}" for name, number in summary.get("totals", {}).items()]
+    counts += [f"{number:,} waiting in {name}" for name, number in summary.get("waiting_events", {}).items()]
     if counts:
         click.echo(", ".join(counts))
-    _show_rows("heaviest keys", found["heaviest_keys"])
-    _show_rows("first deadlines", found["deadlines"])
+    _show_rows("heaviest keys", summary["heaviest_keys"])
+    _show_rows("first deadlines", summary["deadlines"])
 
 
 def _show_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:

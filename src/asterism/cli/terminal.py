@@ -130,11 +130,11 @@ class Duration(click.ParamType[timedelta]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         if isinstance(value, timedelta):
             return value
-        found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", value)
-        if found is None:
+        match = re.fullmatch(r"(\d+)(ms|s|m|h|d)", value)
+        if match is None:
             self.fail(f"{value!r} is not a duration: write a number and one of ms, s, m, h, d, as in 5s", param, ctx)
         try:
-            return timedelta(**{self.units[found[2]]: int(found[1])})
+            return timedelta(**{self.units[match[2]]: int(match[1])})
         except OverflowError:
             self.fail(f"{value!r} is out of range", param, ctx)
 

@@ -62,17 +62,17 @@ def text_of(rule: Rule | None) -> str:
     """The JSON form of a rule, which is the same for equal rules if they are valid."""
     if rule is None:
         return ""
-    found: Any = rule.item
+    definition: Any = rule.item
     if rule.call is not None:
-        found = {"className": rule.call[0], "constructorParams": list(rule.call[1])}
+        definition = {"className": rule.call[0], "constructorParams": list(rule.call[1])}
     elif rule.error is None:
         try:
-            found = PatternProcessor.from_dict(without_flag(rule.item)[0]).as_data().to_dict()
+            definition = PatternProcessor.from_dict(without_flag(rule.item)[0]).as_data().to_dict()
         except AsterismError:
-            found = rule.item
+            definition = rule.item
     if rule.state == OFF:
-        found = {**found, "enabled": False} if isinstance(found, dict) else found
-    return json.dumps(found, ensure_ascii=False, indent=2, sort_keys=True, default=str)
+        definition = {**definition, "enabled": False} if isinstance(definition, dict) else definition
+    return json.dumps(definition, ensure_ascii=False, indent=2, sort_keys=True, default=str)
 
 
 def differences(old: Iterable[Rule], new: Iterable[Rule]) -> list[RuleDifference]:
@@ -98,17 +98,20 @@ def _version(rules: Mapping[Slot, Rule], slot: Slot) -> int | None:
 
 
 def _used(rules: Iterable[Rule]) -> dict[Slot, Rule]:
-    found: dict[Slot, Rule] = {}
+    used: dict[Slot, Rule] = {}
     for rule in rules:
-        if rule.state != OLDER and (rule.slot not in found or _rank(rule) > _rank(found[rule.slot])):
-            found[rule.slot] = rule
-    return found
+        if rule.state != OLDER and (rule.slot not in used or _rank(rule) > _rank(used[rule.slot])):
+            used[rule.slot] = rule
+    return used
 
 
 def _rank(rule: Rule) -> tuple[bool, int]:
     return rule.state in (ON, SHADOW), -1 if rule.version is None else rule.version
 
 
-def rules_in_set(found: ProcessorSet, where: str) -> Sequence[Rule]:
+def rules_in_set(processor_set: ProcessorSet, where: str) -> Sequence[Rule]:
     """The rules of a set that a query uses."""
-    return [Rule(one.id, one.version, SHADOW if one.shadow else ON, where, one.to_dict()) for one in found.processors]
+    return [
+        Rule(processor.id, processor.version, SHADOW if processor.shadow else ON, where, processor.to_dict())
+        for processor in processor_set.processors
+    ]

@@ -56,26 +56,26 @@ def parsed_url(url: str | sa.URL) -> sa.URL:
     """
     is_jdbc = isinstance(url, str) and url.startswith(_JDBC)
     try:
-        found = sa.make_url(str(url).removeprefix(_JDBC) if is_jdbc else url)
-        found.get_backend_name()
+        parsed = sa.make_url(str(url).removeprefix(_JDBC) if is_jdbc else url)
+        parsed.get_backend_name()
     except Exception:
         # The URL, and the original error, may contain a password.
         raise RuleSourceError(
             "the URL of the database cannot be parsed",
             hint="sqlite:///rules.db, or postgresql://user:password@host/database; in a password, write %40 for @ and %2F for /",
         ) from None
-    if found.host is not None and "@" in found.host:
+    if parsed.host is not None and "@" in parsed.host:
         raise RuleSourceError("the URL of the database contains two @", hint="in a password, write %40 for @")
-    if found.get_backend_name() == "sqlite" and found.database in (None, "", ":memory:"):
+    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
         raise RuleSourceError(
             "an in-memory SQLite database is not supported: other processes cannot read it",
             hint="use a file: sqlite:///rules.db",
         )
-    if found.get_backend_name() == "sqlite" and not str(found.database).startswith("file:"):
-        return found.set(database=str(Path(str(found.database)).absolute()))
+    if parsed.get_backend_name() == "sqlite" and not str(parsed.database).startswith("file:"):
+        return parsed.set(database=str(Path(str(parsed.database)).absolute()))
     if is_jdbc:
-        found = _from_jdbc(found)
-    return found.set(drivername=_USUAL_DRIVERS.get(found.drivername, found.drivername))
+        parsed = _from_jdbc(parsed)
+    return parsed.set(drivername=_USUAL_DRIVERS.get(parsed.drivername, parsed.drivername))
 
 
 def _from_jdbc(url: sa.URL) -> sa.URL:

@@ -117,11 +117,11 @@ def paths_at(path: Path) -> list[Path]:
     try:
         if not stat.S_ISDIR(path.stat().st_mode):
             return [path]
-        found = [file for file in path.iterdir() if file.suffix in SUFFIXES and not file.name.startswith(".")]
+        files = [file for file in path.iterdir() if file.suffix in SUFFIXES and not file.name.startswith(".")]
     except OSError as error:
         raise unreadable(path, error) from None
-    check_number(str(path), found)
-    return sorted(found)
+    check_number(str(path), files)
+    return sorted(files)
 
 
 def check_number(folder: str, files: Sequence[object]) -> None:

@@ -131,8 +131,8 @@ class _Content:
     def of(cls, path: Path, known: _Content | None) -> _Content:
         """:raises OSError: the file does not exist any more, or its status cannot be determined"""
         now = time.time()
-        found = path.stat()
-        times = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        status = path.stat()
+        times = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         # A file that could not be read is tried again even if its times are unchanged, because a disk may recover.
         if known is not None and known.problem is None and known.is_still(times):
             return known
@@ -165,7 +165,7 @@ class _Folder:
 
         :raises PatternProcessorError: the path cannot be read, or the files are too large
         """
-        found: dict[str, _Content] = {}
+        by_path: dict[str, _Content] = {}
         size = 0
         for path in paths_at(self.path):
             try:
@@ -179,8 +179,8 @@ class _Folder:
                 content = _Content.unreadable(unreadable(path, error))
             size += min(content.times[1], MAX_BYTES)
             _check_size(self.location, size)
-            found[str(path)] = content
-        return found
+            by_path[str(path)] = content
+        return by_path
 
 
 class _Store:
@@ -208,13 +208,15 @@ class _Store:
             raise RuleSourceError(f"there is no file or folder {self.location}")
         if info.type is not fs.FileType.Directory:
             return [info]
-        found = [
-            one
-            for one in files.get_file_info(fs.FileSelector(path))
-            if one.type is fs.FileType.File and one.base_name.endswith(SUFFIXES) and not one.base_name.startswith(".")
+        entries = [
+            entry
+            for entry in files.get_file_info(fs.FileSelector(path))
+            if entry.type is fs.FileType.File
+            and entry.base_name.endswith(SUFFIXES)
+            and not entry.base_name.startswith(".")
         ]
-        check_number(self.location, found)
-        return sorted(found, key=lambda one: str(one.path))
+        check_number(self.location, entries)
+        return sorted(entries, key=lambda entry: str(entry.path))
 
     @staticmethod
     def _content(files: fs.FileSystem, info: fs.FileInfo, known: _Content | None) -> _Content:
@@ -243,7 +245,7 @@ class _WatchedFile:
     """The processors of a file, and its ids when it was last readable, each with whether it is a shadow (None: unknown)."""
 
     content: _Content
-    found: Sequence[Discovered]
+    discovered: Sequence[Discovered]
     ids: tuple[tuple[str, bool | None], ...] | None
     items: Items
 
@@ -294,7 +296,12 @@ class FileDiscoverer(PollingDiscoverer):
         with those of the first.
         """
         slots = {
-            name: {slot for one in files[name].found if not _is_unidentified(one) for slot in slots_of(one)}
+            name: {
+                slot
+                for processor in files[name].discovered
+                if not _is_unidentified(processor)
+                for slot in slots_of(processor)
+            }
             for name in sorted(files)
         }
         holders = {slot: name for slot, name in self._holders.items() if slot in slots.get(name, ())}
@@ -304,19 +311,19 @@ class FileDiscoverer(PollingDiscoverer):
         self._holders = holders
         accepted: dict[Slot, list[PatternProcessor]] = {}
         for name in slots:
-            for one in files[name].found:
-                if isinstance(one, PatternProcessor) and holders[one.slot] == name:
-                    accepted.setdefault(one.slot, []).append(one)
+            for processor in files[name].discovered:
+                if isinstance(processor, PatternProcessor) and holders[processor.slot] == name:
+                    accepted.setdefault(processor.slot, []).append(processor)
         kept: list[Discovered] = []
         for name in slots:
-            for one in files[name].found:
-                if isinstance(one, PatternProcessor) and holders[one.slot] != name:
-                    others = accepted.get(one.slot, [])
-                    if others and fits(one, others):
-                        others.append(one)
+            for processor in files[name].discovered:
+                if isinstance(processor, PatternProcessor) and holders[processor.slot] != name:
+                    others = accepted.get(processor.slot, [])
+                    if others and fits(processor, others):
+                        others.append(processor)
                     else:
-                        one = duplicate(one, others, holders[one.slot])
-                kept.append(one)
+                        processor = duplicate(processor, others, holders[processor.slot])
+                kept.append(processor)
         return good_first(kept)
 
 
@@ -330,20 +337,20 @@ def _being_written(before: Mapping[str, _Content], after: Mapping[str, _Content]
 def _read(name: str, content: _Content, last: _WatchedFile | None) -> _WatchedFile:
     kept = content.kept()
     ids, items = (None, Items()) if last is None else (last.ids, last.items)
-    found: list[Discovered]
+    discovered: list[Discovered]
     try:
         if content.problem is not None:
             raise content.problem
-        found = items.processors(read_document(content.text, name).items, name)
+        discovered = items.processors(read_document(content.text, name).items, name)
     except PatternProcessorError as error:
         if ids is None:
-            found = [RefusedProcessor(WHOLE, error, place=name, unidentified=True)]
+            discovered = [RefusedProcessor(WHOLE, error, place=name, unidentified=True)]
         else:
-            found = [RefusedProcessor(id, error, place=name, shadow=shadow) for id, shadow in ids]
-        return _WatchedFile(kept, found, ids, items)
-    identified = ((one.id, one.shadow) for one in found if not _is_unidentified(one))
-    return _WatchedFile(kept, found, tuple(dict.fromkeys(identified)), items)
+            discovered = [RefusedProcessor(id, error, place=name, shadow=shadow) for id, shadow in ids]
+        return _WatchedFile(kept, discovered, ids, items)
+    identified = ((processor.id, processor.shadow) for processor in discovered if not _is_unidentified(processor))
+    return _WatchedFile(kept, discovered, tuple(dict.fromkeys(identified)), items)
 
 
-def _is_unidentified(one: Discovered) -> bool:
-    return isinstance(one, RefusedProcessor) and one.unidentified
+def _is_unidentified(processor: Discovered) -> bool:
+    return isinstance(processor, RefusedProcessor) and processor.unidentified

@@ -74,12 +74,12 @@ class FileLookupSource(LookupSource):
         time.sleep(AT_REST)
         if self._files() != before:
             raise RuleSourceError(f"{self.path} is being written", hint="write another file, and rename it")
-        found = self._read(schema)
+        table = self._read(schema)
         if self._files() != before:
             raise RuleSourceError(
                 f"{self.path} has changed while it was read", hint="write another file, and rename it"
             )
-        return found
+        return table
 
     def state(self) -> Any:
         return self._files()
@@ -90,20 +90,20 @@ class FileLookupSource(LookupSource):
             system, path = opened(self.path)
             [here] = system.get_file_info([path])
             if here.type == fs.FileType.Directory:
-                found = [
-                    one
-                    for one in system.get_file_info(fs.FileSelector(path))
-                    if one.type == fs.FileType.File and one.base_name[0] not in "._"
+                files = [
+                    file
+                    for file in system.get_file_info(fs.FileSelector(path))
+                    if file.type == fs.FileType.File and file.base_name[0] not in "._"
                 ]
             else:
-                found = [here] if here.type == fs.FileType.File else []
+                files = [here] if here.type == fs.FileType.File else []
         except (OSError, pa.ArrowException) as error:
             raise RuleSourceError(f"{self.path} cannot be read", str(error).splitlines()[0]) from None
-        if not found:
+        if not files:
             raise RuleSourceError(f"there is no file {self.path}")
-        if len(found) > MAX_FILES:
+        if len(files) > MAX_FILES:
             raise RuleSourceError(f"{self.path} has more than {MAX_FILES:,} files")
-        return tuple(sorted((one.path, one.size or 0, one.mtime_ns or 0) for one in found))
+        return tuple(sorted((file.path, file.size or 0, file.mtime_ns or 0) for file in files))
 
     def _read(self, columns: pa.Schema | None) -> pa.Table:
         system, _ = opened(self.path)
@@ -120,15 +120,15 @@ class FileLookupSource(LookupSource):
             try:
                 opener = system.open_input_file if kind == "parquet" else system.open_input_stream
                 with opener(path) as file:
-                    found = read_bounded(file, kind, columns if kind == "parquet" else _as_texts(columns), check)
+                    table = read_bounded(file, kind, columns if kind == "parquet" else _as_texts(columns), check)
             except (OSError, pa.ArrowException, ValueError, KeyError) as error:
                 raise RuleSourceError(f"{path} cannot be read", described(error).splitlines()[0]) from None
-            read, size = read + found.num_rows, size + found.nbytes
+            read, size = read + table.num_rows, size + table.nbytes
             for field in columns or ():
-                if _is_instant(field) and field.name in found.column_names and kind != "parquet":
-                    values = _values_of(one_chunk(found.column(field.name)), field, path)
-                    found = found.set_column(found.column_names.index(field.name), field, values)
-            tables.append(found)
+                if _is_instant(field) and field.name in table.column_names and kind != "parquet":
+                    values = _values_of(one_chunk(table.column(field.name)), field, path)
+                    table = table.set_column(table.column_names.index(field.name), field, values)
+            tables.append(table)
         try:
             return pa.concat_tables(tables, promote_options="permissive")
         except pa.ArrowException as error:
@@ -170,9 +170,9 @@ class SqlLookupSource(LookupSource):
             return pa.timestamp("us", "UTC" if kind.timezone else None)
         if isinstance(kind, sa.Numeric) and not isinstance(kind, sa.Float):
             return pa.decimal128(kind.precision, kind.scale or 0) if kind.precision else pa.float64()
-        for known, found in _TYPES:
+        for known, arrow_type in _TYPES:
             if isinstance(kind, known):
-                return found
+                return arrow_type
         raise PatternProcessorError(
             f"the column {name!r:.100} of {self.table} has the type {kind}, which lookups do not support",
             hint='name the others, with their types: schema="id STRING, max DOUBLE"',
@@ -199,19 +199,19 @@ class SqlLookupSource(LookupSource):
 
     def _converted(self, rows: Any, schema: pa.Schema) -> pa.Table:
         names = list(rows.keys())
-        own = pa.schema([schema.field(name) for name in names])
+        selected = pa.schema([schema.field(name) for name in names])
         count = size = 0
-        found: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         for part in rows.partitions():
             columns = [
                 _values_of(pa.array(texts, pa.string()), field, self.table)
-                for texts, field in zip(zip(*part, strict=True), own, strict=True)
+                for texts, field in zip(zip(*part, strict=True), selected, strict=True)
             ]
-            batch = pa.record_batch(columns, schema=own)
+            batch = pa.record_batch(columns, schema=selected)
             count, size = count + batch.num_rows, size + batch.nbytes
             _check_size(self.table, count, size)
-            found.append(batch)
-        return pa.Table.from_batches(found, own)
+            batches.append(batch)
+        return pa.Table.from_batches(batches, selected)
 
 
 def _is_instant(field: pa.Field) -> bool:
@@ -222,7 +222,7 @@ def _as_texts(columns: pa.Schema | None) -> pa.Schema | None:
     """The columns of a text file as they are read: timestamps may have a zone, or none."""
     if columns is None:
         return None
-    return pa.schema([one.with_type(pa.string()) if _is_instant(one) else one for one in columns])
+    return pa.schema([field.with_type(pa.string()) if _is_instant(field) else field for field in columns])
 
 
 def _values_of(texts: pa.Array, field: pa.Field, table: str) -> pa.Array:
@@ -284,9 +284,9 @@ def lookups_of(given: Sequence[tuple[str, str, str]]) -> dict[str, Lookup]:
 
     :raises StreamDefinitionError: a lookup is not valid
     """
-    found: dict[str, Lookup] = {}
+    lookups: dict[str, Lookup] = {}
     for name, place, key in given:
         column, _, expression = key.partition("=")
         url, _, table = place.partition("#") if "://" in place else (place, "", "")
-        found[name] = Lookup(url, key=column, on=expression or column, table=table or None)
-    return found
+        lookups[name] = Lookup(url, key=column, on=expression or column, table=table or None)
+    return lookups

@@ -37,9 +37,9 @@ class Items:
             now[key] = self._known[key] if key in self._known else processor_from(item, name, place)
             return now[key]
 
-        found = processors_from(items, place, make, parameters)
+        discovered = processors_from(items, place, make, parameters)
         self._known, self._same = now, same
-        return found
+        return discovered
 
 
 class PollingDiscoverer(PeriodicPatternProcessorDiscoverer):
@@ -56,10 +56,10 @@ class PollingDiscoverer(PeriodicPatternProcessorDiscoverer):
         return self._latest
 
     def check_pattern_processor_update(self) -> bool:
-        found = self.poll()
-        if found is None:
+        discovered = self.poll()
+        if discovered is None:
             return False
-        self._latest = found
+        self._latest = discovered
         return True
 
     def latest_pattern_processors(self) -> Sequence[Discovered]:

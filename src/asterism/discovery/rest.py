@@ -151,9 +151,9 @@ class RuleResources:
 
         before, done = self.rules.change(change, call.principal.author)
         log_changes(done, call.principal.author)
-        new = {one.slot for one in additions}
+        new = {addition.slot for addition in additions}
         removed = [rule.slot for rule in before.used() if rule.slot not in new]
-        accepted = [one.slot for one in additions]
+        accepted = [addition.slot for addition in additions]
         return json_answer({**_by_kind("accepted", accepted), **_by_kind("removed", removed), "done": done}, 200)
 
     def _get(self, call: AuthorizedCall, shadow: bool) -> Answer:
@@ -227,20 +227,20 @@ class RuleResources:
     # ------------------------------------------------------------------ the query
 
     def _health(self, call: AuthorizedCall) -> Answer:
-        found: dict[str, Any] = {"status": "ok"}
+        fields: dict[str, Any] = {"status": "ok"}
         problem = self.problem
         try:
-            found["processors"] = len(self.rules.rule_set())
+            fields["processors"] = len(self.rules.rule_set())
         except AsterismError as error:
             problem = error
         if problem is not None:
-            found |= {"status": "interrupted", "error": str(problem)}
+            fields |= {"status": "interrupted", "error": str(problem)}
         try:
-            found |= _facts_of(self.query())
+            fields |= _facts_of(self.query())
         except AnswerError as error:
             if error.answer.status != HTTPStatus.NOT_FOUND:
-                found["query_error"] = error.message
-        return json_answer(found, 200 if problem is None else 503)
+                fields["query_error"] = error.message
+        return json_answer(fields, 200 if problem is None else 503)
 
     def _status(self, call: AuthorizedCall) -> Answer:
         return Answer(HTTPStatus.OK, self.query().to_bytes())
@@ -261,21 +261,23 @@ def log_changes(done: Sequence[str], author: str | None) -> None:
 
 
 def _facts_of(status: Status) -> dict[str, Any]:
-    active = [one for one in status.rules if one.state in (one.active_state, DISABLED)]
+    active = [rule for rule in status.rules if rule.state in (rule.active_state, DISABLED)]
     return {
         "query": status.state,
-        "in_force": {one.id: one.version for one in active if not one.shadow},
-        SHADOW: {one.id: one.version for one in active if one.shadow},
-        **{s: {_name(one): one.version for one in status.rules if one.state == s} for s in (PENDING, WAITING)},
-        DISABLED: {_name(one): one.reason for one in status.rules if one.state == DISABLED},
+        "in_force": {rule.id: rule.version for rule in active if not rule.shadow},
+        SHADOW: {rule.id: rule.version for rule in active if rule.shadow},
+        **{s: {_name(rule): rule.version for rule in status.rules if rule.state == s} for s in (PENDING, WAITING)},
+        DISABLED: {_name(rule): rule.reason for rule in status.rules if rule.state == DISABLED},
         KILLED: status.killed,
         REFUSED: status.refused,
-        **{name: sum(getattr(one, name) for one in status.rules) for name in ("matches", "events", "partial_matches")},
+        **{
+            name: sum(getattr(rule, name) for rule in status.rules) for name in ("matches", "events", "partial_matches")
+        },
     }
 
 
-def _name(one: RuleState) -> str:
-    return name_for(one.id, one.version if one.shadow else None)
+def _name(rule: RuleState) -> str:
+    return name_for(rule.id, rule.version if rule.shadow else None)
 
 
 def _require(is_expected: bool) -> None:
@@ -306,8 +308,10 @@ def _refusal(item: Any, number: int, error: AsterismError) -> dict[str, Any]:
 
 
 def _all_refused(refused: Sequence[Mapping[str, Any]], number: int) -> Answer:
-    for one in refused[:MAX_LOGGED]:
-        _log.warning("refused: %s", one_line(f"{one['id']} version {one['version']}: {one['message']}", 1000))
+    for refusal in refused[:MAX_LOGGED]:
+        _log.warning(
+            "refused: %s", one_line(f"{refusal['id']} version {refusal['version']}: {refusal['message']}", 1000)
+        )
     if len(refused) > MAX_LOGGED:
         _log.warning("refused: %d more, listed in the response", len(refused) - MAX_LOGGED)
     first = f"{refused[0]['id']!r:.220}: {refused[0]['message']}"

@@ -68,7 +68,7 @@ def processors_of(
                 enabled[flag(row, "shadow", default=False)][version_of(row)].append(row)
         except PatternProcessorError as error:
             refused.append(_refused(row, error, None, place))
-    found: list[dict[str, Any]] = []
+    definitions: list[dict[str, Any]] = []
     for versions in filter(None, enabled.values()):
         before: datetime | None = None
         for version in sorted(versions, reverse=True):
@@ -79,14 +79,14 @@ def processors_of(
                 begins = point_in_time(_time(row, "timestamp"), "timestamp")
                 if before is not None and begins is not None and begins >= before:
                     continue  # replaced before its time
-                found.append(item_of(row))
+                definitions.append(item_of(row))
             except PatternProcessorError as error:
                 refused.append(_refused(row, error, version, place))
                 begins = None
             if begins is None:
                 break
             before = begins
-    return [*items.processors(found, place, parameters), *refused]
+    return [*items.processors(definitions, place, parameters), *refused]
 
 
 def _refused(row: Row, error: PatternProcessorError, version: int | None, place: str | None) -> RefusedProcessor:
@@ -125,7 +125,7 @@ def item_of(row: Row) -> dict[str, Any]:
             raise PatternProcessorError(f"{name} is not valid UTF-8") from None
         if value is not None and len(value) > MAX_SHORT and name not in LONG:
             raise PatternProcessorError(f"{name} is longer than {MAX_SHORT:,} characters")
-    found = {
+    fields = {
         "id": row["id"],
         "version": version_of(row),
         "timestamp": _time(row, "timestamp"),
@@ -144,7 +144,7 @@ def item_of(row: Row) -> dict[str, Any]:
         "rows": _object(row, "rows"),
         "changedBy": row.get("changed_by") or None,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def version_of(row: Row) -> int:

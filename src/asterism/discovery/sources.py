@@ -67,11 +67,13 @@ def factory_of(source: Any, table: str = TABLE) -> PatternProcessorDiscovererFac
         raise PatternProcessorError(f"these are not rules: {shown(source)}", hint=_HINT)
     if len(source) > MAX_PROCESSORS:
         raise PatternProcessorError(f"more than {MAX_PROCESSORS:,} processors")
-    for one in source:
-        if not isinstance(one, PatternProcessor | RefusedProcessor | Mapping):
-            raise PatternProcessorError(f"this is not a rule: {shown(one)}", hint=_HINT)
-    found = [processors_from([one]) if isinstance(one, Mapping) else [one] for one in source]
-    return GivenPatternProcessorDiscovererFactory(tuple(without_duplicates(one for some in found for one in some)))
+    for rule in source:
+        if not isinstance(rule, PatternProcessor | RefusedProcessor | Mapping):
+            raise PatternProcessorError(f"this is not a rule: {shown(rule)}", hint=_HINT)
+    groups = [processors_from([rule]) if isinstance(rule, Mapping) else [rule] for rule in source]
+    return GivenPatternProcessorDiscovererFactory(
+        tuple(without_duplicates(processor for group in groups for processor in group))
+    )
 
 
 def discovered(factory: PatternProcessorDiscovererFactory) -> list[Discovered]:

@@ -185,13 +185,13 @@ class Table:
         schema, table = split_name(name)
         columns = [column["name"] for column in sa.inspect(connection).get_columns(table, schema)]
         plain = {_plain(column): column for column in columns}
-        own, flip = (
+        native, flip = (
             {wanted: plain[_plain(wanted)] for wanted in form if _plain(wanted) in plain}
             for form in (COLUMNS, FLIP_COLUMNS)
         )
         source = sa.table(table, *(sa.column(column) for column in columns), schema=schema)
-        if {"id", "version"} <= own.keys() and not own.keys().isdisjoint(("pattern", "sql")):
-            return cls(source, own)
+        if {"id", "version"} <= native.keys() and not native.keys().isdisjoint(("pattern", "sql")):
+            return cls(source, native)
         if len(flip) == len(FLIP_COLUMNS):
             return cls(source, flip)
         raise RuleSourceError(
@@ -273,12 +273,12 @@ def parameter_rows(connection: sa.Connection, table: str) -> dict[str | None, li
         )
     form = Table(sa.table(name, *(sa.column(column) for column in columns), schema=schema), names)
     form.check_size(connection)
-    found: dict[str | None, list[Row]] = defaultdict(list)
+    by_template: dict[str | None, list[Row]] = defaultdict(list)
     for row in form.rows(connection):
-        found[row["template"]].append({name: value for name, value in row.items() if name != "template"})
-    for rows in found.values():
+        by_template[row["template"]].append({name: value for name, value in row.items() if name != "template"})
+    for rows in by_template.values():
         rows.sort(key=lambda row: (str(row["id"]), str(row)))  # the database may return them in any order
-    return found
+    return by_template
 
 
 def _plain(name: str) -> str:
@@ -300,10 +300,10 @@ def _rows_digest(rows: Iterable[Row]) -> tuple[bytes, ...]:
 
 
 def _by_id(digests: Iterable[tuple[str | None, bytes]]) -> Digests:
-    found: dict[str | None, list[bytes]] = defaultdict(list)
+    grouped: dict[str | None, list[bytes]] = defaultdict(list)
     for id, digest in digests:
-        found[id].append(digest)
-    return {id: tuple(sorted(those)) for id, those in found.items()}
+        grouped[id].append(digest)
+    return {id: tuple(sorted(those)) for id, those in grouped.items()}
 
 
 # ---------------------------------------------------------------------- the discoverer
@@ -346,8 +346,8 @@ class SqlDiscoverer(PollingDiscoverer):
 
     def poll(self) -> Sequence[Discovered] | None:
         with self.database.read() as connection:
-            found = self._from_postgresql(connection) if self.database.is_postgresql else self._from_any(connection)
-            (form, digests, changed, rows), templates = self._with_parameters(connection, found)
+            changes = self._from_postgresql(connection) if self.database.is_postgresql else self._from_any(connection)
+            (form, digests, changed, rows), templates = self._with_parameters(connection, changes)
         self._form = form
         if changed is None:
             return None
@@ -360,7 +360,7 @@ class SqlDiscoverer(PollingDiscoverer):
         self._digests, self._templates = digests, templates
         self._items = {id: items for id, items in self._items.items() if id in digests}
         self._made = {uid: ids for uid, ids in self._made.items() if uid in digests}
-        return without_duplicates(one for id in sorted(digests, key=str) for one in self._found[id])
+        return without_duplicates(processor for id in sorted(digests, key=str) for processor in self._found[id])
 
     def _from_postgresql(self, connection: sa.Connection) -> _Changes:
         form = self._form or Table.of(connection, self.table)
@@ -380,9 +380,9 @@ class SqlDiscoverer(PollingDiscoverer):
         digests = form.digests_of(rows)
         return form, digests, self._changed(digests), rows
 
-    def _with_parameters(self, connection: sa.Connection, found: _Changes) -> tuple[_Changes, _RowDigests]:
+    def _with_parameters(self, connection: sa.Connection, changes: _Changes) -> tuple[_Changes, _RowDigests]:
         """Also the templates whose rows have changed in the second table; and the digests of all these rows."""
-        form, digests, changed, rows = found
+        form, digests, changed, rows = changes
         new = changed or set()
         templates = {id for id in self._templates if id in digests and id not in new}
         templates |= {row[form.identity] for row in rows if needs_parameters(row)} & new
@@ -412,15 +412,15 @@ class SqlDiscoverer(PollingDiscoverer):
         return processors_of(rows, self.table, items, parameters)
 
     def _created(self, uid: str, rows: Sequence[Row]) -> list[Discovered]:
-        found: list[Discovered] = []
+        processors: list[Discovered] = []
         for row in rows:
             try:
-                found.append(found_at(self.registry.create(*called(row)), f"{self.table}, uid {uid}"))
+                processors.append(found_at(self.registry.create(*called(row)), f"{self.table}, uid {uid}"))
             except AsterismError as error:
-                found += self._not_created(uid, error)
-        if all(isinstance(one, PatternProcessor) for one in found):
-            self._made[uid] = tuple(slot for one in found for slot in slots_of(one))
-        return found
+                processors += self._not_created(uid, error)
+        if all(isinstance(processor, PatternProcessor) for processor in processors):
+            self._made[uid] = tuple(slot for processor in processors for slot in slots_of(processor))
+        return processors
 
     def _not_created(self, uid: str, error: AsterismError) -> list[RefusedProcessor]:
         if uid not in self._made:

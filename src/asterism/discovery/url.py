@@ -212,10 +212,10 @@ class NotModifiedError(Exception):
 def _reason_in(error: HTTPError) -> str:
     """The message in the JSON body of an endpoint's response, if it has one."""
     try:
-        found = json.loads(error.read1(_CHUNK))["error"]["message"]
+        message = json.loads(error.read1(_CHUNK))["error"]["message"]
     except (OSError, HTTPException, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return ""
-    return f": {found}" if isinstance(found, str) else ""
+    return f": {message}" if isinstance(message, str) else ""
 
 
 class UrlDiscoverer(PollingDiscoverer):
@@ -239,17 +239,17 @@ class UrlDiscoverer(PollingDiscoverer):
                 return None
             raise RuleSourceError(f"{self.shown} cannot be read", "it returned 304 Not Modified") from None
         digest = hashlib.sha256(text).digest()
-        found = None
+        processors = None
         if digest != self._digest:
             yaml = urlsplit(self.url).path.endswith(YAML) or "yaml" in headers.get_content_type()
-            found = self._items.processors(self._document(text, yaml).items, self.shown)
+            processors = self._items.processors(self._document(text, yaml).items, self.shown)
         self._digest = digest
         self._known = {
             request_header: headers[given]
             for request_header, given in (("If-None-Match", "ETag"), ("If-Modified-Since", "Last-Modified"))
             if headers[given]
         }
-        return found
+        return processors
 
     def _document(self, text: bytes, yaml: bool) -> Document:
         try:

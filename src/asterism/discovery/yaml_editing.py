@@ -35,10 +35,10 @@ def edited(document: Document, wanted: Sequence[Any]) -> str | None:
         text = _edited(document, wanted)
         if text is None:
             return None
-        found = read_document(text.encode(), "edited.yaml").items
+        items = read_document(text.encode(), "edited.yaml").items
     except (KeyError, PatternProcessorError):  # an alias, or a value behind one
         return None
-    return text if _in_words(found) == _in_words([item for item in wanted if item is not REMOVED]) else None
+    return text if _in_words(items) == _in_words([item for item in wanted if item is not REMOVED]) else None
 
 
 def _in_words(items: Sequence[Any]) -> str:
