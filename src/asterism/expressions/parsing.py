@@ -11,7 +11,7 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from sqlglot import exp
@@ -281,6 +281,33 @@ def parse(
                 ^
     """
     tokens = tokenize(text)
+    trees = _trees(tokens, text, aggregates, prefixes)
+    if len(trees) != 1 or trees[0] is None or isinstance(trees[0], exp.Block):
+        raise ExpressionSyntaxError.at("exactly one expression is expected", text)
+    if tokens[-1].token_type is TokenType.SEMICOLON:  # Spark parses a single expression without a terminator
+        raise ExpressionSyntaxError.at("unexpected token", text, tokens[-1].start)
+    tree: exp.Expr = trees[0]
+    inner = tree.this if isinstance(tree, exp.Alias) else tree
+    if re.search(r"\bAS\s*$", text, flags=re.IGNORECASE):
+        raise ExpressionSyntaxError.at("AS needs a name", text)
+    for node in inner.walk():
+        if isinstance(node, exp.Dot) and not isinstance(node.expression, _NAME):
+            _check_language(tokens, text)
+        _check(node, text, aggregates, unlisted)
+        if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal):
+            _check_cast_of_literal(node, text)
+    if _height(inner) > MAX_OPERATIONS:
+        raise ExpressionSyntaxError.at("the expression is nested too deeply", text)
+    if isinstance(tree, exp.Alias) and not isinstance(tree.args.get("alias"), exp.Identifier):
+        raise ExpressionSyntaxError.at("unexpected token", text, position_of(tree.args["alias"]))
+    _account(tokens, tree, text)
+    return tree
+
+
+def _trees(
+    tokens: list[Token], text: str, aggregates: Collection[str], prefixes: Collection[str]
+) -> list[exp.Expr | None]:
+    """What the parser makes of *tokens*."""
     _name_keywords(tokens)
     dialect = _CallsDialect() if aggregates else _Dialect()
     parser = dialect.parser()
@@ -288,7 +315,7 @@ def parse(
         parser.prefixes = prefixes  # type: ignore[attr-defined]  # a _CallsParser
     try:
         _check_tokens(tokens, text)
-        trees = parser.parse(tokens, text)
+        return parser.parse(tokens, text)
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         problem = str(first.get("description") or "the expression cannot be parsed").partition(" but got <Token")[0]
@@ -306,40 +333,24 @@ def parse(
         raise ExpressionSyntaxError.at("the expression is nested too deeply", text) from None
     except _PARSER_BUGS as error:
         raise ExpressionSyntaxError.at(f"the expression cannot be parsed ({type(error).__name__})", text) from None
-    if len(trees) != 1 or trees[0] is None or isinstance(trees[0], exp.Block):
-        raise ExpressionSyntaxError.at("exactly one expression is expected", text)
-    if tokens[-1].token_type is TokenType.SEMICOLON:  # Spark parses a single expression without a terminator
-        raise ExpressionSyntaxError.at("unexpected token", text, tokens[-1].start)
-    tree: exp.Expr = trees[0]
-    inner = tree.this if isinstance(tree, exp.Alias) else tree
-    if re.search(r"\bAS\s*$", text, flags=re.IGNORECASE):
-        raise ExpressionSyntaxError.at("AS needs a name", text)
-    for node in inner.walk():
-        if isinstance(node, exp.Dot) and not isinstance(node.expression, _NAME):
-            _check_language(tokens, text)
-        _check(node, text, aggregates, unlisted)
-        if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal):
-            end = node.this.meta.get("end")
-            if end is None:
-                raise UnsupportedSyntaxError.at(
-                    "the suffix BD is not supported here", text, hint="CAST(... AS DECIMAL(p,s))"
-                )
-            if not text[end].isalpha():  # 5::BIGINT, not 5L
-                typed = node.this.is_string and "called" not in node.meta and not _CASTS.match(text, end + 1)
-                if typed and not str(node.to.meta.get("written")).startswith(("DATE", "TIMESTAMP")):
-                    raise UnsupportedSyntaxError.at(
-                        "only DATE and TIMESTAMP are supported before a string",
-                        text,
-                        node.this.meta.get("start"),
-                        "CAST('...' AS type)",
-                    )
-                node.meta["called"] = True
-    if _height(inner) > MAX_OPERATIONS:
-        raise ExpressionSyntaxError.at("the expression is nested too deeply", text)
-    if isinstance(tree, exp.Alias) and not isinstance(tree.args.get("alias"), exp.Identifier):
-        raise ExpressionSyntaxError.at("unexpected token", text, position_of(tree.args["alias"]))
-    _account(tokens, tree, text)
-    return tree
+
+
+def _check_cast_of_literal(node: exp.Cast, text: str) -> None:
+    """Tell 5::BIGINT and DATE '2026-01-01', which become casts, from 5L, which is a number."""
+    end = node.this.meta.get("end")
+    if end is None:
+        raise UnsupportedSyntaxError.at("the suffix BD is not supported here", text, hint="CAST(... AS DECIMAL(p,s))")
+    if text[end].isalpha():
+        return
+    typed = node.this.is_string and "called" not in node.meta and not _CASTS.match(text, end + 1)
+    if typed and not str(node.to.meta.get("written")).startswith(("DATE", "TIMESTAMP")):
+        raise UnsupportedSyntaxError.at(
+            "only DATE and TIMESTAMP are supported before a string",
+            text,
+            node.this.meta.get("start"),
+            "CAST('...' AS type)",
+        )
+    node.meta["called"] = True
 
 
 def _name_keywords(tokens: Sequence[Token]) -> None:
@@ -481,8 +492,18 @@ def _digits(number: str) -> str:
     return "0" + number if number.startswith(".") else number
 
 
-def _check(node: exp.Expr, text: str, aggregates: Collection[str] = (), unlisted: Collection[str] = ()) -> None:
+def _check(node: exp.Expr, text: str, aggregates: Collection[str], unlisted: Collection[str] = ()) -> None:
     """Reject what is not known to have the same meaning here as in Spark."""
+    _check_clauses(node, text, aggregates)
+    if isinstance(node, exp.Anonymous):
+        _check_call(node, text, aggregates, unlisted)
+    _check_arguments(node, text, _CONSUMED_OF_CALLS if aggregates else _CONSUMED)
+    _check_form(node, text)
+    _check_precedence(node, text)
+
+
+def _check_clauses(node: exp.Expr, text: str, aggregates: Collection[str]) -> None:
+    """Reject subqueries, and what may follow or precede the arguments of a call."""
     if isinstance(node, exp.Query | exp.Subquery) or (isinstance(node, exp.In) and node.args.get("query") is not None):
         hint = "compute it before, as a column: SELECT *, (SELECT ...) AS largest FROM events"
         raise UnsupportedSyntaxError.at("subqueries are not supported", text, text.upper().find("SELECT"), hint)
@@ -492,53 +513,58 @@ def _check(node: exp.Expr, text: str, aggregates: Collection[str] = (), unlisted
     if isinstance(node, exp.Window):
         hint = "compute it before, as a column: SELECT *, row_number() OVER (...) AS number FROM events"
         raise UnsupportedSyntaxError.at("window functions are not supported", text, _place(node, "OVER", text), hint)
-    if isinstance(node, exp.Anonymous) and any(isinstance(part, exp.Lambda) for part in node.expressions):
-        hint = f"compute it in a query around this: SELECT *, {node.this}(...) AS name FROM ..."
-        problem = f"functions with a lambda, such as {node.this}, are not supported"
-        raise UnsupportedSyntaxError.at(problem, text, position_of(node), hint)
     if isinstance(node, exp.Distinct) and not aggregates:
         hint = (
             "measures support it, and so do the conditions of MATCH_RECOGNIZE: DEFINE B AS COUNT(DISTINCT A.user) > 2"
         )
         raise UnsupportedSyntaxError.at("DISTINCT is not supported here", text, _place(node, "DISTINCT", text), hint)
-    known = isinstance(node, exp.Anonymous) and node.name.lower() in aggregates
-    if isinstance(node, exp.Anonymous) and not known and str(node.this).lower() not in FUNCTIONS:
+
+
+def _check_call(node: exp.Anonymous, text: str, aggregates: Collection[str], unlisted: Collection[str]) -> None:
+    name, arguments = str(node.this), node.expressions
+    if any(isinstance(part, exp.Lambda) for part in arguments):
+        hint = f"compute it in a query around this: SELECT *, {name}(...) AS name FROM ..."
+        problem = f"functions with a lambda, such as {name}, are not supported"
+        raise UnsupportedSyntaxError.at(problem, text, position_of(node), hint)
+    if node.name.lower() not in aggregates and name.lower() not in FUNCTIONS:
         raise _unknown_function(node, text, [name for name in aggregates if name not in unlisted])
-    if isinstance(node, exp.Anonymous) and str(node.this).lower() in UNIT_FIRST and len(node.expressions) == 3:
-        unit = node.expressions[0]
+    if name.lower() in UNIT_FIRST and len(arguments) == 3:
+        unit = arguments[0]
         if isinstance(unit, exp.Literal) and unit.is_string:
-            name = str(node.this)
-            raise ExpressionSyntaxError.at(
-                f"the unit of {name} must be a word without quotes",
-                text,
-                position_of(unit),
-                f"{name}({unit.name}, ..., ...)",
-            )
+            problem = f"the unit of {name} must be a word without quotes"
+            raise ExpressionSyntaxError.at(problem, text, position_of(unit), f"{name}({unit.name}, ..., ...)")
+
+
+def _check_arguments(node: exp.Expr, text: str, supported: Mapping[type[exp.Expr], Collection[str]]) -> None:
+    """Reject nodes and arguments of nodes that are not *supported*."""
     # Given a FORMAT, the parser replaces some casts by other nodes.
     if "called" in node.meta and node.args.get("format") is not None:
         raise UnsupportedSyntaxError.at(
             "FORMAT is not supported here", text, _place(node, "FORMAT", text), DOCUMENTATION
         )
-    consumed = (_CONSUMED_OF_CALLS if aggregates else _CONSUMED).get(type(node))
+    consumed = supported.get(type(node))
     others = [name for name, value in node.args.items() if value and name not in (consumed or ())]
+    if isinstance(node, exp.DataType):
+        written = str(node.meta.get("written", ""))
+        if others or not _TYPE.fullmatch(written):
+            hint = "CAST(... AS STRING)" if re.match("(VAR)?CHAR|TEXT", written) else DOCUMENTATION
+            problem = f"the type {written or node.sql()!s:.60} is not supported here"
+            raise UnsupportedSyntaxError.at(problem, text, None, hint)
+        return
     if isinstance(node, exp.IntervalSpan) and isinstance(node.parent, exp.Interval) and not others:
         span = tuple(str(node.args[name].name).upper() for name in ("this", "expression"))
         if node.parent.this.is_string and span in INTERVAL_SPANS:
             return
-    if isinstance(node, exp.DataType) or consumed is None or others:
-        if isinstance(node, exp.DataType):
-            written = str(node.meta.get("written", ""))
-            if _TYPE.fullmatch(written) and not others:
-                return
-            hint = "CAST(... AS STRING)" if re.match("(VAR)?CHAR|TEXT", written) else DOCUMENTATION
-            raise UnsupportedSyntaxError.at(
-                f"the type {written or node.sql()!s:.60} is not supported here", text, None, hint
-            )
+    if consumed is None or others:
         word = _TYPED.get(node.key, node.key.upper())
         if consumed is not None:
             word = " ".join([word, *(name.upper().rstrip("_") for name in others)])
         hint = "array(1, 2)" if isinstance(node, exp.Array) else DOCUMENTATION
         raise UnsupportedSyntaxError.at(f"{word} is not supported here", text, _place(node, word, text), hint)
+
+
+def _check_form(node: exp.Expr, text: str) -> None:
+    """Reject parts that the parser accepts, and Spark does not."""
     if isinstance(node, exp.Is) and not isinstance(node.expression, exp.Boolean | exp.Null):
         raise ExpressionSyntaxError.at(
             "IS must be followed by NULL, TRUE, FALSE or UNKNOWN",
@@ -559,6 +585,10 @@ def _check(node: exp.Expr, text: str, aggregates: Collection[str] = (), unlisted
         raise ExpressionSyntaxError.at(f"{str(node.this)!r:.60} is not a number", text, position_of(node))
     if isinstance(node, exp.Bracket) and len(node.expressions) != 1:
         raise ExpressionSyntaxError.at("[ ] takes one index", text, position_of(node))
+
+
+def _check_precedence(node: exp.Expr, text: str) -> None:
+    """Reject operators next to each other if the parser and Spark read them differently."""
     for part in _operands(node):
         if (isinstance(part, _LOOSER.get(type(node), ())) and type(part) is not type(node)) or (
             isinstance(node, _PREDICATES) and isinstance(part, (*_PREDICATES, exp.Not, exp.And, exp.Or))

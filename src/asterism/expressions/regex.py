@@ -48,79 +48,104 @@ def regex(pattern: str) -> tuple[str, bool, int]:
     >>> regex("^a.*[0-9]+$")
     ('^a[^\\\\n\\\\r\\\\x{85}\\\\x{2028}\\\\x{2029}]*[0-9]+\\\\z', True, 7)
     """
-    parts: list[str] = []
-    groups: list[bool] = []  # for each open group: whether it contains "$"
-    sizes = [0]  # the size of the whole pattern, and of each open group
-    last = 0  # the size of the item that a quantifier would repeat
-    fold = False
-    text = pattern
-    if text.startswith("(?i)"):
-        fold, text = True, text[4:]
-    at = 0
-    quantifiable = ended = False
-    any_end = False
-    while at < len(text):
-        character = text[at]
-        if ended and character not in ")|":
+    fold = pattern.startswith("(?i)")
+    translation = _Translation(pattern[4:] if fold else pattern, fold)
+    while translation.at < len(translation.text):
+        translation.take()
+    if translation.groups:
+        raise UnsupportedError("a ( in the pattern is not closed")
+    return "".join(translation.parts), translation.any_end, translation.sizes[0]
+
+
+class _Translation:
+    """The state of :func:`regex`.
+
+    :param fold: ignore the case of letters
+    """
+
+    def __init__(self, text: str, fold: bool) -> None:
+        self.text, self.fold = text, fold
+        self.at = 0
+        self.parts: list[str] = []
+        self.groups: list[bool] = []
+        """for each open group: whether it contains ``$``"""
+        self.sizes = [0]
+        """the size of the whole pattern, and of each open group"""
+        self.last = 0
+        """the size of the item that a quantifier would repeat"""
+        self.quantifiable = self.ended = self.any_end = False
+
+    def take(self) -> None:
+        """Translate the next item."""
+        character = self.text[self.at]
+        if self.ended and character not in ")|":
             raise UnsupportedError("$ is supported only at the end of a pattern or of an alternative", _HINT)
         if character in "*+?{":
-            if not quantifiable:
-                raise UnsupportedError(f"nothing precedes the {character} in the pattern", _HINT)
-            piece, at, times = _quantifier(text, at)
-            parts.append(piece)
-            sizes[-1] += last * (times - 1)
-            quantifiable = False
-            continue
-        at += 1
-        quantifiable = True
-        if character == "(":
-            if text.startswith("?:", at):
-                at += 2
-            elif text.startswith("?", at):
-                raise UnsupportedError("(? is not supported in a pattern", _HINT)
-            if len(groups) >= _MAX_GROUPS:
-                raise UnsupportedError(f"groups in the pattern are nested more than {_MAX_GROUPS:,} deep")
-            parts.append("(?:")
-            sizes.append(1)
-            groups.append(False)
-            quantifiable = False
-        elif character == ")":
-            if not groups:
-                raise UnsupportedError("an unmatched ) in the pattern")
-            parts.append(")")
-            last = sizes.pop()
-            sizes[-1] += last
-            ended = groups.pop() or ended
-            if groups and ended:
-                groups[-1] = True
-        elif character == "|":
-            if ended and groups:
-                groups[-1] = True
-            parts.append("|")
-            quantifiable = ended = False
-        elif character == "^":
-            parts.append("^")
-            quantifiable = False
-        elif character == "$":
-            parts.append(r"\z")
-            ended = any_end = True
-            quantifiable = False
-        else:
-            if character in "]}":
-                raise UnsupportedError(f"a {character} in the pattern needs a backslash", _HINT)
-            negated, ranges = False, _one(character)
-            if character == ".":
-                negated, ranges = True, [(ord(end), ord(end)) for end in _LINE_ENDS]
-            elif character == "[":
-                negated, ranges, at = _bracket(text, at)
-            elif character == "\\":
-                ranges, negated, at = _escape(text, at)
-            parts.append(_class(ranges, negated, fold and character != "."))
-            last = 5 if character == "." else len(ranges) * (1 if ranges[-1][1] < 128 else 2) + 5 * negated
-            sizes[-1] += last
-    if groups:
-        raise UnsupportedError("a ( in the pattern is not closed")
-    return "".join(parts), any_end, sizes[0]
+            self._quantify(character)
+            return
+        self.at += 1
+        self.quantifiable = character not in "(|^$"
+        match character:
+            case "(":
+                self._open()
+            case ")":
+                self._close()
+            case "|":
+                if self.ended and self.groups:
+                    self.groups[-1] = True
+                self.parts.append("|")
+                self.ended = False
+            case "^":
+                self.parts.append("^")
+            case "$":
+                self.parts.append(r"\z")
+                self.ended = self.any_end = True
+            case _:
+                self._add_class(character)
+
+    def _quantify(self, character: str) -> None:
+        if not self.quantifiable:
+            raise UnsupportedError(f"nothing precedes the {character} in the pattern", _HINT)
+        piece, self.at, times = _quantifier(self.text, self.at)
+        self.parts.append(piece)
+        self.sizes[-1] += self.last * (times - 1)
+        self.quantifiable = False
+
+    def _open(self) -> None:
+        if self.text.startswith("?:", self.at):
+            self.at += 2
+        elif self.text.startswith("?", self.at):
+            raise UnsupportedError("(? is not supported in a pattern", _HINT)
+        if len(self.groups) >= _MAX_GROUPS:
+            raise UnsupportedError(f"groups in the pattern are nested more than {_MAX_GROUPS:,} deep")
+        self.parts.append("(?:")
+        self.sizes.append(1)
+        self.groups.append(False)
+
+    def _close(self) -> None:
+        if not self.groups:
+            raise UnsupportedError("an unmatched ) in the pattern")
+        self.parts.append(")")
+        self.last = self.sizes.pop()
+        self.sizes[-1] += self.last
+        self.ended = self.groups.pop() or self.ended
+        if self.groups and self.ended:
+            self.groups[-1] = True
+
+    def _add_class(self, character: str) -> None:
+        """Translate a character, or a class of characters, that begins with *character*."""
+        if character in "]}":
+            raise UnsupportedError(f"a {character} in the pattern needs a backslash", _HINT)
+        negated, ranges = False, _one(character)
+        if character == ".":
+            negated, ranges = True, [(ord(end), ord(end)) for end in _LINE_ENDS]
+        elif character == "[":
+            negated, ranges, self.at = _bracket(self.text, self.at)
+        elif character == "\\":
+            ranges, negated, self.at = _escape(self.text, self.at)
+        self.parts.append(_class(ranges, negated, self.fold and character != "."))
+        self.last = 5 if character == "." else len(ranges) * (1 if ranges[-1][1] < 128 else 2) + 5 * negated
+        self.sizes[-1] += self.last
 
 
 def _quantifier(text: str, at: int) -> tuple[str, int, int]:

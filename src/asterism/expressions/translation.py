@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import decimal
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -157,76 +159,16 @@ class Translator:
 
     def visit(self, node: exp.Expr) -> Sql:
         """The value of one node, made from those that :meth:`translate` returns for its parts."""
-        kind = type(node)
-        if isinstance(node, exp.Paren):
-            return self.translate(node.this)
-        if isinstance(node, exp.And | exp.Or):
-            values = [self.translate(part) for part in node.flatten()]
-            return operators.conjunction(values) if isinstance(node, exp.And) else operators.disjunction(values)
-        if kind in COMPARISONS:
-            return operators.compare(COMPARISONS[kind], *self._sides(node), self.zone)
-        if kind in ARITHMETIC:
-            return operators.arithmetic(ARITHMETIC[kind], *self._sides(node), self.zone)
-        if kind in _BITWISE:
-            return operators.bitwise(_BITWISE[kind], *self._sides(node), self.zone)
-        match node:
-            case exp.Column():
-                return self._column(node)
-            case exp.Literal():
-                return string_constant(node.this) if node.is_string else self._number(node.this)
-            case exp.RawString():
-                return string_constant(node.this)
-            case exp.Boolean():
-                return boolean_constant(node.this)
-            case exp.Null():
-                return null()
-            case exp.Neg():
-                return self._negative(node)
-            case exp.Not():
-                return self._not(node)
-            case exp.BitwiseNot():
-                return operators.bitwise_not(self.translate(node.this))
-            case exp.NullSafeEQ() | exp.NullSafeNEQ():
-                a, b = self._sides(node)
-                return operators.null_safe(a, b, self.zone, distinct=isinstance(node, exp.NullSafeNEQ))
-            case exp.Is():
-                return self._is(node, negated=False)
-            case exp.In():
-                return operators.is_in(
-                    self.translate(node.this), [self.translate(part) for part in node.expressions], self.zone
-                )
-            case exp.Between():
-                value = self.translate(node.this)
-                low, high = self.translate(node.args["low"]), self.translate(node.args["high"])
-                return operators.between(value, low, high, self.zone)
-            case exp.Like() | exp.ILike() | exp.Escape():
-                return self._like(node)
-            case exp.RegexpLike():
-                return self._regex(node)
-            case exp.DPipe():
-                return FUNCTIONS["concat"](self.zone, list(self._sides(node)))
-            case exp.Case():
-                return self._case(node)
-            case exp.Cast():
-                return self._cast(node)
-            case exp.Interval():
-                length, data_type = interval_of(node)
-                return Sql(f"CAST({length} AS {'INTEGER' if data_type == MONTHS else 'BIGINT'})", data_type, ())
-            case exp.Extract():
-                name = str(node.this.name).upper()
-                if name not in EXTRACTED:
-                    raise UnsupportedError(f"EXTRACT({name} ...) is not supported", f"fields: {', '.join(EXTRACTED)}")
-                return field(EXTRACTED[name], self.translate(node.expression), self.zone)
-            case exp.Dot():
-                return field_of(self.translate(node.this), node.expression.name)
-            case exp.Bracket():
-                return item_of(self.translate(node.this), self.translate(node.expressions[0]), self.zone)
-            case exp.Anonymous():
-                return self._call(node)
-        raise self._syntax(f"{node.key.upper()} is not supported here", node)
+        translated = _TRANSLATIONS.get(type(node))
+        if translated is None:
+            raise self._syntax(f"{node.key.upper()} is not supported here", node)
+        return translated(self, node)
 
     def _sides(self, node: exp.Expr) -> tuple[Sql, Sql]:
         return self.translate(node.this), self.translate(node.args["expression"])
+
+    def _parts(self, nodes: Iterable[exp.Expr]) -> list[Sql]:
+        return [self.translate(node) for node in nodes]
 
     def _syntax(self, problem: str, node: exp.Expr, hint: str | None = DOCUMENTATION) -> ExpressionError:
         return ExpressionSyntaxError.at(problem, self.source, position_of(node), hint)
@@ -250,6 +192,19 @@ class Translator:
         if "collate" in kind:
             hint = f"strings are compared by bytes; select {quoted} COLLATE UTF8_BINARY before, or lower(...) of that"
         return UnsupportedError(f"column {node.name!r} is of type {kind}, which is not supported in SQL", hint)
+
+    def _literal(self, node: exp.Literal) -> Sql:
+        return string_constant(node.this) if node.is_string else self._number(node.this)
+
+    def _interval(self, node: exp.Interval) -> Sql:
+        length, data_type = interval_of(node)
+        return Sql(f"CAST({length} AS {'INTEGER' if data_type == MONTHS else 'BIGINT'})", data_type, ())
+
+    def _extract(self, node: exp.Extract) -> Sql:
+        name = str(node.this.name).upper()
+        if name not in EXTRACTED:
+            raise UnsupportedError(f"EXTRACT({name} ...) is not supported", f"fields: {', '.join(EXTRACTED)}")
+        return field(EXTRACTED[name], self.translate(node.expression), self.zone)
 
     def _number(self, digits: str) -> Sql:
         """A number literal: an integer of the smallest type from INT on, a decimal, or with an exponent a DOUBLE."""
@@ -304,6 +259,10 @@ class Translator:
         truth = operators.is_truth(value, bool(node.expression.this))
         return operators.negation(truth) if negated else truth
 
+    def _between(self, node: exp.Between) -> Sql:
+        value, low, high = self._parts([node.this, node.args["low"], node.args["high"]])
+        return operators.between(value, low, high, self.zone)
+
     def _like(self, node: exp.Like | exp.ILike | exp.Escape) -> Sql:
         escape = "\\"
         if isinstance(node, exp.Escape):
@@ -320,15 +279,16 @@ class Translator:
 
     def _regex(self, node: exp.RegexpLike) -> Sql:
         pattern, any_end, program = patterns.regex(self._constant_string(node.expression, "the pattern of RLIKE"))
-        value, shown = string(self.translate(node.this), self.zone), string_constant(pattern)
+        value = string(self.translate(node.this), self.zone)
+        shown = replace(string_constant(pattern), cost=Cost(program=program))
         if not any_end:
-            return strict("regexp_matches({0}, {1})", BOOLEAN, value, shown, program=program)
+            return strict("regexp_matches({0}, {1})", BOOLEAN, value, shown)
         end = string_constant(patterns.TERMINATOR)
         found = (
             "CASE WHEN regexp_matches({0}, {1}) THEN TRUE "
             "WHEN regexp_matches({0}, {2}) THEN regexp_matches(regexp_replace({0}, {2}, ''), {1}) ELSE FALSE END"
         )
-        return strict(found, BOOLEAN, value, shown, end, guarded=True, program=2 * program)
+        return strict(found, BOOLEAN, value, shown, end, guarded=True)
 
     def _constant_string(self, node: exp.Expr, what: str) -> str:
         value = self.translate(node)
@@ -410,3 +370,45 @@ def _is_suffixed(node: exp.Expr) -> bool:
         and not node.this.is_string
         and not node.meta.get("called")
     )
+
+
+def _binary(compute: Callable[[str, Sql, Sql, str], Sql], operator: str) -> _Translation:
+    return lambda to, node: compute(operator, *to._sides(node), to.zone)
+
+
+_Translation = Callable[[Translator, Any], Sql]
+_TRANSLATIONS: dict[type[exp.Expr], _Translation] = {
+    **{kind: _binary(operators.compare, operator) for kind, operator in COMPARISONS.items()},
+    **{kind: _binary(operators.arithmetic, operator) for kind, operator in ARITHMETIC.items()},
+    **{kind: _binary(operators.bitwise, operator) for kind, operator in _BITWISE.items()},
+    exp.Paren: lambda to, node: to.translate(node.this),
+    exp.And: lambda to, node: operators.conjunction(to._parts(node.flatten())),
+    exp.Or: lambda to, node: operators.disjunction(to._parts(node.flatten())),
+    exp.Column: Translator._column,
+    exp.Literal: Translator._literal,
+    exp.RawString: lambda to, node: string_constant(node.this),
+    exp.Boolean: lambda to, node: boolean_constant(node.this),
+    exp.Null: lambda to, node: null(),
+    exp.Neg: Translator._negative,
+    exp.Not: Translator._not,
+    exp.BitwiseNot: lambda to, node: operators.bitwise_not(to.translate(node.this)),
+    exp.NullSafeEQ: lambda to, node: operators.null_safe(*to._sides(node), to.zone, distinct=False),
+    exp.NullSafeNEQ: lambda to, node: operators.null_safe(*to._sides(node), to.zone, distinct=True),
+    exp.Is: lambda to, node: to._is(node, negated=False),
+    exp.In: lambda to, node: operators.is_in(to.translate(node.this), to._parts(node.expressions), to.zone),
+    exp.Between: Translator._between,
+    exp.Like: Translator._like,
+    exp.ILike: Translator._like,
+    exp.Escape: Translator._like,
+    exp.RegexpLike: Translator._regex,
+    exp.DPipe: lambda to, node: FUNCTIONS["concat"](to.zone, list(to._sides(node))),
+    exp.Case: Translator._case,
+    exp.Cast: Translator._cast,
+    exp.TryCast: Translator._cast,
+    exp.Interval: Translator._interval,
+    exp.Extract: Translator._extract,
+    exp.Dot: lambda to, node: field_of(to.translate(node.this), node.expression.name),
+    exp.Bracket: lambda to, node: item_of(to.translate(node.this), to.translate(node.expressions[0]), to.zone),
+    exp.Anonymous: Translator._call,
+}
+"""How the value of each supported node is made."""

@@ -182,13 +182,12 @@ def strict(
     guarded: bool = False,
     eager: bool = False,
     size: Cost | None = None,
-    program: int = 0,
 ) -> Sql:
     """A value made of others, NULL if one of them is; with *nulls* also in other cases.
 
     *raises*: whether the operation itself can fail. *guarded*: the template may return a value other than NULL if a part is
     NULL. *eager*: Spark computes all parts. *template* references the parts as ``{0}``, ``{1}`` ... *size*: of the result, if
-    it can be longer than each part. *program*: of a regular expression in the template.
+    it can be longer than each part.
     """
     text = template.format(*(part.text for part in parts))
     skipping = max((number for number, part in enumerate(parts) if part.raises), default=0)
@@ -210,7 +209,7 @@ def strict(
     nullable_operands = (
         None if nulls else tuple(dict.fromkeys(text for part in parts for text in part.nullable_operands))
     )
-    made = combined(text, data_type, parts, nullable_operands, raises=raises, size=size, program=program)
+    made = combined(text, data_type, parts, nullable_operands, raises=raises, size=size)
     return replace(made, strict=any(part.strict for part in parts))
 
 
@@ -222,7 +221,6 @@ def combined(
     *,
     raises: bool = False,
     size: Cost | None = None,
-    program: int = 0,
 ) -> Sql:
     """A value made of others, each costed as often as its SQL occurs in *text*; other arguments as for :func:`strict`."""
     parts = list(parts)
@@ -230,7 +228,7 @@ def combined(
         size = _SHORT
     elif size is None:
         size = Cost(max((p.size.growth for p in parts), default=1), max((p.size.fixed for p in parts), default=0))
-    cost = Cost(program=program)
+    cost = Cost()
     for part in {part.text: part for part in parts}.values():
         if part.cost != _FREE:
             cost += part.cost.times(max(text.count(part.text), 1))
