@@ -16,21 +16,19 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import CellType, CodeType, FunctionType, MethodType
-from typing import Any, Literal, get_args
+from typing import Any, Unpack
 
 import numpy as np
 import pyarrow as pa
 
-from asterism.arguments import expect, expect_strings, shown
+from asterism.arguments import expect_options
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import BUCKET, group_codes
-from asterism.columns.sort_keys import SortKey, check_order, order_of
+from asterism.columns.sort_keys import order_of
 from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, Described, TimeColumn, to_datetime
-from asterism.errors import StreamDefinitionError
-from asterism.expressions.names import Scope
 from asterism.matching.binding import BoundPattern
 from asterism.matching.matcher import KeyedEvents, Matcher, Step, enough_memory
-from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec, check_outputs
+from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
 from asterism.matching.page import Page
 from asterism.matching.plan import Limits
 from asterism.matching.process_function import (
@@ -40,6 +38,7 @@ from asterism.matching.process_function import (
     check_names,
     rows_of_main_output,
 )
+from asterism.matching.spec import MatchOptions, MatchSpec
 from asterism.matching.stored_matches import described_automaton
 from asterism.operators.evolution import FIXED, aligned
 from asterism.operators.key_group import (
@@ -55,28 +54,12 @@ from asterism.operators.operator import EVENTS, InputSpec, Now
 from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.operators.rich_functions import close_all
 from asterism.operators.state_definition import OperatorKind, StateDefinition
-from asterism.patterns.compiler import check_pattern
 from asterism.patterns.conditions import IterativeCondition, PythonCondition, name_of
 from asterism.patterns.identity import pattern_identity
 from asterism.patterns.pattern import Pattern
-from asterism.patterns.semantics import Semantics
 
-MAX_PARTIAL_MATCHES = 100_000
-"""The default maximum number of partial matches of a key."""
-LARGEST_LIMIT = 10**12
 DROPPED = "partial_matches_dropped"
 """The metric that counts the partial matches dropped by ``on_limit="drop"``."""
-OnLimit = Literal["error", "drop"]
-PROCESSING_TIME = TimeColumn("processing time", pa.timestamp("us", "UTC"))
-
-
-def check_limit(max_partial_matches: Any) -> None:
-    """:raises StreamDefinitionError: the value is not a valid limit of partial matches"""
-    expect(StreamDefinitionError, max_partial_matches, int | None, "max_partial_matches must be an integer or None")
-    if max_partial_matches is not None and max_partial_matches > LARGEST_LIMIT:
-        raise StreamDefinitionError("max_partial_matches is out of range", hint="for no limit, use None")
-    if max_partial_matches is not None and max_partial_matches < 1:
-        raise StreamDefinitionError(f"max_partial_matches must be positive or None, not {max_partial_matches}")
 
 
 class CepOperator(KeyGroupOperator):
@@ -86,14 +69,8 @@ class CepOperator(KeyGroupOperator):
     :param keys: the key columns; if empty, all events have one key
     :param time: the event-time column; None: processing time
     :param outputs: the requested outputs, by name
-    :param order_by: the secondary order of events with equal times: columns, descending with a leading ``-``, as in
-        :class:`asterism.KeyedStream`
-    :param pages: a fixed number of pages of state per key group; None: as many as the size of the state requires
-    :param max_partial_matches: the maximum number of partial matches of a key after each of its events; None: no maximum. It
-        also limits the cost of one event, see docs/limits.md
-    :param on_limit: what happens beyond the maximum: :class:`~asterism.errors.LimitExceededError` is raised, or the partial
-        matches that began last are dropped, without a timeout, and counted in the metric DROPPED
     :param process: a match function with outputs of its own, beside *outputs*
+    :param options: see :class:`~asterism.matching.spec.MatchOptions`
     """
 
     metrics: Sequence[str] = (OutputKind.MATCHES.value, OutputKind.TIMED_OUT.value, LATE, DROPPED)
@@ -106,39 +83,19 @@ class CepOperator(KeyGroupOperator):
         keys: Sequence[str] = (),
         time: str | None,
         outputs: Mapping[str, OutputSpec],
-        semantics: Semantics = Semantics.DEFAULT,
-        order_by: Sequence[str] = (),
-        pages: int | None = None,
-        max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
-        on_limit: OnLimit = "error",
         process: ProcessSpec | None = None,
+        **options: Unpack[MatchOptions],
     ) -> None:
-        check_pattern(pattern)
-        expect(StreamDefinitionError, schema, pa.Schema, "the schema of the events must be a pyarrow.Schema")
-        expect_strings(StreamDefinitionError, keys, "keys must be a list of columns", 'keys=["user"]')
-        expect(StreamDefinitionError, time, str | None, "time must be the name of a column or None", 'time="ts"')
-        expect_strings(
-            StreamDefinitionError, order_by, "order_by must be a list of columns", 'order_by=["price", "-volume"]'
-        )
-        check_outputs(outputs)
-        check_limit(max_partial_matches)
-        if not isinstance(on_limit, str) or on_limit not in get_args(OnLimit):
-            raise StreamDefinitionError(f'on_limit must be "error" or "drop", not {shown(on_limit)}')
-        self.set_pages(pages)
-        self.order_by = [SortKey.of(text) for text in order_by]
-        for name in (*keys, *([time] if time is not None else []), *(key.name for key in self.order_by)):
-            Scope(schema).column(_column(name), f"key, time and order columns: {name}")
-        self.schema = schema
-        self.keys = list(keys)
-        self.processing_time = time is None
-        self.time = TimeColumn.of(time, schema) if time is not None else PROCESSING_TIME
-        check_order(schema, self.order_by)
+        expect_options(type(self).__name__, options, MatchOptions)
+        spec = MatchSpec(pattern=pattern, schema=schema, keys=keys, time=time, outputs=outputs, **options)
+        self.set_pages(spec.pages)
+        self.schema, self.keys, self.outputs = schema, list(keys), outputs
+        self.order_by, self.time, self.processing_time = spec.sort_keys, spec.time_column, time is None
         stages = [stage.name for stage in pattern.atoms()]
-        self.outputs = outputs
         self.match_outputs = {
-            name: MatchOutput(spec, schema, keys, self.time, stages, subsets=pattern.subsets)
-            for name, spec in outputs.items()
-            if spec.kind is not OutputKind.LATE
+            name: MatchOutput(output, schema, keys, self.time, stages, subsets=pattern.subsets)
+            for name, output in outputs.items()
+            if output.kind is not OutputKind.LATE
         }
         self.process_spec = process
         self.function = None if process is None else MatchFunction(process.function, schema)
@@ -149,71 +106,87 @@ class CepOperator(KeyGroupOperator):
             self.function_inputs = {
                 kind: MatchOutput(OutputSpec(kind), schema, keys, self.time, stages) for kind in kinds
             }
-        made = [*self.match_outputs.values(), *self.function_inputs.values()]
-        kept_columns = {column for output in made for column in output.kept_columns}
-        previous = sorted({column for output in made for column in output.previous})
-        kept_columns |= {column.name for column in previous}
-        if self.wants_late:
-            kept_columns = set(schema.names)
-        self.pattern = BoundPattern.of_pattern(
-            pattern,
-            schema,
-            semantics,
-            limits=Limits(max_partial_matches, drop=on_limit == "drop"),
-            counts_matches=any(output.counts_matches for output in self.match_outputs.values()),
-            kept_columns=tuple(name for name in schema.names if name in kept_columns),
-            previous=tuple(previous),
-            zone=self.time.type.tz if pa.types.is_timestamp(self.time.type) else "UTC",
-        )
+        self.pattern = self._bound(spec)
         self.matcher = Matcher([self.pattern])
         # A stream without a key is treated as a stream with one key.
         self.key_schema = key_schema_of(schema.field(name) for name in keys)
-        prepared = pa.schema(
-            [
-                *(field.with_name("k:" + field.name) for field in self.key_schema),
-                pa.field(TIME, pa.int64()),
-                *([pa.field(PAGE, pa.uint8())] if self.pages > 1 else []),
-                *self.pattern.bit_fields,
-                *self.pattern.event_schema,
-                *(schema.field(name).with_name("o:" + name) for name, *_ in self.order_by),
-            ]
-        )
-        self.inputs = {EVENTS: InputSpec(self._read_columns(), prepared, timed=time is not None)}
+        self.inputs = {EVENTS: InputSpec(self._read_columns(), self._prepared(), timed=time is not None)}
         self.output_schemas = {
-            name: schema if spec.kind is OutputKind.LATE else self.match_outputs[name].schema
-            for name, spec in outputs.items()
+            name: schema if output.kind is OutputKind.LATE else self.match_outputs[name].schema
+            for name, output in outputs.items()
         }
         if process is not None and self.function is not None:
-            if process.schema is not None:
-                self.output_schemas[process.output] = process.schema
-            usual = [kind.value for kind in OutputKind]
-            check_names(self.function, [*usual, *self.output_schemas], self.metrics)
-            self.output_schemas |= self.function.outputs
-            self.metrics = (*self.metrics, *self.function.counters)
-            self.gauges = {name: gauge.aggregate for name, gauge in self.function.gauges.items()}
-            self.histograms = {name: one.buckets for name, one in self.function.histograms.items()}
+            self._add_declared(process, self.function)
         # The text of a pattern only names its functions; the fingerprint must also depend on their code.
         functions = [
             _plain(condition.function)
             for condition in self.pattern.nfa.conditions
             if isinstance(condition, PythonCondition | IterativeCondition)
         ]
+        self.fingerprint = self._fingerprint(spec, functions)
+        self._fixed = self._fixed_parts(spec, functions)
+
+    def _bound(self, spec: MatchSpec) -> BoundPattern:
+        made = [*self.match_outputs.values(), *self.function_inputs.values()]
+        previous = sorted({column for output in made for column in output.previous})
+        kept_columns = {column for output in made for column in output.kept_columns}
+        kept_columns |= {column.name for column in previous}
+        return BoundPattern.of_pattern(
+            spec.pattern,
+            self.schema,
+            spec.semantics,
+            limits=Limits(spec.max_partial_matches, drop=spec.on_limit == "drop"),
+            counts_matches=any(output.counts_matches for output in self.match_outputs.values()),
+            kept_columns=tuple(name for name in self.schema.names if self.wants_late or name in kept_columns),
+            previous=tuple(previous),
+            zone=self.time.type.tz if pa.types.is_timestamp(self.time.type) else "UTC",
+        )
+
+    def _prepared(self) -> pa.Schema:
+        """The columns that :meth:`prepare` makes."""
+        return pa.schema(
+            [
+                *(field.with_name("k:" + field.name) for field in self.key_schema),
+                pa.field(TIME, pa.int64()),
+                *([pa.field(PAGE, pa.uint8())] if self.pages > 1 else []),
+                *self.pattern.bit_fields,
+                *self.pattern.event_schema,
+                *(self.schema.field(name).with_name("o:" + name) for name, *_ in self.order_by),
+            ]
+        )
+
+    def _add_declared(self, process: ProcessSpec, function: MatchFunction) -> None:
+        """Add the outputs and metrics of the match function."""
+        if process.schema is not None:
+            self.output_schemas[process.output] = process.schema
+        usual = [kind.value for kind in OutputKind]
+        check_names(function, [*usual, *self.output_schemas], self.metrics)
+        self.output_schemas |= function.outputs
+        self.metrics = (*self.metrics, *function.counters)
+        self.gauges = {name: gauge.aggregate for name, gauge in function.gauges.items()}
+        self.histograms = {name: histogram.buckets for name, histogram in function.histograms.items()}
+
+    def _fingerprint(self, spec: MatchSpec, functions: Sequence[Any]) -> bytes:
         described = (
-            repr(semantics),
+            pattern_identity(spec.pattern),
+            repr(spec.semantics),
             repr(self.keys),
             repr(Described(self.time)),
             repr([key.described for key in self.order_by]),
             repr(self.pages),
-            repr(str(prepared)),
+            repr(str(self.inputs[EVENTS].prepared)),
             repr(functions),
             *(["MATCH_NUMBER"] if self.pattern.plan.counts_matches else []),
         )
-        definition = f"({', '.join([pattern_identity(pattern), *described])})"
-        identity = f"{pattern_identity(pattern)}, {functions!r}"
-        self._fixed = {
+        return hashlib.sha256(f"({', '.join(described)})".encode()).digest()[:16]
+
+    def _fixed_parts(self, spec: MatchSpec, functions: Sequence[Any]) -> dict[str, str]:
+        """What must not change while the state is kept, in words."""
+        identity = f"{pattern_identity(spec.pattern)}, {functions!r}"
+        return {
             "the pattern": "#" + hashlib.sha256(identity.encode()).hexdigest()[:16],
-            "semantics": semantics.value,
-            "the key": ", ".join(keys) or "none",
+            "semantics": spec.semantics.value,
+            "the key": ", ".join(self.keys) or "none",
             "the event time": repr(Described(self.time)),
             "order_by": ", ".join(map(str, self.order_by)) or "none",
             "pages": str(self.pages),
@@ -221,7 +194,6 @@ class CepOperator(KeyGroupOperator):
             "the number of earlier events that PREV() reads": str(self.pattern.remembers_events),
             "the use of MATCH_NUMBER() in measures": str(self.pattern.plan.counts_matches),
         }
-        self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
 
     def close(self) -> None:
         functions = [output.function for output in self.match_outputs.values()]
@@ -444,12 +416,6 @@ def _heaviest(page: Page, keys: pa.Table) -> str:
     if found is None:
         return "no key has events or partial matches"
     return f"the key {', '.join(f'{name}={values[0]!r}' for name, values in found.to_pydict().items())} with {most:,} {what}"
-
-
-def _column(name: str) -> Any:
-    from sqlglot import exp
-
-    return exp.column(name, quoted=True)
 
 
 def _plain(value: Any, seen: tuple[int, ...] = ()) -> Any:

@@ -6,23 +6,23 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asterism.arguments import also_named, expect, expect_strings, shown
+from asterism.arguments import also_named, expect, expect_options, expect_strings, shown
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import PatternWarning, StreamDefinitionError
-from asterism.matching.operator import MAX_PARTIAL_MATCHES, CepOperator, OnLimit
+from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import MATCH_TIME, TIMEOUT_TIME, OutputKind, OutputSpec
 from asterism.matching.page import Page
 from asterism.matching.process_function import MatchFunctionLike, PatternProcessFunction, ProcessSpec
+from asterism.matching.spec import MatchOptions
 from asterism.operators.page_numbers import PageKind
 from asterism.patterns.pattern import Pattern
-from asterism.patterns.semantics import Semantics
 from asterism.patterns.warnings import warn
 from asterism.testing.event_harness import EventHarness
 from asterism.testing.literals import EVENTS, WORDS, Events, Literals, Row, checked_columns, table_of
@@ -53,20 +53,31 @@ class Finding:
         return " ".join(word for words in self.stages.values() for word in words)
 
 
+class PatternHarnessOptions(MatchOptions, total=False):
+    """The options of a :class:`PatternHarness`.
+
+    :param outputs: the outputs, by name. Default: matches, timed-out partial matches and late events
+    :param select: measures, see :attr:`PatternHarness.selected`
+    :param process: a match function, as for :meth:`asterism.PatternStream.run`, see :attr:`PatternHarness.processed`
+    :param schema: the columns that *process* returns, as Spark SQL or an Arrow schema
+    """
+
+    outputs: Mapping[str, OutputSpec] | None
+    select: Sequence[str] | None
+    process: MatchFunctionLike | None
+    schema: str | pa.Schema | None
+
+
 class PatternHarness(EventHarness):
     """Runs a pattern step by step, with its state and time.
 
     :param columns: the columns of the events, as Spark SQL or an Arrow schema. Default: :data:`EVENTS`, those of event literals.
     :param keys: the key columns. Default: the key column of *literals*, if it is among the columns.
     :param time: the event-time column. None: processing time, which starts in 1970 and is advanced by the test.
-    :param semantics: the semantics, see ``docs/differences_from_flink.md``
-    :param select: measures, see :attr:`selected`
-    :param order_by: order of events with equal times, as in ``KeyedStream``
     :param literals: the format of event literals
-    :param outputs: the outputs, by name. Default: matches, timed-out partial matches and late events.
-    :param pages: a fixed number of pages of state per key group; *key_groups*: as on Spark. Results must not depend on them.
-    :param max_partial_matches: and *on_limit*: see :meth:`asterism.CEP.pattern`
-    :param process: a match function, with the *schema* of what it returns, as for ``PatternStream.run``, see :attr:`processed`
+    :param key_groups: the number of key groups, as on Spark. Results must not depend on it, nor on *pages*.
+    :param options: the options of patterns (:class:`~asterism.matching.spec.MatchOptions`), and *outputs*, *select*, *process*
+        and *schema* (:class:`PatternHarnessOptions`)
 
     Issues a :class:`~asterism.errors.PatternWarning` if the pattern is most likely not what was intended.
 
@@ -88,62 +99,30 @@ class PatternHarness(EventHarness):
         *,
         keys: Sequence[str] | None = None,
         time: str | None = "ts",
-        semantics: Semantics = Semantics.DEFAULT,
-        select: Sequence[str] | None = None,
-        order_by: Sequence[str] = (),
         literals: Literals = WORDS,
-        outputs: Mapping[str, OutputSpec] | None = None,
-        pages: int | None = None,
         key_groups: int = 1,
-        max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
-        on_limit: OnLimit = "error",
-        process: MatchFunctionLike | None = None,
-        schema: str | pa.Schema | None = None,
+        **options: Unpack[PatternHarnessOptions],
     ) -> None:
+        expect_options("PatternHarness", options, PatternHarnessOptions)
         expect(StreamDefinitionError, literals, Literals, "literals must be Literals")
         events = checked_columns(columns, "the events")
         if keys is None:
             keys = [literals.key] if literals.key in events.names else []
         expect_strings(StreamDefinitionError, keys, "keys must be a list of columns", 'keys=["user"]')
         expect(StreamDefinitionError, time, str | None, "time must be the name of a column or None", 'time="ts"')
-        expect(StreamDefinitionError, outputs, Mapping | None, "outputs must map names to OutputSpecs")
-        if len(keys) == 1:
-            literals = replace(literals, key=keys[0])
-        if time is not None:
-            literals = replace(literals, time=time)
-        if outputs is None:
-            outputs = {kind.value: OutputSpec(kind) for kind in OutputKind}
-        if select is not None:
-            expect_strings(
-                StreamDefinitionError, select, "select must be a list of measures", 'select=["COUNT(a.*) AS n"]'
-            )
-            outputs = {**outputs, SELECTED: OutputSpec(OutputKind.MATCHES, tuple(select))}
-        spec = None
-        if isinstance(process, PatternProcessFunction):
-            spec = ProcessSpec(process, None if schema is None else schema_of(schema), PROCESSED)
-        elif process is not None:
-            hint = "process=function, schema='n BIGINT'"
-            if not callable(process):
-                raise StreamDefinitionError(f"process must be a match function, not {shown(process)}", hint=hint)
-            if schema is None:
-                raise StreamDefinitionError("a match function needs the schema of what it returns", hint=hint)
-            called = OutputSpec(OutputKind.MATCHES, function=process, function_schema=schema_of(schema))
-            outputs = {**outputs, PROCESSED: called}
-        options: dict[str, Any] = {
-            "keys": keys, "time": time, "semantics": semantics, "order_by": order_by, "outputs": outputs, "pages": pages,
-            "max_partial_matches": max_partial_matches, "on_limit": on_limit,
+        literals = replace(literals, key=keys[0] if len(keys) == 1 else literals.key, time=time or literals.time)
+        outputs, process = _outputs_of(options)
+        definition: dict[str, Any] = {
+            "keys": keys, "time": time, "outputs": outputs,
+            **{name: value for name, value in options.items() if name in MatchOptions.__annotations__},
         }  # fmt: skip
-        self.cep = CepOperator(pattern, events, **options, process=spec)
+        self.cep = CepOperator(pattern, events, **definition, process=process)
         warn(pattern)
         super().__init__(self.cep, events, literals, keys=keys, key_groups=key_groups, event_time=self.cep.event_time)
         self._options = {
-            **options,
-            "columns": events,
-            "literals": literals,
-            "key_groups": key_groups,
-            "pattern": pattern,
-            **({} if spec is None else {"process": process, "schema": schema}),
-        }
+            **definition, "pattern": pattern, "columns": events, "literals": literals, "key_groups": key_groups,
+            **({} if process is None else {"process": process.function, "schema": process.schema}),
+        }  # fmt: skip
 
     @also_named("schema", "columns", StreamDefinitionError, unless="process")
     def again(self, **changes: Any) -> PatternHarness:
@@ -245,6 +224,29 @@ class PatternHarness(EventHarness):
                         taken.insert(0, (stage, self.literals.text(events[event])))
                     if taken:
                         yield [word for _, word in sorted(taken, key=lambda pair: pair[0])]
+
+
+def _outputs_of(options: PatternHarnessOptions) -> tuple[Mapping[str, OutputSpec], ProcessSpec | None]:
+    """All outputs, with those for *select* and *process*, and the match function with outputs of its own."""
+    outputs, select = options.get("outputs"), options.get("select")
+    process, schema = options.get("process"), options.get("schema")
+    expect(StreamDefinitionError, outputs, Mapping | None, "outputs must map names to OutputSpecs")
+    if outputs is None:
+        outputs = {kind.value: OutputSpec(kind) for kind in OutputKind}
+    if select is not None:
+        expect_strings(StreamDefinitionError, select, "select must be a list of measures", 'select=["COUNT(a.*) AS n"]')
+        outputs = {**outputs, SELECTED: OutputSpec(OutputKind.MATCHES, tuple(select))}
+    if isinstance(process, PatternProcessFunction):
+        return outputs, ProcessSpec(process, None if schema is None else schema_of(schema), PROCESSED)
+    if process is not None:
+        hint = "process=function, schema='n BIGINT'"
+        if not callable(process):
+            raise StreamDefinitionError(f"process must be a match function, not {shown(process)}", hint=hint)
+        if schema is None:
+            raise StreamDefinitionError("a match function needs the schema of what it returns", hint=hint)
+        called = OutputSpec(OutputKind.MATCHES, function=process, function_schema=schema_of(schema))
+        outputs = {**outputs, PROCESSED: called}
+    return outputs, None
 
 
 def in_order(found: Iterable[Finding]) -> list[Finding]:
