@@ -20,7 +20,7 @@ from asterism.errors import (
     PatternProcessorError,
 )
 from asterism.expressions.evaluation import tried_before
-from asterism.matching.operator import PROCESSING_TIME
+from asterism.matching.spec import PROCESSING_TIME
 from asterism.operators.page_numbers import CLAUSES_PAGE
 from asterism.operators.state_store import MemoryStore
 from asterism.patterns.semantics import Semantics

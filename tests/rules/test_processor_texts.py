@@ -21,7 +21,7 @@ from asterism.discovery import (
     FilePatternProcessorDiscovererFactory,
     UrlPatternProcessorDiscovererFactory,
 )
-from asterism.matching.operator import PROCESSING_TIME
+from asterism.matching.spec import PROCESSING_TIME
 from asterism.patterns.semantics import Semantics
 from asterism.rules import kill_list
 from asterism.rules.binding import ProcessorCompiler

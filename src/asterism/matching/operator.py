@@ -158,10 +158,10 @@ class CepOperator(KeyGroupOperator):
     def _add_declared(self, process: ProcessSpec, function: MatchFunction) -> None:
         """Add the outputs and metrics of the match function."""
         if process.schema is not None:
-            self.output_schemas[process.output] = process.schema
+            self.output_schemas = {**self.output_schemas, process.output: process.schema}
         usual = [kind.value for kind in OutputKind]
         check_names(function, [*usual, *self.output_schemas], self.metrics)
-        self.output_schemas |= function.outputs
+        self.output_schemas = {**self.output_schemas, **function.outputs}
         self.metrics = (*self.metrics, *function.counters)
         self.gauges = {name: gauge.aggregate for name, gauge in function.gauges.items()}
         self.histograms = {name: histogram.buckets for name, histogram in function.histograms.items()}

@@ -25,7 +25,8 @@ from asterism.columns.time import END_OF_TIME, TIME, Described, TimeColumn
 from asterism.errors import ExpressionSyntaxError, StreamDefinitionError
 from asterism.expressions.names import columns_of, plain_column
 from asterism.expressions.types import is_temporal
-from asterism.matching.operator import OnLimit, event_times
+from asterism.matching.operator import event_times
+from asterism.matching.spec import OnLimit
 from asterism.operators.evolution import FIXED, aligned_tables
 from asterism.operators.key_group import LATE, Group, KeyGroupOperator, complete, key_schema_of, late_table
 from asterism.operators.operator import EVENTS, InputSpec

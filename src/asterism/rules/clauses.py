@@ -28,7 +28,7 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import plain_column
 from asterism.expressions.parsing import conjuncts
 from asterism.expressions.ranges import Alternative, Ranges, ranges_of
-from asterism.matching.operator import PROCESSING_TIME
+from asterism.matching.spec import PROCESSING_TIME
 from asterism.operators.group_header import GroupHeader
 from asterism.operators.key_group import Group
 from asterism.operators.operator import EVENTS

@@ -29,9 +29,10 @@ from asterism.columns.sort_keys import SortKey, check_order, order_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Described, TimeColumn
 from asterism.errors import AsterismError, CheckpointMismatchError, LimitExceededError, PatternProcessorError
 from asterism.matching.matcher import Step, enough_memory
-from asterism.matching.operator import PROCESSING_TIME, check_limit, event_times
+from asterism.matching.operator import event_times
 from asterism.matching.page import Page
 from asterism.matching.process_function import MatchFunctionLike, check_names, declared_by
+from asterism.matching.spec import PROCESSING_TIME, check_limit
 from asterism.operators.evolution import FIXED, aligned, aligned_tables, check_evolution
 from asterism.operators.key_group import LATE as LATE_ELEMENTS
 from asterism.operators.key_group import Group, KeyGroupOperator, late_table

@@ -12,8 +12,8 @@ import pyarrow as pa
 from asterism.columns.keys import KEY
 from asterism.columns.time import TimeColumn
 from asterism.errors import AsterismError
-from asterism.matching.operator import PROCESSING_TIME
 from asterism.matching.page import Page
+from asterism.matching.spec import PROCESSING_TIME
 from asterism.matching.stored_matches import described_automaton, matches_schema, partial_matches
 from asterism.operators.operator import EVENTS
 from asterism.operators.state_definition import UNKNOWN_COLUMNS, StateDefinition

@@ -15,9 +15,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect, expect_options, expect_outputs, expect_strings, shown
 from asterism.errors import StreamDefinitionError
-from asterism.matching.operator import MAX_PARTIAL_MATCHES, CepOperator, OnLimit
+from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.matching.process_function import MatchFunction, MatchFunctionLike, PatternProcessFunction, ProcessSpec
+from asterism.matching.spec import MAX_PARTIAL_MATCHES, OnLimit
 from asterism.matching.timeline import Timeline
 from asterism.operators.operator import EVENTS
 from asterism.patterns.compiler import check_pattern

@@ -16,7 +16,7 @@ from asterism.arguments import expect, expect_options, expect_outputs
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.internal import internal
 from asterism.errors import StreamDefinitionError
-from asterism.matching.operator import OnLimit
+from asterism.matching.spec import OnLimit
 from asterism.operators.key_group import check_pages, complete
 from asterism.operators.operator import EVENTS, Result
 from asterism.row_patterns.automaton import AT_END, compiled_pattern

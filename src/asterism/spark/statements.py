@@ -31,7 +31,7 @@ from asterism.errors import (
     StreamDefinitionError,
     UnsupportedSyntaxError,
 )
-from asterism.matching.operator import OnLimit
+from asterism.matching.spec import OnLimit
 from asterism.operators.stream_operator import StreamOperator
 from asterism.row_patterns.clause import DialectName, InputTable, dialect_of
 from asterism.row_patterns.match_recognize import MatchRecognize

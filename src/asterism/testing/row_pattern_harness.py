@@ -10,7 +10,7 @@ import pyarrow as pa
 from asterism.arguments import expect
 from asterism.errors import StreamDefinitionError
 from asterism.expressions.names import plain_column
-from asterism.matching.operator import OnLimit
+from asterism.matching.spec import OnLimit
 from asterism.operators.key_group import check_pages
 from asterism.operators.page_numbers import PageKind
 from asterism.row_patterns.checking import check
