@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asterism.arguments import expect_options
 from asterism.columns.arrays import Ints
 from asterism.columns.sort_keys import SortKey, check_order, order_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TimeColumn, micros
@@ -325,6 +326,7 @@ def trace(
     closest to a match: #1 a=[1] reached a, stage 1 of 2;
       event 2: strict contiguity: the very next event had to be b: kind = 'b' is false (kind='x')
     """
+    expect_options("trace", arrival, ArrivalOptions)
     arrives = _Arrival(**arrival)
     key = dict(key or {})
     table = events if isinstance(events, pa.Table) else pa.Table.from_pylist([dict(row) for row in events])
