@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, KeyedStream
 from asterism.discovery import FilePatternProcessorDiscovererFactory
-from asterism.spark.execution import Sink
+from asterism.spark.host.execution import Sink
 from benchmarks import harness, rules, streaming
 from benchmarks.gen_data import SIZES, Parameters
 from benchmarks.workloads import DISORDER, KEY, TIME

@@ -48,8 +48,8 @@ from asterism import (
     ValueState,
     connect,
 )
-from asterism.spark import execution as plan
-from asterism.spark.host import OperatorHost
+from asterism.spark.host import execution as plan
+from asterism.spark.host.host import OperatorHost
 from benchmarks import harness
 from benchmarks.gen_data import SIZES
 from benchmarks.streaming import in_order_of_arrival

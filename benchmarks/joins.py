@@ -40,7 +40,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from asterism import JoinedStream, KeyedStream, TumblingWindows, as_of_join, interval_join, window_join
-from asterism.spark.execution import Sink
+from asterism.spark.host.execution import Sink
 from benchmarks import harness, streaming
 from benchmarks.gen_data import SIZES
 from benchmarks.windows import ROCKS_DB

@@ -32,9 +32,9 @@ from pyspark.sql.types import StructType
 
 from asterism import CEP, KeyedStream, Pattern
 from asterism.discovery import SqlPatternProcessorDiscovererFactory, create_pattern_processor_table
-from asterism.discovery.editing import rules_at
-from asterism.discovery.rule_set import Addition
-from asterism.rules.processor import PatternProcessor
+from asterism.discovery.editing.editing import rules_at
+from asterism.discovery.editing.rule_set import Addition
+from asterism.rules.definition.processor import PatternProcessor
 from benchmarks import harness
 
 IDLE, MATCH, RULE = "idle", "match", "rule"

@@ -21,7 +21,7 @@ from asterism import AfterMatchSkipStrategy, Pattern
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import EVENTS, Arrival, Now
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.state_store import MemoryStore
 
 LONG = timedelta(days=30)
 MOST_GROWTH = 10.0

@@ -41,18 +41,19 @@ from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.key_group import KeyGroupOperator
 from asterism.operators.operator import EVENTS, Arrival, Now
-from asterism.operators.state_store import MemoryStore, batch_from_bytes
-from asterism.row_patterns import checking, reading
+from asterism.operators.state.state_store import MemoryStore, batch_from_bytes
+from asterism.row_patterns import checking
+from asterism.row_patterns.clause import reading
 from asterism.row_patterns.operator import RowPatternOperator
 from asterism.row_patterns.result_rows import match_table
-from asterism.rules.binding import BoundPatternProcessor
-from asterism.rules.lookup_tables import LookupVersion
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator, RuleOptions
-from asterism.rules.sets import ProcessorSet
-from asterism.rules.shares import Shares
-from asterism.rules.state_pages import prepared_set
-from asterism.spark.exchange import pack, results
-from asterism.spark.partitioning import label
+from asterism.rules.binding.binding import BoundPatternProcessor
+from asterism.rules.definition.lookup_tables import LookupVersion
+from asterism.rules.matching.operator import PROCESSORS, DynamicCepOperator, RuleOptions
+from asterism.rules.matching.selections import Shares
+from asterism.rules.matching.state_pages import prepared_set
+from asterism.rules.sets.sets import ProcessorSet
+from asterism.spark.host.exchange import pack, results
+from asterism.spark.host.partitioning import label
 from benchmarks import harness, rules
 from benchmarks.gen_data import SIZES
 from benchmarks.workloads import DISORDER, KEY, TIME, TIMESTAMP, WORKLOADS, Workload

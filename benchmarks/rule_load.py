@@ -29,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, Pattern
 from asterism.discovery import HttpPatternProcessorDiscovererFactory, history_of, wait_for
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.definition.processor import PatternProcessor
 from benchmarks import harness
 from benchmarks.latency import PATIENCE, USERS, events_since_now, running, trigger_of
 

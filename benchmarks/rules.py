@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism import Pattern
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.definition.processor import PatternProcessor
 from benchmarks.harness import checksum
 
 RULES = Path(__file__).parent / "rules_w6.json"

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from asterism.spark.execution import Sink
+from asterism.spark.host.execution import Sink
 from benchmarks.workloads import Workload
 
 OLDEST = 1_700_000_000

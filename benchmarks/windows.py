@@ -36,7 +36,7 @@ from pyspark.sql.streaming.listener import QueryProgressEvent
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from asterism import KeyedStream, SlidingWindows, TumblingWindows, window
-from asterism.spark.execution import Sink
+from asterism.spark.host.execution import Sink
 from benchmarks import harness, streaming
 from benchmarks.gen_data import SIZES, Parameters
 from benchmarks.workloads import DISORDER, TIMESTAMP

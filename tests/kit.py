@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 
 from asterism.errors import AsterismError
-from asterism.operators import pages, waiting_events
+from asterism.operators.state import pages, waiting_events
 
 Provocation = Callable[[], object]
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     )
     from asterism.matching.process_function import MatchContext, PatternProcessFunction
     from asterism.operators.context import Context, Element, Timer
-    from asterism.operators.keyed_state import (
+    from asterism.operators.rich_functions import OpenContext
+    from asterism.operators.state.keyed_state import (
         AggregateFunction,
         AggregatingState,
         BroadcastListState,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
         ReducingState,
         ValueState,
     )
-    from asterism.operators.rich_functions import OpenContext
     from asterism.operators.stream_operator import (
         BroadcastInput,
         Gauge,
@@ -46,7 +46,10 @@ if TYPE_CHECKING:
     from asterism.patterns.semantics import Semantics
     from asterism.patterns.sequence import AfterMatchSkipStrategy, Contiguity, WithinType
     from asterism.row_patterns.match_recognize import MatchRecognize
-    from asterism.rules.interfaces import (
+    from asterism.rules.definition.processor import PatternProcessor
+    from asterism.rules.definition.registered_conditions import RegisteredCondition
+    from asterism.rules.publishing.lookup_watch import Lookup
+    from asterism.rules.sets.interfaces import (
         PatternProcessorDiscoverer,
         PatternProcessorDiscovererFactory,
         PatternProcessorManager,
@@ -54,21 +57,12 @@ if TYPE_CHECKING:
         ProcessorRegistry,
         RefusedProcessor,
     )
-    from asterism.rules.lookups import Lookup
-    from asterism.rules.processor import PatternProcessor
-    from asterism.rules.registered_conditions import RegisteredCondition
-    from asterism.spark.backtest import Backtest
-    from asterism.spark.joins import Side, multi_broadcast_join
-    from asterism.spark.keyed_stream import BroadcastStream, DataStream, KeyedStream
-    from asterism.spark.metrics import export_metrics
-    from asterism.spark.monitor import monitor
-    from asterism.spark.operators import OperatorStream, connect
-    from asterism.spark.patterns import CEP, PatternStream
-    from asterism.spark.row_patterns import RowPatternStream, match_recognize
-    from asterism.spark.rules import PatternProcessorStream
-    from asterism.spark.state_reader import StateReader, read_state
-    from asterism.spark.statements import sql
-    from asterism.spark.stream_joins import (
+    from asterism.spark.api.broadcast_joins import Side, multi_broadcast_join
+    from asterism.spark.api.operators import OperatorStream, connect
+    from asterism.spark.api.patterns import CEP, PatternStream
+    from asterism.spark.api.row_patterns import RowPatternStream, match_recognize
+    from asterism.spark.api.statements import sql
+    from asterism.spark.api.stream_joins import (
         JoinedStream,
         MultiJoinedStream,
         as_of_join,
@@ -76,9 +70,15 @@ if TYPE_CHECKING:
         multi_join,
         window_join,
     )
-    from asterism.spark.table_functions import register_function
-    from asterism.spark.timelines import timeline
-    from asterism.spark.windows import WindowedStream, window
+    from asterism.spark.api.table_functions import register_function
+    from asterism.spark.api.timelines import timeline
+    from asterism.spark.api.windows import WindowedStream, window
+    from asterism.spark.host.keyed_stream import BroadcastStream, DataStream, KeyedStream
+    from asterism.spark.host.state_reader import StateReader, read_state
+    from asterism.spark.rules.backtest import Backtest
+    from asterism.spark.rules.rules import PatternProcessorStream
+    from asterism.spark.watching.metrics import export_metrics
+    from asterism.spark.watching.monitor import monitor
     from asterism.windows.assigners import (
         CumulativeWindows,
         GlobalWindows,
@@ -222,7 +222,7 @@ _NAMES = {
         "FilePatternProcessorDiscovererFactory", "HttpPatternProcessorDiscovererFactory",
         "SqlPatternProcessorDiscovererFactory", "UrlPatternProcessorDiscovererFactory",
     ],
-    "operators.keyed_state": [
+    "operators.state.keyed_state": [
         "AggregateFunction", "AggregatingState", "BroadcastListState", "BroadcastMapState", "BroadcastValueState",
         "ListState", "MapState", "ReducingState", "ValueState",
     ],
@@ -230,30 +230,30 @@ _NAMES = {
     "operators.stream_operator": [
         "BroadcastInput", "Counter", "Gauge", "Histogram", "Input", "InputSelection", "Output", "StreamOperator",
     ],
-    "rules.interfaces": [
+    "rules.sets.interfaces": [
         "PatternProcessorDiscoverer", "PatternProcessorDiscovererFactory", "PatternProcessorManager",
         "PeriodicPatternProcessorDiscoverer", "ProcessorRegistry", "RefusedProcessor",
     ],
-    "rules.lookups": ["Lookup"],
-    "rules.processor": ["PatternProcessor"],
-    "rules.registered_conditions": ["RegisteredCondition"],
-    "spark.backtest": ["Backtest"],
-    "spark.metrics": ["export_metrics"],
-    "spark.monitor": ["monitor"],
-    "spark.operators": ["OperatorStream", "connect"],
-    "spark.rules": ["PatternProcessorStream"],
-    "spark.joins": ["Side", "multi_broadcast_join"],
-    "spark.patterns": ["CEP", "PatternStream"],
-    "spark.row_patterns": ["RowPatternStream", "match_recognize"],
-    "spark.state_reader": ["StateReader", "read_state"],
-    "spark.statements": ["sql"],
-    "spark.table_functions": ["register_function"],
-    "spark.stream_joins": [
+    "rules.publishing.lookup_watch": ["Lookup"],
+    "rules.definition.processor": ["PatternProcessor"],
+    "rules.definition.registered_conditions": ["RegisteredCondition"],
+    "spark.rules.backtest": ["Backtest"],
+    "spark.watching.metrics": ["export_metrics"],
+    "spark.watching.monitor": ["monitor"],
+    "spark.api.operators": ["OperatorStream", "connect"],
+    "spark.rules.rules": ["PatternProcessorStream"],
+    "spark.api.broadcast_joins": ["Side", "multi_broadcast_join"],
+    "spark.api.patterns": ["CEP", "PatternStream"],
+    "spark.api.row_patterns": ["RowPatternStream", "match_recognize"],
+    "spark.host.state_reader": ["StateReader", "read_state"],
+    "spark.api.statements": ["sql"],
+    "spark.api.table_functions": ["register_function"],
+    "spark.api.stream_joins": [
         "JoinedStream", "MultiJoinedStream", "as_of_join", "interval_join", "multi_join", "window_join",
     ],
-    "spark.keyed_stream": ["BroadcastStream", "DataStream", "KeyedStream"],
-    "spark.timelines": ["timeline"],
-    "spark.windows": ["WindowedStream", "window"],
+    "spark.host.keyed_stream": ["BroadcastStream", "DataStream", "KeyedStream"],
+    "spark.api.timelines": ["timeline"],
+    "spark.api.windows": ["WindowedStream", "window"],
     "windows.triggers": [
         "All", "Any", "ContinuousEventTimeTrigger", "ContinuousProcessingTimeTrigger", "CountTrigger", "DeltaTrigger",
         "EventTimeTrigger", "NeverTrigger", "ProcessingTimeTrigger", "PurgingTrigger", "Sequence", "TimeSpan", "Trigger",
@@ -330,4 +330,4 @@ def __getattr__(name: str) -> Value:
 
 def load_ipython_extension(ipython: Value) -> None:
     """``%load_ext asterism`` in a notebook: the cell magic ``%%asterism``, see docs/match_recognize.md."""
-    import_module("asterism.spark.notebooks").load(ipython)
+    import_module("asterism.spark.api.notebooks").load(ipython)

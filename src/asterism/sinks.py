@@ -61,7 +61,7 @@ class SqlSink:
     def __init__(self, url: str | sa.URL, table: str, *, key: str | Sequence[str] = "match_id") -> None:
         import sqlalchemy as sa
 
-        from asterism.discovery.database import parsed_url
+        from asterism.discovery.sources.database import parsed_url
 
         expect(SinkError, url, str | sa.URL, "the URL of a sink must be a string", "sqlite:///alarms.db")
         expect_string(SinkError, table, "the table of a sink must be a string", '"alarms"')
@@ -79,7 +79,7 @@ class SqlSink:
         self.table, self.key = table, tuple(keys)
 
     def __repr__(self) -> str:
-        from asterism.discovery.database import shown_url
+        from asterism.discovery.sources.database import shown_url
 
         return f"SqlSink({shown_url(self.url)!r}, {self.table!r}, key={self.key})"
 
@@ -89,7 +89,7 @@ class SqlSink:
 
     def insert(self, rows: pa.Table) -> None:
         """Insert those of *rows* that the table does not have."""
-        from asterism.discovery.database import Database
+        from asterism.discovery.sources.database import Database
 
         expect(SinkError, rows, pa.Table, "the rows of a sink must be a pyarrow.Table")
         self._check(rows)
@@ -130,7 +130,7 @@ class SqlSink:
         import sqlalchemy as sa
         from sqlalchemy.dialects import postgresql, sqlite
 
-        from asterism.discovery.sql_table import split_name
+        from asterism.discovery.sources.sql_table import split_name
 
         schema, name = split_name(self.table)
         inspector = sa.inspect(connection)

@@ -28,11 +28,20 @@ ORDER = [
 ]  # fmt: skip
 """The packages (and modules beside them) from bottom to top: each imports only from those before it, at any moment."""
 LEVEL = {package: level for level, package in enumerate(ORDER)}
+ORDER_INSIDE = {
+    "operators": ["state"],
+    "row_patterns": ["clause"],
+    "rules": ["definition", "sets", "binding", "matching", "checking", "publishing"],
+    "discovery": ["sources", "editing", "rest"],
+    "spark": ["session", "host", "progress", "rules", "api", "watching"],
+    "cli": ["common", "rules"],
+}
+"""Likewise the packages inside a package. The modules beside them come last."""
 MAY_MEET_SPARK = {"spark", "sinks", "conformance", "cli"}
 HEAVY = {"pyspark", "numba"}
 """Imported at module level only by the modules that are made of it, themselves imported late."""
 COMPILED = {
-    "matching.kernels", "rules.kernels", "windows.kernels", "row_patterns.kernels",
+    "matching.kernels", "rules.binding.kernels", "windows.kernels", "row_patterns.kernels",
     "matching.stack_machine", "columns.compiled", "columns.hashing",
 }  # fmt: skip
 
@@ -101,7 +110,8 @@ def test_import_asterism_sets_the_interpreter_of_a_session() -> None:
 def test_a_pattern_can_be_matched_without_spark() -> None:
     program = (
         "import sys, pyarrow as pa; from asterism import Pattern; from asterism.matching.operator import CepOperator;"
-        "from asterism.matching.outputs import OutputKind, OutputSpec; from asterism.operators.state_store import MemoryStore;"
+        "from asterism.matching.outputs import OutputKind, OutputSpec;"
+        "from asterism.operators.state.state_store import MemoryStore;"
         "from asterism.operators.operator import Arrival, Now;"
         "operator = CepOperator(Pattern.begin('a').where('ts > 0'), pa.schema([('ts', pa.int64())]), time='ts',"
         " outputs={'m': OutputSpec(OutputKind.MATCHES)});"
@@ -119,6 +129,25 @@ def test_packages_import_from_those_below() -> None:
         for module in MODULES
         for name, _ in own_imports(module)
         if name and LEVEL[name.split(".")[0]] > LEVEL[module.split(".")[0]]
+    }
+    assert above == set()
+
+
+def test_packages_inside_a_package_import_from_those_below() -> None:
+    def level(module: str) -> int:
+        package, inside = module.split(".")[:2]
+        order = ORDER_INSIDE[package]
+        return order.index(inside) if inside in order else len(order)
+
+    inside = {tuple(module.split(".")[:2]) for module in MODULES if module.count(".") == 2}
+    known = {(package, name) for package, names in ORDER_INSIDE.items() for name in names}
+    assert inside - known == {("expressions", "aggregates"), ("spark", "startup")}, "no place in the layout"
+    above = {
+        f"{module} imports {name}"
+        for module in MODULES
+        for name, _ in own_imports(module)
+        if module.count(".") and name.count(".") and name.split(".")[0] == module.split(".")[0] in ORDER_INSIDE
+        if level(name) > level(module)
     }
     assert above == set()
 

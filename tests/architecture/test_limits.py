@@ -30,7 +30,7 @@ from asterism.matching.binding import BoundPattern
 from asterism.matching.operator import DROPPED, CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import EVENTS, Arrival, Now
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.state_store import MemoryStore
 from asterism.patterns.compiler import MAX_STATES, compile_pattern
 from asterism.patterns.conditions import Condition, SqlCondition
 from asterism.patterns.sequence import MAX_GROUP_DEPTH, AfterMatchSkipStrategy

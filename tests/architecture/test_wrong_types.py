@@ -72,11 +72,11 @@ from asterism import (
 )
 from asterism import Any as AnyTrigger
 from asterism.discovery import FileLookupSource, SqlLookupSource, create_pattern_processor_table
-from asterism.discovery.lookup_sources import source_of
+from asterism.discovery.sources.lookup_sources import source_of
 from asterism.errors import AsterismError, StateError
 from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.conditions import NotCondition, SqlCondition
-from asterism.rules.lookups import defined_lookups
+from asterism.rules.publishing.lookup_watch import defined_lookups
 from asterism.testing import (
     End,
     JoinHarness,

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from asterism.cli.common.spark_files import files_to_read
+from asterism.cli.common.terminal import errors_explained
 from asterism.cli.main import main
 from asterism.cli.match import shown
-from asterism.cli.spark_files import files_to_read
-from asterism.cli.terminal import errors_explained
 from asterism.errors import StreamDefinitionError
 from tests.kit import CORPUS
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from asterism.discovery import history_of, wait_for
-from asterism.discovery.editing import rules_at
-from asterism.discovery.url import Endpoint
+from asterism.discovery.editing.editing import rules_at
+from asterism.discovery.sources.url import Endpoint
 from asterism.errors import PatternProcessorError, StateError
 from tests.cli.test_rules import done, failed, written
 from tests.discovery.kit import graph, rule, sql_rule

@@ -18,12 +18,12 @@ from click.testing import CliRunner, Result
 
 from asterism.cli.main import main
 from asterism.discovery import FilePatternProcessorDiscovererFactory, SqlPatternProcessorDiscovererFactory
-from asterism.discovery.editing import rules_at
-from asterism.discovery.rule_set import Addition
-from asterism.rules.durable_files import LOCK
-from asterism.rules.interfaces import Discovered, PatternProcessorDiscovererFactory
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.rule_counts import RuleCounts, VersionCounts
+from asterism.discovery.editing.editing import rules_at
+from asterism.discovery.editing.rule_set import Addition
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.sets.durable_files import LOCK
+from asterism.rules.sets.interfaces import Discovered, PatternProcessorDiscovererFactory
+from asterism.rules.sets.rule_counts import RuleCounts, VersionCounts
 from tests.discovery.kit import Rule, graph, rule, sql_rule, versions
 from tests.discovery.postgresql import Server
 from tests.rules.test_coordinator import coordinator

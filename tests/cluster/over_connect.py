@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, CountTrigger, EventTimeTrigger, KeyedStream, TumblingWindows, WindowedStream, window
 from asterism.discovery import FilePatternProcessorDiscovererFactory
-from asterism.rules.processor import PatternProcessor
-from asterism.spark.execution import Sink
-from asterism.spark.rules import PatternProcessorStream
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.spark.host.execution import Sink
+from asterism.spark.rules.rules import PatternProcessorStream
 from tests.spark.streams import FUNNEL, STRICT, events, stream_of, write_files
 
 EVENTS = 600

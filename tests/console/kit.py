@@ -18,9 +18,9 @@ from asterism.console.worker import Tell, WorkerProcess
 from asterism.http.access import Access
 from asterism.http.application import Application
 from asterism.http.messages import Answer, AnswerError, Request
-from asterism.rules.discovery_status import RuleState, Status
-from asterism.rules.rule_counts import RuleCounts, VersionCounts
-from asterism.rules.set_store import FolderStore
+from asterism.rules.sets.discovery_status import RuleState, Status
+from asterism.rules.sets.rule_counts import RuleCounts, VersionCounts
+from asterism.rules.sets.set_store import FolderStore
 from asterism.text.strict_json import decode
 from tests.kit import until
 

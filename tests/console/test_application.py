@@ -21,9 +21,9 @@ from asterism.discovery import (
     HttpPatternProcessorDiscovererFactory,
     create_pattern_processor_table,
 )
-from asterism.rules.history import HistoryEntry, changes
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.set_store import FolderStore
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.sets.history import HistoryEntry, changes
+from asterism.rules.sets.set_store import FolderStore
 from asterism.text.strict_yaml import read_yaml
 from tests.console.kit import (
     EVENTS,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from asterism.cli.backtest_worker import BacktestHandler
+from asterism.cli.rules.backtest_worker import BacktestHandler
 from asterism.console.samples import SampleSettings
 from asterism.errors import AsterismError
 from tests.console.kit import EVENTS, HOSTILE, graph

@@ -19,10 +19,10 @@ from selenium.webdriver.remote.webelement import WebElement
 from asterism.console.samples import SampleSettings
 from asterism.console.server import ConsoleServer
 from asterism.discovery import create_pattern_processor_table
-from asterism.discovery.editing import rules_at
-from asterism.discovery.rule_set import Addition
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.set_store import FolderStore
+from asterism.discovery.editing.editing import rules_at
+from asterism.discovery.editing.rule_set import Addition
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.sets.set_store import FolderStore
 from tests.console.browser import NoBrowserError, browser, logged
 from tests.console.kit import EVENTS, HOSTILE, READER, WRITER, console, graph, rule, status_in, token_file
 from tests.kit import until

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.operators.context import Timer
-from asterism.operators.keyed_state import (
+from asterism.operators.state.keyed_state import (
     AggregateFunction,
     AggregatingState,
     BroadcastListState,

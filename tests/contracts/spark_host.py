@@ -18,12 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import END_OF_TIME
 from asterism.operators.operator import Arrival, Now, Result
-from asterism.operators.state_store import StateStore, batch_from_bytes, batch_to_bytes
+from asterism.operators.state.state_store import StateStore, batch_from_bytes, batch_to_bytes
 from asterism.spark import CHUNKS
-from asterism.spark.exchange import pack
-from asterism.spark.host import NO_TIME, WATERMARK, OperatorHost
-from asterism.spark.partitioning import group_of, label
-from asterism.spark.stateful import Use, stateful
+from asterism.spark.host.exchange import pack
+from asterism.spark.host.host import NO_TIME, WATERMARK, OperatorHost
+from asterism.spark.host.partitioning import group_of, label
+from asterism.spark.host.stateful import Use, stateful
 from asterism.testing import End, Send, StreamOperatorHarness, Watermark
 from asterism.testing.literals import WORDS
 from asterism.testing.operator_harness import key_hashes

@@ -13,10 +13,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import tests.contracts.ledger
-from asterism.operators.keyed_state import BroadcastValueState, ListState
+from asterism.operators.state.keyed_state import BroadcastValueState, ListState
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
-from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
-from asterism.spark.operators import connect
+from asterism.spark.api.operators import connect
+from asterism.spark.host.keyed_stream import BroadcastStream, KeyedStream
 from tests.contracts.ledger import (
     FEES,
     MOVES,

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 import tests.contracts.ledger
 from asterism.errors import StateError, UserFunctionError
-from asterism.operators.keyed_state import ListState, ValueState
+from asterism.operators.state.keyed_state import ListState, ValueState
 from asterism.operators.stream_operator import Input, Output, StreamOperator
-from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
-from asterism.spark.operators import connect
+from asterism.spark.api.operators import connect
+from asterism.spark.host.keyed_stream import BroadcastStream, KeyedStream
 from tests.contracts.ledger import (
     DELAY,
     FEES,

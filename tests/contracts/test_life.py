@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 import tests.contracts.ledger
 from asterism.errors import OperatorError
-from asterism.operators.keyed_state import BroadcastListState, BroadcastMapState, BroadcastValueState, ValueState
+from asterism.operators.state.keyed_state import BroadcastListState, BroadcastMapState, BroadcastValueState, ValueState
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
-from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
-from asterism.spark.operators import connect
+from asterism.spark.api.operators import connect
+from asterism.spark.host.keyed_stream import BroadcastStream, KeyedStream
 from asterism.testing import StreamOperatorHarness
 from asterism.testing.literals import Row
 from tests.contracts.ledger import FEES, MOVES, START, Ledger, data, in_order, source, write

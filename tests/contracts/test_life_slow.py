@@ -12,7 +12,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-import asterism.operators.state_store
+import asterism.operators.state.state_store
 import tests.contracts.ledger
 from asterism.errors import NewerStateError
 from asterism.operators.stream_operator import StreamOperator
@@ -25,12 +25,12 @@ for module in (tests.contracts.ledger, sys.modules[__name__]):
 
 @contextmanager
 def newer_release() -> Iterator[None]:
-    before = asterism.operators.state_store.LAYOUT
-    asterism.operators.state_store.LAYOUT = before + 1
+    before = asterism.operators.state.state_store.LAYOUT
+    asterism.operators.state.state_store.LAYOUT = before + 1
     try:
         yield
     finally:
-        asterism.operators.state_store.LAYOUT = before
+        asterism.operators.state.state_store.LAYOUT = before
 
 
 class OfNewerRelease(Ledger):

@@ -8,11 +8,11 @@ from urllib.parse import quote
 
 import pytest
 
-from asterism.discovery.rest import RuleApplication, RuleResources
-from asterism.discovery.rule_file import StoredRuleFile
+from asterism.discovery.rest.application import RuleApplication, RuleResources
+from asterism.discovery.rest.rule_file import StoredRuleFile
 from asterism.http.access import Access
 from asterism.http.messages import AnswerError
-from asterism.rules.discovery_status import Status
+from asterism.rules.sets.discovery_status import Status
 from tests.console.kit import SOURCE_TOKEN, Asker, application, graph, rule
 
 

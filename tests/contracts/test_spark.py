@@ -20,12 +20,12 @@ import tests.contracts.contracts
 import tests.contracts.spark_host
 from asterism.columns.schemas import schema_of
 from asterism.operators.operator import InputSpec
-from asterism.operators.state_store import batch_from_bytes
+from asterism.operators.state.state_store import batch_from_bytes
 from asterism.operators.stream_operator import Input, Output, StreamOperator
-from asterism.spark import stateful
-from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
-from asterism.spark.operators import OperatorStream, connect
-from asterism.spark.stateful import Use
+from asterism.spark.api.operators import OperatorStream, connect
+from asterism.spark.host import stateful
+from asterism.spark.host.keyed_stream import BroadcastStream, KeyedStream
+from asterism.spark.host.stateful import Use
 from asterism.testing import Send, StreamOperatorHarness
 from tests.contracts.contracts import CONTRACTS, TYPES, Contract
 from tests.contracts.spark_host import ContractHost, Stream, write_steps

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from asterism.spark.keyed_stream import DataStream
-from asterism.spark.operators import connect
+from asterism.spark.api.operators import connect
+from asterism.spark.host.keyed_stream import DataStream
 from tests.contracts import test_spark
 from tests.contracts.contracts import Instances
 from tests.contracts.test_spark import check_streams

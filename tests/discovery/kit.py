@@ -10,15 +10,15 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from asterism.discovery.rule_file import StoredRuleFile
-from asterism.rules.interfaces import (
+from asterism.discovery.rest.rule_file import StoredRuleFile
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.sets.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
     PatternProcessorManager,
     RefusedProcessor,
 )
-from asterism.rules.processor import PatternProcessor
 from tests.kit import SOON
 
 Rule = dict[str, Any]

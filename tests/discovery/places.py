@@ -23,7 +23,7 @@ from asterism.discovery import (
     UrlPatternProcessorDiscovererFactory,
     create_pattern_processor_table,
 )
-from asterism.rules.interfaces import PatternProcessorDiscovererFactory
+from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
 from tests.discovery.kit import INTERVAL, Rule
 from tests.discovery.mariadb import USER, MariadbServer
 from tests.discovery.postgresql import Server

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from asterism.errors import AsterismError
-from asterism.rules.interfaces import Discovered
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.sets.interfaces import Discovered
 from tests.discovery.kit import INTERVAL, Rule, graph, refused, rule, sql_rule, travelled, versions, watching
 from tests.discovery.places import (
     FilePlace,

@@ -25,11 +25,11 @@ from asterism.discovery import (
     UrlPatternProcessorDiscovererFactory,
     create_pattern_processor_table,
 )
-from asterism.discovery.rule_file import StoredRuleFile
+from asterism.discovery.rest.rule_file import StoredRuleFile
 from asterism.errors import AsterismError
 from asterism.patterns.pattern import Pattern
-from asterism.rules.interfaces import PatternProcessorDiscovererFactory, ProcessorRegistry, RefusedProcessor
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory, ProcessorRegistry, RefusedProcessor
 from tests.discovery.kit import put
 from tests.kit import Golden
 from tests.patterns.test_pattern_texts import graph, node

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.discovery import documents
-from asterism.discovery.documents import read_document, read_file, written
-from asterism.discovery.polling import Items
+from asterism.discovery.sources import documents
+from asterism.discovery.sources.documents import read_document, read_file, written
+from asterism.discovery.sources.polling import Items
 from asterism.errors import PatternProcessorError
-from asterism.rules.durable_files import NotWrittenError, replace_file
+from asterism.rules.sets.durable_files import NotWrittenError, replace_file
 from asterism.text import strict_yaml
 
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from asterism.discovery import FilePatternProcessorDiscovererFactory, SqlPatternProcessorDiscovererFactory, documents
-from asterism.discovery import file as module
-from asterism.discovery.editing import rules_at
+from asterism.discovery import FilePatternProcessorDiscovererFactory, SqlPatternProcessorDiscovererFactory
+from asterism.discovery.editing.editing import rules_at
+from asterism.discovery.sources import documents
+from asterism.discovery.sources import file as module
 from asterism.errors import PatternProcessorError
-from asterism.rules.interfaces import PatternProcessorDiscoverer
+from asterism.rules.sets.interfaces import PatternProcessorDiscoverer
 from tests.discovery.kit import INTERVAL, Rule, refused, rule, versions, watching
 
 

@@ -22,21 +22,22 @@ import pyarrow as pa
 import pytest
 
 from asterism.columns.time import TimeColumn
-from asterism.discovery import HttpPatternProcessorDiscovererFactory, UrlPatternProcessorDiscovererFactory, rest
-from asterism.discovery import http_endpoint as module
-from asterism.discovery import rule_file as rule_set
-from asterism.discovery.prometheus import CONTENT_TYPE
-from asterism.discovery.rule_file import StoredRuleFile
-from asterism.discovery.url import Endpoint
+from asterism.discovery import HttpPatternProcessorDiscovererFactory, UrlPatternProcessorDiscovererFactory
+from asterism.discovery.rest import application as rest
+from asterism.discovery.rest import endpoint as module
+from asterism.discovery.rest import rule_file as rule_set
+from asterism.discovery.rest.prometheus import CONTENT_TYPE
+from asterism.discovery.rest.rule_file import StoredRuleFile
+from asterism.discovery.sources.url import Endpoint
 from asterism.errors import MissingPackageError, PatternProcessorError
 from asterism.http import server
 from asterism.http.access import Access
 from asterism.http.application import Application
 from asterism.patterns.semantics import Semantics
-from asterism.rules.binding import ProcessorCompiler
-from asterism.rules.coordinator import Coordinator
-from asterism.rules.rule_counts import RuleCounts, error_metric, metric
-from asterism.rules.set_store import FolderStore
+from asterism.rules.binding.binding import ProcessorCompiler
+from asterism.rules.publishing.coordinator import Coordinator
+from asterism.rules.sets.rule_counts import RuleCounts, error_metric, metric
+from asterism.rules.sets.set_store import FolderStore
 from tests.discovery.kit import (
     INTERVAL,
     Manager,

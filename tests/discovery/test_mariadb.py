@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from asterism.discovery import SqlLookupSource, SqlPatternProcessorDiscovererFactory
-from asterism.discovery.database import parsed_url
-from asterism.discovery.editing import rules_at
-from asterism.discovery.rule_set import Addition
+from asterism.discovery.editing.editing import rules_at
+from asterism.discovery.editing.rule_set import Addition
+from asterism.discovery.sources.database import parsed_url
 from asterism.errors import PatternProcessorError, RuleSourceError
-from asterism.rules.interfaces import ProcessorRegistry
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.sets.interfaces import ProcessorRegistry
 from tests.discovery.kit import INTERVAL, graph, rule, travelled, versions, watching
 from tests.discovery.mariadb import MariadbServer
 from tests.discovery.places import MariadbPlace

@@ -13,11 +13,11 @@ import pytest
 
 from asterism import Pattern
 from asterism.discovery import SqlPatternProcessorDiscovererFactory, create_pattern_processor_table
-from asterism.discovery import sql_table as module
-from asterism.discovery.database import Database, parsed_url
+from asterism.discovery.sources import sql_table as module
+from asterism.discovery.sources.database import Database, parsed_url
 from asterism.errors import PatternProcessorError
-from asterism.rules.interfaces import ProcessorRegistry
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.sets.interfaces import ProcessorRegistry
 from tests.discovery.kit import INTERVAL, Manager, graph, refused, rule, travelled, versions, watching
 from tests.discovery.places import PostgresqlPlace
 from tests.discovery.postgresql import USER, Server

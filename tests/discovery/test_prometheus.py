@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from asterism.discovery import prometheus
-from asterism.rules.discovery_status import LookupState, RuleState, Status
+from asterism.discovery.rest import prometheus
+from asterism.rules.sets.discovery_status import LookupState, RuleState, Status
 
 
 def samples(status: Status) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from asterism.discovery import rule_file
-from asterism.discovery.rule_file import StoredRuleFile
-from asterism.discovery.rule_set import RuleSet
+from asterism.discovery.editing.rule_set import RuleSet
+from asterism.discovery.rest import rule_file
+from asterism.discovery.rest.rule_file import StoredRuleFile
 from asterism.errors import PatternProcessorError, RuleNotFoundError, VersionConflictError
-from asterism.rules.durable_files import NotWrittenError
+from asterism.rules.sets.durable_files import NotWrittenError
 from tests.discovery.kit import graph, put, put_all, rule
 from tests.kit import ROOT, until
 
@@ -116,7 +116,7 @@ def test_changes_that_cannot_be_written_together_all_fail(tmp_path: Path, monkey
 VICTIM = """
 import sys, threading
 from pathlib import Path
-from asterism.discovery.rule_file import StoredRuleFile
+from asterism.discovery.rest.rule_file import StoredRuleFile
 from tests.discovery.kit import put, rule
 
 rules = StoredRuleFile(Path(sys.argv[1]))

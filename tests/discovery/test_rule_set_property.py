@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.discovery.rule_set import Addition, RuleSet
+from asterism.discovery.editing.rule_set import Addition, RuleSet
 from asterism.errors import AsterismError
-from asterism.rules.processor import PatternProcessor, Slot
+from asterism.rules.definition.processor import PatternProcessor, Slot
 
 
 class New(NamedTuple):

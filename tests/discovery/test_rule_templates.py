@@ -10,11 +10,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from asterism.discovery import SqlPatternProcessorDiscovererFactory, sql_table
-from asterism.discovery.editing import rules_at
+from asterism.discovery import SqlPatternProcessorDiscovererFactory
+from asterism.discovery.editing.editing import rules_at
+from asterism.discovery.sources import sql_table
 from asterism.errors import PatternProcessorError
-from asterism.rules.interfaces import Discovered
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.sets.interfaces import Discovered
 from tests.discovery.kit import INTERVAL, graph, refused, rule, travelled, versions, watching
 from tests.discovery.places import FilePlace, PostgresqlPlace, SqlitePlace
 from tests.discovery.test_http import endpoint

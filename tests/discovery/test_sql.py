@@ -12,11 +12,11 @@ import pytest
 
 from asterism import Pattern
 from asterism.discovery import SqlPatternProcessorDiscovererFactory, create_pattern_processor_table
-from asterism.discovery import sql_table as module
-from asterism.discovery.rows import called
+from asterism.discovery.sources import sql_table as module
+from asterism.discovery.sources.rows import called
 from asterism.errors import PatternProcessorError
-from asterism.rules.interfaces import Discovered, ProcessorRegistry, RefusedProcessor
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.sets.interfaces import Discovered, ProcessorRegistry, RefusedProcessor
 from tests.discovery.kit import INTERVAL, graph, refused, rule, travelled, versions, watching
 from tests.discovery.places import INSERT, SqlitePlace, row
 

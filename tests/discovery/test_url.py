@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from asterism.discovery import UrlPatternProcessorDiscovererFactory
-from asterism.discovery import url as module
+from asterism.discovery.sources import url as module
 from asterism.errors import PatternProcessorError
 from tests.discovery.kit import INTERVAL, graph, rule, versions
 from tests.discovery.places import UrlPlace

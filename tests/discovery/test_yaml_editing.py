@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.discovery.documents import read_document
-from asterism.discovery.yaml_editing import REMOVED, edited
+from asterism.discovery.editing.yaml_editing import REMOVED, edited
+from asterism.discovery.sources.documents import read_document
 from asterism.text.strict_yaml import written_yaml
 
 TEXT = """\

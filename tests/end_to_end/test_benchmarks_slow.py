@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from asterism.row_patterns.checking import check
-from asterism.row_patterns.reading import read
+from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.result_rows import match_table
 from benchmarks import gen_data, harness, joins
 from benchmarks.gen_data import KINDS, Parameters

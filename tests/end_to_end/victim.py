@@ -23,9 +23,9 @@ from pyspark.sql import DataFrame, SparkSession
 import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter
 from asterism.discovery import FilePatternProcessorDiscovererFactory
 from asterism.operators.operator import Arrival, Now, Operator, Result
-from asterism.operators.state_store import StateStore
-from asterism.rules.interfaces import PatternProcessorDiscoverer, PatternProcessorDiscovererFactory
-from asterism.spark.host import OperatorHost
+from asterism.operators.state.state_store import StateStore
+from asterism.rules.sets.interfaces import PatternProcessorDiscoverer, PatternProcessorDiscovererFactory
+from asterism.spark.host.host import OperatorHost
 from tests.kit import kill_session, until
 from tests.nemesis.queries import QUERIES, SECONDS, Query
 from tests.nemesis.replay import insert, write

@@ -22,7 +22,7 @@ from asterism.matching.binding import BoundPattern
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import EVENTS, Arrival, Now
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.state_store import MemoryStore
 from asterism.patterns.pattern import Pattern
 
 SCHEMA = pa.schema(

@@ -30,8 +30,8 @@ from asterism.expressions.parsing import parse
 from asterism.expressions.regex import regex
 from asterism.matching.binding import BoundPattern
 from asterism.patterns.semantics import Semantics
-from asterism.rules.binding import ProcessorCompiler
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.binding.binding import ProcessorCompiler
+from asterism.rules.definition.processor import PatternProcessor
 from asterism.testing import match
 
 SCHEMA = pa.schema(
@@ -467,7 +467,7 @@ def test_a_rule_is_tried_out_before_it_is_taken(monkeypatch: pytest.MonkeyPatch)
         "r", 1, Pattern.begin("a").where("1 / n > 0 AND CAST(s AS INT) = 1"), select=("COUNT(a.*) AS m",)
     )
     assert compiler().try_out(rule).processor is rule
-    monkeypatch.setattr("asterism.rules.binding.TRIAL", 0.0)
+    monkeypatch.setattr("asterism.rules.binding.binding.TRIAL", 0.0)
     with pytest.raises(ExpressionError, match=r"took \d+\.\d s of CPU time for 8 events"):
         compiler().try_out(rule)
 

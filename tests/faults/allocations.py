@@ -18,9 +18,9 @@ from asterism.matching import kernels, linking, matcher, page
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import EVENTS, Arrival, Now
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.state_store import MemoryStore
 from asterism.patterns.sequence import AfterMatchSkipStrategy
-from asterism.rules import shares
+from asterism.rules.matching import selections as shares
 
 SCHEMA = pa.schema([("key", pa.string()), ("ts", pa.int64()), ("kind", pa.string()), ("x", pa.int64())])
 

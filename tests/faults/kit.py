@@ -173,7 +173,7 @@ class FaultyFileSystem(fs.FileSystemHandler):  # type: ignore[misc]
 
 def store_class(faults: Faults) -> Any:
     """A store whose folder is on such a file system, wherever it is made."""
-    from asterism.rules.set_store import FolderStore
+    from asterism.rules.sets.set_store import FolderStore
 
     class ArrowStore(FolderStore):
         def _open(self) -> fs.FileSystem:

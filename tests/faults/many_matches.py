@@ -14,7 +14,7 @@ from asterism.columns.time import END_OF_TIME
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import EVENTS, Arrival, Now
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.state_store import MemoryStore
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("kind", pa.string()), ("x", pa.int64()), ("y", pa.int64())])
 ROOM = 700 * 2**20

@@ -17,19 +17,20 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from asterism.discovery import HttpPatternProcessorDiscovererFactory, file
-from asterism.discovery import http_endpoint as http
+from asterism.discovery import HttpPatternProcessorDiscovererFactory
+from asterism.discovery.rest import endpoint as http
+from asterism.discovery.sources import file
 from asterism.errors import PatternProcessorError
-from asterism.rules import coordinator as coordinators
-from asterism.rules.coordinator import Coordinator
-from asterism.rules.discovery_status import INITIALIZING, INTERRUPTED, OFF, STALE, VALID, Status
-from asterism.rules.interfaces import (
+from asterism.rules.publishing import coordinator as coordinators
+from asterism.rules.publishing.coordinator import Coordinator
+from asterism.rules.sets.discovery_status import INITIALIZING, INTERRUPTED, OFF, STALE, VALID, Status
+from asterism.rules.sets.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
     PatternProcessorManager,
 )
-from asterism.rules.set_store import FolderStore, status_of
+from asterism.rules.sets.set_store import FolderStore, status_of
 from tests.discovery.kit import INTERVAL, Rule, graph, rule
 from tests.discovery.places import FilePlace, FolderPlace, Place, SqlitePlace, UrlPlace
 from tests.faults.kit import EIO, ENOSPC, Faults
@@ -316,7 +317,7 @@ def test_the_status_of_a_process_that_was_killed_is_stale(tmp_path: Path) -> Non
     program = """
 import sys, time
 from pathlib import Path
-from asterism.rules import coordinator
+from asterism.rules.publishing import coordinator
 coordinator.HEARTBEAT, coordinator.KILL_LIST_INTERVAL = 0.3, 0.05
 from tests.faults.test_discovery import started
 started(Path(sys.argv[1]), lambda manager: time.sleep(60))

@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from asterism.discovery.rule_file import StoredRuleFile
+from asterism.discovery.rest.rule_file import StoredRuleFile
 from asterism.errors import AsterismError, RuleNotFoundError, VersionConflictError
-from asterism.rules import kill_list
-from asterism.rules.coordinator import Coordinator
-from asterism.rules.discovery_status import INTERRUPTED, VALID
-from asterism.rules.durable_files import NotWrittenError, replace_file
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.set_store import FolderStore
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.publishing.coordinator import Coordinator
+from asterism.rules.sets import kill_list
+from asterism.rules.sets.discovery_status import INTERRUPTED, VALID
+from asterism.rules.sets.durable_files import NotWrittenError, replace_file
+from asterism.rules.sets.set_store import FolderStore
 from tests.discovery.kit import graph, put, put_all, rule
 from tests.faults.kit import EIO, ENOSPC, Faults, KilledError, store_class
 from tests.rules.test_coordinator import version

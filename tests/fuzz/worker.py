@@ -20,10 +20,10 @@ from asterism.matching.binding import BoundPattern
 from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
-from asterism.rules.binding import ProcessorCompiler
-from asterism.rules.interfaces import RefusedProcessor, processors_from
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.validation import check, check_processor
+from asterism.rules.binding.binding import ProcessorCompiler
+from asterism.rules.checking.validation import check, check_processor
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.sets.interfaces import RefusedProcessor, processors_from
 from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of, text_of
 from tests.expressions.sql_expressions import arrow_schema
 

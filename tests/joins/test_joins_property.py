@@ -18,7 +18,7 @@ from asterism.joins.kinds import AsOfJoin, IntervalJoin, JoinKind, WindowJoin
 from asterism.joins.operator import JOINED, LATE_LEFT, LATE_RIGHT, JoinOperator
 from asterism.joins.types import STREAM_JOIN_TYPES
 from asterism.operators.multiple_input import Wire
-from asterism.operators.page_numbers import DEFINITION_PAGE
+from asterism.operators.state.page_numbers import DEFINITION_PAGE
 from asterism.testing import OperatorHarness
 from asterism.windows.assigners import SessionWindows, SlidingWindows, TumblingWindows
 from tests.kit import small_pages
@@ -217,7 +217,7 @@ def test_any_number_of_candidates_at_once_and_rows_of_several_pages(case: Case, 
 
 
 def stored_rows(harness: OperatorHarness, operator: JoinOperator) -> int:
-    from asterism.operators.state_store import tables_from_bytes
+    from asterism.operators.state.state_store import tables_from_bytes
 
     schemas: list[Any] = list(operator.row_schemas.values())
     pages = [page for store in harness.stores for number, page in store.pages.items() if number < DEFINITION_PAGE]

@@ -13,9 +13,9 @@ import pytest
 from asterism.errors import LimitExceededError, StateError
 from asterism.joins.multi_operator import MultiJoinOperator
 from asterism.operators.multiple_input import Wire
-from asterism.operators.page_numbers import DEFINITION_PAGE
-from asterism.operators.state_definition import StateDefinition
-from asterism.operators.state_store import tables_from_bytes
+from asterism.operators.state.page_numbers import DEFINITION_PAGE
+from asterism.operators.state.state_definition import StateDefinition
+from asterism.operators.state.state_store import tables_from_bytes
 from asterism.testing import JoinHarness, OperatorHarness
 
 MINUTE = timedelta(minutes=1)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from asterism.joins.multi_operator import MultiJoinOperator, late_output
 from asterism.joins.operator import JOINED
 from asterism.operators.multiple_input import Wire
-from asterism.operators.page_numbers import DEFINITION_PAGE
-from asterism.operators.state_store import tables_from_bytes
+from asterism.operators.state.page_numbers import DEFINITION_PAGE
+from asterism.operators.state.state_store import tables_from_bytes
 from asterism.testing import OperatorHarness
 from tests.kit import small_pages
 from tests.reference import joins as reference

@@ -24,7 +24,7 @@ from asterism.matching.binding import BoundPattern
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import EVENTS, Arrival, Now
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.state_store import MemoryStore
 from asterism.patterns.conditions import AndCondition, ConditionContext, Event, NotCondition, OrCondition, SqlCondition
 from tests.matching import harness, twin
 from tests.matching.harness import SCHEMA, Run, ms, stage

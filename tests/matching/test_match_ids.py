@@ -20,9 +20,9 @@ from asterism.matching import matcher
 from asterism.matching.operator import CepOperator, TableState
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import EVENTS, Arrival, Now
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.state_store import MemoryStore
 from asterism.patterns.semantics import Semantics
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.definition.processor import PatternProcessor
 from tests.kit import CORPUS
 from tests.matching.harness import SCHEMA, Run, chain
 from tests.reference.match_ids import match_id, positions

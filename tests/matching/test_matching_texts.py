@@ -17,9 +17,9 @@ from asterism.matching.binding import BoundPattern
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.matching.page import Page
-from asterism.operators.group_header import GroupHeader
 from asterism.operators.operator import EVENTS, Arrival, Now
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.group_header import GroupHeader
+from asterism.operators.state.state_store import MemoryStore
 from asterism.patterns.conditions import ConditionContext, Event, IterativeCondition
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics

@@ -17,7 +17,7 @@ from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSynt
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import EVENTS, Arrival, Now
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.state_store import MemoryStore
 from asterism.patterns.pattern import Pattern
 from tests.matching.harness import Run, chain, ms, run, stage
 

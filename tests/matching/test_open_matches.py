@@ -14,7 +14,7 @@ from asterism import AfterMatchSkipStrategy, Pattern, WithinType
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import EVENTS, Arrival, Now
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.state_store import MemoryStore
 from tests.matching.twin import found
 
 pytestmark = pytest.mark.filterwarnings("ignore::asterism.errors.PatternWarning")

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from asterism.matching import kernels
 from asterism.matching.page import NO_EVENT, Page
-from asterism.operators.group_header import GroupHeader
-from asterism.operators.state_store import MemoryStore, batch_from_bytes, batch_to_bytes
+from asterism.operators.state.group_header import GroupHeader
+from asterism.operators.state.state_store import MemoryStore, batch_from_bytes, batch_to_bytes
 
 KEYS = pa.schema([("k:user", pa.string()), ("k:n", pa.int64())])
 EVENTS = pa.schema(

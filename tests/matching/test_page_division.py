@@ -11,7 +11,7 @@ import pytest
 
 from asterism import Pattern
 from asterism.matching.page import Page
-from asterism.operators.page_numbers import DEFINITION_PAGE
+from asterism.operators.state.page_numbers import DEFINITION_PAGE
 from asterism.testing import PatternHarness
 
 SCHEMA = pa.schema([("user", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("kind", pa.string())])

@@ -18,7 +18,7 @@ from asterism.matching import matcher
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import EVENTS, Arrival, Now, Result
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.state_store import MemoryStore
 from asterism.patterns.sequence import AfterMatchSkipStrategy
 from tests.kit import CORPUS
 from tests.matching.harness import SCHEMA, chain, ms, stage

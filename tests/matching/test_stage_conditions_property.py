@@ -18,7 +18,7 @@ from asterism.expressions.parsing import parse
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import EVENTS, Arrival, Now
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.state_store import MemoryStore
 from asterism.patterns.pattern import Pattern
 from tests.expressions.sql_expressions import Expressions, table
 

@@ -18,7 +18,7 @@ from asterism.conformance.engines import Collected
 from asterism.matching.operator import DROPPED, CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import EVENTS, Arrival, Now
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.state_store import MemoryStore
 from asterism.patterns.conditions import (
     AndCondition,
     Condition,

@@ -21,13 +21,13 @@ from pyspark.sql import DataFrame, SparkSession
 from asterism import CEP, KeyedStream, Pattern
 from asterism.columns.schemas import schema_of
 from asterism.discovery import FilePatternProcessorDiscovererFactory
-from asterism.rules.processor import PatternProcessor
-from asterism.spark.execution import Sink
-from asterism.spark.keyed_stream import BroadcastStream
-from asterism.spark.operators import connect
-from asterism.spark.row_patterns import match_recognize
-from asterism.spark.stream_joins import JoinedStream, as_of_join, interval_join, multi_join, window_join
-from asterism.spark.windows import window
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.spark.api.operators import connect
+from asterism.spark.api.row_patterns import match_recognize
+from asterism.spark.api.stream_joins import JoinedStream, as_of_join, interval_join, multi_join, window_join
+from asterism.spark.api.windows import window
+from asterism.spark.host.execution import Sink
+from asterism.spark.host.keyed_stream import BroadcastStream
 from asterism.windows.assigners import SlidingWindows, TumblingWindows
 from asterism.windows.operator import LATE_ELEMENTS
 from asterism.windows.plan import FIRINGS

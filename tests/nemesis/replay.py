@@ -24,13 +24,13 @@ from pyspark import cloudpickle
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, micros
 from asterism.operators.operator import Arrival, Now
-from asterism.operators.state_store import MemoryStore, batch_from_bytes
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator
-from asterism.rules.set_store import STORE, FolderStore
-from asterism.rules.state_pages import prepared_set
-from asterism.spark.exchange import pack
-from asterism.spark.host import OperatorHost
-from asterism.spark.partitioning import group_of
+from asterism.operators.state.state_store import MemoryStore, batch_from_bytes
+from asterism.rules.matching.operator import PROCESSORS, DynamicCepOperator
+from asterism.rules.matching.state_pages import prepared_set
+from asterism.rules.sets.set_store import STORE, FolderStore
+from asterism.spark.host.exchange import pack
+from asterism.spark.host.host import OperatorHost
+from asterism.spark.host.partitioning import group_of
 from tests.nemesis.queries import Query, text
 
 Rows = dict[str, list[dict[str, Any]]]

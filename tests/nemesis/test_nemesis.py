@@ -16,8 +16,8 @@ from tests.nemesis.queries import QUERIES
 
 PROGRAM = """
 import pathlib
-from asterism.rules.set_store import FolderStore
-from asterism.rules.discovery_status import Status
+from asterism.rules.sets.set_store import FolderStore
+from asterism.rules.sets.discovery_status import Status
 store = FolderStore({store!r})
 for version in range(9):
     store.write_status(Status(version=version))

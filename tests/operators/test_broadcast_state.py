@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from asterism.columns.time import END_OF_TIME
-from asterism.operators import broadcast_state
-from asterism.operators.broadcast_state import PART, BroadcastState
-from asterism.operators.keyed_state import (
+from asterism.operators.runtime import Arrived
+from asterism.operators.state import broadcast_state
+from asterism.operators.state.broadcast_state import PART, BroadcastState
+from asterism.operators.state.keyed_state import (
     BroadcastListState,
     BroadcastMapState,
     BroadcastValueState,
@@ -21,9 +22,8 @@ from asterism.operators.keyed_state import (
     StateSpec,
     ValueState,
 )
-from asterism.operators.page_numbers import PageKind
-from asterism.operators.runtime import Arrived
-from asterism.operators.state_store import MemoryStore, tables_to_bytes
+from asterism.operators.state.page_numbers import PageKind
+from asterism.operators.state.state_store import MemoryStore, tables_to_bytes
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
 from asterism.testing import StreamOperatorHarness
 

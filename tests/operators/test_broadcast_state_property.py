@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism.errors import OperatorError
-from asterism.operators.keyed_state import BroadcastListState, BroadcastMapState, BroadcastValueState, ValueState
-from asterism.operators.page_numbers import BROADCAST_PAGE
+from asterism.operators.state.keyed_state import BroadcastListState, BroadcastMapState, BroadcastValueState, ValueState
+from asterism.operators.state.page_numbers import BROADCAST_PAGE
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
 from asterism.testing import StreamOperatorHarness
 from tests.kit import small_pages

@@ -33,10 +33,10 @@ from asterism.expressions.evaluation import tried_before
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.evolution import check_evolution
-from asterism.operators.state_definition import StateDefinition
+from asterism.operators.state.state_definition import StateDefinition
 from asterism.row_patterns.checking import check
+from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.operator import RowPatternOperator
-from asterism.row_patterns.reading import read
 from asterism.testing import OperatorHarness, StreamOperatorHarness
 from asterism.windows.plan import FIRINGS
 from asterism.windows.triggers import Trigger

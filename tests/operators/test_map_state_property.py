@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.operators.keyed_state import BroadcastMapState, MapState
+from asterism.operators.state.keyed_state import BroadcastMapState, MapState
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
 from asterism.testing import StreamOperatorHarness
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from asterism.columns.schemas import schema_of, type_of
-from asterism.operators.keyed_state import (
+from asterism.operators.multiple_input import MultipleInputOperator, Wire
+from asterism.operators.state.keyed_state import (
     AggregateFunction,
     AggregatingState,
     BroadcastListState,
@@ -24,7 +25,6 @@ from asterism.operators.keyed_state import (
     ReducingState,
     ValueState,
 )
-from asterism.operators.multiple_input import MultipleInputOperator, Wire
 from asterism.operators.stream_operator import (
     BroadcastInput,
     Counter,

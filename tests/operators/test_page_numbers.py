@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from asterism.operators import page_numbers
-from asterism.operators.page_numbers import MAX_FIXED_PAGES, MAX_PAGES, PageKind, kind_of_page, page_number
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state import page_numbers
+from asterism.operators.state.page_numbers import MAX_FIXED_PAGES, MAX_PAGES, PageKind, kind_of_page, page_number
+from asterism.operators.state.state_store import MemoryStore
 
 
 def test_ranges_do_not_overlap() -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from asterism import Pattern
 from asterism.columns.hashing import hash_keys
-from asterism.operators.group_header import GroupHeader
-from asterism.operators.page_numbers import DEFINITION_PAGE
-from asterism.operators.pages import PAGE_BYTES, pages_of, wanted_pages
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.group_header import GroupHeader
+from asterism.operators.state.page_numbers import DEFINITION_PAGE
+from asterism.operators.state.pages import PAGE_BYTES, pages_of, wanted_pages
+from asterism.operators.state.state_store import MemoryStore
 from asterism.testing import PatternHarness
 from tests.kit import small_pages
 

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.operators.keyed_state import BroadcastMapState, ListState, ValueState
+from asterism.operators.state.keyed_state import BroadcastMapState, ListState, ValueState
 from asterism.operators.stream_operator import BroadcastInput, Input, Output, StreamOperator
 from asterism.testing import StreamOperatorHarness
 from tests.kit import small_pages

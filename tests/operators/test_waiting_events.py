@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from asterism.columns.time import END_OF_TIME, TIME
-from asterism.operators.group_header import GroupHeader
-from asterism.operators.page_numbers import PageKind
-from asterism.operators.state_store import MemoryStore
-from asterism.operators.waiting_events import CHUNK_BYTES, WaitingEvents
+from asterism.operators.state.group_header import GroupHeader
+from asterism.operators.state.page_numbers import PageKind
+from asterism.operators.state.state_store import MemoryStore
+from asterism.operators.state.waiting_events import CHUNK_BYTES, WaitingEvents
 from tests.kit import small_pages
 
 SCHEMA = pa.schema([(TIME, pa.int64()), ("n", pa.int64())])

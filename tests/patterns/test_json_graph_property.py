@@ -23,7 +23,7 @@ from asterism.patterns.json_reading import read_graph
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import AfterMatchSkipStrategy, WithinType
-from asterism.rules.validation import check
+from asterism.rules.checking.validation import check
 from asterism.text.strict_json import decode, offset_of
 from tests.patterns.strategies import Json, chance, events, patterns
 from tests.reference.event import Accepted, Event

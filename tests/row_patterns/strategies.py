@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from asterism.row_patterns.clause import (
+from asterism.row_patterns.clause.clause import (
     Alternation,
     Concatenation,
     EmptyPattern,

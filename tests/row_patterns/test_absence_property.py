@@ -13,9 +13,9 @@ from asterism.errors import ExpressionSyntaxError, LimitExceededError
 from asterism.expressions.evaluation import tried_before
 from asterism.row_patterns import search
 from asterism.row_patterns.checking import CheckedClause, check
-from asterism.row_patterns.clause import Exclusion
+from asterism.row_patterns.clause.clause import Exclusion
+from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.operator import DROPPED, MATCHES
-from asterism.row_patterns.reading import read
 from asterism.row_patterns.result_rows import match_table
 from tests.reference.row_patterns import BudgetError, match_recognize
 from tests.row_patterns.strategies import patterns_with_absence

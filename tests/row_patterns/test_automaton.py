@@ -9,8 +9,8 @@ from hypothesis import given
 
 from asterism.errors import ExpressionSyntaxError
 from asterism.row_patterns.automaton import compiled_pattern
-from asterism.row_patterns.clause import PatternNode
-from asterism.row_patterns.reading import read
+from asterism.row_patterns.clause.clause import PatternNode
+from asterism.row_patterns.clause.reading import read
 from tests.row_patterns.strategies import patterns
 
 

@@ -12,8 +12,8 @@ import pytest
 from asterism.errors import ExpressionError
 from asterism.expressions.types import TIME_ZONE, name_of
 from asterism.row_patterns.checking import CheckedClause, check
-from asterism.row_patterns.clause import InputTable
-from asterism.row_patterns.reading import read
+from asterism.row_patterns.clause.clause import InputTable
+from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.resolution import AggregateValue, Leaf, MatchNumber, Place, RowValue
 
 SCHEMA = pa.schema(

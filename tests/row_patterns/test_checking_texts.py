@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asterism.row_patterns.clause import InputTable
+from asterism.row_patterns.clause.clause import InputTable
 from tests.kit import Golden, Provocation
 from tests.row_patterns.test_checking import SCHEMA, TRIPS, checked, over
 

@@ -12,7 +12,7 @@ from asterism.columns.failures import evaluated_in_parts
 from asterism.errors import InvalidEventError
 from asterism.row_patterns import match_conditions
 from asterism.row_patterns.checking import check
-from asterism.row_patterns.reading import read
+from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.result_rows import match_table
 
 

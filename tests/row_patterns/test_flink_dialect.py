@@ -15,8 +15,8 @@ from asterism.errors import ExpressionSyntaxError, PatternError, SkipStrategyErr
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.automaton import compiled_pattern
 from asterism.row_patterns.checking import check
-from asterism.row_patterns.clause import ClauseDialect
-from asterism.row_patterns.reading import read
+from asterism.row_patterns.clause.clause import ClauseDialect
+from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.result_rows import match_table
 from asterism.testing import PatternHarness
 

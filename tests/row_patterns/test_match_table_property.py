@@ -15,9 +15,9 @@ from asterism.errors import SkipStrategyError
 from asterism.expressions.evaluation import tried_before
 from asterism.row_patterns import match_conditions, match_items, search
 from asterism.row_patterns.checking import check
-from asterism.row_patterns.clause import Exclusion
+from asterism.row_patterns.clause.clause import Exclusion
+from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.match_conditions import ConditionCompiler
-from asterism.row_patterns.reading import read
 from asterism.row_patterns.result_rows import match_table
 from tests.reference.row_patterns import BudgetError, SkipError, match_recognize
 from tests.row_patterns.strategies import patterns

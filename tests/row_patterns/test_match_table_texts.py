@@ -10,7 +10,7 @@ import pytest
 
 from asterism.row_patterns import match_items, search
 from asterism.row_patterns.checking import check
-from asterism.row_patterns.reading import read
+from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.result_rows import match_table
 from tests.kit import Golden, Provocation
 

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from asterism.errors import InvalidEventError, LimitExceededError, SkipStrategyError
 from asterism.expressions.evaluation import tried_before
-from asterism.operators.page_numbers import DEFINITION_PAGE
+from asterism.operators.state.page_numbers import DEFINITION_PAGE
 from asterism.row_patterns import search
 from asterism.row_patterns.checking import CheckedClause, check
-from asterism.row_patterns.clause import Exclusion
+from asterism.row_patterns.clause.clause import Exclusion
+from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.operator import DROPPED, LATE_ROWS, MATCHES, RowPatternOperator
-from asterism.row_patterns.reading import read
 from asterism.row_patterns.result_rows import match_table
 from asterism.testing import OperatorHarness
 from tests.row_patterns.cases import PATTERNS, PatternCase, Row

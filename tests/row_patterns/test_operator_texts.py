@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from asterism.row_patterns.checking import check
+from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.operator import RowPatternOperator
-from asterism.row_patterns.reading import read
 from asterism.testing import OperatorHarness
 from tests.kit import Golden, Provocation
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from asterism.expressions.evaluation import tried_before
 from asterism.row_patterns.checking import check
-from asterism.row_patterns.clause import (
+from asterism.row_patterns.clause.clause import (
     Alternation,
     Concatenation,
     EmptyPattern,
@@ -23,7 +23,7 @@ from asterism.row_patterns.clause import (
     Quantified,
     Variable,
 )
-from asterism.row_patterns.reading import read
+from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.result_rows import match_table
 from tests.row_patterns.strategies import patterns
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from asterism.errors import ExpressionSyntaxError
-from asterism.row_patterns.clause import (
+from asterism.row_patterns.clause.clause import (
     Alternation,
     Clause,
     Concatenation,
@@ -31,7 +31,7 @@ from asterism.row_patterns.clause import (
     Subset,
     Variable,
 )
-from asterism.row_patterns.reading import MAX_CLAUSE, read
+from asterism.row_patterns.clause.reading import MAX_CLAUSE, read
 from asterism.row_patterns.statements import StatementTokens
 from tests.row_patterns.strategies import patterns
 

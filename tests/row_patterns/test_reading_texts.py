@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asterism.row_patterns.reading import read
+from asterism.row_patterns.clause.reading import read
 from tests.kit import Golden, Provocation
 
 PATTERNS = {

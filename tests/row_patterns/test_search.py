@@ -8,7 +8,7 @@ import pytest
 from asterism.errors import LimitExceededError
 from asterism.row_patterns import search
 from asterism.row_patterns.checking import check
-from asterism.row_patterns.reading import read
+from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.result_rows import match_table
 
 

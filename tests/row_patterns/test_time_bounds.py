@@ -15,8 +15,8 @@ from asterism.errors import ExpressionError
 from asterism.expressions.evaluation import tried_before
 from asterism.expressions.types import TIME_ZONE
 from asterism.row_patterns.checking import CheckedClause, check
+from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.operator import DROPPED, MATCHES
-from asterism.row_patterns.reading import read
 from asterism.row_patterns.result_rows import match_table
 from asterism.row_patterns.time_bounds import time_bounds
 from asterism.testing import RowPatternHarness

@@ -14,14 +14,20 @@ from asterism import Pattern
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.operators.operator import EVENTS, Arrival, Now
-from asterism.operators.state_store import MemoryStore
-from asterism.rules.lookup_tables import LookupColumn, LookupVersion, checked_rows, digest_of_rows, rows_to_bytes
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator, RuleOptions
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.result_rows import MATCHES
-from asterism.rules.rule_counts import FAMILY, RuleCounts
-from asterism.rules.sets import ProcessorSet, next_versions
-from asterism.rules.state_pages import prepared_set
+from asterism.operators.state.state_store import MemoryStore
+from asterism.rules.definition.lookup_tables import (
+    LookupColumn,
+    LookupVersion,
+    checked_rows,
+    digest_of_rows,
+    rows_to_bytes,
+)
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.matching.operator import PROCESSORS, DynamicCepOperator, RuleOptions
+from asterism.rules.matching.result_rows import MATCHES
+from asterism.rules.matching.state_pages import prepared_set
+from asterism.rules.sets.rule_counts import FAMILY, RuleCounts
+from asterism.rules.sets.sets import ProcessorSet, next_versions
 
 SCHEMA = pa.schema(
     [

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from asterism.columns.time import BEFORE_TIME
 from asterism.errors import AsterismError, PatternProcessorError, VersionConflictError
-from asterism.rules.acceptance import Acceptance, accept
-from asterism.rules.interfaces import Discovered, RefusedProcessor
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.sets import ProcessorSet
-from asterism.rules.used_versions import UsedVersions
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.publishing.acceptance import Acceptance, accept
+from asterism.rules.sets.interfaces import Discovered, RefusedProcessor
+from asterism.rules.sets.sets import ProcessorSet
+from asterism.rules.sets.used_versions import UsedVersions
 
 WRONG = PatternProcessorError("it cannot be used")
 

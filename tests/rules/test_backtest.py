@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from asterism.errors import AsterismError
-from asterism.rules.backtest import BacktestMatch, BacktestReport, BacktestRule, BacktestRun, check_where
+from asterism.rules.checking.backtest import BacktestMatch, BacktestReport, BacktestRule, BacktestRun, check_where
 
 RUN = BacktestRun(2, None, 1200, 7, 600.0, 1100, None, 0)
 START = datetime(2026, 1, 1, 23, 59, tzinfo=UTC)

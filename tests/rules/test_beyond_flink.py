@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from asterism import AfterMatchSkipStrategy, Pattern
-from asterism.discovery.rule_file import StoredRuleFile
+from asterism.discovery.rest.rule_file import StoredRuleFile
 from asterism.errors import AsterismError
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.result_rows import MATCHES
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.matching.result_rows import MATCHES
 from tests.rules.driver import SCHEMA, Driver, Event, chain, cuts, processor
 from tests.rules.test_validation import problems_of
 

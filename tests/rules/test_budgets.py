@@ -13,9 +13,9 @@ import pytest
 from asterism import Pattern
 from asterism.errors import LimitExceededError, PatternProcessorError, StreamDefinitionError
 from asterism.matching import kernels
-from asterism.rules import operator as dynamic_cep
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.result_rows import ERRORS, MATCHES
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.matching import operator as dynamic_cep
+from asterism.rules.matching.result_rows import ERRORS, MATCHES
 from tests.rules.driver import Driver, Event, chain, cuts, processor
 
 GOOD = processor("good", 1, chain("a", "z", within=None))
@@ -292,7 +292,7 @@ def test_results_are_handed_on_slice_by_slice(monkeypatch: pytest.MonkeyPatch) -
     """Nothing is written before the last one."""
     from asterism.columns.time import END_OF_TIME
     from asterism.operators.operator import Now
-    from asterism.operators.state_store import MemoryStore
+    from asterism.operators.state.state_store import MemoryStore
 
     monkeypatch.setattr("asterism.matching.matcher.SLICE", 4)
     driver = Driver().batch([e(n, "a") for n in range(10)] + [e(n, "z") for n in range(10, 20)], sets=[GOOD])

@@ -21,18 +21,18 @@ from asterism.errors import (
 )
 from asterism.expressions.evaluation import tried_before
 from asterism.matching.spec import PROCESSING_TIME
-from asterism.operators.page_numbers import CLAUSES_PAGE
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.page_numbers import CLAUSES_PAGE
+from asterism.operators.state.state_store import MemoryStore
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.checking import check
+from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.operator import RowPatternOperator
-from asterism.row_patterns.reading import read
 from asterism.row_patterns.result_rows import match_table
-from asterism.rules import operator as dynamic_cep
-from asterism.rules.binding import BoundClauseProcessor, ProcessorCompiler
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.result_rows import ERRORS, LATE, MATCHES, _as_strings
-from asterism.rules.sets import stored
+from asterism.rules.binding.binding import BoundClauseProcessor, ProcessorCompiler
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.matching import operator as dynamic_cep
+from asterism.rules.matching.result_rows import ERRORS, LATE, MATCHES, _as_strings
+from asterism.rules.sets.sets import stored
 from tests.rules.driver import SCHEMA, Driver, Event, at, chain, cuts, processor, table_of
 from tests.rules.test_coordinator import coordinator
 from tests.rules.test_validation import problems_of
@@ -426,7 +426,7 @@ def test_the_largest_rule_of_a_key_group_is_disabled(monkeypatch: pytest.MonkeyP
 
 
 def test_many_results_are_computed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    from asterism.rules import clauses
+    from asterism.rules.binding import clauses
 
     sql = clause("(A | B)+ C", more="AFTER MATCH SKIP TO NEXT ROW")
     events = some_events(random.Random(1))

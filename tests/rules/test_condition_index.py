@@ -17,7 +17,7 @@ from asterism.expressions.evaluation import Vectorized, tried_before
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
 from asterism.expressions.ranges import Indexable
-from asterism.rules.condition_index import NO_REST, ConditionIndex
+from asterism.rules.binding.condition_index import NO_REST, ConditionIndex
 from tests.expressions.sql_expressions import table
 
 NUMBERS = (

@@ -20,12 +20,14 @@ import pytest
 from asterism.columns.time import TimeColumn
 from asterism.errors import PatternProcessorError, StateError
 from asterism.patterns.semantics import Semantics
-from asterism.rules import acceptance, kill_list
-from asterism.rules import coordinator as coordinators
-from asterism.rules.binding import ProcessorCompiler
-from asterism.rules.coordinator import Coordinator
-from asterism.rules.discovery_status import INTERRUPTED, OFF, VALID, Status
-from asterism.rules.interfaces import (
+from asterism.rules.binding.binding import ProcessorCompiler
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.publishing import acceptance
+from asterism.rules.publishing import coordinator as coordinators
+from asterism.rules.publishing.coordinator import Coordinator
+from asterism.rules.sets import kill_list
+from asterism.rules.sets.discovery_status import INTERRUPTED, OFF, VALID, Status
+from asterism.rules.sets.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
@@ -33,10 +35,9 @@ from asterism.rules.interfaces import (
     PeriodicPatternProcessorDiscoverer,
     RefusedProcessor,
 )
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.rule_counts import WATERMARK, RuleCounts, VersionCounts
-from asterism.rules.set_store import KEPT_FILES, FolderStore
-from asterism.rules.used_versions import UsedVersions, versions_from_bytes
+from asterism.rules.sets.rule_counts import WATERMARK, RuleCounts, VersionCounts
+from asterism.rules.sets.set_store import KEPT_FILES, FolderStore
+from asterism.rules.sets.used_versions import UsedVersions, versions_from_bytes
 from tests.kit import SOON, until
 from tests.rules.driver import SCHEMA, at, chain, processor
 
@@ -54,7 +55,7 @@ def version(number: int, name: str = "ab", **more: Any) -> PatternProcessor:
 
 
 def test_each_update_is_one_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "asterism.rules.processor")
+    caplog.set_level(logging.INFO, "asterism.rules.definition.processor")
     manager = coordinator(tmp_path)
     bad = processor("bad", 1, chain("a").where("colour = 1"), place="/rules.json")
     manager.on_pattern_processors_updated([version(1), version(1, "cd")])
@@ -519,7 +520,7 @@ def read_again(used: UsedVersions) -> UsedVersions:
 def test_earlier_versions_are_written_only_when_there_are_many_recent_ones(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("asterism.rules.used_versions.MAX_RECENT", 3)
+    monkeypatch.setattr("asterism.rules.sets.used_versions.MAX_RECENT", 3)
     manager = coordinator(tmp_path)
     written = []
     for number in range(1, 10):
@@ -543,8 +544,8 @@ def test_versions_that_were_written_twice_count_once(tmp_path: Path) -> None:
 
 
 def test_versions_that_are_not_in_use_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asterism.rules.used_versions.MAX_VERSIONS", 3)
-    monkeypatch.setattr("asterism.rules.used_versions.MAX_RECENT", 0)
+    monkeypatch.setattr("asterism.rules.sets.used_versions.MAX_VERSIONS", 3)
+    monkeypatch.setattr("asterism.rules.sets.used_versions.MAX_RECENT", 0)
     used = UsedVersions()
     for number in range(1, 6):
         used = used.with_([version(7, "in use"), version(number)])
@@ -662,7 +663,7 @@ def found(manager: Coordinator) -> list[tuple[str, int, bool]]:
 
 
 def test_a_shadow_is_told_apart_from_the_version_in_force(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "asterism.rules.processor")
+    caplog.set_level(logging.INFO, "asterism.rules.definition.processor")
     manager = coordinator(tmp_path)
     for rules in (
         [version(1), version(2, shadow=True)],

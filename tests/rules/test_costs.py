@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from asterism import Pattern
-from asterism.rules.costs import cost_of
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.definition.costs import cost_of
+from asterism.rules.definition.processor import PatternProcessor
 from tests.cli.test_rules import done, written
 from tests.discovery.kit import rule, sql_rule
 

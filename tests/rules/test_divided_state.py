@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from asterism.operators.page_numbers import CLAUSES_PAGE, DEFINITION_PAGE, SETS_PAGE, SUPPRESSIONS_PAGE
-from asterism.rules import operator as module
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.result_rows import ERRORS
-from asterism.rules.state_pages import names_of_page
+from asterism.operators.state.page_numbers import CLAUSES_PAGE, DEFINITION_PAGE, SETS_PAGE, SUPPRESSIONS_PAGE
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.matching import operator as module
+from asterism.rules.matching.result_rows import ERRORS
+from asterism.rules.matching.state_pages import names_of_page
 from tests.kit import small_pages
 from tests.rules.driver import Driver, Event, at, chain, processor
 from tests.rules.test_operator import DIVIDES, e

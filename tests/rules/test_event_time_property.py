@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from asterism import Pattern, PatternProcessor
-from asterism.rules.lookup_tables import LookupColumn
-from asterism.rules.result_rows import MATCHES, SHADOW
+from asterism.rules.definition.lookup_tables import LookupColumn
+from asterism.rules.matching.result_rows import MATCHES, SHADOW
 from tests.kit import FACTOR
 from tests.reference.rules import BEFORE, Event, Found, Rule, RuleSet, matches
 from tests.rules.driver import SCHEMA, Driver, at

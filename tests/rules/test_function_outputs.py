@@ -24,7 +24,7 @@ from asterism import (
 )
 from asterism.errors import StreamDefinitionError, UserFunctionError
 from asterism.patterns.conditions import NamedCondition
-from asterism.rules.result_rows import ERRORS, MATCHES, SHADOW, TIMED_OUT
+from asterism.rules.matching.result_rows import ERRORS, MATCHES, SHADOW, TIMED_OUT
 from tests.rules.driver import SCHEMA, Driver, Event, chain, cuts, processor
 
 LOG: list[str] = []

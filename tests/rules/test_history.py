@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from asterism.errors import PatternProcessorError
-from asterism.rules import history, kill_list
-from asterism.rules.history import History, HistoryEntry
-from asterism.rules.processor import PatternProcessor, from_text
-from asterism.rules.set_store import FolderStore
+from asterism.rules.definition.processor import PatternProcessor, from_text
+from asterism.rules.sets import history, kill_list
+from asterism.rules.sets.history import History, HistoryEntry
+from asterism.rules.sets.set_store import FolderStore
 from tests.rules.driver import at, chain, processor
 from tests.rules.test_coordinator import coordinator, version
 

@@ -10,11 +10,11 @@ import pytest
 
 from asterism import Pattern
 from asterism.errors import PatternProcessorError, StreamDefinitionError
-from asterism.rules import kill_list
-from asterism.rules.coordinator import Coordinator
-from asterism.rules.kill_list import ALL_SETS
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.set_store import FolderStore
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.publishing.coordinator import Coordinator
+from asterism.rules.sets import kill_list
+from asterism.rules.sets.kill_list import ALL_SETS
+from asterism.rules.sets.set_store import FolderStore
 from tests.rules.driver import Driver, Event, at, chain, processor
 from tests.rules.test_coordinator import coordinator, version
 

@@ -11,10 +11,10 @@ import pytest
 
 from asterism.columns.time import BEFORE_TIME
 from asterism.errors import PatternProcessorError
-from asterism.rules.processor import MAX_LABELS, PatternProcessor, from_text
-from asterism.rules.result_rows import MATCHES, TIMED_OUT
-from asterism.rules.sets import ProcessorSet, updated
-from asterism.rules.used_versions import UsedVersions
+from asterism.rules.definition.processor import MAX_LABELS, PatternProcessor, from_text
+from asterism.rules.matching.result_rows import MATCHES, TIMED_OUT
+from asterism.rules.sets.sets import ProcessorSet, updated
+from asterism.rules.sets.used_versions import UsedVersions
 from tests.rules.driver import Driver, Event, at, chain, processor
 from tests.rules.test_coordinator import coordinator
 

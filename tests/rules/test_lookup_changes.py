@@ -19,21 +19,21 @@ from asterism.columns.time import TimeColumn
 from asterism.errors import CheckpointMismatchError, PatternProcessorError, StateError
 from asterism.expressions.types import spark_type
 from asterism.patterns.semantics import Semantics
-from asterism.rules.binding import ProcessorCompiler
-from asterism.rules.coordinator import Coordinator
-from asterism.rules.interfaces import (
+from asterism.rules.binding.binding import ProcessorCompiler
+from asterism.rules.definition.lookup_tables import LookupColumn, columns_in, rows_from_bytes, rows_to_bytes
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.matching.lookup_changes import check_lookups
+from asterism.rules.matching.operator import DynamicCepOperator, RuleOptions
+from asterism.rules.matching.result_rows import ERRORS
+from asterism.rules.publishing.coordinator import Coordinator
+from asterism.rules.publishing.lookup_watch import DefinedLookup, LookupSource, LookupWatch, stored_lookups
+from asterism.rules.sets.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
     PatternProcessorManager,
 )
-from asterism.rules.lookup_changes import check_lookups
-from asterism.rules.lookup_tables import LookupColumn, columns_in, rows_from_bytes, rows_to_bytes
-from asterism.rules.lookups import DefinedLookup, LookupSource, LookupWatch, stored_lookups
-from asterism.rules.operator import DynamicCepOperator, RuleOptions
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.result_rows import ERRORS
-from asterism.rules.set_store import FolderStore
+from asterism.rules.sets.set_store import FolderStore
 from tests.rules.driver import SCHEMA, Driver, Event, processor
 from tests.rules.test_lookups import ABOVE, ABOVE_A, COLUMNS, IN_SQL, LIMITS, RULES, THEN_B, TOTAL, e, limits
 

@@ -22,18 +22,25 @@ from asterism.cli.main import main
 from asterism.columns import hashing
 from asterism.columns.time import TimeColumn
 from asterism.discovery import FileLookupSource, LookupSource, SqlLookupSource, status_of
-from asterism.discovery.lookup_sources import source_of
+from asterism.discovery.sources.lookup_sources import source_of
 from asterism.errors import AsterismError, PatternProcessorError, StateError
 from asterism.patterns.semantics import Semantics
-from asterism.rules import lookup_tables, set_store
-from asterism.rules.binding import ProcessorCompiler
-from asterism.rules.coordinator import Coordinator
-from asterism.rules.lookup_tables import LookupColumn, LookupTable, checked_rows, rows_from_bytes, rows_to_bytes
-from asterism.rules.lookups import DefinedLookup, LookupWatch, defined_lookups
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.result_rows import ERRORS, MATCHES
-from asterism.rules.rule_tests import RuleTest
-from asterism.rules.set_store import FolderStore
+from asterism.rules.binding.binding import ProcessorCompiler
+from asterism.rules.definition import lookup_tables
+from asterism.rules.definition.lookup_tables import (
+    LookupColumn,
+    LookupTable,
+    checked_rows,
+    rows_from_bytes,
+    rows_to_bytes,
+)
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.definition.rule_tests import RuleTest
+from asterism.rules.matching.result_rows import ERRORS, MATCHES
+from asterism.rules.publishing.coordinator import Coordinator
+from asterism.rules.publishing.lookup_watch import DefinedLookup, LookupWatch, defined_lookups
+from asterism.rules.sets import set_store
+from asterism.rules.sets.set_store import FolderStore
 from asterism.testing.rule_harness import run_rule_test
 from tests.rules.driver import SCHEMA, Driver, Event, cuts, processor
 
@@ -383,7 +390,7 @@ def test_the_files_of_a_folder_are_one_table(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(PatternProcessorError, match=r"d\.csv cannot be read"):
         found.read()
     (tmp_path / "d.csv").unlink()
-    monkeypatch.setattr("asterism.discovery.lookup_sources.MAX_ROWS", 1)
+    monkeypatch.setattr("asterism.discovery.sources.lookup_sources.MAX_ROWS", 1)
     with pytest.raises(PatternProcessorError, match="has more than 1 rows"):
         found.read()
 
@@ -393,7 +400,8 @@ def test_a_file_that_is_being_written_is_not_read(tmp_path: Path, monkeypatch: p
     write(path, limits(ann=1))
     source = FileLookupSource(path)
     monkeypatch.setattr(
-        "asterism.discovery.lookup_sources.time.sleep", lambda _: path.write_text("customer,max\nann,1\nbob,2\n")
+        "asterism.discovery.sources.lookup_sources.time.sleep",
+        lambda _: path.write_text("customer,max\nann,1\nbob,2\n"),
     )
     with pytest.raises(PatternProcessorError, match="is being written"):
         source.read(COLUMNS)
@@ -604,7 +612,7 @@ def test_a_table_that_takes_long_to_read_is_read_less_often(monkeypatch: pytest.
         def state(self) -> Any:
             return now
 
-    monkeypatch.setattr("asterism.rules.lookups.time.monotonic", lambda: now)
+    monkeypatch.setattr("asterism.rules.publishing.lookup_watch.time.monotonic", lambda: now)
     for source, expected in ((Slow(limits()), [0, 30, 60]), (Changing(limits()), [0, 4, 8])):
         begin = now
         watch = LookupWatch([defined(source=source, interval=timedelta(seconds=1))], ())

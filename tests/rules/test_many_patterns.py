@@ -16,14 +16,14 @@ from asterism.errors import AsterismError
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import EVENTS, Arrival, Now
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.state_store import MemoryStore
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
-from asterism.rules.lookup_tables import LookupVersion
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator, RuleOptions
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.sets import ProcessorSet
-from asterism.rules.state_pages import prepared_set
+from asterism.rules.definition.lookup_tables import LookupVersion
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.matching.operator import PROCESSORS, DynamicCepOperator, RuleOptions
+from asterism.rules.matching.state_pages import prepared_set
+from asterism.rules.sets.sets import ProcessorSet
 from tests.kit import CORPUS
 
 FILES = sorted(path.stem for path in CORPUS.glob("*.jsonl") if path.stem != "malformed")

@@ -12,9 +12,9 @@ import pytest
 
 from asterism import AfterMatchSkipStrategy, Pattern
 from asterism.errors import PatternProcessorError
-from asterism.operators.page_numbers import DEFINITION_PAGE, SETS_PAGE
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.result_rows import ERRORS, LATE, MATCHES, TIMED_OUT
+from asterism.operators.state.page_numbers import DEFINITION_PAGE, SETS_PAGE
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.matching.result_rows import ERRORS, LATE, MATCHES, TIMED_OUT
 from tests.rules.driver import Driver, Event, at, chain, cuts, processor, table_of
 
 AB = processor("ab", 1, chain("a", "b"))

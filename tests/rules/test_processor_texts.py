@@ -23,10 +23,11 @@ from asterism.discovery import (
 )
 from asterism.matching.spec import PROCESSING_TIME
 from asterism.patterns.semantics import Semantics
-from asterism.rules import kill_list
-from asterism.rules.binding import ProcessorCompiler
-from asterism.rules.coordinator import Coordinator
-from asterism.rules.interfaces import (
+from asterism.rules.binding.binding import ProcessorCompiler
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.publishing.coordinator import Coordinator
+from asterism.rules.sets import kill_list
+from asterism.rules.sets.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
@@ -36,8 +37,7 @@ from asterism.rules.interfaces import (
     processors_from,
     without_duplicates,
 )
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.set_store import FolderStore, store_at
+from asterism.rules.sets.set_store import FolderStore, store_at
 from tests.kit import Golden
 
 PATTERN = Pattern.begin("a").where("price > 1")
@@ -201,7 +201,7 @@ def test_text_of_a_refused_processor(name: str, golden: Golden, caplog: pytest.L
     if name == "refused_version_of_another":
         manager.on_pattern_processors_updated([rule()])
         manager.on_pattern_processors_updated([rule(version=7)])
-    with caplog.at_level(logging.WARNING, "asterism.rules.processor"):
+    with caplog.at_level(logging.WARNING, "asterism.rules.definition.processor"):
         manager.on_pattern_processors_updated(REFUSED[name]())
     (line,) = caplog.messages
     assert "\n" not in line

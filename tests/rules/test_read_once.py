@@ -20,23 +20,25 @@ from asterism import caches
 from asterism.columns.groups import KEY_HASH
 from asterism.errors import StateError
 from asterism.operators.operator import EVENTS, Arrival, Now
-from asterism.operators.state_store import MemoryStore, batch_from_bytes
+from asterism.operators.state.state_store import MemoryStore, batch_from_bytes
 from asterism.patterns import json_reading
-from asterism.rules import binding, sets, state_pages
-from asterism.rules.binding import ProcessorCompiler
-from asterism.rules.coordinator import Coordinator
-from asterism.rules.interfaces import (
+from asterism.rules.binding import binding
+from asterism.rules.binding.binding import ProcessorCompiler
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.matching import state_pages
+from asterism.rules.matching.operator import PROCESSORS, DynamicCepOperator, RuleOptions
+from asterism.rules.matching.state_pages import prepared_set
+from asterism.rules.publishing.coordinator import Coordinator
+from asterism.rules.sets import sets
+from asterism.rules.sets.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
     PatternProcessorDiscovererFactory,
     PatternProcessorManager,
     processors_from,
 )
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator, RuleOptions
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.set_store import FolderStore, SingleSetStore
-from asterism.rules.state_pages import prepared_set
-from asterism.spark.rule_source import Payload, ProcessorReader
+from asterism.rules.sets.set_store import FolderStore, SingleSetStore
+from asterism.spark.rules.rule_source import Payload, ProcessorReader
 from tests.rules.driver import SCHEMA, Driver, Event, at, chain, processor, table_of
 from tests.rules.test_coordinator import coordinator, version
 

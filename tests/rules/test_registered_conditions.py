@@ -15,14 +15,14 @@ from asterism import NamedCondition, Pattern, RegisteredCondition
 from asterism.columns.time import TimeColumn
 from asterism.errors import AsterismError, MalformedPatternError, StreamDefinitionError
 from asterism.patterns.semantics import Semantics
-from asterism.rules.binding import ProcessorCompiler
-from asterism.rules.coordinator import Coordinator
-from asterism.rules.interfaces import processors_from
-from asterism.rules.processor import PatternProcessor, from_text
-from asterism.rules.registered_conditions import checked_conditions
-from asterism.rules.result_rows import ERRORS, MATCHES
-from asterism.rules.set_store import FolderStore
-from asterism.rules.validation import check_processor
+from asterism.rules.binding.binding import ProcessorCompiler
+from asterism.rules.checking.validation import check_processor
+from asterism.rules.definition.processor import PatternProcessor, from_text
+from asterism.rules.definition.registered_conditions import checked_conditions
+from asterism.rules.matching.result_rows import ERRORS, MATCHES
+from asterism.rules.publishing.coordinator import Coordinator
+from asterism.rules.sets.interfaces import processors_from
+from asterism.rules.sets.set_store import FolderStore
 from asterism.testing import match
 from tests.rules.driver import SCHEMA, Driver, Event, processor
 

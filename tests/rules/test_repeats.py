@@ -19,14 +19,14 @@ from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.errors import InvalidEventError
 from asterism.operators.operator import EVENTS, Arrival, Now, Result
-from asterism.operators.page_numbers import SETS_PAGE
-from asterism.operators.state_store import MemoryStore
-from asterism.rules.lookup_tables import LookupVersion
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator, RuleOptions
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.result_rows import LATE, MATCHES
-from asterism.rules.sets import ProcessorSet
-from asterism.rules.state_pages import entries_of_page, prepared_set
+from asterism.operators.state.page_numbers import SETS_PAGE
+from asterism.operators.state.state_store import MemoryStore
+from asterism.rules.definition.lookup_tables import LookupVersion
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.matching.operator import PROCESSORS, DynamicCepOperator, RuleOptions
+from asterism.rules.matching.result_rows import LATE, MATCHES
+from asterism.rules.matching.state_pages import entries_of_page, prepared_set
+from asterism.rules.sets.sets import ProcessorSet
 from tests.rules.driver import SCHEMA, Driver, Event, at, chain, processor, table_of
 from tests.rules.test_operator import AB, DIVIDES, e
 

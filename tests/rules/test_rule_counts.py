@@ -12,14 +12,14 @@ import pytest
 
 from asterism.columns.time import TimeColumn
 from asterism.patterns.semantics import Semantics
-from asterism.rules import kill_list, rule_counts
-from asterism.rules.binding import ProcessorCompiler
-from asterism.rules.clauses import ClauseOfRule
-from asterism.rules.coordinator import Coordinator
-from asterism.rules.discovery_status import IN_FORCE, PENDING, REFUSED, WAITING, RuleState, Status
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.rule_counts import RuleCounts, VersionCounts, error_metric, metric
-from asterism.rules.set_store import FolderStore
+from asterism.rules.binding.binding import ProcessorCompiler
+from asterism.rules.binding.clauses import ClauseOfRule
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.publishing.coordinator import Coordinator
+from asterism.rules.sets import kill_list, rule_counts
+from asterism.rules.sets.discovery_status import IN_FORCE, PENDING, REFUSED, WAITING, RuleState, Status
+from asterism.rules.sets.rule_counts import RuleCounts, VersionCounts, error_metric, metric
+from asterism.rules.sets.set_store import FolderStore
 from tests.rules.driver import SCHEMA, Driver, Event, at, chain, processor
 
 AB = processor("ab", 1, chain("a", "b"))

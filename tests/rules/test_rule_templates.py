@@ -14,12 +14,12 @@ from sqlglot import exp
 
 from asterism.errors import AsterismError
 from asterism.expressions.parsing import parse
-from asterism.rules import interfaces
-from asterism.rules import rule_templates as module
-from asterism.rules.interfaces import RefusedProcessor, processors_from
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.result_rows import MATCHES, SHADOW
-from asterism.rules.rule_templates import expanded
+from asterism.rules.definition import rule_templates as module
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.definition.rule_templates import expanded
+from asterism.rules.matching.result_rows import MATCHES, SHADOW
+from asterism.rules.sets import interfaces
+from asterism.rules.sets.interfaces import RefusedProcessor, processors_from
 from tests.rules.driver import Driver, Event
 
 Json = dict[str, Any]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from asterism.discovery.documents import read_document
+from asterism.discovery.sources.documents import read_document
 from asterism.errors import AsterismError, PatternProcessorError
-from asterism.rules.interfaces import RefusedProcessor, processors_from
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.rule_tests import RuleTest, read_tests
-from asterism.rules.validation import check_processor
+from asterism.rules.checking.validation import check_processor
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.definition.rule_tests import RuleTest, read_tests
+from asterism.rules.sets.interfaces import RefusedProcessor, processors_from
 from asterism.testing.rule_harness import run_rule_test
 from tests.rules.driver import chain
 

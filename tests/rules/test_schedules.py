@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from asterism.columns.time import BEFORE_TIME
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.sets import Entry, ProcessorSet, next_versions, passed, updated
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.sets.sets import Entry, ProcessorSet, next_versions, passed, updated
 from tests.rules.driver import Driver, at, chain, processor
 from tests.rules.test_operator import AB, e
 

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-import asterism.rules.operator as module
+import asterism.rules.matching.operator as module
 from asterism import Pattern
 from asterism.columns.time import BEFORE_TIME
 from asterism.errors import PatternProcessorError
-from asterism.operators.page_numbers import CLAUSES_PAGE, SUPPRESSIONS_PAGE
-from asterism.rules import shares
-from asterism.rules.interfaces import processors_from
-from asterism.rules.processor import PatternProcessor, from_text
-from asterism.rules.result_rows import ERRORS, LATE, MATCHES, SHADOW, TIMED_OUT
-from asterism.rules.rule_counts import RuleCounts, VersionCounts
-from asterism.rules.sets import Entry, ProcessorSet, updated
-from asterism.rules.used_versions import UsedVersions
+from asterism.operators.state.page_numbers import CLAUSES_PAGE, SUPPRESSIONS_PAGE
+from asterism.rules.definition.processor import PatternProcessor, from_text
+from asterism.rules.matching import selections as shares
+from asterism.rules.matching.result_rows import ERRORS, LATE, MATCHES, SHADOW, TIMED_OUT
+from asterism.rules.sets.interfaces import processors_from
+from asterism.rules.sets.rule_counts import RuleCounts, VersionCounts
+from asterism.rules.sets.sets import Entry, ProcessorSet, updated
+from asterism.rules.sets.used_versions import UsedVersions
 from tests.rules.driver import Driver, Event, at, chain, cuts, processor
 from tests.rules.test_coordinator import coordinator
 

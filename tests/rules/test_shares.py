@@ -15,10 +15,11 @@ from asterism import AfterMatchSkipStrategy, Pattern
 from asterism.columns.time import TimeColumn
 from asterism.matching.matcher import KeyedEvents, Matcher
 from asterism.patterns.semantics import Semantics
-from asterism.rules import binding, shares
-from asterism.rules.binding import ProcessorCompiler
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.shares import MAX_SETS, Shares
+from asterism.rules.binding import binding
+from asterism.rules.binding.binding import ProcessorCompiler
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.matching import selections as shares
+from asterism.rules.matching.selections import MAX_SETS, Shares
 from tests.rules.driver import SCHEMA, Driver, Event, chain, cuts, processor
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-import asterism.rules.operator as module
+import asterism.rules.matching.operator as module
 from asterism import Pattern
 from asterism.errors import PatternProcessorError
-from asterism.operators.page_numbers import SUPPRESSIONS_PAGE
-from asterism.rules.processor import PatternProcessor, from_text
-from asterism.rules.result_rows import ERRORS, MATCHES
+from asterism.operators.state.page_numbers import SUPPRESSIONS_PAGE
+from asterism.rules.definition.processor import PatternProcessor, from_text
+from asterism.rules.matching.result_rows import ERRORS, MATCHES
 from tests.rules.driver import Driver, Event, at, chain, cuts, processor
 
 SPAN = 10

@@ -18,7 +18,7 @@ from asterism.errors import AsterismError, StreamDefinitionError
 from asterism.matching.binding import BoundPattern
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.sequence import AfterMatchSkipStrategy
-from asterism.rules.validation import check, check_processor, summary
+from asterism.rules.checking.validation import check, check_processor, summary
 
 SCHEMA = pa.schema([("name", pa.string()), ("price", pa.float64()), ("at", pa.timestamp("us", "UTC"))])
 

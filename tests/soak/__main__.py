@@ -20,7 +20,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from asterism.rules.set_store import STORE
+from asterism.rules.sets.set_store import STORE
 from tests.nemesis.queries import QUERIES, SECONDS, Query
 from tests.nemesis.victim import session
 from tests.soak.judge import LIMITS, judged

@@ -16,11 +16,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism import CEP, KeyedStream, Pattern
 from asterism.discovery import FilePatternProcessorDiscovererFactory
-from asterism.rules.discovery_status import Status
-from asterism.rules.interfaces import PatternProcessorDiscovererFactory
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.set_store import STORE, FolderStore
-from asterism.spark.rules import PatternProcessorStream
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.sets.discovery_status import Status
+from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
+from asterism.rules.sets.set_store import STORE, FolderStore
+from asterism.spark.rules.rules import PatternProcessorStream
 from tests.kit import until
 from tests.spark.streams import Collect, write_file
 

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, TumblingWindows, interval_join, window
 from asterism.discovery import FilePatternProcessorDiscovererFactory
-from asterism.rules.processor import PatternProcessor
-from asterism.spark.execution import Sink
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.spark.host.execution import Sink
 from tests.spark.streams import FUNNEL, events, random_cuts, stream_of, write_files
 
 pytestmark = pytest.mark.spark

@@ -24,7 +24,7 @@ from asterism import (
     match_recognize,
     window,
 )
-from asterism.spark.column_types import plain_type
+from asterism.spark.host.column_types import plain_type
 from tests.every_type import TYPES
 
 pytestmark = pytest.mark.spark

@@ -19,16 +19,16 @@ from pyspark.sql import functions as F
 from asterism import CEP, AfterMatchSkipStrategy, KeyedStream, Pattern
 from asterism.discovery import FilePatternProcessorDiscovererFactory
 from asterism.errors import StreamDefinitionError
-from asterism.operators.keyed_state import ValueState
+from asterism.operators.state.keyed_state import ValueState
 from asterism.operators.stream_operator import Input, Output, StreamOperator
-from asterism.rules.processor import PatternProcessor
-from asterism.spark.joins import Side, multi_broadcast_join
-from asterism.spark.operators import OperatorStream, connect
-from asterism.spark.patterns import PatternStream
-from asterism.spark.row_patterns import RowPatternStream, match_recognize
-from asterism.spark.rules import PatternProcessorStream
-from asterism.spark.stream_joins import JoinedStream, MultiJoinedStream, interval_join, multi_join
-from asterism.spark.windows import WindowedStream, window
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.spark.api.broadcast_joins import Side, multi_broadcast_join
+from asterism.spark.api.operators import OperatorStream, connect
+from asterism.spark.api.patterns import PatternStream
+from asterism.spark.api.row_patterns import RowPatternStream, match_recognize
+from asterism.spark.api.stream_joins import JoinedStream, MultiJoinedStream, interval_join, multi_join
+from asterism.spark.api.windows import WindowedStream, window
+from asterism.spark.rules.rules import PatternProcessorStream
 from asterism.windows.assigners import TumblingWindows
 from tests.spark.streams import Collect, write_file
 

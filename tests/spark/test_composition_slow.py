@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from asterism import KeyedStream
-from asterism.spark.operators import connect
+from asterism.spark.api.operators import connect
 from tests.spark import test_composition
 from tests.spark.test_composition import (
     GROUPS,

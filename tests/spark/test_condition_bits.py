@@ -19,7 +19,7 @@ from asterism.matching.binding import BoundPattern
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import EVENTS
-from asterism.spark.settings import settings
+from asterism.spark.session.settings import settings
 from tests.expressions.sql_expressions import table
 from tests.rules.test_condition_index import condition
 from tests.spark.streams import STRICT, events, stream_of, write_files

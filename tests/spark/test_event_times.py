@@ -18,10 +18,10 @@ from pyspark.sql import functions as F
 from asterism import CEP, KeyedStream, Pattern
 from asterism.columns.time import TIME_UNIT, TIME_UNITS, TimeColumn
 from asterism.operators.stream_operator import Input, Output, StreamOperator
-from asterism.spark.operators import connect
-from asterism.spark.row_schemas import arrow_schema
-from asterism.spark.times import event_micros
-from asterism.spark.windows import window
+from asterism.spark.api.operators import connect
+from asterism.spark.api.windows import window
+from asterism.spark.host.row_schemas import arrow_schema
+from asterism.spark.host.times import event_micros
 from asterism.text.printable import quoted_name
 from asterism.windows.assigners import TumblingWindows
 from tests.spark.streams import Collect

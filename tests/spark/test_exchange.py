@@ -15,9 +15,9 @@ from asterism.columns.groups import KEY_HASH
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import EVENTS
-from asterism.operators.state_store import batch_from_bytes
-from asterism.spark import exchange
-from asterism.spark.partitioning import group_of
+from asterism.operators.state.state_store import batch_from_bytes
+from asterism.spark.host import exchange
+from asterism.spark.host.partitioning import group_of
 from tests.spark.streams import FUNNEL, events, stream_of, write_files
 
 KEY_GROUPS = 4

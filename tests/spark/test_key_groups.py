@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from asterism import CEP
-from asterism.spark.evolution import control_offsets
-from asterism.spark.partitioning import label
-from asterism.spark.settings import stateful_tasks
+from asterism.spark.host.evolution import control_offsets
+from asterism.spark.host.partitioning import label
+from asterism.spark.session.settings import stateful_tasks
 from tests.contracts.ledger import FEES, MOVES, data, expected, ledger, ledger_sinks, utc, write
 from tests.spark.streams import (
     FUNNEL,

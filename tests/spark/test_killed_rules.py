@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from asterism import Pattern
 from asterism.cli.main import main
 from asterism.errors import AsterismError
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.set_store import status_of
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.sets.set_store import status_of
 from tests.spark.rules import Watch, e, rule
 
 pytestmark = pytest.mark.spark

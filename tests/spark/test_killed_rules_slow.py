@@ -9,7 +9,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from asterism.rules.discovery_status import OFF
+from asterism.rules.sets.discovery_status import OFF
 from tests.kit import until
 from tests.spark.rules import Watch, e, rule
 from tests.spark.test_killed_rules import AB, check_rule_is_left_out, cli

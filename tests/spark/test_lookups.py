@@ -22,7 +22,7 @@ from asterism import (
     PatternProcessor,
 )
 from asterism.cli.main import main
-from asterism.rules.set_store import STORE, FolderStore
+from asterism.rules.sets.set_store import STORE, FolderStore
 from tests.kit import until
 from tests.spark.rules import INTERVAL, Watch, e
 

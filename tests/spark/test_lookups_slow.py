@@ -17,7 +17,7 @@ from asterism import (
     read_state,
 )
 from asterism.errors import CheckpointMismatchError
-from asterism.rules.set_store import STORE
+from asterism.rules.sets.set_store import STORE
 from tests.spark.rules import INTERVAL, Watch, e
 from tests.spark.test_lookups import IN_SQL, TOTAL, found
 

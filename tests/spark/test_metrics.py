@@ -22,7 +22,7 @@ from asterism import (
     ValueState,
     connect,
 )
-from asterism.spark.stateful import OBSERVATION
+from asterism.spark.host.stateful import OBSERVATION
 from tests.spark.streams import Collect, events, stream_of, write_files
 
 pytestmark = pytest.mark.spark

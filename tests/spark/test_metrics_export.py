@@ -14,11 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 from asterism import CEP, export_metrics, monitor
-from asterism.discovery import prometheus
-from asterism.rules.rule_counts import MATCHES, SHADOW_MATCHES, metric
-from asterism.rules.set_store import FolderStore
-from asterism.spark import query_totals
-from asterism.spark.rule_progress import count
+from asterism.discovery.rest import prometheus
+from asterism.rules.sets.rule_counts import MATCHES, SHADOW_MATCHES, metric
+from asterism.rules.sets.set_store import FolderStore
+from asterism.spark.progress.rule_progress import count
+from asterism.spark.watching import query_totals
 from tests.kit import ROOT, until
 from tests.spark.progress import QUERY, RUN, WrittenSession, of_rules, progress
 from tests.spark.streams import FUNNEL, Collect, events, stream_of, write_files

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from asterism import monitor
-from asterism.rules.rule_counts import MATCHES, PARTIAL_MATCHES, error_metric, metric
-from asterism.rules.set_store import FolderStore
-from asterism.spark.monitor import MAX_RULES, plain_error
-from asterism.spark.rule_progress import count
+from asterism.rules.sets.rule_counts import MATCHES, PARTIAL_MATCHES, error_metric, metric
+from asterism.rules.sets.set_store import FolderStore
+from asterism.spark.progress.rule_progress import count
+from asterism.spark.watching.monitor import MAX_RULES, plain_error
 from tests.spark.progress import RUN, WrittenQuery, WrittenSession, of_rules, on_connect, progress
 
 

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from asterism.operators.stream_operator import Input, Output, StreamOperator
-from asterism.spark.joins import Side
-from asterism.spark.keyed_stream import BroadcastStream, KeyedStream
-from asterism.spark.operators import connect
+from asterism.spark.api.broadcast_joins import Side
+from asterism.spark.api.operators import connect
+from asterism.spark.host.keyed_stream import BroadcastStream, KeyedStream
 from tests.kit import Golden, Provocation
 
 NEW_YEAR = datetime(2025, 1, 1, tzinfo=UTC)

@@ -20,11 +20,11 @@ from asterism.cli.main import main
 from asterism.errors import ColumnNotFoundError, ExpressionSyntaxError, StreamDefinitionError, UnsupportedSyntaxError
 from asterism.row_patterns.automaton import compiled_pattern
 from asterism.row_patterns.checking import check
+from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.current_row import CurrentRow
-from asterism.row_patterns.reading import read
 from asterism.row_patterns.result_rows import match_table
-from asterism.spark import statements
-from asterism.spark.row_schemas import arrow_schema
+from asterism.spark.api import statements
+from asterism.spark.host.row_schemas import arrow_schema
 from tests.spark.streams import DISORDER, Collect, events, random_cuts, stream_of, write_files
 
 pytestmark = pytest.mark.spark

@@ -6,9 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from asterism.rules.rule_counts import MATCHES, metric
-from asterism.rules.set_store import FolderStore
-from asterism.spark.rule_progress import count
+from asterism.rules.sets.rule_counts import MATCHES, metric
+from asterism.rules.sets.set_store import FolderStore
+from asterism.spark.progress.rule_progress import count
 from tests.kit import until
 from tests.spark.progress import RUN, WrittenSession, of_rules, on_connect, progress
 

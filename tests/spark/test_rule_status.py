@@ -10,7 +10,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from asterism.discovery import status_of
-from asterism.rules.discovery_status import OFF, RuleState
+from asterism.rules.sets.discovery_status import OFF, RuleState
 from tests.kit import until
 from tests.spark.rules import Watch, at, e, rule
 

@@ -10,8 +10,8 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from asterism.discovery import status_of
-from asterism.discovery.editing import rules_at
-from asterism.rules.discovery_status import RuleState
+from asterism.discovery.editing.editing import rules_at
+from asterism.rules.sets.discovery_status import RuleState
 from tests.kit import until
 from tests.spark.rules import Watch, e, found, rule
 from tests.spark.streams import Collect

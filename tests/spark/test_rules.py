@@ -22,10 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from asterism import Pattern, RegisteredCondition
 from asterism.errors import AsterismError
-from asterism.rules.discovery_status import INTERRUPTED, OFF
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.set_store import STORE, FolderStore
-from asterism.spark.rules import PatternProcessorStream
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.sets.discovery_status import INTERRUPTED, OFF
+from asterism.rules.sets.set_store import STORE, FolderStore
+from asterism.spark.rules.rules import PatternProcessorStream
 from tests.discovery.places import Place, UrlPlace
 from tests.end_to_end.victim import AB, BY_ITEM
 from tests.kit import FACTOR, until

@@ -21,10 +21,10 @@ from pyspark.sql import DataFrame, SparkSession
 from asterism import Pattern
 from asterism.discovery import SqlPatternProcessorDiscovererFactory
 from asterism.errors import AsterismError
-from asterism.rules.discovery_status import OFF
-from asterism.rules.interfaces import ProcessorRegistry
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.set_store import FolderStore
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.sets.discovery_status import OFF
+from asterism.rules.sets.interfaces import ProcessorRegistry
+from asterism.rules.sets.set_store import FolderStore
 from tests.discovery.places import FilePlace, PostgresqlPlace
 from tests.discovery.postgresql import Server
 from tests.end_to_end.victim import AB, BY_ITEM

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from asterism import CEP
 from asterism.errors import StreamDefinitionError
-from asterism.spark.settings import check_worker_memory, checkpoint_files, resolved
+from asterism.spark.session.settings import check_worker_memory, checkpoint_files, resolved
 from tests.spark.streams import FUNNEL, Collect, batch_matches, events, ids, stream_of, write_files
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from asterism import CEP, read_state
 from asterism.errors import StreamDefinitionError
-from asterism.spark.settings import settings
+from asterism.spark.session.settings import settings
 from tests.spark import test_settings
 from tests.spark.streams import FUNNEL, Collect, batch_matches, events, ids, stream_of, write_file, write_files
 from tests.spark.test_settings import COMPRESSION

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from asterism.spark import signals
-from asterism.spark.control_source import ControlReader
-from asterism.spark.versions import ReadMaxRows
+from asterism.spark.host import end_of_input as signals
+from asterism.spark.host.control_source import ControlReader
+from asterism.spark.host.versions import ReadMaxRows
 
 LIMIT = ReadMaxRows(1)
 OPTIONS = {"keyGroups": "2", "definition": "d"}

@@ -17,9 +17,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from asterism import CEP, KeyedStream, Pattern
 from asterism.errors import LimitExceededError, StateError, StreamDefinitionError
-from asterism.spark import signals
-from asterism.spark.execution import RunOptions, Sink
-from asterism.spark.versions import PASSES_START
+from asterism.spark.host import end_of_input as signals
+from asterism.spark.host.execution import RunOptions, Sink
+from asterism.spark.host.versions import PASSES_START
 from tests.kit import until
 from tests.spark.streams import (
     ABSENCE,

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from asterism import CEP, Pattern, Semantics
 from asterism.errors import NullEventTimeError, StreamDefinitionError, unwrapped
-from asterism.spark.execution import Sink
-from asterism.spark.versions import PASSES_START
+from asterism.spark.host.execution import Sink
+from asterism.spark.host.versions import PASSES_START
 from tests.spark.streams import (
     ABSENCE,
     FUNNEL,

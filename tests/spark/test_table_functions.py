@@ -24,8 +24,8 @@ from asterism import (
 )
 from asterism.errors import AsterismError, ExpressionSyntaxError
 from asterism.row_patterns.statements import StatementTokens
-from asterism.spark import table_functions
-from asterism.spark.table_functions import TableArgument, calls_in
+from asterism.spark.api import table_functions
+from asterism.spark.api.table_functions import TableArgument, calls_in
 from tests.spark.streams import Collect, write_files
 
 

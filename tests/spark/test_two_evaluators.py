@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from asterism import CEP, KeyedStream, Pattern, match_recognize
 from asterism.errors import EvaluationFailedError
 from asterism.matching.binding import BoundPattern
-from asterism.spark.row_schemas import arrow_schema
-from asterism.spark.settings import of_expressions, settings
+from asterism.spark.host.row_schemas import arrow_schema
+from asterism.spark.session.settings import of_expressions, settings
 from tests.spark.streams import Collect
 
 pytestmark = pytest.mark.spark

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from asterism.errors import StateError, StreamDefinitionError
-from asterism.spark import signals, versions
-from asterism.spark.control_source import ControlReader, DrainReader, SourceReader
-from asterism.spark.versions import _ReaderOf41, check_version, offset_of
+from asterism.spark.host import end_of_input as signals
+from asterism.spark.host import versions
+from asterism.spark.host.control_source import ControlReader, DrainReader, SourceReader
+from asterism.spark.host.versions import _ReaderOf41, check_version, offset_of
 from tests.kit import message_of
 
 OPTIONS = {"keyGroups": "2", "definition": "d"}

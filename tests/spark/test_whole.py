@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.spark import exchange
-from asterism.spark.batch import whole
+from asterism.spark.host import exchange
+from asterism.spark.host.batch import whole
 
 
 @given(st.lists(st.integers(-3, 3), max_size=30), st.lists(st.integers(0, 6), max_size=10), st.integers(1, 6))

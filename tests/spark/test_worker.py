@@ -13,9 +13,10 @@ import pytest
 from pyspark import cloudpickle
 
 from asterism.matching.operator import CepOperator
-from asterism.spark import control_source, host, worker
-from asterism.spark.control_source import ControlReader
-from asterism.spark.host import OperatorHost
+from asterism.spark.host import control_source, host
+from asterism.spark.host.control_source import ControlReader
+from asterism.spark.host.host import OperatorHost
+from asterism.spark.session import worker
 from tests.spark.streams import SCHEMA, STRICT
 
 FILES = Path("/proc/self/fd")

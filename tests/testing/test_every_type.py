@@ -10,9 +10,9 @@ import pytest
 
 from asterism import Pattern, TumblingWindows
 from asterism.row_patterns.checking import check
-from asterism.row_patterns.reading import read
+from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.result_rows import match_table
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.definition.processor import PatternProcessor
 from asterism.testing import JoinHarness, OperatorHarness, PatternHarness, RowPatternHarness, WindowHarness
 from tests.every_type import TYPES, value_and_null
 from tests.rules.driver import Driver

@@ -12,10 +12,10 @@ import pytest
 
 from asterism import Pattern, TumblingWindows
 from asterism.errors import CheckpointMismatchError
-from asterism.operators.keyed_state import ValueState
+from asterism.operators.state.keyed_state import ValueState
 from asterism.operators.stream_operator import Input, Output, StreamOperator
-from asterism.rules.operator import DynamicCepOperator, RuleOptions
-from asterism.rules.processor import PatternProcessor
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.matching.operator import DynamicCepOperator, RuleOptions
 from asterism.testing import (
     JoinHarness,
     OperatorHarness,

@@ -22,7 +22,7 @@ from asterism.columns.time import END_OF_TIME, TIME_UNIT, TIME_UNITS
 from asterism.errors import AsterismError, ColumnNotFoundError, InvalidEventError, StateError, StreamDefinitionError
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import Arrival, InputSpec, Now, Operator, Result
-from asterism.operators.state_store import StateStore
+from asterism.operators.state.state_store import StateStore
 from asterism.testing import (
     EVENTS,
     Literals,

@@ -21,7 +21,7 @@ from asterism.errors import (
 )
 from asterism.expressions.evaluation import tried_before
 from asterism.row_patterns.checking import check
-from asterism.row_patterns.clause import DialectName
+from asterism.row_patterns.clause.clause import DialectName
 from asterism.row_patterns.result_rows import match_table
 from asterism.trace import Obstacle, RowPatternTrace, StartOutcome, row_search, trace_rows
 from tests.row_patterns.cases import FAILING_SKIPS, PATTERNS, PatternCase

@@ -19,14 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from asterism.operators.group_header import GroupHeader
 from asterism.operators.operator import EVENTS
-from asterism.operators.page_numbers import SETS_PAGE
-from asterism.operators.state_store import batch_from_bytes, batch_to_bytes
-from asterism.rules.in_force import InForce
-from asterism.rules.operator import DynamicCepOperator
-from asterism.rules.replication import FIRST, CopyFilter
-from asterism.rules.state_pages import entries_of_page, entries_to
+from asterism.operators.state.group_header import GroupHeader
+from asterism.operators.state.page_numbers import SETS_PAGE
+from asterism.operators.state.state_store import batch_from_bytes, batch_to_bytes
+from asterism.rules.binding.replication import FIRST, CopyFilter
+from asterism.rules.matching.active_rules import InForce
+from asterism.rules.matching.operator import DynamicCepOperator
+from asterism.rules.matching.state_pages import entries_of_page, entries_to
 from tests.nemesis.queries import QUERIES, SECONDS, Query
 from tests.nemesis.replay import Replay
 

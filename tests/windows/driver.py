@@ -15,7 +15,7 @@ from asterism.columns.ids import ids_of_numbers, seed_of
 from asterism.columns.keys import key_strings
 from asterism.columns.time import END_OF_TIME
 from asterism.operators.operator import Arrival, Now
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.state_store import MemoryStore
 from asterism.testing.operator_harness import key_hashes
 from asterism.windows.assigners import SessionWindows
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator

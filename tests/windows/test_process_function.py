@@ -24,8 +24,8 @@ from asterism import (
     ValueState,
 )
 from asterism.errors import CheckpointMismatchError, StreamDefinitionError, UserFunctionError
-from asterism.operators.page_numbers import DEFINITION_PAGE
-from asterism.operators.state_definition import StateDefinition
+from asterism.operators.state.page_numbers import DEFINITION_PAGE
+from asterism.operators.state.state_definition import StateDefinition
 from asterism.testing import WindowHarness, check_window_independence
 from asterism.windows.stored_windows import states_of_keys, states_of_windows
 from tests.kit import small_pages

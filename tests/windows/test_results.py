@@ -13,7 +13,7 @@ import pytest
 from asterism.columns.time import BEFORE_TIME, LAST_TIMESTAMP
 from asterism.errors import InvalidEventError, StateError
 from asterism.operators.operator import Arrival, Now
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.state_store import MemoryStore
 from asterism.testing import OperatorHarness, WindowHarness
 from asterism.windows.assigners import GlobalWindows, SessionWindows, SlidingWindows, TumblingWindows
 from asterism.windows.evictors import Evictor

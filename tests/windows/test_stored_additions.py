@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from asterism.operators.page_numbers import DEFINITION_PAGE
-from asterism.operators.state_definition import StateDefinition
-from asterism.operators.state_store import additions_from_bytes, tables_from_bytes, tables_to_bytes
+from asterism.operators.state.page_numbers import DEFINITION_PAGE
+from asterism.operators.state.state_definition import StateDefinition
+from asterism.operators.state.state_store import additions_from_bytes, tables_from_bytes, tables_to_bytes
 from asterism.testing import OperatorHarness
 from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows
 from asterism.windows.operator import WindowOperator

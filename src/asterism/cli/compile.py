@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from asterism.cli.terminal import errors_explained, status_line
+from asterism.cli.common.terminal import errors_explained, status_line
 
 KINDS = ("patterns", "rules", "windows", "row_patterns")
 

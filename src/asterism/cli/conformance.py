@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from asterism.cli.local_spark import local_spark, temporary_folder
-from asterism.cli.terminal import errors_explained, notice_if_slow, semantics_option, stderr
+from asterism.cli.common.local_spark import local_spark, temporary_folder
+from asterism.cli.common.terminal import errors_explained, notice_if_slow, semantics_option, stderr
 from asterism.errors import StreamDefinitionError
 from asterism.patterns.semantics import Semantics
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from asterism.cli.local_spark import local_spark
+from asterism.cli.common.local_spark import local_spark
 
 PROGRAM = "ssh_attacks.py"
 

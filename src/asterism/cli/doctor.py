@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from asterism.cli.local_spark import local_spark, temporary_folder
-from asterism.cli.terminal import first_paragraph, status_line
+from asterism.cli.common.local_spark import local_spark, temporary_folder
+from asterism.cli.common.terminal import first_paragraph, status_line
 from asterism.errors import AsterismError
 
 if TYPE_CHECKING:

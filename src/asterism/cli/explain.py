@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from asterism.cli.files import is_sql_file, only_clause, read_clauses, read_pattern_file
-from asterism.cli.rule_files import RuleInFile, pattern_or_rule_argument
-from asterism.cli.terminal import errors_explained, semantics_option
+from asterism.cli.common.files import is_sql_file, only_clause, read_clauses, read_pattern_file
+from asterism.cli.common.terminal import errors_explained, semantics_option
+from asterism.cli.rules.rule_files import RuleInFile, pattern_or_rule_argument
 from asterism.errors import StreamDefinitionError
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
@@ -69,7 +69,7 @@ def explain(pattern: Path | RuleInFile, svg: Path | None, what: Literal["stages"
 def _read(source: Path | RuleInFile, semantics: str) -> tuple[list[MatchRecognize], Pattern | None]:
     """The clauses, or the pattern."""
     if isinstance(source, RuleInFile):
-        from asterism.rules.clauses import clause_of
+        from asterism.rules.binding.clauses import clause_of
 
         rule = source.processor()
         return ([clause_of(rule)], None) if rule.pattern is None else ([], rule.pattern)

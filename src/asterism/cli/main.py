@@ -15,8 +15,8 @@ from asterism.cli.demo import demo
 from asterism.cli.doctor import doctor
 from asterism.cli.explain import explain
 from asterism.cli.match import match
-from asterism.cli.rule_changes import apply, diff, rollback, wait
-from asterism.cli.rules import rules
+from asterism.cli.rules.commands import rules
+from asterism.cli.rules.rule_changes import apply, diff, rollback, wait
 from asterism.cli.state import state
 from asterism.cli.statement import sql
 from asterism.cli.trace import trace

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from asterism.cli.local_spark import local_spark, temporary_folder
-from asterism.cli.rule_files import RuleInFile, pattern_or_rule_argument
-from asterism.cli.spark_files import Files, files_to_read, read_batch, read_stream, with_event_time
-from asterism.cli.terminal import (
+from asterism.cli.common.local_spark import local_spark, temporary_folder
+from asterism.cli.common.spark_files import Files, files_to_read, read_batch, read_stream, with_event_time
+from asterism.cli.common.terminal import (
     errors_explained,
     input_option,
     max_out_of_orderness_option,
@@ -23,6 +22,7 @@ from asterism.cli.terminal import (
     stdout,
     time_option,
 )
+from asterism.cli.rules.rule_files import RuleInFile, pattern_or_rule_argument
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.text.printable import quoted_name
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from asterism.rules.processor import PatternProcessor
-    from asterism.spark.keyed_stream import KeyedStream
-    from asterism.spark.patterns import PatternStream
+    from asterism.rules.definition.processor import PatternProcessor
+    from asterism.spark.api.patterns import PatternStream
+    from asterism.spark.host.keyed_stream import KeyedStream
 
 COUNTED = {
     "matches": ("match", "matches"),
@@ -175,8 +175,8 @@ class MatchJob:
             return []
         has_measures, has_events = bool(rule.select), not rule.select
         if rule.sql is not None:
-            from asterism.row_patterns.clause import RowsPerMatch
-            from asterism.row_patterns.reading import read
+            from asterism.row_patterns.clause.clause import RowsPerMatch
+            from asterism.row_patterns.clause.reading import read
 
             clause = read(rule.sql)
             has_measures, has_events = bool(clause.measures), clause.rows is not RowsPerMatch.ONE
@@ -193,8 +193,8 @@ class MatchJob:
 
     def run(self, spark: SparkSession, work: Path) -> DataFrame:
         """The rows of the result; of a stream, all rows until its end."""
-        from asterism.spark.keyed_stream import KeyedStream
-        from asterism.spark.patterns import CEP
+        from asterism.spark.api.patterns import CEP
+        from asterism.spark.host.keyed_stream import KeyedStream
 
         events = self._read(spark)
         described = KeyedStream(
@@ -216,8 +216,8 @@ class MatchJob:
         return rows.orderBy(*times) if times else rows
 
     def _rule_rows(self, spark: SparkSession, described: KeyedStream, rule: PatternProcessor, work: Path) -> DataFrame:
-        from asterism.discovery.sources import GivenPatternProcessorDiscovererFactory
-        from asterism.spark.patterns import CEP
+        from asterism.discovery.sources.sources import GivenPatternProcessorDiscovererFactory
+        from asterism.spark.api.patterns import CEP
 
         factory = GivenPatternProcessorDiscovererFactory((rule,))
         stream = CEP.pattern_processors(described, factory, semantics=Semantics(self.semantics), on_limit="fail")

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from asterism.cli.local_spark import local_spark
-from asterism.cli.terminal import errors_explained, status_line, stdout
+from asterism.cli.common.local_spark import local_spark
+from asterism.cli.common.terminal import errors_explained, status_line, stdout
 from asterism.text.printable import one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from asterism.spark.state_reader import StateReader
+    from asterism.spark.host.state_reader import StateReader
 
 _WIDTH = 200
 """Of a value in a table."""
@@ -50,7 +50,7 @@ def _summary(
 ) -> dict[str, Any]:
     from pyspark.sql import functions as F
 
-    from asterism.spark.state_reader import read_state
+    from asterism.spark.host.state_reader import read_state
 
     reader = read_state(spark, checkpoint, operator_id=operator_id, batch_id=batch_id)
     sums = [F.count("*").alias("key_groups"), F.sum("pages").alias("pages"), F.sum("bytes").alias("bytes")]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from asterism.cli.local_spark import local_spark, temporary_folder
+from asterism.cli.common.local_spark import local_spark, temporary_folder
+from asterism.cli.common.spark_files import files_to_read, read_batch, read_stream
+from asterism.cli.common.terminal import errors_explained, max_out_of_orderness_option, status_line
 from asterism.cli.match import PartsSink, limit_option, out_option, show_or_write
-from asterism.cli.spark_files import files_to_read, read_batch, read_stream
-from asterism.cli.terminal import errors_explained, max_out_of_orderness_option, status_line
-from asterism.row_patterns.clause import DialectName
+from asterism.row_patterns.clause.clause import DialectName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,8 +88,8 @@ def sql(
 def _result(
     spark: SparkSession, statement: str, frames: dict[str, Any], options: dict[str, Any], work: Path
 ) -> DataFrame:
-    from asterism.spark.settings import PARTITIONS, new_key_groups, settings, stateful_tasks
-    from asterism.spark.statements import sql as result_of
+    from asterism.spark.api.statements import sql as result_of
+    from asterism.spark.session.settings import PARTITIONS, new_key_groups, settings, stateful_tasks
 
     key_groups = new_key_groups(spark)
     with settings(spark, {PARTITIONS: str(stateful_tasks(spark, key_groups))}):

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from asterism.cli.files import is_sql_file, read_clause, read_pattern_file
-from asterism.cli.rule_files import RuleInFile, key_columns, pattern_or_rule_argument
-from asterism.cli.terminal import (
+from asterism.cli.common.files import is_sql_file, read_clause, read_pattern_file
+from asterism.cli.common.terminal import (
     Duration,
     errors_explained,
     input_option,
@@ -19,6 +18,7 @@ from asterism.cli.terminal import (
     status_line,
     time_option,
 )
+from asterism.cli.rules.rule_files import RuleInFile, key_columns, pattern_or_rule_argument
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 
@@ -83,7 +83,7 @@ def trace(
     """
     with errors_explained():
         from asterism.columns.event_files import read_events
-        from asterism.rules.clauses import clause_of
+        from asterism.rules.binding.clauses import clause_of
         from asterism.trace.report import trace as trace_of
 
         rule = pattern.processor() if isinstance(pattern, RuleInFile) else None

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from asterism.cli.files import dialect_for, is_sql_file, read_pattern_file
-from asterism.cli.local_spark import local_spark
-from asterism.cli.rule_files import PatternFile, RuleInFile
-from asterism.cli.rules import all_good
-from asterism.cli.spark_files import files_to_read, read_batch, with_event_time
-from asterism.cli.terminal import Column, distinct, errors_explained, input_option, semantics_option
+from asterism.cli.common.files import dialect_for, is_sql_file, read_pattern_file
+from asterism.cli.common.local_spark import local_spark
+from asterism.cli.common.spark_files import files_to_read, read_batch, with_event_time
+from asterism.cli.common.terminal import Column, distinct, errors_explained, input_option, semantics_option
+from asterism.cli.rules.commands import all_good
+from asterism.cli.rules.rule_files import PatternFile, RuleInFile
 from asterism.patterns.semantics import Semantics
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def validate(
     with errors_explained():
         import pyarrow as pa
 
-        from asterism.rules.validation import check, summary
+        from asterism.rules.checking.validation import check, summary
 
         schema = _schema_of(source, time) if source is not None else pa.schema(columns) if columns else None
         wrong = False
@@ -88,7 +88,7 @@ def validate(
 
 
 def _clauses_are_valid(file: Path, schema: pa.Schema | None, semantics: str) -> bool:
-    from asterism.rules.clause_validation import check_text
+    from asterism.rules.checking.clause_validation import check_text
 
     summaries, problems = check_text(read_pattern_file(file), schema, dialect_for(semantics))
     for problem in problems:

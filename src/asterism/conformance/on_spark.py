@@ -33,13 +33,13 @@ from asterism.conformance.corpus import SCHEMA, Answer, Case, Outcome, judge, pi
 from asterism.conformance.engines import Collected, operator_for
 from asterism.matching.operator import CepOperator
 from asterism.operators.operator import EVENTS, Arrival, InputSpec, Now, Operator, Result
-from asterism.operators.state_store import StateStore, batch_from_bytes, batch_to_bytes
+from asterism.operators.state.state_store import StateStore, batch_from_bytes, batch_to_bytes
 from asterism.patterns.semantics import Semantics
 from asterism.spark import CHUNKS, RESULTS
-from asterism.spark.exchange import pack
-from asterism.spark.host import OperatorHost
-from asterism.spark.settings import configure_state_store
-from asterism.spark.stateful import processing_time_column
+from asterism.spark.host.exchange import pack
+from asterism.spark.host.host import OperatorHost
+from asterism.spark.host.stateful import processing_time_column
+from asterism.spark.session.settings import configure_state_store
 
 KEY_GROUPS = 16
 PIECES = pa.schema([("number", pa.int64()), ("events", pa.list_(pa.struct(list(SCHEMA)))), ("watermark", pa.int64())])

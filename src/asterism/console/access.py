@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from asterism.discovery.documents import YAML, read_file
+from asterism.discovery.sources.documents import YAML, read_file
 from asterism.errors import PatternProcessorError
 from asterism.http.access import Access, AccessToken, Principal, Right
 from asterism.http.listening import check_token, hash_of

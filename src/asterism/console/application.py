@@ -24,8 +24,8 @@ from asterism.console.counts import WatchedStatus
 from asterism.console.rule_views import ConsoleRules, drawing_of, explanation_of
 from asterism.console.samples import MAX_EVENTS, MAX_TEXT
 from asterism.console.worker import WorkerError, WorkerProcess
-from asterism.discovery.rest import RuleApplication, RuleResources
-from asterism.discovery.rule_set import RuleSet
+from asterism.discovery.editing.rule_set import RuleSet
+from asterism.discovery.rest.application import RuleApplication, RuleResources
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.expressions.types import name_of
 from asterism.http.access import Access, Right
@@ -33,14 +33,14 @@ from asterism.http.application import AuthorizedCall, Route
 from asterism.http.listening import is_loopback
 from asterism.http.messages import Answer, AnswerError, Request, error_fields, etag_of, json_answer, representation
 from asterism.patterns.semantics import Semantics
-from asterism.rules import kill_list
-from asterism.rules.costs import cost_of
-from asterism.rules.discovery_status import Status
-from asterism.rules.history import HistoryEntry, item_of_version
-from asterism.rules.interfaces import without_flag
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.set_store import FolderStore, store_at
-from asterism.rules.validation import InvalidProcessorError
+from asterism.rules.checking.validation import InvalidProcessorError
+from asterism.rules.definition.costs import cost_of
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.sets import kill_list
+from asterism.rules.sets.discovery_status import Status
+from asterism.rules.sets.history import HistoryEntry, item_of_version
+from asterism.rules.sets.interfaces import without_flag
+from asterism.rules.sets.set_store import FolderStore, store_at
 from asterism.text.printable import one_line
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 from asterism.text.strict_yaml import written_yaml

@@ -10,9 +10,9 @@ from itertools import pairwise
 from typing import Any
 
 from asterism.errors import AsterismError
-from asterism.rules.discovery_status import Status, now_text
-from asterism.rules.history import HistoryEntry
-from asterism.rules.set_store import history_of, status_of
+from asterism.rules.sets.discovery_status import Status, now_text
+from asterism.rules.sets.history import HistoryEntry
+from asterism.rules.sets.set_store import history_of, status_of
 
 INTERVAL = 5.0
 """Seconds between two reads of the status."""

@@ -13,25 +13,21 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from asterism.discovery.database import parsed_url, shown_url
-from asterism.discovery.documents import read_document
-from asterism.discovery.edited_documents import HttpRules
-from asterism.discovery.edited_table import SqlRules
-from asterism.discovery.editing import rules_at
-from asterism.discovery.kept_rules import ON, KeptRules, Locate, Rule, has_version
-from asterism.discovery.rest import log_changes
-from asterism.discovery.rule_set import Addition, Change, RuleSet, StoredRule
+from asterism.discovery.editing.edited_documents import HttpRules
+from asterism.discovery.editing.edited_table import SqlRules
+from asterism.discovery.editing.editing import rules_at
+from asterism.discovery.editing.kept_rules import ON, KeptRules, Locate, Rule, has_version
+from asterism.discovery.editing.rule_set import Addition, Change, RuleSet, StoredRule
+from asterism.discovery.rest.application import log_changes
+from asterism.discovery.sources.database import parsed_url, shown_url
+from asterism.discovery.sources.documents import read_document
 from asterism.errors import AsterismError, PatternProcessorError, RuleNotFoundError
 from asterism.http.application import ChangedError
 from asterism.http.messages import error_fields
 from asterism.patterns.semantics import Semantics
-from asterism.row_patterns.reading import read
-from asterism.rules.clauses import clause_of
-from asterism.rules.interfaces import without_flag
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.registered_conditions import names_in
-from asterism.rules.rule_templates import expanded, is_template
-from asterism.rules.validation import (
+from asterism.row_patterns.clause.reading import read
+from asterism.rules.binding.clauses import clause_of
+from asterism.rules.checking.validation import (
     MAX_PROBLEMS,
     CheckedProcessor,
     InvalidProcessorError,
@@ -40,6 +36,10 @@ from asterism.rules.validation import (
     checked_processors,
     summary_of,
 )
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.definition.registered_conditions import names_in
+from asterism.rules.definition.rule_templates import expanded, is_template
+from asterism.rules.sets.interfaces import without_flag
 from asterism.text.printable import one_line
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 from asterism.text.strict_yaml import written_yaml

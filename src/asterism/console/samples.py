@@ -19,21 +19,21 @@ from asterism.columns.event_files import as_in_spark, files_of, read_events, rea
 from asterism.columns.keys import key_strings, key_values
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import time_text
-from asterism.discovery.lookup_sources import lookups_of, source_of
+from asterism.discovery.sources.lookup_sources import lookups_of, source_of
 from asterism.errors import AsterismError, InvalidEventError, StreamDefinitionError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
 from asterism.expressions.types import name_of
 from asterism.patterns.semantics import Semantics
-from asterism.row_patterns.reading import read
-from asterism.rules.binding import selector_of
-from asterism.rules.clauses import clause_of
-from asterism.rules.lookup_tables import table_of, with_lookups
-from asterism.rules.lookups import DefinedLookup, defined_lookups, fixed_versions
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.result_rows import MATCHES, TIMED_OUT
-from asterism.rules.set_store import SingleSetStore
+from asterism.row_patterns.clause.reading import read
+from asterism.rules.binding.binding import selector_of
+from asterism.rules.binding.clauses import clause_of
+from asterism.rules.definition.lookup_tables import table_of, with_lookups
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.matching.result_rows import MATCHES, TIMED_OUT
+from asterism.rules.publishing.lookup_watch import DefinedLookup, defined_lookups, fixed_versions
+from asterism.rules.sets.set_store import SingleSetStore
 from asterism.testing.literals import Row
 from asterism.testing.rule_harness import rows_of_rule
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of

@@ -3,13 +3,13 @@
 Source: FLIP-200, ``PatternProcessorDiscoverer``, and the ways to find updates that it lists.
 """
 
-from asterism.discovery.file import FilePatternProcessorDiscovererFactory
-from asterism.discovery.http_endpoint import HttpPatternProcessorDiscovererFactory
-from asterism.discovery.lookup_sources import FileLookupSource, SqlLookupSource
-from asterism.discovery.sql_table import SqlPatternProcessorDiscovererFactory, create_pattern_processor_table
-from asterism.discovery.url import UrlPatternProcessorDiscovererFactory
-from asterism.rules.lookups import LookupSource
-from asterism.rules.set_store import history_of, status_of, wait_for
+from asterism.discovery.rest.endpoint import HttpPatternProcessorDiscovererFactory
+from asterism.discovery.sources.file import FilePatternProcessorDiscovererFactory
+from asterism.discovery.sources.lookup_sources import FileLookupSource, SqlLookupSource
+from asterism.discovery.sources.sql_table import SqlPatternProcessorDiscovererFactory, create_pattern_processor_table
+from asterism.discovery.sources.url import UrlPatternProcessorDiscovererFactory
+from asterism.rules.publishing.lookup_watch import LookupSource
+from asterism.rules.sets.set_store import history_of, status_of, wait_for
 
 __all__ = [
     "FileLookupSource",

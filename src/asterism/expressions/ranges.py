@@ -2,9 +2,9 @@
 
 ``kind = 'buy' AND amount >= 10`` is TRUE where *kind* is in the range from 'buy' to 'buy' and *amount* is in the range from 10
 on. Such conditions cannot fail, and can be looked up in an index instead of being evaluated one by one
-(:mod:`asterism.rules.condition_index`). They are recognized by the operations of a typed value, never by its text; any other
-condition is evaluated by :mod:`asterism.expressions.evaluation`. Of ``kind = 'buy' AND amount > limit``, which cannot fail
-either, only the *rest* is evaluated, ``amount > limit``, which many conditions may share.
+(:mod:`asterism.rules.binding.condition_index`). They are recognized by the operations of a typed value, never by its text; any
+other condition is evaluated by :mod:`asterism.expressions.evaluation`. Of ``kind = 'buy' AND amount > limit``, which cannot
+fail either, only the *rest* is evaluated, ``amount > limit``, which many conditions may share.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from asterism.columns.groups import group_codes
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.joins.matching import JoinRows
 from asterism.operators.key_group import ONE_KEY, Group
-from asterism.operators.pages import Pages
-from asterism.operators.state_store import tables_from_bytes, tables_to_bytes
+from asterism.operators.state.pages import Pages
+from asterism.operators.state.state_store import tables_from_bytes, tables_to_bytes
 
 MATCHED, SEEN = "matched", "seen"
 """Columns of stored rows: whether the row has found a partner; the operator's time when it was written."""

@@ -39,8 +39,8 @@ from asterism.operators.evolution import FIXED, aligned_tables
 from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, complete, key_schema_of, late_table
 from asterism.operators.multiple_input import Wire, check_same_keys
 from asterism.operators.operator import InputSpec
-from asterism.operators.pages import PAGE, fixed_pages_of
-from asterism.operators.state_definition import OperatorKind, StateDefinition
+from asterism.operators.state.pages import PAGE, fixed_pages_of
+from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 
 MAX_INPUTS = 16
 MAX_ROWS = 1_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from asterism.columns.time import TIME
-from asterism.operators.state_definition import StateDefinition, keys_as_structs
+from asterism.operators.state.state_definition import StateDefinition, keys_as_structs
 from asterism.operators.stored_state import events_of, tables_of_page
 
 LEFT, RIGHT = "left", "right"

@@ -51,9 +51,9 @@ from asterism.operators.key_group import (
     stamped,
 )
 from asterism.operators.operator import EVENTS, InputSpec, Now
-from asterism.operators.pages import PAGE, fixed_pages_of
 from asterism.operators.rich_functions import close_all
-from asterism.operators.state_definition import OperatorKind, StateDefinition
+from asterism.operators.state.pages import PAGE, fixed_pages_of
+from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.patterns.conditions import IterativeCondition, PythonCondition, name_of
 from asterism.patterns.identity import pattern_identity
 from asterism.patterns.pattern import Pattern

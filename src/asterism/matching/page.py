@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import offsets_of
-from asterism.operators.state_store import (
+from asterism.operators.state.state_store import (
     BODY,
     FIRST_LAYOUT,
     Record,

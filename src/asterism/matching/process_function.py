@@ -16,8 +16,8 @@ import pyarrow as pa
 from asterism.arguments import described, expect, shown
 from asterism.errors import AsterismError, OperatorError, StreamDefinitionError, UserFunctionError
 from asterism.matching.outputs import OutputKind, returned_rows
-from asterism.operators.keyed_state import State
 from asterism.operators.rich_functions import OpenContext, RichFunction
+from asterism.operators.state.keyed_state import State
 from asterism.operators.stream_operator import (
     Counter,
     Gauge,

@@ -13,7 +13,7 @@ from asterism.columns.groups import offsets_of
 from asterism.columns.time import END_OF_TIME, MOMENT, micros, moments
 from asterism.errors import CheckpointMismatchError
 from asterism.matching.page import Page
-from asterism.operators.state_definition import UNKNOWN_COLUMNS, StateDefinition, keys_as_structs
+from asterism.operators.state.state_definition import UNKNOWN_COLUMNS, StateDefinition, keys_as_structs
 from asterism.operators.stored_state import columns_of_events, kept_column
 from asterism.patterns.automaton import Nfa, NfaStateKind
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, to_datetime, to_micros
-from asterism.operators.keyed_state import State
+from asterism.operators.state.keyed_state import State
 from asterism.spelling import PythonNames
 
 EVENT, PROCESSING = "e", "p"

@@ -17,8 +17,8 @@ import pyarrow as pa
 from asterism.columns.arrays import cast_to, one_chunk, with_fields
 from asterism.columns.schemas import small_type
 from asterism.errors import CheckpointMismatchError
-from asterism.operators.state_definition import OperatorKind, StateDefinition
-from asterism.operators.state_store import batch_from_bytes, batch_to_bytes, tables_from_bytes, tables_to_bytes
+from asterism.operators.state.state_definition import OperatorKind, StateDefinition
+from asterism.operators.state.state_store import batch_from_bytes, batch_to_bytes, tables_from_bytes, tables_to_bytes
 from asterism.operators.stored_state import BROADCAST, STATE, WAITING
 
 FIXED = "fixed"

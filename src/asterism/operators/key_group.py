@@ -31,13 +31,13 @@ from asterism.columns.arrays import Mask, cast_to
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME
 from asterism.errors import StreamDefinitionError
 from asterism.operators.evolution import aligned_batch, check_evolution
-from asterism.operators.group_header import GroupHeader, other_query
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
-from asterism.operators.page_numbers import DEFINITION_PAGE, MAX_FIXED_PAGES, page_number
-from asterism.operators.pages import Pages
-from asterism.operators.state_definition import StateDefinition
-from asterism.operators.state_store import MemoryStore, StateStore
-from asterism.operators.waiting_events import WaitingEvents
+from asterism.operators.state.group_header import GroupHeader, other_query
+from asterism.operators.state.page_numbers import DEFINITION_PAGE, MAX_FIXED_PAGES, page_number
+from asterism.operators.state.pages import Pages
+from asterism.operators.state.state_definition import StateDefinition
+from asterism.operators.state.state_store import MemoryStore, StateStore
+from asterism.operators.state.waiting_events import WaitingEvents
 
 MAX_KEY_GROUPS = 2**15
 ONE_KEY = "__one_key"

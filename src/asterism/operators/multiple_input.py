@@ -1,7 +1,7 @@
 """A user-defined :class:`asterism.operators.stream_operator.StreamOperator`, connected to inputs, as an operator over key groups.
 
 A page of state contains the keys, a table per keyed state, the timers, and per input the elements that wait to be selected.
-Broadcast state is stored separately: see :mod:`asterism.operators.broadcast_state`.
+Broadcast state is stored separately: see :mod:`asterism.operators.state.broadcast_state`.
 
 Source: FLIP-92.
 """
@@ -29,18 +29,18 @@ from asterism.errors import (
     StreamDefinitionError,
     UserFunctionError,
 )
-from asterism.operators.broadcast_state import BroadcastState
 from asterism.operators.context import EVENT
 from asterism.operators.evolution import FIXED, aligned_tables
 from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, key_schema_of
-from asterism.operators.keyed_state import State, StateSpec, StateTable
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
 from asterism.operators.ordering import fire_due, run
-from asterism.operators.page_numbers import BROADCAST_PAGE
-from asterism.operators.pages import PAGE, Pages, fixed_pages_of
 from asterism.operators.runtime import TIMERS, Arrived, Runtime, Waiting
-from asterism.operators.state_definition import KEYS_TABLE, UNKNOWN_COLUMNS, OperatorKind, StateDefinition
-from asterism.operators.state_store import Record, StateStore, kind_of, tables_from_bytes, tables_to_bytes
+from asterism.operators.state.broadcast_state import BroadcastState
+from asterism.operators.state.keyed_state import State, StateSpec, StateTable
+from asterism.operators.state.page_numbers import BROADCAST_PAGE
+from asterism.operators.state.pages import PAGE, Pages, fixed_pages_of
+from asterism.operators.state.state_definition import KEYS_TABLE, UNKNOWN_COLUMNS, OperatorKind, StateDefinition
+from asterism.operators.state.state_store import Record, StateStore, kind_of, tables_from_bytes, tables_to_bytes
 from asterism.operators.stored_state import BROADCAST, STATE, TIMERS_TABLE, WAITING, of_broadcast, of_keys
 from asterism.operators.stream_operator import Counter, Gauge, Histogram, Input, Output, StreamOperator
 

@@ -14,7 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from asterism.columns.time import BEFORE_TIME, NO_TIME
-from asterism.operators.state_store import StateStore
+from asterism.operators.state.state_store import StateStore
 
 EVENTS = "events"
 """The name of the input of events, of an operator that has only this one, or rules beside it."""

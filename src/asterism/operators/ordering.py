@@ -12,9 +12,9 @@ import pyarrow as pa
 from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.operators.broadcast_loads import BroadcastLoad, Situation
-from asterism.operators.broadcast_state import BroadcastState
 from asterism.operators.context import Element
 from asterism.operators.runtime import NONE, Arrived, OrderedElements, Runtime, Waiting
+from asterism.operators.state.broadcast_state import BroadcastState
 
 # ---------------------------------------------------------------------- processing order
 

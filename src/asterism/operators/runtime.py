@@ -17,7 +17,7 @@ from asterism.columns.arrays import Ints, python_values
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, to_datetime
 from asterism.errors import OperatorError, UserFunctionError
 from asterism.operators.context import EVENT, ON_TIMER, PROCESSING, Context, Element, Timer
-from asterism.operators.keyed_state import State, StateEntries, StateKind, StateSpec, StateTable
+from asterism.operators.state.keyed_state import State, StateEntries, StateKind, StateSpec, StateTable
 from asterism.operators.stream_operator import WHEN, Input, StreamOperator
 from asterism.operators.tools import Tools
 

@@ -12,9 +12,9 @@ from asterism.columns.keys import KEY as KEY_TEXT
 from asterism.columns.keys import key_values
 from asterism.columns.time import MOMENT, TIME, moments
 from asterism.operators.context import EVENT
-from asterism.operators.keyed_state import EXPIRES, KEY, NAME, VALUE
-from asterism.operators.state_definition import StateDefinition, keys_as_structs
-from asterism.operators.state_store import batch_from_bytes, tables_from_bytes
+from asterism.operators.state.keyed_state import EXPIRES, KEY, NAME, VALUE
+from asterism.operators.state.state_definition import StateDefinition, keys_as_structs
+from asterism.operators.state.state_store import batch_from_bytes, tables_from_bytes
 
 STATE, BROADCAST, WAITING, TIMERS_TABLE = "state:", "broadcast:", "waiting:", "timers"
 """The tables of a page: prefixes of the names of states and inputs; the timers. Those of broadcast state have their own page."""

@@ -36,7 +36,7 @@ from asterism.columns.schemas import schema_of
 from asterism.errors import OperatorError, StreamDefinitionError
 from asterism.operators.context import ON_TIMER, Context, Timer
 from asterism.operators.key_group import LATE
-from asterism.operators.keyed_state import MISFITS, State
+from asterism.operators.state.keyed_state import MISFITS, State
 
 GAUGE_AGGREGATES = ("max", "min", "sum", "avg")
 """How the values of a gauge in several key groups are combined."""
@@ -453,7 +453,7 @@ DECLARATIONS = (Input, State, Output, Counter, Gauge, Histogram)
 class StreamOperator:
     """Base class of operators with any number of inputs. A subclass declares inputs, states, outputs and metrics.
 
-    >>> from asterism.operators.keyed_state import ValueState
+    >>> from asterism.operators.state.keyed_state import ValueState
     >>> class Count(StreamOperator):
     ...     clicks = Input("user STRING, ts TIMESTAMP")
     ...     seen = ValueState("BIGINT")

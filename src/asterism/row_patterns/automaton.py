@@ -14,7 +14,7 @@ import numpy as np
 
 from asterism.columns.arrays import Ints, Mask
 from asterism.errors import ExpressionSyntaxError, printable
-from asterism.row_patterns.clause import (
+from asterism.row_patterns.clause.clause import (
     Alternation,
     Clause,
     Concatenation,
@@ -102,7 +102,7 @@ class RowAutomaton:
         """
         :param limit: the maximum number of states; further ones are counted
 
-        >>> from asterism.row_patterns.reading import read
+        >>> from asterism.row_patterns.clause.reading import read
         >>> print(compiled_pattern(read("PATTERN (A B*? $ | {- C -})")))
         start: A0, C2
         A0: accept at the end, B1

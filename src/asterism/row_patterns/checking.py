@@ -16,7 +16,7 @@ from asterism.expressions.translation import interval_of
 from asterism.expressions.types import BIGINT, BOOLEAN, MONTHS, NULL, is_nested, is_numeric, is_temporal, name_of
 from asterism.expressions.values import UnsupportedError
 from asterism.row_patterns.automaton import copies_of_parts, simplified, takes_no_row
-from asterism.row_patterns.clause import (
+from asterism.row_patterns.clause.clause import (
     Clause,
     ClauseDialect,
     Concatenation,
@@ -96,7 +96,7 @@ def check(clause: Clause, schema: pa.Schema) -> CheckedClause:
     :raises asterism.errors.ExpressionError: a name is unknown, an expression has no type, or a part of the clause is not allowed
         at its place; with the position in the text
 
-    >>> from asterism.row_patterns.reading import read
+    >>> from asterism.row_patterns.clause.reading import read
     >>> rows = pa.schema({"ts": "int64", "price": "int32"})
     >>> checked = check(read("ORDER BY ts MEASURES SUM(B.price) AS s PATTERN (A B+) DEFINE B AS price > PREV(price)"), rows)
     >>> checked.output.field("s").type, checked.conditions["B"].reach
@@ -135,7 +135,7 @@ def check_without_columns(clause: Clause) -> None:
 
     :raises asterism.errors.ExpressionError: with the position in the text
 
-    >>> from asterism.row_patterns.reading import read
+    >>> from asterism.row_patterns.clause.reading import read
     >>> check_without_columns(read("PATTERN (A B) DEFINE B AS price > PREV(price)"))
     """
     _checked_names(clause)

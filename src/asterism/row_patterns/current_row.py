@@ -31,7 +31,7 @@ from asterism.expressions.types import TIME_ZONE
 from asterism.expressions.values import UnsupportedError
 from asterism.row_patterns.automaton import ACCEPT, AT_DEADLINE, Edge, RowAutomaton
 from asterism.row_patterns.checking import CheckedClause, VariableCondition
-from asterism.row_patterns.clause import NotNext, RowsPerMatch, SkipTo
+from asterism.row_patterns.clause.clause import NotNext, RowsPerMatch, SkipTo
 from asterism.row_patterns.resolution import AggregateValue, Leaf, RowValue, is_near
 
 MAX_BITS = 63

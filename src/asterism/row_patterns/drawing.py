@@ -9,7 +9,7 @@ import html
 import math
 
 from asterism.errors import printable
-from asterism.row_patterns.clause import (
+from asterism.row_patterns.clause.clause import (
     Alternation,
     Clause,
     Concatenation,

@@ -7,7 +7,7 @@ from itertools import islice
 
 from asterism.errors import printable
 from asterism.row_patterns.automaton import compiled_pattern
-from asterism.row_patterns.clause import (
+from asterism.row_patterns.clause.clause import (
     Alternation,
     Clause,
     Concatenation,

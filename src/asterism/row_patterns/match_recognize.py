@@ -5,8 +5,8 @@ from __future__ import annotations
 from asterism.arguments import expect_string
 from asterism.errors import StreamDefinitionError
 from asterism.row_patterns.checking import check_without_columns
-from asterism.row_patterns.clause import Clause, DialectName, dialect_of
-from asterism.row_patterns.reading import read
+from asterism.row_patterns.clause.clause import Clause, DialectName, dialect_of
+from asterism.row_patterns.clause.reading import read
 
 
 class MatchRecognize:

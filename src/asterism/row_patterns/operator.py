@@ -30,12 +30,12 @@ from asterism.matching.spec import OnLimit
 from asterism.operators.evolution import FIXED, aligned_tables
 from asterism.operators.key_group import LATE, Group, KeyGroupOperator, complete, key_schema_of, late_table
 from asterism.operators.operator import EVENTS, InputSpec
-from asterism.operators.pages import PAGE, fixed_pages_of
-from asterism.operators.state_definition import KEYS_TABLE, OperatorKind, StateDefinition
-from asterism.operators.state_store import tables_from_bytes, tables_to_bytes
+from asterism.operators.state.pages import PAGE, fixed_pages_of
+from asterism.operators.state.state_definition import KEYS_TABLE, OperatorKind, StateDefinition
+from asterism.operators.state.state_store import tables_from_bytes, tables_to_bytes
 from asterism.row_patterns.automaton import AT_START, compiled_pattern
 from asterism.row_patterns.checking import CheckedClause
-from asterism.row_patterns.clause import Clause, RowsPerMatch
+from asterism.row_patterns.clause.clause import Clause, RowsPerMatch
 from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.match_conditions import ClauseConditions
 from asterism.row_patterns.ordered_rows import OrderedRows, columns_kept, evaluated, partition_keys, times_of

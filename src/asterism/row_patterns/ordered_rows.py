@@ -18,7 +18,7 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import columns_of
 from asterism.operators.key_group import complete
 from asterism.row_patterns.checking import CheckedClause
-from asterism.row_patterns.clause import RowsPerMatch
+from asterism.row_patterns.clause.clause import RowsPerMatch
 from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.resolution import Leaf, RowValue
 

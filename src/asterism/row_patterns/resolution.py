@@ -28,8 +28,8 @@ from asterism.expressions.names import MAX_OFFSET, Scope, integer_literal
 from asterism.expressions.parsing import parse, tokenize
 from asterism.expressions.translation import position_of
 from asterism.expressions.types import BIGINT, BOOLEAN, STRING
-from asterism.row_patterns.clause import Clause, ExpressionText, InputTable
-from asterism.row_patterns.reading import misspelled
+from asterism.row_patterns.clause.clause import Clause, ExpressionText, InputTable
+from asterism.row_patterns.clause.reading import misspelled
 from asterism.text.printable import quoted_name
 
 MAX_LEAVES = 100  # of an expression

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from asterism.columns.arrays import Ints, cast_to, one_chunk
 from asterism.row_patterns.automaton import RowAutomaton, compiled_pattern
 from asterism.row_patterns.checking import CheckedClause
-from asterism.row_patterns.clause import RowsPerMatch
+from asterism.row_patterns.clause.clause import RowsPerMatch
 from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.match_conditions import ClauseConditions
 from asterism.row_patterns.match_items import FoundMatches, MatchItems, over_leaves, place_of_label
@@ -32,7 +32,7 @@ def match_table(clause: CheckedClause, rows: pa.Table, processing_time: int = 0)
         there is WITHIN
 
     >>> from asterism.row_patterns.checking import check
-    >>> from asterism.row_patterns.reading import read
+    >>> from asterism.row_patterns.clause.reading import read
     >>> prices = pa.table({"ts": [1, 2, 3, 4], "price": [7, 5, 4, 6]})
     >>> text = "ORDER BY ts MEASURES A.price AS high, LAST(D.price) AS low PATTERN (A D+) DEFINE D AS price < PREV(price)"
     >>> match_table(check(read(text), prices.schema), prices).to_pylist()

@@ -16,7 +16,7 @@ from asterism.errors import InvalidEventError, LimitExceededError, SkipStrategyE
 from asterism.matching.instructions import STACK
 from asterism.row_patterns.automaton import RowAutomaton
 from asterism.row_patterns.checking import CheckedClause
-from asterism.row_patterns.clause import SkipTo, quoted
+from asterism.row_patterns.clause.clause import SkipTo, quoted
 from asterism.row_patterns.match_conditions import BoundConditions, ClauseConditions
 from asterism.row_patterns.match_items import FoundMatches, MatchItems, meant_by, over_leaves
 from asterism.row_patterns.ordered_rows import OrderedRows, times_of

@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from asterism.errors import ExpressionError, ExpressionSyntaxError
 from asterism.expressions.parsing import tokenize
-from asterism.row_patterns.clause import DialectName
+from asterism.row_patterns.clause.clause import DialectName
 from asterism.row_patterns.match_recognize import MatchRecognize
 
 MAX_STATEMENT = 1_000_000  # characters

@@ -9,7 +9,7 @@ from asterism.columns.arrays import Ints, cast_to
 from asterism.columns.groups import offsets_of
 from asterism.columns.time import END_OF_TIME, TimeColumn, moments
 from asterism.matching.stored_matches import accepted_events, matches_schema
-from asterism.operators.state_definition import StateDefinition, keys_as_structs
+from asterism.operators.state.state_definition import StateDefinition, keys_as_structs
 from asterism.operators.stored_state import rule_keys, tables_of_page
 
 ROWS = "rows"

@@ -44,7 +44,7 @@ def time_bounds(clause: CheckedClause) -> list[TimeBound]:
     """The bounds of a clause whose first expression of ORDER BY is an ascending time.
 
     >>> from asterism.row_patterns.checking import check
-    >>> from asterism.row_patterns.reading import read
+    >>> from asterism.row_patterns.clause.reading import read
     >>> rows = pa.schema({"ts": "int64", "kind": "string"})
     >>> text = "ORDER BY ts MEASURES A.ts AS a PATTERN (A B C) DEFINE B AS kind = 'b' AND ts - A.ts < 5, C AS PREV(ts) + 5 >= ts"
     >>> [(bound.variable, bound.limit.sql(), bound.strict) for bound in time_bounds(check(read(text), rows))]

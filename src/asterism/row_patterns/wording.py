@@ -9,7 +9,7 @@ from itertools import islice, pairwise
 from asterism.errors import ExpressionError, printable
 from asterism.expressions.parsing import tokenize
 from asterism.row_patterns.automaton import ACCEPT, AT_DEADLINE, AT_END, RowAutomaton
-from asterism.row_patterns.clause import Clause, Quantified, RowsPerMatch, Skip, SkipTo, Variable, quoted
+from asterism.row_patterns.clause.clause import Clause, Quantified, RowsPerMatch, Skip, SkipTo, Variable, quoted
 from asterism.text.printable import either, one_line
 
 MAX_PAIRS = 50_000
@@ -38,7 +38,7 @@ def name_text(name: str) -> str:
 def summary(clause: Clause) -> str:
     """Summarize a clause in a line.
 
-    >>> from asterism.row_patterns.reading import read
+    >>> from asterism.row_patterns.clause.reading import read
     >>> summary(read("PATTERN (A B+) WITHIN INTERVAL '1' HOUR DEFINE B AS x > PREV(x)"))
     "PATTERN (A B+), WITHIN INTERVAL '1' HOUR, ONE ROW PER MATCH, SKIP PAST LAST ROW"
     """
@@ -85,7 +85,7 @@ def condition_of(clause: Clause, variable: str) -> str | None:
 
 def skip_words(clause: Clause) -> str:
     """
-    >>> from asterism.row_patterns.reading import read
+    >>> from asterism.row_patterns.clause.reading import read
     >>> skip_words(read("PATTERN (A)"))
     'SKIP PAST LAST ROW: the search continues after the last row of the match'
     """
@@ -156,7 +156,7 @@ def emission_words(clause: Clause, automaton: RowAutomaton) -> Iterator[str]:
     """When a match is emitted on a stream, one line for each case.
 
     >>> from asterism.row_patterns.automaton import compiled_pattern
-    >>> from asterism.row_patterns.reading import read
+    >>> from asterism.row_patterns.clause.reading import read
     >>> clause = read("PATTERN (A B+) WITHIN INTERVAL '1' HOUR")
     >>> for line in emission_words(clause, compiled_pattern(clause)):
     ...     print(line)

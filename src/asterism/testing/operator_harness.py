@@ -17,12 +17,12 @@ from asterism.arguments import expect, expect_number, expect_outputs, expect_str
 from asterism.columns.groups import KEY_HASH, first_rows, group_codes
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import ColumnNotFoundError, InvalidEventError, StreamDefinitionError
-from asterism.operators.group_header import GroupHeader
 from asterism.operators.histograms import HistogramStatistics
 from asterism.operators.key_group import MAX_KEY_GROUPS
 from asterism.operators.operator import EVENTS as EVENTS_INPUT
 from asterism.operators.operator import Arrival, Now, Operator, Result
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.group_header import GroupHeader
+from asterism.operators.state.state_store import MemoryStore
 from asterism.testing.literals import Row, check_micros, check_table, shown_name
 
 _COMBINED: Mapping[str, Callable[[Sequence[float]], float]] = {"max": max, "min": min, "sum": sum, "avg": fmean}

@@ -21,7 +21,7 @@ from asterism.matching.outputs import MATCH_TIME, TIMEOUT_TIME, OutputKind, Outp
 from asterism.matching.page import Page
 from asterism.matching.process_function import MatchFunctionLike, PatternProcessFunction, ProcessSpec
 from asterism.matching.spec import MatchOptions
-from asterism.operators.page_numbers import PageKind
+from asterism.operators.state.page_numbers import PageKind
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.warnings import warn
 from asterism.testing.event_harness import EventHarness

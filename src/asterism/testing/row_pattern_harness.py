@@ -12,7 +12,7 @@ from asterism.errors import StreamDefinitionError
 from asterism.expressions.names import plain_column
 from asterism.matching.spec import OnLimit
 from asterism.operators.key_group import check_pages
-from asterism.operators.page_numbers import PageKind
+from asterism.operators.state.page_numbers import PageKind
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.operator import LATE_ROWS, MATCHES, MAX_ROWS, RowPatternOperator

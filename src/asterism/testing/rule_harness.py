@@ -14,17 +14,17 @@ from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME, TimeColumn
 from asterism.errors import AsterismError, InvalidEventError, StreamDefinitionError
 from asterism.operators.operator import EVENTS as EVENTS_INPUT
 from asterism.operators.operator import Arrival, Now
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.state_store import MemoryStore
 from asterism.patterns.semantics import Semantics
-from asterism.row_patterns.clause import RowsPerMatch
-from asterism.row_patterns.reading import read
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator, RuleOptions
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.result_rows import MATCHES, TIMED_OUT
-from asterism.rules.rule_tests import COLUMNS_OF_LITERALS, ExpectedMatch, RuleTest
-from asterism.rules.set_store import SingleSetStore
-from asterism.rules.sets import ProcessorSet
-from asterism.rules.state_pages import prepared_set
+from asterism.row_patterns.clause.clause import RowsPerMatch
+from asterism.row_patterns.clause.reading import read
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.definition.rule_tests import COLUMNS_OF_LITERALS, ExpectedMatch, RuleTest
+from asterism.rules.matching.operator import PROCESSORS, DynamicCepOperator, RuleOptions
+from asterism.rules.matching.result_rows import MATCHES, TIMED_OUT
+from asterism.rules.matching.state_pages import prepared_set
+from asterism.rules.sets.set_store import SingleSetStore
+from asterism.rules.sets.sets import ProcessorSet
 from asterism.testing.literals import EVENTS, WORDS, Literals, Part, Row, table_of
 from asterism.text.printable import one_line
 

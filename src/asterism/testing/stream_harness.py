@@ -187,7 +187,7 @@ class StreamOperatorHarness(InputsHarness):
     Times, including those in timestamp columns of rows, are strings as in event literals (``"10s"``, see :class:`Literals`), the
     time since 1970, or datetimes.
 
-    >>> from asterism.operators.keyed_state import ValueState
+    >>> from asterism.operators.state.keyed_state import ValueState
     >>> from asterism.operators.stream_operator import Input, Output, StreamOperator
     >>> class Unpaid(StreamOperator):
     ...     orders = Input("id BIGINT, ts TIMESTAMP")

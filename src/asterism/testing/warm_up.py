@@ -15,16 +15,16 @@ from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import EVENTS as EVENTS_INPUT
 from asterism.operators.operator import Arrival, Now, Operator
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.state_store import MemoryStore
 from asterism.patterns.pattern import Pattern
 from asterism.row_patterns.checking import check
+from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.operator import RowPatternOperator
-from asterism.row_patterns.reading import read
-from asterism.rules.operator import PROCESSORS, DynamicCepOperator, RuleOptions
-from asterism.rules.processor import PatternProcessor
-from asterism.rules.set_store import SingleSetStore
-from asterism.rules.sets import ProcessorSet
-from asterism.rules.state_pages import prepared_set
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.matching.operator import PROCESSORS, DynamicCepOperator, RuleOptions
+from asterism.rules.matching.state_pages import prepared_set
+from asterism.rules.sets.set_store import SingleSetStore
+from asterism.rules.sets.sets import ProcessorSet
 from asterism.testing.literals import EVENTS
 from asterism.testing.operator_harness import OperatorHarness
 from asterism.windows.assigners import SessionWindows, SlidingWindows

@@ -22,7 +22,7 @@ from asterism.expressions.evaluation import Vectorized, tried_before
 from asterism.expressions.parsing import conjuncts, tokenize
 from asterism.row_patterns.automaton import ACCEPT, AT_DEADLINE, AT_END, AT_START, RowAutomaton
 from asterism.row_patterns.checking import CheckedClause
-from asterism.row_patterns.clause import NotNext, SkipTo
+from asterism.row_patterns.clause.clause import NotNext, SkipTo
 from asterism.row_patterns.match_conditions import ClauseConditions
 from asterism.row_patterns.match_items import meant_by
 from asterism.row_patterns.ordered_rows import OrderedRows, times_of

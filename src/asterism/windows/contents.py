@@ -11,7 +11,7 @@ from asterism.arguments import expect
 from asterism.columns.schemas import schema_of
 from asterism.errors import StreamDefinitionError
 from asterism.expressions.aggregates import Aggregates
-from asterism.operators.keyed_state import StateSpec
+from asterism.operators.state.keyed_state import StateSpec
 from asterism.windows.folds import Fold, Folding
 from asterism.windows.panes import Partials, Reduction
 from asterism.windows.process_function import ProcessWindowFunction, states_of

@@ -22,7 +22,7 @@ from asterism.columns.groups import KEY_HASH
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import StreamDefinitionError
 from asterism.operators.operator import EVENTS, Arrival, Now
-from asterism.operators.state_store import MemoryStore
+from asterism.operators.state.state_store import MemoryStore
 from asterism.text.printable import duration, one_line
 from asterism.text.svg import (
     AMBER,

@@ -19,9 +19,14 @@ from asterism.columns.groups import first_rows, group_codes
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.errors import OperatorError
 from asterism.operators.key_group import Group
-from asterism.operators.keyed_state import KEY
 from asterism.operators.operator import EVENTS
-from asterism.operators.state_store import additions_from_bytes, tables_from_bytes, tables_to_bytes, with_additions
+from asterism.operators.state.keyed_state import KEY
+from asterism.operators.state.state_store import (
+    additions_from_bytes,
+    tables_from_bytes,
+    tables_to_bytes,
+    with_additions,
+)
 from asterism.windows.assigners import SessionWindows, assigned
 from asterism.windows.panes import NONE, RecordedFirings, Rows, applied, plain, results_of
 from asterism.windows.plan import (

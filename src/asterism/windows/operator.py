@@ -43,9 +43,9 @@ from asterism.expressions.parsing import parse
 from asterism.operators.evolution import FIXED, aligned
 from asterism.operators.key_group import LATE, Group, KeyGroupOperator, complete, key_schema_of, late_table
 from asterism.operators.operator import EVENTS, Arrival, InputSpec
-from asterism.operators.pages import PAGE, fixed_pages_of
-from asterism.operators.state_definition import OperatorKind, StateDefinition
-from asterism.operators.state_store import (
+from asterism.operators.state.pages import PAGE, fixed_pages_of
+from asterism.operators.state.state_definition import OperatorKind, StateDefinition
+from asterism.operators.state.state_store import (
     additions_from_bytes,
     tables_from_bytes,
     tables_to_bytes,

@@ -22,7 +22,7 @@ from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, to_datetime
 from asterism.errors import OperatorError, StreamDefinitionError, UserFunctionError
 from asterism.operators.context import Element
-from asterism.operators.keyed_state import KEY, State, StateSpec, StateTable
+from asterism.operators.state.keyed_state import KEY, State, StateSpec, StateTable
 from asterism.operators.stream_operator import Counter, Gauge, Histogram, Output, declared_in
 from asterism.operators.tools import Emitted, Tools
 from asterism.windows.triggers import TimeSpan

@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from asterism.columns.time import END_OF_TIME, MOMENT, moments
 from asterism.operators.evolution import STATES_OF_WINDOW_FUNCTIONS
-from asterism.operators.keyed_state import KEY
-from asterism.operators.state_definition import StateDefinition, keys_as_structs
+from asterism.operators.state.keyed_state import KEY
+from asterism.operators.state.state_definition import StateDefinition, keys_as_structs
 from asterism.operators.stored_state import entries, entries_schema, tables_of_page
 
 PANES = "panes"

@@ -28,34 +28,34 @@ from types import ModuleType
 from typing import Any
 
 FUNCTIONS = {
-    "asterism.spark.control_source": {
+    "asterism.spark.host.control_source": {
         "source.offset": ["ControlReader.latestOffset", "DrainReader.latestOffset"],
         "source.partitions": ["SourceReader.partitions"],
         "source.read": ["SourceReader.read"],
         "source.commit": ["SourceReader.commit"],
     },
-    "asterism.spark.rule_source": {
+    "asterism.spark.rules.rule_source": {
         "source.offset": ["ProcessorReader.latestOffset", "ProcessorDrainReader.latestOffset"],
         "source.partitions": ["_Announces.partitions"],
         "source.read": ["_Announces.read"],
         "source.commit": ["_Announces.commit"],
     },
     "asterism.matching.operator": {"pack.prepare": ["CepOperator.prepare"]},
-    "asterism.rules.operator": {"pack.prepare": ["DynamicCepOperator.prepare"]},
+    "asterism.rules.matching.operator": {"pack.prepare": ["DynamicCepOperator.prepare"]},
     "asterism.windows.operator": {"pack.prepare": ["WindowOperator.prepare"]},
     "asterism.joins.operator": {"pack.prepare": ["JoinOperator.prepare"]},
     "asterism.operators.multiple_input": {"pack.prepare": ["MultipleInputOperator.prepare"]},
     "asterism.operators.key_group": {"state.operator": ["KeyGroupOperator.slices"]},
-    "asterism.spark.host": {
+    "asterism.spark.host.host": {
         "state.init": ["OperatorHost.init"],
         "state.call": ["OperatorHost._rows"],
         "state.flush": ["_SparkStore.flush"],
     },
-    "asterism.rules.coordinator": {
+    "asterism.rules.publishing.coordinator": {
         "rules.updated": ["Coordinator.on_pattern_processors_updated"],
         "rules.committed": ["Coordinator.committed"],
     },
-    "asterism.rules.set_store": {
+    "asterism.rules.sets.set_store": {
         "rules.claim": ["FolderStore.claim"],
         "store.put": ["FolderStore.put"],
         "store.write": ["FolderStore._write"],
@@ -168,7 +168,7 @@ def _wrap_all(module: ModuleType) -> None:
             holder, _, function = name.partition(".")
             found = getattr(module, holder)
             setattr(found, function, _wrapped(getattr(found, function), point))
-    if module.__name__ == "asterism.rules.set_store":
+    if module.__name__ == "asterism.rules.sets.set_store":
         _in_the_move(module)
 
 

@@ -1,0 +1,69 @@
+"""The input files of commands: patterns, and events by format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from asterism.errors import StreamDefinitionError
+from asterism.patterns.semantics import Semantics
+
+if TYPE_CHECKING:
+    from asterism.row_patterns.clause.clause import DialectName
+    from asterism.row_patterns.match_recognize import MatchRecognize
+
+
+def read_pattern_file(file: Path) -> bytes:
+    """The content of the file, cut one byte above the maximum size, so that a file that is too large is detected."""
+    from asterism.text.strict_json import MAX_BYTES
+
+    try:
+        with file.open("rb") as content:
+            return content.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise StreamDefinitionError(f"{file} cannot be read", error.strerror) from None
+
+
+def is_sql_file(file: Path) -> bool:
+    """Whether a file has a MATCH_RECOGNIZE clause, or a statement with such clauses, instead of a pattern in JSON."""
+    return file.suffix.lower() == ".sql"
+
+
+def dialect_for(semantics: str) -> DialectName:
+    """The dialect of clauses for a value of ``--semantics``."""
+    return "flink" if Semantics(semantics) is Semantics.FLINK else "standard"
+
+
+def read_clauses(file: Path, semantics: str) -> list[MatchRecognize]:
+    """The clauses of a file.
+
+    :raises StreamDefinitionError: the file cannot be read, or is not text
+    :raises ExpressionError: a clause is invalid; with the position in the file
+    """
+    from asterism.row_patterns.statements import clauses_in
+    from asterism.text.strict_json import DocumentSyntaxError, text_of
+
+    try:
+        text = text_of(read_pattern_file(file), language="SQL")
+    except DocumentSyntaxError as error:
+        raise StreamDefinitionError(f"{file}: {error.message}", error.detail, error.hint) from None
+    return [clause for _, clause in clauses_in(text, dialect_for(semantics))]
+
+
+def read_clause(file: Path, semantics: str) -> MatchRecognize:
+    """The only clause of a file; see :func:`read_clauses`.
+
+    :raises StreamDefinitionError: there are several clauses, too
+    """
+    return only_clause(read_clauses(file, semantics), file)
+
+
+def only_clause(clauses: Sequence[MatchRecognize], file: object) -> MatchRecognize:
+    """The only one of *clauses*, which *file* has.
+
+    :raises StreamDefinitionError: there are several
+    """
+    if len(clauses) > 1:
+        raise StreamDefinitionError(f"{file} has {len(clauses):,} clauses", hint="a file with one of them")
+    return clauses[0]

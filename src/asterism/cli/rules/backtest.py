@@ -1,0 +1,152 @@
+"""The command ``asterism rules backtest``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from asterism.cli.common.local_spark import local_spark
+from asterism.cli.common.spark_files import Files, files_to_read, read_batch, with_event_time
+from asterism.cli.common.terminal import (
+    errors_explained,
+    input_option,
+    semantics_option,
+    status_line,
+    table_option,
+    time_option,
+)
+from asterism.patterns.semantics import Semantics
+from asterism.text.printable import one_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from asterism.rules.checking.backtest import BacktestReport
+    from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
+
+_MAX_NAMES = 20
+"""The maximum number of rules that a message names."""
+
+
+lookup_option = click.option(
+    "--lookup",
+    "lookups",
+    nargs=3,
+    multiple=True,
+    metavar="NAME SOURCE KEY",
+    help="A lookup: its name; a file, a folder or URL#TABLE; and its key column, or COLUMN=EXPRESSION with the SQL expression"
+    " over an event that gives the key; can be repeated.",
+)
+
+
+@click.command()
+@click.argument("source")
+@input_option("inputs", "Events: files as for `asterism match`; can be repeated.", multiple=True)
+@click.option("--key", "keys", multiple=True, help="Key column of the stream; can be repeated.")
+@time_option
+@lookup_option
+@click.option("--against", help="The rules to compare with: a SOURCE like the other one, or the URL of a web server.")
+@table_option
+@click.option(
+    "--fail-if",
+    "conditions",
+    multiple=True,
+    help="A condition on the result of a rule, such as 'matches > 1000' or 'removed > 0'; can be repeated.",
+)
+@click.option(
+    "--examples",
+    type=click.IntRange(min=0, max=1000),
+    default=3,
+    show_default=True,
+    help="The maximum number of matches to show of each rule: of those added, and of those removed.",
+)
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=200, show_default=True, help="The maximum number of rules to show."
+)
+@semantics_option("The semantics: those of the library, or exactly those of Flink.")
+def backtest(
+    source: str, against: str | None, table: str, conditions: Sequence[str], limit: int, **options: Any
+) -> None:
+    """Run rules over files of events, and compare what they find with what other rules find.
+
+    A rule that fails is disabled, and the others continue. Timestamps of rules are ignored. The exit status is 1 if a rule of
+    SOURCE is refused, or if the condition of a --fail-if is true for a rule.
+
+    The columns in conditions are id, version, refused, matches, keys, matches_per_day, most_in_a_day, timed_out, errors and
+    error; with --against also added, removed, kept, old_version, old_refused, old_matches, old_keys, old_timed_out and
+    old_errors.
+
+    \b
+    asterism rules backtest rules.yaml --input events.parquet --time ts --against sqlite:///rules.db \\
+      --fail-if "removed > 0" --fail-if "matches > 2 * old_matches" --lookup limits limits.csv customer=user
+    """
+    check_lookups(options["lookups"])
+    with errors_explained():
+        from asterism.discovery.sources.sources import factory_of
+        from asterism.rules.checking.backtest import check_where
+
+        for condition in conditions:
+            check_where(condition, compared=against is not None)
+        rules = factory_of(source, table)
+        others = None if against is None else factory_of(against, table)
+        report = _report(rules, others, **options)
+        click.echo(report.text(limit=limit) if report.rules else "no rules")
+        failures = [(condition, report.where(condition)) for condition in conditions]
+        failures.append(("refused", list(report.refused)))
+        failed = [(what, ids) for what, ids in failures if ids]
+        if failed:
+            click.echo()
+        for what, ids in failed:
+            more = f" and {len(ids) - _MAX_NAMES:,} more" if len(ids) > _MAX_NAMES else ""
+            click.echo(f"failed: {one_line(what, 200)}: {', '.join(one_line(id, 60) for id in ids[:_MAX_NAMES])}{more}")
+    if failed:
+        sys.exit(1)
+
+
+def _report(
+    rules: PatternProcessorDiscovererFactory,
+    others: PatternProcessorDiscovererFactory | None,
+    *,
+    inputs: Sequence[Path],
+    keys: Sequence[str],
+    time: str | None,
+    lookups: Sequence[tuple[str, str, str]],
+    semantics: str,
+    examples: int,
+) -> BacktestReport:
+    from asterism.discovery.sources.lookup_sources import lookups_of
+
+    files = [files_to_read(path) for path in inputs]
+    with local_spark() as spark, status_line("matching (the first time on a machine, this compiles the kernel)"):
+        from asterism.spark.api.patterns import CEP
+        from asterism.spark.host.keyed_stream import KeyedStream
+
+        return CEP.backtest(
+            KeyedStream(history_frame(spark, files, time), key=keys, time=time),
+            rules,
+            others,
+            lookups=lookups_of(lookups),
+            semantics=Semantics(semantics),
+            examples=examples,
+        )
+
+
+def check_lookups(given: Sequence[tuple[str, str, str]]) -> None:
+    """:raises click.UsageError: a name is given twice"""
+    names = [name for name, _, _ in given]
+    if len(set(names)) < len(names):
+        raise click.UsageError(f"--lookup names {max(names, key=names.count)!r} twice.")
+
+
+def history_frame(spark: SparkSession, files: Sequence[Files], time: str | None) -> DataFrame:
+    """The events of several files or folders."""
+    return with_event_time(reduce(_both, (read_batch(spark, one) for one in files)), time)
+
+
+def _both(one: DataFrame, other: DataFrame) -> DataFrame:
+    return one.unionByName(other, allowMissingColumns=True)

@@ -1,0 +1,291 @@
+"""Changes of rules in documents: the files of a folder, and the set at the endpoint of a query."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import is_
+from pathlib import Path
+from typing import Any, TypeVar
+
+from asterism.discovery.editing.kept_rules import OFF, ON, WRONG, KeptRules, Rule, rules_of_template, with_shadows
+from asterism.discovery.editing.rule_set import Change, RuleSet, StoredRule, kind_text
+from asterism.discovery.editing.yaml_editing import REMOVED, edited
+from asterism.discovery.sources.documents import (
+    WHOLE,
+    YAML,
+    Document,
+    paths_at,
+    read_document,
+    read_file,
+    unreadable,
+    written,
+)
+from asterism.discovery.sources.url import Endpoint
+from asterism.errors import AsterismError, PatternProcessorError
+from asterism.rules.definition.processor import PatternProcessor, Slot, fits
+from asterism.rules.definition.rule_templates import expanded, is_shadow_template, is_template
+from asterism.rules.sets.durable_files import alone_in, replace_file
+from asterism.rules.sets.interfaces import without_flag
+
+PAUSE = 0.2
+"""Seconds between the changes of two files of a folder; a reader of the folder does not need as long to read the files."""
+_R = TypeVar("_R")
+
+
+def _rules_in(document: Document, where: str) -> Iterator[Rule]:
+    for number, (item, pointer) in enumerate(zip(document.items, document.pointers, strict=True), 1):
+        place = partial(_place_below, document, pointer)
+        if is_template(item):
+            yield from rules_of_template(item, expanded(item), where, place)
+            continue
+        fields = item if isinstance(item, Mapping) else {}
+        id, version = fields.get("id"), fields.get("version")
+        yield Rule(
+            id if isinstance(id, str) and id else f"#{number}",
+            version if isinstance(version, int) else None,
+            OFF if fields.get("enabled") is False else ON,
+            where,
+            item,
+            place=place,
+        )
+
+
+def _place_below(document: Document, pointer: str, rest: str) -> tuple[int, int]:
+    return document.place(pointer + rest)
+
+
+def _id_of(item: Any) -> Any:
+    return item.get("id") if isinstance(item, Mapping) else None
+
+
+# ---------------------------------------------------------------------- files
+
+
+class FileRules(KeptRules):
+    """Rules in a file, or in the files of a folder.
+
+    :param new_file: of a folder: the name of the file to which rules are added that are in no file
+    """
+
+    def __init__(self, path: Path, new_file: str | None = None) -> None:
+        self.path, self._new_file = path, new_file
+
+    def all(self) -> list[Rule]:
+        rules = (rule for path in paths_at(self.path) for rule in _rules_at(path, alone=path == self.path))
+        return with_shadows(_first_of_each(rules))
+
+    def rule_set(self, ids: Collection[str] | None = None) -> RuleSet:
+        return self._set_of(self._files(skip=True))
+
+    def change(
+        self, change: Change[_R], ids: Collection[str] | None = None, *, plan: bool = False, adds: bool = False
+    ) -> _R:
+        with alone_in(self._folder()):
+            is_new = adds and not os.path.lexists(self.path)
+            files = [_EditedFile(self.path)] if is_new else self._files(skip=adds)
+            before = self._set_of(files)
+            after, result = change(before)
+            if not plan:
+                _save(files, before, after)
+        return result
+
+    def _files(self, *, skip: bool) -> list[_EditedFile]:
+        """:param skip: whether to leave out files of a folder that cannot be read"""
+        files = []
+        for path in paths_at(self.path):
+            try:
+                files.append(_EditedFile.at(path))
+            except PatternProcessorError:
+                if not skip or path in (self.path, self._target):
+                    raise
+        return files
+
+    @property
+    def _target(self) -> Path:
+        """To which rules are added."""
+        return self.path if self._new_file is None or not self.path.is_dir() else self.path / self._new_file
+
+    def _set_of(self, files: Sequence[_EditedFile]) -> RuleSet:
+        rules = [rule for file in files for rule in file.rules()]
+        return RuleSet(tuple(rules), str(self._target), is_folder=self._target.is_dir())
+
+    def _folder(self) -> Path:
+        """The folder in which files are changed."""
+        path = Path(os.path.realpath(self.path))
+        return path if path.is_dir() else path.parent
+
+
+def _first_of_each(rules: Iterable[Rule]) -> list[Rule]:
+    """Mark all but the first of several enabled rules with the same id, and of several shadows. Versions that come into force in
+    turn are not marked.
+    """
+    found: list[Rule] = []
+    used: dict[Slot, list[Rule]] = {}
+    for rule in rules:
+        if rule.state == ON and _id_of(rule.item) == rule.id:
+            others = used.setdefault(rule.slot, [])
+            if others and not _fits(rule, others):
+                where = "" if others[0].where == rule.where else f", the other is in {others[0].where}"
+                rule = replace(rule, state=WRONG, twice=f"two {kind_text(shadow=rule.shadow)} have this id{where}")
+            else:
+                others.append(rule)
+        found.append(rule)
+    in_force = {(id, rule.version) for (id, shadow), some in used.items() if not shadow for rule in some}
+    return [
+        replace(rule, state=WRONG, twice=f"version {rule.version} is in force, so it cannot be a shadow, too")
+        if rule.state == ON
+        and rule.shadow
+        and (rule.id, rule.version) in in_force
+        and not is_shadow_template(rule.template)
+        else rule
+        for rule in found
+    ]
+
+
+def _fits(rule: Rule, others: Sequence[Rule]) -> bool:
+    with suppress(AsterismError):
+        new, *there = (PatternProcessor.from_dict(without_flag(one.item)[0]) for one in (rule, *others))
+        return fits(new, there)
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class _EditedFile:
+    """:param document: its content, or None if the file does not exist yet"""
+
+    path: Path
+    document: Document | None = None
+
+    @classmethod
+    def at(cls, path: Path) -> _EditedFile:
+        return cls(path, _read(path))
+
+    def rules(self) -> Sequence[StoredRule]:
+        return () if self.document is None else RuleSet.of(self.document.items, str(self.path)).rules
+
+    def content(self, rules: Sequence[StoredRule]) -> bytes | None:
+        """The content with other rules, or None if they are the same.
+
+        :raises PatternProcessorError: comments would be lost
+        """
+        there = {rule.number: rule.item for rule in rules if rule.number is not None}
+        before = () if self.document is None else self.document.items
+        items = [there.get(number, REMOVED) for number in range(len(before))]
+        items += [rule.item for rule in rules if rule.number is None]
+        yaml = self.path.suffix in YAML
+        if len(before) == len(items) and all(map(is_, before, items)):
+            return None
+        if self.document is not None:
+            if yaml and (text := edited(self.document, items)) is not None:
+                return text.encode()
+            if yaml and re.search(r"(^|\s)#", self.document.text):
+                raise PatternProcessorError(
+                    f"{self.path} seems to have comments, which would be lost", hint="edit it by hand"
+                )
+        return written([item for item in items if item is not REMOVED], yaml=yaml)
+
+
+def _save(files: Sequence[_EditedFile], before: RuleSet, after: RuleSet) -> None:
+    """Write the files that have changed, or none if comments would be lost in one of them."""
+    # A shadow of the version in force has no effect, so shadows in other files can be removed later. Because of the pause, no
+    # reader sees the last change without the first.
+    if all(str(file.path) != after.where for file in files):
+        files = [*files, _EditedFile(Path(after.where))]
+    late = _promoted_elsewhere(before, after)
+    steps = [_contents(files, rules) for rules in ([[*after.rules, *late]] if late else []) + [[*after.rules]]]
+    for number, contents in enumerate(steps):
+        time.sleep(PAUSE if number else 0)
+        for path, content in contents.items():
+            replace_file(path, content)
+
+
+def _contents(files: Sequence[_EditedFile], rules: Iterable[StoredRule]) -> dict[Path, bytes]:
+    """The new contents of the files that have changed."""
+    there = defaultdict(list)
+    for rule in rules:
+        there[rule.where].append(rule)
+    contents = ((file.path, file.content(there[str(file.path)])) for file in files)
+    return {path: content for path, content in contents if content is not None}
+
+
+def _promoted_elsewhere(before: RuleSet, after: RuleSet) -> list[StoredRule]:
+    """The shadows that are removed because they are promoted in other files."""
+    known = {id(rule) for rule in before.rules}
+    put = {rule.id: rule.where for rule in after.rules if not rule.shadow and id(rule) not in known}
+    there = {(rule.where, rule.number) for rule in after.rules}
+    removed = [rule for rule in before.rules if rule.shadow and (rule.where, rule.number) not in there]
+    return [rule for rule in removed if put.get(rule.id, rule.where) != rule.where]
+
+
+def _rules_at(path: Path, *, alone: bool) -> Iterator[Rule]:
+    """Yield the rules of a file. A file that cannot be read is reported as an invalid rule, unless it is *alone*, because
+    there is then nothing else to show.
+    """
+    try:
+        text = _bytes_of(path)
+    except PatternProcessorError as error:
+        if alone:
+            raise
+        yield Rule(WHOLE, None, WRONG, str(path), error=error)
+        return
+    try:
+        document = read_document(text, path)
+    except PatternProcessorError as error:
+        yield Rule(WHOLE, None, WRONG, str(path), error=error)
+        return
+    yield from _rules_in(document, str(path))
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return read_file(path)
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def _read(path: Path) -> Document:
+    text = _bytes_of(path)
+    try:
+        return read_document(text, path)
+    except PatternProcessorError as error:
+        raise PatternProcessorError(f"{path}: {error.message}", error.detail, error.hint) from None
+
+
+# ---------------------------------------------------------------------- an endpoint
+
+
+class HttpRules(KeptRules):
+    """Rules at the endpoint of a query. The set is replaced as a whole, and only if no other client has changed it."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+
+    def all(self) -> list[Rule]:
+        return with_shadows(_rules_in(self._read()[0], self.endpoint.shown))
+
+    def rule_set(self, ids: Collection[str] | None = None) -> RuleSet:
+        return RuleSet.of(self._read()[0].items, self.endpoint.shown)
+
+    def change(
+        self, change: Change[_R], ids: Collection[str] | None = None, *, plan: bool = False, adds: bool = False
+    ) -> _R:
+        document, tag = self._read()
+        before = RuleSet.of(document.items, self.endpoint.shown)
+        after, result = change(before)
+        if not plan and not after.is_same(before):
+            self.endpoint.put_set(after.text, tag)
+        return result
+
+    def _read(self) -> tuple[Document, str | None]:
+        text, tag = self.endpoint.get_set()
+        try:
+            return read_document(text), tag
+        except PatternProcessorError as error:
+            raise PatternProcessorError(f"{self.endpoint.shown}: {error.message}", error.detail, error.hint) from None

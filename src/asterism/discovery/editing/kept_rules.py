@@ -1,0 +1,136 @@
+"""The shared part of all places of rules: rules as users see and change them, including those that are not in use."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from asterism.discovery.editing.rule_set import Addition, Change, ItemInSlot, RuleSet
+from asterism.errors import AsterismError, PatternProcessorError
+from asterism.rules.definition.processor import Slot
+from asterism.rules.definition.rule_templates import ExpandedRule, is_shadow_template
+
+ON, SHADOW, OFF, OLDER, WRONG = "on", "shadow", "off", "older", "wrong"
+"""Enabled; enabled as a shadow; disabled; lower than an enabled version; undetermined."""
+
+Locate = Callable[[str], tuple[int, int]]
+"""Maps a JSON pointer, relative to a rule, to a line and column."""
+_R = TypeVar("_R")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(ItemInSlot):
+    """One stored rule.
+
+    :param where: the file or the table
+    :param item: its JSON form
+    :param call: in a table of FLIP-200's format, the class name and its parameters instead
+    :param error: why there is neither
+    :param twice: why a valid rule is not used: another one has its id
+    :param template: for a rule of a template, the JSON form of the template as it is stored
+    """
+
+    id: str
+    version: int | None
+    state: str
+    where: str
+    item: Any = None
+    call: tuple[str, Sequence[Any]] | None = None
+    error: AsterismError | None = None
+    twice: str | None = None
+    place: Locate = lambda pointer: (1, 1)
+    template: Mapping[str, Any] | None = None
+
+    @property
+    def stored_slot(self) -> Slot:
+        """The slot of the item in its place: of a rule of a template, that of the template."""
+        return self.slot if self.template is None else (str(self.template.get("id")), is_shadow_template(self.template))
+
+
+class KeptRules(ABC):
+    """A place where rules are stored. Methods with several rules, which must be distinct, change all rules or none, and return
+    messages about what was done.
+
+    All methods raise :class:`~asterism.errors.PatternProcessorError` if the place cannot be read or written, or if there is
+    no such rule.
+    """
+
+    @abstractmethod
+    def all(self) -> list[Rule]: ...
+
+    @abstractmethod
+    def rule_set(self, ids: Collection[str] | None = None) -> RuleSet:
+        """The rules as they are stored; those with *ids* suffice."""
+
+    @abstractmethod
+    def change(
+        self, change: Change[_R], ids: Collection[str] | None = None, *, plan: bool = False, adds: bool = False
+    ) -> _R:
+        """Load the rules, apply *change*, and save the result. No other change is made in between.
+
+        :param ids: of the rules that it depends on; None: of all
+        :param plan: save nothing, but raise the errors that the change would raise
+        :param adds: whether it only adds rules: a file that does not exist is then an empty one, and files of a folder that
+            cannot be read do not matter
+        """
+
+    def add(self, additions: Sequence[Addition]) -> list[str]:
+        return self.apply(additions, [])
+
+    def apply(self, additions: Sequence[Addition], removed: Sequence[Slot], *, plan: bool = False) -> list[str]:
+        """See :meth:`RuleSet.apply`."""
+        ids = {*(one.id for one in additions), *(id for id, _ in removed)}
+        return self.change(lambda rules: rules.apply(additions, removed), ids, plan=plan, adds=not removed)
+
+    def remove(self, ids: Sequence[str], version: int | None = None) -> list[str]:
+        return self.change(lambda rules: rules.remove(ids, version), ids)
+
+    def disable(self, ids: Sequence[str]) -> list[str]:
+        return self.change(lambda rules: rules.disable(ids), ids)
+
+    def enable(self, ids: Sequence[str], version: int | None = None) -> list[str]:
+        return self.change(lambda rules: rules.enable(ids, version), ids)
+
+    def promote(self, ids: Sequence[str]) -> list[str]:
+        return self.change(lambda rules: rules.promote(ids), ids)
+
+
+def has_version(rules: Sequence[Rule], id: str, version: int) -> bool:
+    """Whether *rules* have the version of a rule to which somebody wants to go back.
+
+    :raises PatternProcessorError: it is a rule of a template, or the version is a shadow
+    """
+    there = [rule for rule in rules if rule.id == id]
+    template = next((rule.stored_slot[0] for rule in there if rule.template is not None), None)
+    if template is not None:
+        raise PatternProcessorError(
+            f"{id!r:.220} is a rule of the template {template!r:.220}",
+            hint="change its row: the earlier values give the earlier version",
+        )
+    found = [rule for rule in there if rule.version == version]
+    if any(rule.shadow for rule in found):
+        raise PatternProcessorError(f"version {version} of {id!r:.220} is a shadow", hint="promote it")
+    return bool(found)
+
+
+def rules_of_template(
+    template: Mapping[str, Any], rules: Sequence[ExpandedRule], where: str, place: Locate
+) -> Iterator[Rule]:
+    """The rules of a template."""
+    for rule in rules:
+        found = {} if rule.item is None else rule.item
+        state = WRONG if rule.error is not None else OFF if found.get("enabled") is False else ON
+        at = place if rule.row is None else partial(_below, place, f"/rows/{rule.row}")
+        yield Rule(rule.id, found.get("version"), state, where, rule.item, None, rule.error, None, at, template)
+
+
+def _below(place: Locate, pointer: str, rest: str) -> tuple[int, int]:
+    return place(pointer + rest)
+
+
+def with_shadows(found: Iterable[Rule]) -> list[Rule]:
+    """The rules with the state of shadows."""
+    return [replace(one, state=SHADOW) if one.state == ON and one.shadow else one for one in found]

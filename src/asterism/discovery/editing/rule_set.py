@@ -1,0 +1,544 @@
+"""The algebra of rule sets: what it means to add, remove, enable, disable and promote rules, without input and output. The places
+of rules, which load and save sets, are in :mod:`~asterism.discovery.editing.kept_rules`.
+
+A set has one version of a rule and one shadow. A database table keeps all versions: the highest enabled one is in use, and the
+highest enabled shadow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+from operator import is_
+from typing import Any, TypeVar
+
+from asterism.errors import (
+    AsterismError,
+    PatternProcessorError,
+    RuleNotFoundError,
+    RuleSourceError,
+    VersionConflictError,
+)
+from asterism.rules.definition.processor import MAX_PROCESSORS, PatternProcessor, Slot, point_in_time
+from asterism.rules.definition.rule_templates import is_shadow_template, is_template, with_decoded_pattern
+from asterism.rules.sets.interfaces import is_shadow, promoted_item, without_flag
+
+_R = TypeVar("_R")
+
+
+class ItemInSlot:
+    """Something that is known by the id and the JSON form of a rule."""
+
+    __slots__ = ()
+    id: Any
+    item: Any
+
+    @property
+    def shadow(self) -> bool:
+        return is_shadow(self.item) is True
+
+    @property
+    def slot(self) -> Slot:
+        return self.id, self.shadow
+
+
+@dataclass(frozen=True, slots=True)
+class Addition(ItemInSlot):
+    """A checked rule, or template, that is to be added. A rule with the version of its shadow replaces both.
+
+    :param processor: None for a template
+    """
+
+    item: Mapping[str, Any]
+    processor: PatternProcessor | None = None
+
+    @property
+    def id(self) -> str:
+        return str(self.item["id"])
+
+    @property
+    def version(self) -> int | None:
+        return self.item.get("version")
+
+    def __str__(self) -> str:
+        if self.processor is None:
+            return f"shadow of template {self.id}" if self.shadow else f"template {self.id}"
+        return version_text(self.id, self.processor.version, shadow=self.shadow)
+
+    def as_shadow(self) -> Addition:
+        processor = None if self.processor is None else replace(self.processor, shadow=True)
+        return Addition({**self.item, "shadow": True}, processor)
+
+    @property
+    def enabled(self) -> bool:
+        return without_flag(self.item)[1]
+
+    def is_there(self, item: Any, enabled: bool) -> bool:
+        """Whether *item*, which has the same version, is this rule. It may be replaced if it cannot be used, or if its labels,
+        *expires*, *shadow* or *enabled* differ.
+
+        :raises VersionConflictError: it is another rule
+        """
+        if self.processor is None or is_template(item):
+            is_same = self.has_rules_of(item) and item.get("version") == self.version
+            return is_same and (is_shadow(item) is True) == self.shadow and enabled == self.enabled
+        try:
+            there = PatternProcessor.from_dict(without_flag(item)[0])
+        except AsterismError:
+            return False
+        if not there.has_definition_of(self.processor):
+            raise VersionConflictError(
+                f"{self} already exists with another definition",
+                "The definition of a version cannot change.",
+                "raise the version",
+            )
+        return there == self.processor and enabled == self.enabled
+
+    def has_rules_of(self, item: Any) -> bool:
+        """Whether *item* is a template with the same rules, which may be shadows."""
+        return self.processor is None and is_template(item) and _meaning(item) == _meaning(self.item)
+
+    def in_force(self, *, versioned: bool = False) -> VersionConflictError:
+        """The error if its version is in force, and it is a shadow; of a template, if its rules are.
+
+        :param versioned: whether versions of templates are distinct, as in a table
+        """
+        if self.processor is None and not versioned:
+            problem = f"the template {self.id!r} is in force with the same rules, so it cannot be a shadow, too"
+            return VersionConflictError(problem, hint="change a row of it, or the rule")
+        problem = f"version {self.version} of {self.id!r} is in force, so it cannot be a shadow, too"
+        return VersionConflictError(problem, hint="raise the version")
+
+
+def _meaning(template: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a template that are not the default, so that a table and a file can be compared; without its version, which
+    plays no part, and whether it is a shadow.
+    """
+    fields = with_decoded_pattern(without_flag(template)[0])
+    return {
+        name: value
+        for name, value in fields.items()
+        if value not in (None, False, [], {}) and name not in ("version", "changedBy", "shadow")
+    }
+
+
+@dataclass(frozen=True)
+class StoredRule(ItemInSlot):
+    """A rule, or a template, as it is stored; it may be invalid.
+
+    :param item: its JSON form, with ``"enabled": false`` if it is disabled
+    :param where: the document or the table
+    :param number: its position there; None: it is new
+    """
+
+    item: Any
+    where: str = ""
+    number: int | None = None
+
+    @cached_property
+    def id(self) -> str:
+        id = self.item.get("id") if isinstance(self.item, Mapping) else None
+        return id if isinstance(id, str) else ""
+
+    @property
+    def version(self) -> Any:
+        return self.item.get("version")
+
+    @property
+    def enabled(self) -> bool:
+        return self.item.get("enabled") is not False
+
+    @cached_property
+    def text(self) -> bytes:
+        """The JSON form as text, on one line."""
+        # JSON can represent an unpaired surrogate, but UTF-8 cannot.
+        return json.dumps(self.item, ensure_ascii=False, separators=(",", ":")).encode(errors="backslashreplace")
+
+    def has_version(self, version: int | None) -> bool:
+        return version is None or self.version == version
+
+    @cached_property
+    def slot(self) -> Slot:
+        return self.id, self.shadow
+
+    @cached_property
+    def slots(self) -> list[Slot]:
+        """Those of its rules: one, unless it is a template."""
+        if not is_template(self.item):
+            return [self.slot]
+        rows = self.item.get("rows")
+        every = is_shadow_template(self.item)
+        return [
+            (f"{self.id}/{row.get('id')}", every or row.get("shadow") is True)
+            for row in (rows if isinstance(rows, list) else ())
+            if isinstance(row, Mapping)
+        ]
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """The rules at a place. A change returns another set, and what it has done, as messages; it changes all the rules that it
+    names, or raises an error.
+
+    :param where: the document or table to which rules are added that it does not have in another one
+    :param is_folder: whether it is a folder instead, so that no rules can be added
+    :param keeps_versions: whether a new version of a rule leaves the existing ones in their place, as in a table
+
+    >>> rules, _ = RuleSet().add([Addition({"id": "a", "version": 1}, PatternProcessor("a", 1, sql="PATTERN (A)"))])
+    >>> rules, done = rules.disable(["a"])
+    >>> done, rules.get(("a", False)).item
+    (['a disabled'], {'id': 'a', 'version': 1, 'enabled': False})
+    """
+
+    rules: tuple[StoredRule, ...] = ()
+    where: str = ""
+    is_folder: bool = False
+    keeps_versions: bool = False
+
+    @classmethod
+    def of(cls, items: Iterable[Any], where: str, **options: bool) -> RuleSet:
+        return cls(tuple(StoredRule(item, where, number) for number, item in enumerate(items)), where, **options)
+
+    def used(self) -> Sequence[StoredRule]:
+        """The rules without versions that other ones have replaced; disabled ones, too."""
+        if not self.keeps_versions:
+            return self.rules
+        slots: dict[Slot, list[StoredRule]] = {}
+        for rule in self.rules:
+            slots.setdefault(rule.slot, []).append(rule)
+        return [rule for versions in slots.values() for rule in _in_turn(versions)]
+
+    def __len__(self) -> int:
+        """The number of rules, including those of templates."""
+        return sum(len(rule.slots) for rule in self.used())
+
+    @cached_property
+    def text(self) -> bytes:
+        """The set as a document in JSON, with a line for each rule."""
+        return b'{"processors": [' + b",".join(b"\n" + rule.text for rule in self.used()) + b"\n]}\n"
+
+    def get(self, slot: Slot) -> StoredRule | None:
+        """A rule, a template or a shadow, of several versions the last one; None: there is none."""
+        found = RuleSet(tuple(self.of_id(slot[0])), keeps_versions=self.keeps_versions).used()
+        return next((rule for rule in reversed(found) if rule.shadow == slot[1]), None)
+
+    def of_id(self, id: str) -> list[StoredRule]:
+        return [rule for rule in self.rules if rule.id == id]
+
+    def is_same(self, other: RuleSet) -> bool:
+        """Whether a change that made one of them of the other one has changed nothing."""
+        return len(self.rules) == len(other.rules) and all(map(is_, self.rules, other.rules))
+
+    def tag(self, id: str) -> str | None:
+        """Identifies what is stored with an id; None: there is nothing."""
+        found = [json.dumps(rule.where).encode() + rule.text for rule in self.of_id(id)]
+        return hashlib.sha256(b"\n".join(found)).hexdigest()[:32] if found else None
+
+    # ------------------------------------------------------------------ changes
+
+    def add(self, additions: Sequence[Addition]) -> tuple[RuleSet, list[str]]:
+        return self.apply(additions, [])
+
+    def put_all(self, additions: Sequence[Addition]) -> tuple[RuleSet, list[str]]:
+        """Replace all rules."""
+        new = {one.slot for one in additions}
+        return self.apply(additions, [slot for slot in dict.fromkeys(r.slot for r in self.rules) if slot not in new])
+
+    def apply(self, additions: Sequence[Addition], removed: Sequence[Slot]) -> tuple[RuleSet, list[str]]:
+        """Add rules, and remove those that *removed* names by id and shadow."""
+        keys = Counter((one.slot, one.version if self.keeps_versions else None) for one in additions)
+        twice = next((slot for (slot, _), count in keys.items() if count > 1), None)
+        if twice is not None:
+            raise two_rules(twice)
+        if additions and self.is_folder:
+            raise RuleSourceError(f"{self.where} is a folder", hint="copy the file into it, or add to a file in it")
+        draft = _Draft(self, [*(one.id for one in additions), *(id for id, _ in removed)])
+        leaving = frozenset(removed)
+        add = draft.add_version if self.keeps_versions else draft.replace
+        # A version becomes a shadow after another one has replaced it.
+        done = [add(one, leaving) for one in sorted(additions, key=lambda one: one.shadow)]
+        for id, shadow in removed:
+            for at in [at for at, rule in draft.find(id).items() if rule.shadow == shadow]:
+                draft.remove(at)
+            done.append(removed_text(f"shadow of {id}" if shadow else id, None))
+        after = draft.done()
+        if not self.keeps_versions:
+            _check_slots(after.rules, additions)
+        return after, done
+
+    def remove(self, ids: Sequence[str], version: int | None = None) -> tuple[RuleSet, list[str]]:
+        """Remove rules, or one version of them."""
+        draft = _Draft(self, ids)
+        for id in ids:
+            for at in draft.find(id, version):
+                draft.remove(at)
+        return draft.done(), [removed_text(id, version) for id in ids]
+
+    def disable(self, ids: Sequence[str]) -> tuple[RuleSet, list[str]]:
+        draft = _Draft(self, ids)
+        for id in ids:
+            # All versions are disabled, because otherwise another one would come into use.
+            for at in draft.find(id):
+                draft.enable(at, False)
+        return draft.done(), [f"{id} disabled" for id in ids]
+
+    def enable(self, ids: Sequence[str], version: int | None = None) -> tuple[RuleSet, list[str]]:
+        """Use the highest version of each rule and its highest shadow, or *version* and none above it."""
+        draft, done = _Draft(self, ids), []
+        for id in ids:
+            draft.find(id, version)
+            for shadow in (False, True):
+                slot = draft.in_slot((id, shadow))
+                wanted = [at for at, rule in slot.items() if rule.has_version(version)]
+                if not wanted:
+                    continue
+                if not self.keeps_versions:
+                    enabled = [at for at, rule in slot.items() if rule.enabled and not rule.has_version(version)]
+                    if len(wanted) + len(enabled) > 1:
+                        hint = "disable them and enable one with --version, or remove all but one"
+                        raise _several([slot[at] for at in [*wanted, *enabled]], hint)
+                    draft.enable(wanted[0], True)
+                    continue
+                highest = max(_number(slot[at]) for at in wanted)
+                for at, rule in slot.items():
+                    if _number(rule) >= highest:
+                        draft.enable(at, _number(rule) == highest)
+                done.append(f"{version_text(id, highest, shadow=shadow)} enabled")
+            done += [] if self.keeps_versions else [f"{id} enabled"]
+        return draft.done(), done
+
+    def promote(self, ids: Sequence[str]) -> tuple[RuleSet, list[str]]:
+        """Replace rules by their shadows, which queries continue with their partial matches."""
+        draft = _Draft(self, ids)
+        done = [promoted_text(id, draft.promote(id)) for id in ids]
+        return draft.done(), done
+
+
+Change = Callable[[RuleSet], tuple[RuleSet, _R]]
+"""A change of a set, with its result."""
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A set that is being changed. Positions stay the same until it is done.
+
+    :param ids: of the rules that are changed
+    """
+
+    before: RuleSet
+    ids: Collection[str]
+    rules: list[StoredRule | None] = field(init=False)
+    positions: dict[str, list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rules, self.positions = list(self.before.rules), {id: [] for id in self.ids}
+        for at, rule in enumerate(self.before.rules):
+            if rule.id in self.positions:
+                self.positions[rule.id].append(at)
+
+    def done(self) -> RuleSet:
+        after = tuple(rule for rule in self.rules if rule is not None)
+        return replace(self.before, rules=after)
+
+    def remove(self, at: int) -> None:
+        self.rules[at] = None
+
+    def put(self, at: int, item: Any) -> None:
+        rule = self.rules[at]
+        assert rule is not None
+        self.rules[at] = replace(rule, item=item)
+
+    def append(self, new: Addition) -> None:
+        where = next((rule.where for rule in self.of_id(new.id).values()), self.before.where)
+        self.positions[new.id].append(len(self.rules))
+        self.rules.append(StoredRule(new.item, where))
+
+    def enable(self, at: int, enabled: bool) -> None:
+        rule = self.rules[at]
+        assert rule is not None
+        if rule.item.get("enabled", True) is not enabled:
+            self.put(at, {**rule.item, "enabled": enabled})
+
+    def of_id(self, id: str) -> dict[int, StoredRule]:
+        return {at: rule for at in self.positions[id] if (rule := self.rules[at]) is not None}
+
+    def in_slot(self, slot: Slot) -> dict[int, StoredRule]:
+        return {at: rule for at, rule in self.of_id(slot[0]).items() if rule.slot == slot}
+
+    def find(self, id: str, version: int | None = None) -> dict[int, StoredRule]:
+        """:raises RuleNotFoundError: there is none"""
+        found = {at: rule for at, rule in self.of_id(id).items() if rule.has_version(version)}
+        if not found:
+            templates = (rule.id for rule in self.before.rules if is_template(rule.item))
+            raise unknown_rule(id, version, next((one for one in templates if id.startswith(f"{one}/")), None))
+        return found
+
+    def replace(self, new: Addition, leaving: frozenset[Slot]) -> str:
+        """Put a rule in the place of its other version."""
+        there, others = self.in_slot(new.slot), self.in_slot((new.id, not new.shadow))
+        if len(there) > 1:
+            where = ", ".join(dict.fromkeys(rule.where for rule in there.values()))
+            raise PatternProcessorError(
+                f"{where} has {len(there):,} {kind_text(shadow=new.shadow)} with the id {new.id!r}",
+                hint="remove all but one",
+            )
+        for at, other in others.items():
+            if new.has_rules_of(other.item) if new.processor is None else other.version == new.version:
+                new.is_there(other.item, enabled=True)
+                if not new.shadow:
+                    self.remove(at)  # it is promoted
+                elif other.slot not in leaving:
+                    raise new.in_force()
+        if not there:
+            self.append(new)
+            return f"{new} added"
+        [(at, rule)] = there.items()
+        if rule.version == new.version and new.is_there(rule.item, rule.enabled):
+            if new.item.get("tests") == rule.item.get("tests"):
+                return f"{new} already exists"
+            fields = {name: value for name, value in rule.item.items() if name != "tests"}
+            self.put(at, {**fields, **({"tests": new.item["tests"]} if "tests" in new.item else {})})
+            return f"{new}: tests changed"
+        self.put(at, new.item)
+        return f"{new} added, in place of " + ("another" if rule.version is None else f"version {rule.version}")
+
+    def add_version(self, new: Addition, leaving: frozenset[Slot]) -> str:
+        """Put a rule beside its other versions."""
+        if new.version is None:
+            raise PatternProcessorError(f"{new} has no version", None, "in a database, a template needs one")
+        same = {at: rule for at, rule in self.of_id(new.id).items() if rule.version == new.version}
+        in_force = _highest(self.in_slot((new.id, False)))
+        is_leaving = (new.id, False) in leaving
+        for at, rule in same.items():
+            if new.is_there(rule.item, rule.enabled):
+                return f"{new} already exists"
+            if new.shadow and rule is in_force and not is_leaving:
+                raise new.in_force(versioned=True)
+            if not new.shadow and rule.shadow:  # it is promoted
+                for other, shadow in self.in_slot((new.id, True)).items():
+                    self.enable(other, shadow.enabled and shadow.version == new.version)
+            self.remove(at)
+        if new.shadow and in_force is not None and not is_leaving and new.has_rules_of(in_force.item):
+            raise new.in_force()
+        highest = _highest(self.in_slot(new.slot))
+        if highest is not None and _number(highest) > new.version:
+            problem = f"{new} would not be used, because version {highest.version} exists"
+            raise PatternProcessorError(problem, hint="raise the version")
+        self.append(new)
+        return f"{new} added"
+
+    def promote(self, id: str) -> int | None:
+        """Put a shadow in the place of its rule, and return its version."""
+        self.find(id)
+        shadows, others = self.in_slot((id, True)), self.in_slot((id, False))
+        if self.before.keeps_versions:
+            shadows = {at: rule for at, rule in shadows.items() if rule.enabled}
+        if not shadows:
+            raise no_shadow(id)
+        if self.before.keeps_versions:
+            chosen = max(shadows, key=lambda at: _number(shadows[at]))
+            version = _number(shadows[chosen])
+            self.put(chosen, promoted_item(shadows[chosen].item))
+            # Otherwise another version would be in force, or another shadow would come into use.
+            for at, rule in {**shadows, **others}.items():
+                if rule.enabled and at != chosen and (rule.shadow or _number(rule) > version):
+                    self.enable(at, False)
+            return version
+        for those in (shadows, others):
+            if len(those) > 1:
+                raise _several(list(those.values()), "remove all but one")
+        [(at, shadow)], [*in_force] = shadows.items(), others
+        item = promoted_item(shadow.item)
+        if in_force and others[in_force[0]].where != shadow.where:
+            self.put(in_force[0], item)
+            self.remove(at)
+        else:
+            self.put(at, item)
+            for other in in_force:
+                self.remove(other)
+        return item.get("version")
+
+
+def _number(rule: StoredRule) -> int:
+    """The version of a rule; -1: it cannot be read."""
+    return rule.version if isinstance(rule.version, int) else -1
+
+
+def _in_turn(versions: Sequence[StoredRule]) -> list[StoredRule]:
+    """The enabled versions that come into force in turn, as :func:`~asterism.discovery.sources.rows.processors_of` finds them;
+    if none is enabled, the highest version.
+    """
+    chosen: list[StoredRule] = []
+    before: datetime | None = None
+    for rule in sorted((rule for rule in versions if rule.enabled), key=_number, reverse=True):
+        begins = None
+        with suppress(PatternProcessorError):
+            begins = point_in_time(rule.item.get("timestamp"), "timestamp")
+        if before is None or begins is None or begins < before:
+            chosen.insert(0, rule)
+            before = begins
+        if begins is None:
+            break
+    return chosen or [max(versions, key=_number)]
+
+
+def _highest(rules: Mapping[int, StoredRule]) -> StoredRule | None:
+    """The highest enabled version."""
+    return max((rule for rule in rules.values() if rule.enabled), key=_number, default=None)
+
+
+def _check_slots(rules: Sequence[StoredRule], additions: Sequence[Addition]) -> None:
+    """:raises PatternProcessorError: there are too many rules, or a rule and one of a template have the same id"""
+    counts = Counter(slot for rule in rules for slot in rule.slots)
+    if counts.total() > MAX_PROCESSORS:
+        raise PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
+    for slot in (slot for new in additions for slot in StoredRule(new.item).slots):
+        if counts[slot] > 1:
+            raise two_rules(slot)
+
+
+# ---------------------------------------------------------------------- texts
+
+
+def version_text(id: str, version: int, *, shadow: bool) -> str:
+    return f"shadow of {id} version {version}" if shadow else f"{id} version {version}"
+
+
+def removed_text(id: str, version: int | None) -> str:
+    return f"{id} removed" if version is None else f"{id} version {version} removed"
+
+
+def promoted_text(id: str, version: int | None) -> str:
+    """:param version: None: of a template, which needs none"""
+    return f"{id} promoted" if version is None else f"{id} version {version} promoted"
+
+
+def kind_text(*, shadow: bool) -> str:
+    return "shadows" if shadow else "processors"
+
+
+def two_rules(slot: Slot) -> PatternProcessorError:
+    return PatternProcessorError(f"two {kind_text(shadow=slot[1])} have the id {slot[0]!r:.60}")
+
+
+def _several(rules: Sequence[StoredRule], hint: str) -> PatternProcessorError:
+    where = ", ".join(dict.fromkeys(rule.where for rule in rules))
+    problem = f"several {kind_text(shadow=rules[0].shadow)} have the id {rules[0].id!r}"
+    return PatternProcessorError(problem, f"They are in {where}.", hint)
+
+
+def no_shadow(id: str) -> PatternProcessorError:
+    return RuleNotFoundError(f"{id!r} has no shadow", hint='"shadow": true, in a version of it')
+
+
+def unknown_rule(id: str, version: int | None, template: str | None = None) -> PatternProcessorError:
+    """:param template: the template of which it may be a rule"""
+    hint = None if template is None else f"change the row of the template {template!r}, which can have enabled: false"
+    problem = f"there is no processor {id!r}" + ("" if version is None else f" version {version}")
+    return RuleNotFoundError(problem, hint=hint)

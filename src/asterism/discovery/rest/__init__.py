@@ -1,0 +1,1 @@
+"""The REST interface of rules, which the endpoint of a query and the console have in common."""

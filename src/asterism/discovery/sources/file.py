@@ -1,0 +1,356 @@
+"""Pattern processors in a file or a folder, on the local file system or in an object store."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import fs
+
+from asterism.arguments import expect
+from asterism.discovery.sources.documents import (
+    MAX_BYTES,
+    MAX_TOTAL,
+    SUFFIXES,
+    WHOLE,
+    check_number,
+    paths_at,
+    read_document,
+    read_file,
+    unreadable,
+)
+from asterism.discovery.sources.polling import Items, PollingDiscoverer
+from asterism.errors import PatternProcessorError, RuleSourceError
+from asterism.rules.definition.processor import PatternProcessor, Slot, fits
+from asterism.rules.sets.file_systems import NO_CREDENTIALS, has_credentials, is_path, opened
+from asterism.rules.sets.interfaces import (
+    Discovered,
+    PatternProcessorDiscoverer,
+    PatternProcessorDiscovererFactory,
+    RefusedProcessor,
+    checked_interval,
+    duplicate,
+    good_first,
+    slots_of,
+)
+
+_SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss", "file")
+"""The schemes of the URIs that Arrow supports."""
+AT_REST = timedelta(milliseconds=200)
+"""The time for which a file must not have changed, because it may be in the middle of being written."""
+PATIENCE = 25
+"""How often the first poll is repeated if files change during it."""
+SETTLED = 2.0
+"""Seconds after which another write cannot leave the times of a file unchanged, on any usual file system."""
+
+
+def is_in_store(location: str) -> bool:
+    """Whether this is a URI of an object store or a file system."""
+    return not is_path(location) and location.partition(":")[0].lower() in _SCHEMES
+
+
+@dataclass(frozen=True)
+class FilePatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
+    """Watches a file with pattern processors, or a folder of such files.
+
+    :param path: a file in JSON, or in YAML if its name ends in ``.yaml`` or ``.yml``; or a folder, of which the files
+        ``*.json``, ``*.yaml`` and ``*.yml`` are read whose names do not begin with a dot. Also as a URI in an object store or in
+        HDFS: ``s3://bucket/rules``, ``gs://``, ``abfss://``, ``hdfs://``. Credentials are found as Arrow finds them, for example
+        in environment variables.
+    :param interval: the polling interval
+    :raises PatternProcessorError: the path is another URL, or the interval is not a positive timedelta
+
+    A file that cannot be read is refused without affecting others, and its processors stay in force. If a file is removed
+    from the folder, its processors are removed. If the path does not exist, discovery is interrupted, and all processors stay
+    in force. A file that is being written is read once it has not changed for a fifth of a second. Links are followed; a
+    broken link is a file that cannot be read. If several files have the same id, the first one that had it counts; of files
+    that appear at the same time, the first by name.
+
+    >>> FilePatternProcessorDiscovererFactory("/etc/rules")
+    FilePatternProcessorDiscovererFactory(path=PosixPath('/etc/rules'), interval=datetime.timedelta(seconds=1))
+    """
+
+    path: Path | str
+    interval: timedelta = timedelta(seconds=1)
+
+    def __init__(self, path: str | os.PathLike[str], *, interval: timedelta = timedelta(seconds=1)) -> None:
+        expect(
+            PatternProcessorError, path, str | os.PathLike, "a path must be a string or a Path", 'Path("rules.json")'
+        )
+        location = os.fspath(path)
+        if has_credentials(location):
+            raise PatternProcessorError("the URI of a file or folder contains credentials", hint=NO_CREDENTIALS)
+        if not is_path(location) and not is_in_store(location):
+            raise RuleSourceError(
+                f"a file or folder cannot be at {location!r:.120}",
+                f"Schemes: {', '.join(_SCHEMES)}.",
+                "for http:// and https://, use UrlPatternProcessorDiscovererFactory",
+            )
+        # The discoverer may run in another working directory.
+        object.__setattr__(self, "path", Path(path).absolute() if is_path(location) else location)
+        object.__setattr__(self, "interval", checked_interval(interval))
+
+    def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer:
+        return FileDiscoverer(self.path, self.interval)
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """The content of a file at one point in time. Two contents are equal if their bytes are.
+
+    :param times: inode, size and times; if they are unchanged, so are the bytes, unless the file was written just before it
+        was read
+    """
+
+    digest: bytes
+    times: tuple[int, int, int, int] = field(compare=False)
+    read_at: float = field(compare=False)
+    text: bytes = field(compare=False, repr=False)
+    problem: PatternProcessorError | None = field(default=None, compare=False)
+
+    def kept(self) -> _Content:
+        """The content without the text, which has been parsed."""
+        return replace(self, text=b"") if self.text else self
+
+    def is_at_rest(self, before: _Content) -> bool:
+        """Whether the file was not written between two reads. A writer that begins with an empty file leaves the same bytes
+        at any two points in time, but not the same times.
+        """
+        return before == self and before.times == self.times
+
+    def is_still(self, times: tuple[int, int, int, int]) -> bool:
+        return self.times == times and self.read_at - max(times[2:]) / 1e9 > SETTLED
+
+    @classmethod
+    def of(cls, path: Path, known: _Content | None) -> _Content:
+        """:raises OSError: the file does not exist any more, or its status cannot be determined"""
+        now = time.time()
+        status = path.stat()
+        times = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        # A file that could not be read is tried again even if its times are unchanged, because a disk may recover.
+        if known is not None and known.problem is None and known.is_still(times):
+            return known
+        try:
+            text = read_file(path)
+            return cls(hashlib.sha256(text).digest(), times, now, text)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            return cls.unreadable(unreadable(path, error), times, now)
+        except PatternProcessorError as error:
+            return cls.unreadable(error, times, now)
+
+    @classmethod
+    def unreadable(
+        cls, problem: PatternProcessorError, times: tuple[int, int, int, int] = (0, 0, 0, 0), read_at: float = 0.0
+    ) -> _Content:
+        digest = hashlib.sha256(str(problem).encode("utf-8", "surrogateescape")).digest()
+        return cls(b"unreadable" + digest, times, read_at, b"", problem)
+
+
+class _Folder:
+    """A local file, or the files of a local folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.location = path, str(path)
+
+    def contents(self, known: Mapping[str, _Content]) -> dict[str, _Content]:
+        """The current files, without reading those in *known* that cannot have changed.
+
+        :raises PatternProcessorError: the path cannot be read, or the files are too large
+        """
+        by_path: dict[str, _Content] = {}
+        size = 0
+        for path in paths_at(self.path):
+            try:
+                content = _Content.of(path, known.get(str(path)))
+            except OSError as error:
+                if path == self.path:
+                    raise unreadable(path, error) from None
+                if isinstance(error, FileNotFoundError) and not os.path.lexists(path):
+                    continue  # only for a file in a folder is it certain that it was removed
+                # A broken or circular link.
+                content = _Content.unreadable(unreadable(path, error))
+            size += min(content.times[1], MAX_BYTES)
+            _check_size(self.location, size)
+            by_path[str(path)] = content
+        return by_path
+
+
+class _Store:
+    """A file, or the files of a folder, in an object store or a distributed file system. An object is replaced as a whole."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self._opened: tuple[fs.FileSystem, str] | None = None
+
+    def contents(self, known: Mapping[str, _Content]) -> dict[str, _Content]:
+        """See :meth:`_Folder.contents`."""
+        try:
+            if self._opened is None:
+                self._opened = opened(self.location)
+            files, path = self._opened
+            infos = self._infos(files, path)
+            _check_size(self.location, sum(min(info.size or 0, MAX_BYTES) for info in infos))
+            return {info.path: self._content(files, info, known.get(info.path)) for info in infos}
+        except (OSError, pa.ArrowException) as error:
+            raise RuleSourceError(f"{self.location} cannot be read", str(error)[:500]) from None
+
+    def _infos(self, files: fs.FileSystem, path: str) -> list[fs.FileInfo]:
+        info = files.get_file_info(path)
+        if info.type is fs.FileType.NotFound:
+            raise RuleSourceError(f"there is no file or folder {self.location}")
+        if info.type is not fs.FileType.Directory:
+            return [info]
+        entries = [
+            entry
+            for entry in files.get_file_info(fs.FileSelector(path))
+            if entry.type is fs.FileType.File
+            and entry.base_name.endswith(SUFFIXES)
+            and not entry.base_name.startswith(".")
+        ]
+        check_number(self.location, entries)
+        return sorted(entries, key=lambda entry: str(entry.path))
+
+    @staticmethod
+    def _content(files: fs.FileSystem, info: fs.FileInfo, known: _Content | None) -> _Content:
+        now = time.time()
+        # Without a time of change, a file is always read.
+        changed = info.mtime_ns if info.mtime_ns is not None else time.time_ns()
+        times = (0, info.size or 0, changed, changed)
+        if known is not None and known.problem is None and known.is_still(times):
+            return known
+        try:
+            with files.open_input_file(info.path) as file:
+                text = file.read(MAX_BYTES + 1)
+        except (OSError, pa.ArrowException) as error:
+            problem = RuleSourceError(f"{info.path} cannot be read", str(error)[:500])
+            return _Content.unreadable(problem, times, now)
+        return _Content(hashlib.sha256(text).digest(), times, now, text)
+
+
+def _check_size(location: str, size: int) -> None:
+    if size > MAX_TOTAL:
+        raise RuleSourceError(f"{location} has more than {MAX_TOTAL:,} bytes in its files")
+
+
+@dataclass(frozen=True, slots=True)
+class _WatchedFile:
+    """The processors of a file, and its ids when it was last readable, each with whether it is a shadow (None: unknown)."""
+
+    content: _Content
+    discovered: Sequence[Discovered]
+    ids: tuple[tuple[str, bool | None], ...] | None
+    items: Items
+
+
+class FileDiscoverer(PollingDiscoverer):
+    """See :class:`FilePatternProcessorDiscovererFactory`."""
+
+    def __init__(self, path: Path | str, interval: timedelta) -> None:
+        # Polling is cheap, and with a short interval a path that reappears is found soon.
+        super().__init__(interval=interval, max_interval=max(interval, timedelta(seconds=10)))
+        self.place = _Folder(path) if isinstance(path, Path) else _Store(path)
+        self._files: dict[str, _WatchedFile] | None = None
+        self._holders: dict[Slot, str] = {}
+        """For each id and shadow, the file whose processor counts."""
+
+    def poll(self) -> Sequence[Discovered] | None:
+        files = dict(self._files or {})
+        taken = {name: file.content for name, file in files.items()}
+        before = self.place.contents(taken)
+        if self._files is not None and before == taken:
+            # The next poll needs the times at which they were last read.
+            self._files = {name: replace(files[name], content=before[name].kept()) for name in files}
+            return None
+        self._closed.wait(AT_REST.total_seconds())
+        after = self.place.contents(before)
+        for _ in range(PATIENCE if self._files is None else 0):  # for the first set, it is worth waiting a moment
+            if not _being_written(before, after):
+                break
+            self._closed.wait(AT_REST.total_seconds())
+            before, after = after, self.place.contents(after)
+        being_written = _being_written(before, after)
+        if self._files is None and being_written:
+            raise RuleSourceError(f"{self.place.location} is being written")
+        for name in (before.keys() | after.keys() | taken.keys()) - being_written:  # those are read by the next poll
+            content = after.get(name)
+            if content is None:
+                del files[name]
+            elif content != taken.get(name):
+                files[name] = _read(name, content, files.get(name))
+        if self._files is not None and {name: file.content for name, file in files.items()} == taken:
+            return None
+        self._files = files
+        return self._of_all(files)
+
+    def _of_all(self, files: Mapping[str, _WatchedFile]) -> list[Discovered]:
+        """Combine all files. If several files have an id, the first one that had it counts, even while it is invalid there,
+        because otherwise a mistake would bring another rule into force. Others may have versions that come into force in turn
+        with those of the first.
+        """
+        slots = {
+            name: {
+                slot
+                for processor in files[name].discovered
+                if not _is_unidentified(processor)
+                for slot in slots_of(processor)
+            }
+            for name in sorted(files)
+        }
+        holders = {slot: name for slot, name in self._holders.items() if slot in slots.get(name, ())}
+        for name, those in slots.items():
+            for slot in those:
+                holders.setdefault(slot, name)
+        self._holders = holders
+        accepted: dict[Slot, list[PatternProcessor]] = {}
+        for name in slots:
+            for processor in files[name].discovered:
+                if isinstance(processor, PatternProcessor) and holders[processor.slot] == name:
+                    accepted.setdefault(processor.slot, []).append(processor)
+        kept: list[Discovered] = []
+        for name in slots:
+            for processor in files[name].discovered:
+                if isinstance(processor, PatternProcessor) and holders[processor.slot] != name:
+                    others = accepted.get(processor.slot, [])
+                    if others and fits(processor, others):
+                        others.append(processor)
+                    else:
+                        processor = duplicate(processor, others, holders[processor.slot])
+                kept.append(processor)
+        return good_first(kept)
+
+
+def _being_written(before: Mapping[str, _Content], after: Mapping[str, _Content]) -> set[str]:
+    """The files that appeared, were removed or were written between two reads."""
+    return (before.keys() ^ after.keys()) | {
+        name for name in before.keys() & after.keys() if not after[name].is_at_rest(before[name])
+    }
+
+
+def _read(name: str, content: _Content, last: _WatchedFile | None) -> _WatchedFile:
+    kept = content.kept()
+    ids, items = (None, Items()) if last is None else (last.ids, last.items)
+    discovered: list[Discovered]
+    try:
+        if content.problem is not None:
+            raise content.problem
+        discovered = items.processors(read_document(content.text, name).items, name)
+    except PatternProcessorError as error:
+        if ids is None:
+            discovered = [RefusedProcessor(WHOLE, error, place=name, unidentified=True)]
+        else:
+            discovered = [RefusedProcessor(id, error, place=name, shadow=shadow) for id, shadow in ids]
+        return _WatchedFile(kept, discovered, ids, items)
+    identified = ((processor.id, processor.shadow) for processor in discovered if not _is_unidentified(processor))
+    return _WatchedFile(kept, discovered, tuple(dict.fromkeys(identified)), items)
+
+
+def _is_unidentified(processor: Discovered) -> bool:
+    return isinstance(processor, RefusedProcessor) and processor.unidentified

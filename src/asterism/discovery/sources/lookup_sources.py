@@ -1,0 +1,292 @@
+"""Where the tables of lookups come from: files and databases."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlalchemy as sa
+from pyarrow import fs
+
+from asterism.arguments import described, expect, expect_string, shown
+from asterism.columns.arrays import one_chunk
+from asterism.columns.event_files import FORMATS, read_bounded
+from asterism.discovery.sources.database import Database, parsed_url, shown_url
+from asterism.discovery.sources.file import is_in_store
+from asterism.discovery.sources.sql_table import split_name
+from asterism.errors import PatternProcessorError, RuleSourceError
+from asterism.expressions.types import name_of
+from asterism.rules.definition.lookup_tables import MAX_BYTES, MAX_ROWS
+from asterism.rules.publishing.lookup_watch import GivenRows, Lookup, LookupSource
+from asterism.rules.sets.file_systems import NO_CREDENTIALS, has_credentials, is_path, opened
+
+MAX_FILES = 10_000
+AT_REST = 0.2
+"""Seconds for which files must not have changed, because they may be in the middle of being written."""
+AT_ONCE = 50_000
+"""Rows of a database that are converted together."""
+_TYPES: list[tuple[type[sa.types.TypeEngine[Any]], pa.DataType]] = [
+    (sa.Boolean, pa.bool_()),
+    (sa.BigInteger, pa.int64()),
+    (sa.SmallInteger, pa.int64()),
+    (sa.Integer, pa.int64()),
+    (sa.Float, pa.float64()),
+    (sa.String, pa.string()),
+    (sa.Uuid, pa.string()),
+    (sa.Date, pa.date32()),
+]
+
+
+@dataclass(frozen=True)
+class FileLookupSource(LookupSource):
+    """The rows of a file, or of all files of a folder, which have one format.
+
+    :param path: ``.parquet``, ``.csv`` (with a header) or ``.jsonl``, also compressed (``.csv.gz``, ``.jsonl.gz``), or a folder
+        of such files; also a URI, as for :class:`~asterism.discovery.FilePatternProcessorDiscovererFactory`
+    :raises PatternProcessorError: the path is another URL
+    """
+
+    path: str
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        expect(
+            PatternProcessorError, path, str | os.PathLike, "a path must be a string or a Path", 'Path("limits.csv")'
+        )
+        location = os.fspath(path)
+        if has_credentials(location):
+            raise PatternProcessorError("the URI of a file or folder contains credentials", hint=NO_CREDENTIALS)
+        if not is_path(location) and not is_in_store(location):
+            raise RuleSourceError(f"a file or folder cannot be at {location!r:.120}")
+        # The coordinator may run in another working directory.
+        object.__setattr__(self, "path", str(Path(location).absolute()) if is_path(location) else location)
+
+    def schema(self) -> pa.Schema:
+        return self._read(None).schema
+
+    def read(self, schema: pa.Schema) -> pa.Table:
+        before = self._files()
+        time.sleep(AT_REST)
+        if self._files() != before:
+            raise RuleSourceError(f"{self.path} is being written", hint="write another file, and rename it")
+        table = self._read(schema)
+        if self._files() != before:
+            raise RuleSourceError(
+                f"{self.path} has changed while it was read", hint="write another file, and rename it"
+            )
+        return table
+
+    def state(self) -> Any:
+        return self._files()
+
+    def _files(self) -> tuple[tuple[str, int, int], ...]:
+        """The path, the size and the time of each file."""
+        try:
+            system, path = opened(self.path)
+            [here] = system.get_file_info([path])
+            if here.type == fs.FileType.Directory:
+                files = [
+                    file
+                    for file in system.get_file_info(fs.FileSelector(path))
+                    if file.type == fs.FileType.File and file.base_name[0] not in "._"
+                ]
+            else:
+                files = [here] if here.type == fs.FileType.File else []
+        except (OSError, pa.ArrowException) as error:
+            raise RuleSourceError(f"{self.path} cannot be read", str(error).splitlines()[0]) from None
+        if not files:
+            raise RuleSourceError(f"there is no file {self.path}")
+        if len(files) > MAX_FILES:
+            raise RuleSourceError(f"{self.path} has more than {MAX_FILES:,} files")
+        return tuple(sorted((file.path, file.size or 0, file.mtime_ns or 0) for file in files))
+
+    def _read(self, columns: pa.Schema | None) -> pa.Table:
+        system, _ = opened(self.path)
+        tables: list[pa.Table] = []
+        read = size = 0
+        for path, _, _ in self._files():
+            kind = next((FORMATS[end] for end in FORMATS if path.endswith(end)), None)
+            if kind is None:
+                raise RuleSourceError(f"{path} has no supported format", f"Formats: {', '.join(FORMATS)}")
+
+            def check(own_rows: int, own_size: int, before: tuple[int, int] = (read, size)) -> None:
+                _check_size(self.path, before[0] + own_rows, before[1] + own_size)
+
+            try:
+                opener = system.open_input_file if kind == "parquet" else system.open_input_stream
+                with opener(path) as file:
+                    table = read_bounded(file, kind, columns if kind == "parquet" else _as_texts(columns), check)
+            except (OSError, pa.ArrowException, ValueError, KeyError) as error:
+                raise RuleSourceError(f"{path} cannot be read", described(error).splitlines()[0]) from None
+            read, size = read + table.num_rows, size + table.nbytes
+            for field in columns or ():
+                if _is_instant(field) and field.name in table.column_names and kind != "parquet":
+                    values = _values_of(one_chunk(table.column(field.name)), field, path)
+                    table = table.set_column(table.column_names.index(field.name), field, values)
+            tables.append(table)
+        try:
+            return pa.concat_tables(tables, promote_options="permissive")
+        except pa.ArrowException as error:
+            raise PatternProcessorError(f"the files in {self.path} do not have the same columns", str(error)) from None
+
+
+class SqlLookupSource(LookupSource):
+    """The rows of a database table or view.
+
+    :param url: an SQLAlchemy URL: ``sqlite:///rules.db``, ``postgresql://user:password@host/database``
+    :param table: its name, or ``schema.table``
+    :param connect_args: further arguments for the driver
+    :raises PatternProcessorError: the URL cannot be parsed
+
+    >>> SqlLookupSource("postgresql://rules:secret@db.example.com/fraud", "limits")
+    SqlLookupSource('postgresql://rules:***@db.example.com/fraud', 'limits')
+    """
+
+    def __init__(self, url: str | sa.URL, table: str, *, connect_args: Mapping[str, Any] | None = None) -> None:
+        expect_string(PatternProcessorError, table, "the table name must be a string", 'table="limits"')
+        expect(PatternProcessorError, connect_args, Mapping | None, "connect_args must be a dict")
+        self.url, self.table, self.connect_args = parsed_url(url), table, dict(connect_args or {})
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({shown_url(self.url)!r}, {self.table!r})"
+
+    def schema(self) -> pa.Schema:
+        database = Database(self.url, self.connect_args)
+        try:
+            with database.read() as connection:
+                schema, table = split_name(self.table)
+                columns = sa.inspect(connection).get_columns(table, schema)
+        finally:
+            database.close()
+        return pa.schema([(column["name"], self._type_of(column["name"], column["type"])) for column in columns])
+
+    def _type_of(self, name: str, kind: sa.types.TypeEngine[Any]) -> pa.DataType:
+        if isinstance(kind, sa.DateTime):
+            return pa.timestamp("us", "UTC" if kind.timezone else None)
+        if isinstance(kind, sa.Numeric) and not isinstance(kind, sa.Float):
+            return pa.decimal128(kind.precision, kind.scale or 0) if kind.precision else pa.float64()
+        for known, arrow_type in _TYPES:
+            if isinstance(kind, known):
+                return arrow_type
+        raise PatternProcessorError(
+            f"the column {name!r:.100} of {self.table} has the type {kind}, which lookups do not support",
+            hint='name the others, with their types: schema="id STRING, max DOUBLE"',
+        )
+
+    def read(self, schema: pa.Schema) -> pa.Table:
+        database = Database(self.url, self.connect_args)
+        try:
+            with database.read() as connection:
+                within, table = split_name(self.table)
+                names = [column["name"] for column in sa.inspect(connection).get_columns(table, within)]
+                source = sa.table(table, *(sa.column(name) for name in schema.names if name in names), schema=within)
+                # As text, so that every value can be read, whatever the driver makes of it.
+                texts = [sa.cast(column, sa.Text).label(column.name) for column in source.columns]
+                if not texts:
+                    raise PatternProcessorError(
+                        f"the table {self.table!r} has none of the columns {', '.join(schema.names):.1000}",
+                        f"It has the columns {', '.join(names):.1000}.",
+                    )
+                rows = connection.execution_options(yield_per=AT_ONCE).execute(sa.select(*texts).limit(MAX_ROWS + 1))
+                return self._converted(rows, schema)
+        finally:
+            database.close()
+
+    def _converted(self, rows: Any, schema: pa.Schema) -> pa.Table:
+        names = list(rows.keys())
+        selected = pa.schema([schema.field(name) for name in names])
+        count = size = 0
+        batches: list[pa.RecordBatch] = []
+        for part in rows.partitions():
+            columns = [
+                _values_of(pa.array(texts, pa.string()), field, self.table)
+                for texts, field in zip(zip(*part, strict=True), selected, strict=True)
+            ]
+            batch = pa.record_batch(columns, schema=selected)
+            count, size = count + batch.num_rows, size + batch.nbytes
+            _check_size(self.table, count, size)
+            batches.append(batch)
+        return pa.Table.from_batches(batches, selected)
+
+
+def _is_instant(field: pa.Field) -> bool:
+    return pa.types.is_timestamp(field.type) and field.type.tz is not None
+
+
+def _as_texts(columns: pa.Schema | None) -> pa.Schema | None:
+    """The columns of a text file as they are read: timestamps may have a zone, or none."""
+    if columns is None:
+        return None
+    return pa.schema([field.with_type(pa.string()) if _is_instant(field) else field for field in columns])
+
+
+def _values_of(texts: pa.Array, field: pa.Field, table: str) -> pa.Array:
+    """Values from their texts in a database or a file."""
+    kind = field.type
+    if pa.types.is_binary(kind):
+        raise PatternProcessorError(f"the column {field.name!r:.100} of {table} cannot be BINARY")
+    try:
+        if pa.types.is_integer(kind):  # SQLite writes 5.0 for a REAL
+            texts = pc.replace_substring_regex(texts, r"\.0+$", "")
+        if pa.types.is_timestamp(kind) and kind.tz is not None:  # without a zone: UTC
+            zoned = pc.match_substring_regex(texts, r":.*([Zz]|[+-]\d\d(:?\d\d)?)$")
+            texts = pc.if_else(zoned, texts, pc.binary_join_element_wise(texts, "Z", ""))
+            texts = pc.replace_substring_regex(texts, r"([+-]\d\d)$", r"\1:00")
+        return texts.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise PatternProcessorError(
+            f"the column {field.name!r:.100} of {table} has values that are not {name_of(kind)}",
+            str(error).splitlines()[0],
+        ) from None
+
+
+def _check_size(what: str, rows: int, size: int) -> None:
+    if rows > MAX_ROWS:
+        raise PatternProcessorError(f"{what} has more than {MAX_ROWS:,} rows")
+    if size > MAX_BYTES:
+        raise PatternProcessorError(f"{what} has more than {MAX_BYTES:,} bytes")
+
+
+def source_of(lookup: Lookup) -> LookupSource:
+    """The source of a lookup.
+
+    :raises PatternProcessorError: it is none of those that a lookup can have
+    """
+    source = lookup.source
+    is_database = isinstance(source, str) and "://" in source and not is_in_store(source)
+    if is_database != (lookup.table is not None):
+        hint = 'Lookup("postgresql://user@host/database", table="limits", key="customer")'
+        raise PatternProcessorError(
+            "a lookup in a database needs its URL and a table, and others have no table", hint=hint
+        )
+    if is_database:
+        assert lookup.table is not None
+        return SqlLookupSource(source, lookup.table)
+    if isinstance(source, LookupSource):
+        return source
+    if isinstance(source, pa.Table):
+        _check_size("the table", source.num_rows, source.nbytes)
+        return GivenRows.of(source)
+    if isinstance(source, str | os.PathLike) and os.fspath(source):
+        return FileLookupSource(source)
+    raise PatternProcessorError(
+        f"this is not the source of a lookup: {shown(source)}", hint="a path, the URL of a database, or a table"
+    )
+
+
+def lookups_of(given: Sequence[tuple[str, str, str]]) -> dict[str, Lookup]:
+    """Lookups as commands take them: a name; a file, a folder or ``URL#TABLE``; and the key column, or ``COLUMN=EXPRESSION``.
+
+    :raises StreamDefinitionError: a lookup is not valid
+    """
+    lookups: dict[str, Lookup] = {}
+    for name, place, key in given:
+        column, _, expression = key.partition("=")
+        url, _, table = place.partition("#") if "://" in place else (place, "", "")
+        lookups[name] = Lookup(url, key=column, on=expression or column, table=table or None)
+    return lookups

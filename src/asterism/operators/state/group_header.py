@@ -1,0 +1,152 @@
+"""The header of a key group: the state that every call for it needs."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from asterism.columns.arrays import Ints, Mask
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME
+from asterism.errors import CheckpointMismatchError, StateError
+from asterism.operators.state.state_store import BODY, FIRST_LAYOUT, Record, layout_of, record_of
+
+NO_PAGE = -(2**63)
+"""Replaces the next event time of a page: there is no such page."""
+_SIZES = struct.Struct("<HHHqqH")
+_FIRST_SIZES = struct.Struct("<HHHq")
+UNKNOWN = -1
+"""The number of bytes in headers of release 0.1.0."""
+
+
+def other_query() -> StateError:
+    return CheckpointMismatchError(
+        "the checkpoint belongs to another query",
+        "These must be the same: the pattern, its columns, outputs and semantics;\n"
+        "or the operator's states, and the columns, keys and times of its inputs.",
+        "use a new checkpoint location, or run the query that created the checkpoint",
+    )
+
+
+@dataclass(slots=True)
+class GroupHeader:
+    """Times are microseconds; inputs are in the operator's order.
+
+    *next_event_times* and *next_processing_times* are, per page, the next event time and processing time at which it has
+    something to do. *watermarks* and *last_activity* are, per input, its watermark and the processing time of its last activity.
+    *buffers* are, per input, the latest events that wait for the watermark, and *chunks* the places of earlier ones, each with
+    the time of its first event (see :mod:`asterism.operators.state.waiting_events`).
+    """
+
+    fingerprint: bytes
+    next_event_times: Ints
+    next_processing_times: Ints
+    watermarks: Ints
+    last_activity: Ints
+    buffers: list[bytes]
+    watermark: int = BEFORE_TIME
+    """The operator's watermark; BEFORE_TIME if the host supplies it."""
+    size: int = 0
+    """The number of bytes in all pages."""
+    undivided: int = 0
+    """The number of calls until the state may be divided into more pages."""
+    chunks: list[list[tuple[int, int]]] = field(default_factory=list)
+    defined: bool = False
+    """Whether the state has a definition, see :mod:`asterism.operators.state.state_definition`."""
+
+    def __post_init__(self) -> None:
+        self.chunks = self.chunks or [[] for _ in self.buffers]
+
+    @classmethod
+    def new(cls, fingerprint: bytes, pages: int, inputs: int, processing_time: int) -> GroupHeader:
+        return cls(
+            fingerprint,
+            np.full(pages, NO_PAGE, np.int64),
+            np.full(pages, END_OF_TIME, np.int64),
+            np.full(inputs, BEFORE_TIME, np.int64),
+            np.full(inputs, processing_time, np.int64),
+            [b""] * inputs,
+        )
+
+    @property
+    def exists(self) -> Mask:
+        """A mask of the pages that exist."""
+        there: Mask = self.next_event_times != NO_PAGE
+        return there
+
+    def is_waiting(self, number: int) -> bool:
+        """Whether events of the input *number* wait for the watermark."""
+        return bool(self.buffers[number] or self.chunks[number])
+
+    def redivide(self, pages: int) -> None:
+        """Set another number of pages, all of which are empty."""
+        self.next_event_times = np.full(pages, NO_PAGE, np.int64)
+        self.next_processing_times = np.full(pages, END_OF_TIME, np.int64)
+        self.size = 0
+
+    def to_bytes(self) -> bytes:
+        pages, inputs = len(self.next_event_times), len(self.buffers)
+        sizes = _SIZES.pack(len(self.fingerprint), pages, inputs, self.watermark, self.size, self.undivided)
+        lengths = [len(buffer) for buffer in self.buffers]
+        counts = [len(chunks) for chunks in self.chunks]
+        places = [number for chunks in self.chunks for chunk in chunks for number in chunk]
+        arrays = np.concatenate(
+            [
+                self.next_event_times,
+                self.next_processing_times,
+                self.watermarks,
+                self.last_activity,
+                np.array([*lengths, *counts, *places], np.int64),
+            ]
+        )
+        head = record_of(Record.HEADER, sizes, self.fingerprint, arrays.tobytes())
+        return head + b"".join(self.buffers)
+
+    @classmethod
+    def from_bytes(cls, value: bytes, fingerprint: bytes | None = None) -> GroupHeader:
+        """:param fingerprint: of the operator; None: the state may be that of any operator
+        :raises StateError: the state belongs to another operator
+        """
+        at = BODY
+        size, undivided = UNKNOWN, 0
+        layout = layout_of(value, Record.HEADER)
+        if layout > FIRST_LAYOUT:
+            length, pages, inputs, watermark, size, undivided = _SIZES.unpack_from(value, at)
+            at += _SIZES.size
+        else:
+            length, pages, inputs, watermark = _FIRST_SIZES.unpack_from(value, at)
+            at += _FIRST_SIZES.size
+        found = value[at : at + length]
+        if fingerprint is not None and found != fingerprint:
+            raise other_query()
+        at += length
+        arrays = np.frombuffer(value, np.int64, 2 * pages + 3 * inputs, at).copy()
+        at += arrays.nbytes
+        next_event_times, next_processing_times = arrays[:pages], arrays[pages : 2 * pages]
+        watermarks, last_activity, lengths = arrays[2 * pages :].reshape(3, inputs)
+        chunks: list[list[tuple[int, int]]] = [[] for _ in range(inputs)]
+        if layout > FIRST_LAYOUT:
+            counts = np.frombuffer(value, np.int64, inputs, at)
+            at += counts.nbytes
+            for number, each in enumerate(counts.tolist()):
+                places = np.frombuffer(value, np.int64, 2 * each, at)
+                at += places.nbytes
+                chunks[number] = [(place, first) for place, first in places.reshape(each, 2).tolist()]
+        buffers = []
+        for each in lengths.tolist():
+            buffers.append(value[at : at + each])
+            at += each
+        return cls(
+            found,
+            next_event_times,
+            next_processing_times,
+            watermarks,
+            last_activity,
+            buffers,
+            watermark,
+            size,
+            undivided,
+            chunks,
+            layout > FIRST_LAYOUT,
+        )

@@ -1,0 +1,1 @@
+"""The text of a MATCH_RECOGNIZE clause, and its syntax tree."""

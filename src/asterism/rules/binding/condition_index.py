@@ -1,0 +1,201 @@
+"""An index of conditions: finds those that an event satisfies without evaluating the others.
+
+A condition is indexed if it has ranges of columns (:mod:`asterism.expressions.ranges`). Conditions that require the same
+value of a column are in one *bucket*, in the order of their bounds on another column: of ``kind = 'buy' AND amount >= 10`` and a
+thousand others with their own kinds and amounts, those that an event satisfies are the first ones of the bucket of its kind.
+Further ranges of a condition are tested one by one, and then its *rest*, which was evaluated for all events.
+
+See docs/decisions/0038.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.columns.arrays import Ints, Mask, one_chunk
+from asterism.columns.groups import as_int64
+from asterism.expressions.ranges import HIGHEST, LOWEST, Range, Ranges
+from asterism.expressions.types import is_decimal, spark_type
+
+_Column = tuple[int, bool]
+"""The number of a column, and whether its values are compared as doubles."""
+NO_COLUMN, NO_REST = -1, -1
+
+
+class ConditionIndex:
+    """
+    :param schema: of the events
+    :param rests: for each condition, the row of *masks* that must also be true, or NO_REST; default: no condition has a rest
+    """
+
+    def __init__(self, schema: pa.Schema, conditions: Sequence[Ranges], rests: Sequence[int] | None = None) -> None:
+        ranges = [one for condition in conditions for alternative in condition for one in alternative]
+        uses = Counter((one.column, one.floating) for one in ranges)
+        values = {(one.column, one.floating, one.low) for one in ranges if one.is_one}
+        distinct = Counter((column, floating) for column, floating, _ in values)
+        self.count = len(conditions)
+        self._columns = {column: number for number, column in enumerate(uses)}
+        self.columns = sorted({column for column, _ in uses})
+        """The numbers of the columns that the conditions read."""
+        self._encoders = [_Encoder(schema, column, [one for one in ranges if one[:2] == column]) for column in uses]
+
+        groups: dict[tuple[int, int, bool], dict[int, list[tuple[int, int, list[tuple[int, int, int]]]]]] = {}
+        for number, alternatives in enumerate(conditions):
+            for alternative in alternatives:
+                rest = list(alternative)
+                equal = max(
+                    (one for one in rest if one.is_one),
+                    key=lambda one: (distinct[one[:2]], uses[one[:2]]),
+                    default=None,
+                )
+                if equal is not None:
+                    rest.remove(equal)
+                ordered = max(rest, key=lambda one: uses[one[:2]], default=None)
+                if ordered is not None and ordered.is_one:
+                    ordered = None
+                from_above = ordered is not None and ordered.low is None and ordered.high is not None
+                bound = LOWEST
+                if ordered is not None:
+                    low, high = self._bounds(ordered)
+                    bound = ~high if from_above else low
+                    if ordered.low is None or ordered.high is None:
+                        rest.remove(ordered)
+                group = groups.setdefault((self._at(equal), self._at(ordered), from_above), defaultdict(list))
+                tests = [(self._at(one), *self._bounds(one)) for one in rest]
+                if rests is not None and rests[number] != NO_REST:
+                    tests.append((~rests[number], 0, 0))
+                group[0 if equal is None else self._bounds(equal)[0]].append((bound, number, tests))
+
+        self._groups, self._buckets, self._entries, self._tests = _tables(groups)
+
+    def _at(self, one: Range | None) -> int:
+        return NO_COLUMN if one is None else self._columns[one[:2]]
+
+    def _bounds(self, one: Range) -> tuple[int, int]:
+        return self._encoders[self._at(one)].bounds(one)
+
+    def met(self, columns: Sequence[pa.ChunkedArray], rows: int, masks: Mask | None = None) -> tuple[Ints, Ints]:
+        """For each event, the numbers of the conditions that it satisfies, as offsets and values.
+
+        :param columns: those of the events in :attr:`columns`
+        :param masks: which events satisfy the rests of conditions
+        """
+        from asterism.rules.binding.kernels import met_conditions
+
+        return met_conditions(*self._encoded(columns, rows), _masks(masks, rows), *self._arrays, self.count)
+
+    def meets_any(self, columns: Sequence[pa.ChunkedArray], rows: int, masks: Mask | None = None) -> Mask:
+        """The events that satisfy any of the conditions. See :meth:`met`."""
+        from asterism.rules.binding.kernels import meets_any
+
+        found: Mask = meets_any(*self._encoded(columns, rows), _masks(masks, rows), *self._arrays)
+        return found
+
+    @property
+    def _arrays(self) -> tuple[Ints, Ints, Ints, Ints]:
+        return self._groups, self._buckets, self._entries, self._tests
+
+    def _encoded(self, columns: Sequence[pa.ChunkedArray], rows: int) -> tuple[Ints, Mask]:
+        """The values of the used columns as integers, and which of them are NULL."""
+        of_number = dict(zip(self.columns, columns, strict=True))
+        values = np.zeros((len(self._encoders), rows), np.int64)
+        nulls = np.zeros((len(self._encoders), rows), np.bool_)
+        for (column, _), number in self._columns.items():
+            encoder = self._encoders[number]
+            array = one_chunk(of_number[column]).cast(encoder.type, safe=False)
+            values[number] = encoder.encoded(array)
+            if array.null_count:
+                nulls[number] = array.is_null().to_numpy(zero_copy_only=False)
+        return values, nulls
+
+
+def _masks(masks: Mask | None, rows: int) -> Mask:
+    return np.zeros((0, rows), np.bool_) if masks is None else masks
+
+
+def _tables(
+    groups: dict[tuple[int, int, bool], dict[int, list[tuple[int, int, list[tuple[int, int, int]]]]]],
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """The tables of :mod:`asterism.rules.binding.kernels`."""
+    group_rows: list[tuple[int, ...]] = []
+    bucket_rows: list[tuple[int, ...]] = []
+    entry_rows: list[tuple[int, ...]] = []
+    test_rows: list[tuple[int, ...]] = []
+    for (equal, ordered, from_above), buckets in groups.items():
+        group_rows.append((equal, ordered, int(from_above), len(bucket_rows), len(bucket_rows) + len(buckets)))
+        for value in sorted(buckets):
+            entries = sorted(buckets[value], key=lambda entry: entry[:2])
+            bucket_rows.append((value, len(entry_rows), len(entry_rows) + len(entries)))
+            for bound, number, tests in entries:
+                entry_rows.append((bound, number, len(test_rows), len(test_rows) + len(tests)))
+                test_rows += tests
+    return _rows(group_rows, 5), _rows(bucket_rows, 3), _rows(entry_rows, 4), _rows(test_rows, 3)
+
+
+def _rows(rows: Iterable[tuple[int, ...]], columns: int) -> Ints:
+    return np.array(list(rows), np.int64).reshape(-1, columns)
+
+
+class _Encoder:
+    """Encodes the values of a column, and the bounds of its *ranges*, as integers in the same order.
+
+    Of a string, only its place among the constants matters: 2n + 1 if it is the constant number n, and 2n if it is less than that
+    and greater than the one before.
+    """
+
+    def __init__(self, schema: pa.Schema, column: _Column, ranges: Sequence[Range]) -> None:
+        number, self.floating = column
+        self.type = spark_type(schema.field(number).type, "UTC")
+        texts = {bound[0] for one in ranges for bound in (one.low, one.high) if isinstance(bound, tuple)}
+        self.constants = sorted(texts)
+        self.is_string = pa.types.is_string(self.type)
+        self.only_equality = all(one.is_one for one in ranges)
+
+    def bounds(self, one: Range) -> tuple[int, int]:
+        low, high = one.low, one.high
+        if isinstance(low, tuple):
+            low = 2 * bisect_left(self.constants, low[0]) + 1 + low[1]
+        if isinstance(high, tuple):
+            high = 2 * bisect_left(self.constants, high[0]) + 1 - high[1]
+        return max(LOWEST if low is None else low, LOWEST), min(HIGHEST if high is None else high, HIGHEST)
+
+    def encoded(self, array: pa.Array) -> Ints:
+        if self.is_string:
+            return self._places(array)
+        if self.floating:
+            doubles = pc.fill_null(array.cast(pa.float64(), safe=False), 0.0).to_numpy(zero_copy_only=False)
+            bits: Ints = np.where(np.isnan(doubles), np.nan, doubles + 0.0).view(np.int64)
+            ordered: Ints = np.where(bits >= 0, bits, bits ^ HIGHEST)
+            return ordered
+        if is_decimal(self.type) and len(array):
+            words: Ints = np.frombuffer(array.buffers()[1], np.int64)
+            return words[2 * array.offset : 2 * (array.offset + len(array)) : 2]
+        return as_int64(array) if len(array) else np.empty(0, np.int64)
+
+    def _places(self, array: pa.Array) -> Ints:
+        constants = pa.array(self.constants, pa.string())
+        if self.only_equality:
+            found: Ints = (
+                pc.fill_null(pc.index_in(array, constants), -1).to_numpy(zero_copy_only=False).astype(np.int64)
+            )
+            return 2 * found + 1
+        values = pc.dictionary_encode(array)
+        both = pa.concat_arrays([constants, values.dictionary])
+        order = pc.sort_indices(both).to_numpy()
+        is_constant = order < len(constants)
+        before = np.empty(len(both), np.int64)
+        before[order] = np.cumsum(is_constant)
+        before = before[len(constants) :]  # for each value the number of constants that are not greater
+        equal = np.zeros(len(before), np.bool_)
+        some = np.flatnonzero(before > 0)
+        same = pc.equal(values.dictionary.take(pa.array(some)), constants.take(pa.array(before[some] - 1)))
+        equal[some] = same.to_numpy(zero_copy_only=False)
+        places = np.append(2 * before - equal, 0)
+        of_rows: Ints = places[pc.fill_null(values.indices, len(before)).to_numpy(zero_copy_only=False)]
+        return of_rows

@@ -1,0 +1,693 @@
+"""Copies events before the exchange: one copy for each key by which some pattern processor groups, if the event is relevant
+to it, or may wait for the watermark: then the processors of later sets may need it, too.
+
+A copy belongs to a *selector*, the list of key expressions, and contains the numbers of the conditions that it satisfies. So
+each distinct condition is evaluated once, for many events at a time, no matter how many processors and key groups there are.
+
+A condition that reads a lookup is evaluated with each version of the table that may be in force, and has a number for each of
+them. After the exchange, the version is known: the other numbers are dropped, and this one becomes the number of the condition.
+
+See docs/decisions/0012.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.caches import IdentityCache
+from asterism.columns.arrays import Ints, Mask, one_chunk
+from asterism.columns.failures import evaluated_in_parts
+from asterism.columns.groups import KEY_HASH, mask_of, offsets_of
+from asterism.columns.keys import KEY, key_strings
+from asterism.columns.time import NO_TIME, TIME
+from asterism.errors import EvaluationFailedError, InvalidEventError
+from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.ranges import Ranges
+from asterism.matching.binding import python_mask
+from asterism.patterns.conditions import PythonCondition
+from asterism.rules.binding.binding import (
+    NO_KEY,
+    BoundPatternProcessor,
+    BoundProcessor,
+    ProcessorCompiler,
+    Selector,
+    number_of,
+)
+from asterism.rules.binding.condition_index import NO_REST, ConditionIndex
+from asterism.rules.definition.lookup_tables import LookupVersion, nulls_of
+from asterism.text.printable import event_text
+
+SELECTOR, SINCE, FIRST, MET, FAILED = "__selector", "__since", "__first", "__met", "__failed"
+"""Columns of copies besides KEY: the number of the selector; the newest set at arrival; whether it is the first copy of its
+event, or for events that wait, whether it is kept regardless of processors; the numbers of the conditions that the event
+satisfies, except for those in an index, and of those that could not be computed (the number of the selector if the key could
+not). The first copy has the numbers of all conditions, of any selector, because it alone determines whether an event is late. MET
+is NULL if the conditions must be evaluated again.
+"""
+_NUMBERS = pa.list_(pa.int64())
+LookupVersions = Mapping[str, LookupVersion]
+"""The versions of lookups, by name; one that is missing has no rows."""
+
+
+def copies_schema(events: pa.Schema) -> pa.Schema:
+    head = [
+        pa.field(SELECTOR, pa.int64()),
+        pa.field(KEY, pa.string()),
+        pa.field(TIME, pa.int64()),
+        pa.field(SINCE, pa.int64()),
+        pa.field(FIRST, pa.bool_()),
+        pa.field(MET, _NUMBERS),
+        pa.field(FAILED, _NUMBERS),
+    ]
+    return pa.schema([*head, *(field.with_name("e:" + field.name) for field in events)])
+
+
+def copies_of(
+    events: pa.Table,
+    times: pa.Array | pa.ChunkedArray,
+    processors: Sequence[BoundProcessor],
+    compiler: ProcessorCompiler,
+    versions: Sequence[LookupVersions] = ({},),
+    read: Callable[[LookupVersion], bytes] | None = None,
+    *,
+    kept: Mask | None = None,
+    selectors: Iterable[Selector] = (),
+) -> pa.Table:
+    """The copies of *events*, with KEY_HASH. Their columns of lookups are NULL.
+
+    :param versions: of the lookups, in each set that may be in force
+    :param read: see :func:`~asterism.rules.definition.lookup_tables.table_of`
+    :param kept: the events that are copied for each of *selectors*, and for the processors, even if none of them needs it
+    """
+    from asterism.columns.hashing import hash_strings
+
+    schema = copies_schema(compiler.schema)
+    timeless = times.to_numpy() == NO_TIME
+    parts = [schema.empty_table().append_column(KEY_HASH, pa.array([], pa.int64()))]
+    if timeless.any():
+        parts.append(_timeless(events.filter(pa.array(timeless)), schema, compiler))
+        timed = pa.array(~timeless)
+        events, times = events.filter(timed), times.filter(timed)
+        kept = None if kept is None else kept[~timeless]
+    evaluated = _evaluated(events, processors, compiler, versions, read)
+    met, failed = evaluated.met, evaluated.failed
+    all_met, all_failed = _listed(met, events.num_rows), _listed(failed, events.num_rows)
+    seen = np.zeros(events.num_rows, np.bool_)
+    of_selectors = RuleConditions.by_selector(processors)
+    known = [one.selector for one in processors]
+    if kept is not None and kept.any():
+        known += selectors
+    for number, selector in _in_order(known, compiler):
+        wanted = np.zeros(events.num_rows, np.bool_) if kept is None else kept.copy()
+        numbers: list[int] = []
+        if number in of_selectors:
+            numbers = evaluated.numbers_of(of_selectors[number])
+            wanted |= evaluated.required(events, of_selectors[number])
+        failures = {n: failed[n] for n in numbers if n in failed}
+        rows = np.flatnonzero(wanted)
+        copied = events.take(pa.array(rows))
+        keys, keyless = _keys(copied, selector, compiler)
+        every_failed = all_failed
+        if keyless.any():
+            failures[number] = np.zeros(events.num_rows, np.bool_)
+            failures[number][rows[keyless]] = True
+            every_failed = _listed({**failed, number: failures[number]}, events.num_rows)
+        first = ~seen[rows]
+        seen[rows] = True
+        columns = [
+            pa.array(np.full(len(rows), number, np.int64)),
+            keys,
+            times.take(pa.array(rows)),
+            pa.array(np.zeros(len(rows), np.int64)),
+            pa.array(first),
+            _taken(_listed({n: met[n] for n in numbers}, events.num_rows), all_met, rows, first),
+            _taken(_listed(failures, events.num_rows), every_failed, rows, first),
+            *copied.columns,
+            *(nulls_of(lookup, copied.num_rows) for lookup in compiler.lookups.values()),
+        ]
+        hashes = (hash_strings(keys) ^ np.uint64(selector.seed & (2**64 - 1))).view(np.int64)
+        parts.append(pa.table(columns, schema=schema).append_column(KEY_HASH, pa.array(hashes)))
+    return pa.concat_tables(parts)
+
+
+def _in_order(selectors: Iterable[Selector], compiler: ProcessorCompiler) -> list[tuple[int, Selector]]:
+    """The distinct selectors with their numbers. That of the stream is the first: of events that are kept, it has the first copy,
+    whatever other rules there are.
+    """
+    stream = compiler.stream_selector.number
+    known = {one.number: one for one in selectors}
+    return sorted(known.items(), key=lambda one: (one[0] != stream, one[1].expressions, one[0]))
+
+
+def _timeless(events: pa.Table, schema: pa.Schema, compiler: ProcessorCompiler) -> pa.Table:
+    """Events without a time are treated as late, with one copy each, no matter which processors require them."""
+    rows = events.num_rows
+    none = _lists(np.zeros(rows + 1, np.int64), np.empty(0, np.int64))
+    zeros = pa.array(np.zeros(rows, np.int64))
+    times, first = pa.array(np.full(rows, NO_TIME)), pa.array(np.ones(rows, np.bool_))
+    lookups = (nulls_of(lookup, rows) for lookup in compiler.lookups.values())
+    columns = [zeros, pa.array([NO_KEY] * rows), times, zeros, first, none, none, *events.columns, *lookups]
+    return pa.table(columns, schema=schema).append_column(KEY_HASH, zeros)
+
+
+def _taken(own: tuple[Ints, Ints], every: tuple[Ints, Ints], rows: Ints, first: Mask) -> pa.ListArray:
+    """For each of *rows* its numbers in *own*, or in *every* if the row is *first*."""
+    both = pa.concat_arrays([_lists(*own), _lists(*every)])
+    return both.take(pa.array(np.where(first, len(own[0]) - 1 + rows, rows)))
+
+
+def _lists(at: Ints, numbers: Ints) -> pa.ListArray:
+    return pa.ListArray.from_arrays(pa.array(at.astype(np.int32)), pa.array(numbers))
+
+
+def _listed(masks: Mapping[int, Mask], rows: int) -> tuple[Ints, Ints]:
+    """For each row the numbers whose mask is true, as offsets and values."""
+    held = [np.flatnonzero(mask) for mask in masks.values()]
+    row_of = np.concatenate([*held, np.empty(0, np.int64)])
+    numbers = np.repeat(np.array(list(masks), np.int64), [len(some) for some in held])
+    order = np.argsort(row_of, kind="stable")
+    counts = np.bincount(row_of, minlength=rows)
+    return np.concatenate([[0], np.cumsum(counts)]), numbers[order]
+
+
+def flattened(lists: pa.ChunkedArray) -> tuple[Ints, Ints]:
+    """Flatten a column of lists: the row of each value, and the values."""
+    array = one_chunk(lists)
+    values = array.flatten().to_numpy(zero_copy_only=False)
+    if not len(values):
+        return np.empty(0, np.int64), values
+    rows = np.repeat(np.arange(len(array)), pc.fill_null(array.value_lengths(), 0).to_numpy(zero_copy_only=False))
+    return rows, values
+
+
+# ---------------------------------------------------------------------------------------------------- after the exchange
+
+
+class CopyFilter:
+    """Filters copies after the exchange by the requirements of processors.
+
+    Before the exchange, the processors of a micro-batch are not known exactly: events are copied for more processors than
+    these, and for different ones when a micro-batch is repeated. The remaining copies depend only on the events, the
+    processors, and the versions of the lookups.
+    """
+
+    def __init__(self, processors: Sequence[BoundProcessor], versions: LookupVersions) -> None:
+        self.processors = list(processors)
+        reading = {
+            _written(number, lookups, versions): number
+            for one in processors
+            for number, lookups in zip(one.evaluated, one.lookups, strict=True)
+            if number is not None and lookups
+        }
+        self._written = np.array(sorted(reading), np.int64)
+        self._number_of_written = np.array([reading[each] for each in self._written.tolist()], np.int64)
+        kept = {name for one in processors for name in one.kept_lookups}
+        self.kept_lookups = {
+            name: np.array(sorted({one.number for one in processors if name in one.kept_lookups}), np.int64)
+            for name in sorted(kept)
+        }
+        """For each lookup that is read after the exchange, the selectors of the processors that read it."""
+        self._of = RuleConditions.by_selector(processors)
+        # A shadow must not affect the output of late events.
+        self._if_late = RuleConditions.of([one for one in processors if not one.processor.shadow])
+
+    @classmethod
+    def of(cls, processors: Sequence[BoundProcessor], versions: LookupVersions) -> CopyFilter:
+        """The requirements of these processors. The most recent ones are cached for the lifetime of the process."""
+        return _FILTERS.of(processors, lambda: cls(processors, versions), *versions.values())
+
+    def of_arrivals(
+        self, copies: pa.Table, version: int, time: int, passes: int, selectors: Mapping[int, int]
+    ) -> pa.Table:
+        """The copies that are kept, with the set *version* as SINCE: those of *selectors* that a processor requires, or that may
+        wait, because their times are after *passes*; the latter have a true FIRST. Of each selector, those until the time in
+        *selectors* are left out. Of late events, which are at or before
+        *time*, one copy each remains if a processor that is not a shadow requires them. MET and FAILED contain what the
+        processors of the selector use.
+        """
+        copies = with_numbers(copies, self._written, self._number_of_written)
+        times = copies.column(TIME).to_numpy()
+        of_copies = copies.column(SELECTOR).to_numpy()
+        known = np.zeros(copies.num_rows, np.bool_)
+        for selector, until in selectors.items():
+            known |= (of_copies == selector) & (times > until)
+        late, waits = times <= time, times > passes
+        wanted = known & waits & ~late
+        wanted |= self.required(copies, known & ~waits & ~late)
+        if late.any():
+            needed = late & (times == NO_TIME)
+            needed[late] |= self._if_late.required(self._if_late.read_of(copies, np.flatnonzero(late)))
+            wanted |= needed & copies.column(FIRST).to_numpy()
+        if not wanted.all():
+            copies, waits = copies.filter(pa.array(wanted)), waits[wanted]
+        return self._with_what_is_used(copies, version, waits)
+
+    def required(self, copies: pa.Table, which: Mask) -> Mask:
+        """Which of some copies a processor requires."""
+        selectors = copies.column(SELECTOR).to_numpy()
+        wanted = np.zeros(copies.num_rows, np.bool_)
+        for selector, conditions in self._of.items():
+            mine = which & (selectors == selector)
+            if mine.any():
+                wanted[mine] = conditions.required(conditions.read_of(copies, np.flatnonzero(mine)))
+        return wanted
+
+    def _with_what_is_used(self, copies: pa.Table, version: int, waits: Mask) -> pa.Table:
+        selectors = copies.column(SELECTOR).to_numpy()
+        met_rows, met = flattened(copies.column(MET))
+        failed_rows, failed = flattened(copies.column(FAILED))
+        used_met, used_failed = np.zeros(len(met), np.bool_), failed == selectors[failed_rows]
+        for selector, conditions in self._of.items():
+            mine = selectors == selector
+            of_met, of_failed = mine[met_rows], mine[failed_rows]
+            used_met[of_met] = np.isin(met[of_met], conditions.evaluated)
+            used_failed[of_failed] |= np.isin(failed[of_failed], conditions.evaluated)
+        columns = {
+            SINCE: pa.array(np.full(copies.num_rows, version, np.int64)),
+            FIRST: pa.array(waits),
+            MET: _counted(met_rows[used_met], met[used_met], copies.num_rows),
+            FAILED: _counted(failed_rows[used_failed], failed[used_failed], copies.num_rows),
+        }
+        return _with_columns(copies, columns)
+
+    def evaluated_again(
+        self,
+        copies: pa.Table,
+        version: int,
+        compiler: ProcessorCompiler,
+        versions: LookupVersions,
+        read: Callable[[LookupVersion], bytes],
+    ) -> pa.Table:
+        """The copies with MET and FAILED for these processors, and *version* as SINCE, regardless of their values on arrival.
+
+        :param versions: of the lookups that the events see
+        :param read: see :func:`~asterism.rules.definition.lookup_tables.table_of`
+        """
+        schema = compiler.events
+        selectors = copies.column(SELECTOR).to_numpy()
+        rows_of_met, rows_of_failed = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        all_met, all_failed = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        failed_rows, failed = flattened(copies.column(FAILED))
+        keyless = failed == selectors[failed_rows]
+        rows_of_failed.append(failed_rows[keyless])
+        all_failed.append(failed[keyless])
+        for selector, conditions in self._of.items():
+            rows = np.flatnonzero(selectors == selector)
+            if not len(rows) or not len(conditions.evaluated):
+                continue
+            mine = copies.take(pa.array(rows))
+            events = pa.table([mine.column(f"e:{name}") for name in schema.names], schema=schema)
+            met, bad, written = _evaluated(events, conditions.processors, compiler, [versions], read)
+            number_of = {each: number for number, some in written.items() for each in some}
+            for masks, places, numbers in ((met, rows_of_met, all_met), (bad, rows_of_failed, all_failed)):
+                for each, mask in masks.items():
+                    places.append(rows[mask])
+                    numbers.append(np.full(int(mask.sum()), number_of.get(each, each), np.int64))
+        columns = {
+            SINCE: pa.array(np.full(copies.num_rows, version, np.int64)),
+            MET: _grouped(np.concatenate(rows_of_met), np.concatenate(all_met), copies.num_rows),
+            FAILED: _grouped(np.concatenate(rows_of_failed), np.concatenate(all_failed), copies.num_rows),
+        }
+        return _with_columns(copies, columns)
+
+
+def _with_columns(copies: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
+    for name, column in columns.items():
+        copies = copies.set_column(copies.column_names.index(name), copies.schema.field(name), column)
+    return copies
+
+
+def with_numbers(copies: pa.Table, written: Ints, numbers: Ints) -> pa.Table:
+    """The copies with other *numbers* in place of those that are *written*, which are ascending: those of conditions in place of
+    those with the versions in force of the lookups that they read, for example.
+    """
+    if not len(written):
+        return copies
+    for name in (MET, FAILED):
+        rows, found = flattened(copies.column(name))
+        at = np.minimum(np.searchsorted(written, found), len(written) - 1)
+        found = np.where(written[at] == found, numbers[at], found)
+        number = copies.column_names.index(name)
+        copies = copies.set_column(number, copies.schema.field(name), _counted(rows, found, copies.num_rows))
+    return copies
+
+
+def to_evaluate_again(copies: pa.Table) -> pa.Table:
+    """The copies, so that the conditions are evaluated again for those that are there whichever processor needs them."""
+    met = copies.column(MET)
+    nulls = pa.nulls(copies.num_rows, met.type)
+    return _with_columns(copies, {MET: pc.if_else(copies.column(FIRST), nulls, met)})
+
+
+class RuleConditions:
+    """The distinct conditions of processors: those that are in an index, and those that are evaluated before the
+    exchange, by number; of a condition that is in the index in part, its rest is evaluated.
+    """
+
+    def __init__(self, processors: Sequence[BoundProcessor]) -> None:
+        self.processors = list(processors)
+        parts = {
+            number: (ranges, evaluated)
+            for one in processors
+            for number, ranges, evaluated in zip(one.conditions, one.ranges, one.evaluated, strict=True)
+        }
+        self.numbers = np.array(sorted(parts), np.int64)
+        self.evaluated = np.array(sorted({number for _, number in parts.values() if number is not None}), np.int64)
+        self.needs_all = any(one.needs_all for one in processors)
+        place_of = {number: place for place, number in enumerate(self.evaluated.tolist())}
+        self._condition_of = np.full(len(self.evaluated), -1, np.int64)
+        """For each of *evaluated* the place of the condition that it is; -1: it is a rest of others only."""
+        indexed: list[Ranges] = []
+        rests: list[int] = []
+        for place, (ranges, evaluated) in enumerate(parts[number] for number in self.numbers.tolist()):
+            indexed.append(() if ranges is None else ranges)
+            rests.append(NO_REST if ranges is None or evaluated is None else place_of[evaluated])
+            if ranges is None:
+                assert evaluated is not None
+                self._condition_of[place_of[evaluated]] = place
+        schema = processors[0].schema if processors else pa.schema([])
+        self._index = ConditionIndex(schema, indexed, rests)
+        self._event_columns = [schema.names[number] for number in self._index.columns]
+        self._read = [f"e:{name}" for name in self._event_columns]
+
+    @classmethod
+    def of(cls, processors: Sequence[BoundProcessor]) -> RuleConditions:
+        """The conditions of these processors. The most recent ones are cached for the lifetime of the process."""
+        return _CONDITIONS.of(processors, lambda: cls(processors))
+
+    @classmethod
+    def by_selector(cls, processors: Sequence[BoundProcessor]) -> Mapping[int, RuleConditions]:
+        """:meth:`of` the processors of each selector, by its number."""
+
+        def conditions() -> Mapping[int, RuleConditions]:
+            selected: dict[int, list[BoundProcessor]] = {}
+            for processor in processors:
+                selected.setdefault(processor.number, []).append(processor)
+            return {number: cls(of_selector) for number, of_selector in selected.items()}
+
+        return _BY_SELECTOR.of(processors, conditions)
+
+    def satisfied(self, events: pa.Table, masks: Mapping[int, Mask]) -> Mask:
+        """The events that satisfy a condition.
+
+        :param masks: the events that satisfy what is evaluated, by number
+        """
+        rows = [masks[number] for number in self.evaluated.tolist()]
+        columns = [events.column(name) for name in self._event_columns]
+        return self._satisfied(columns, np.array(rows, np.bool_).reshape(len(rows), events.num_rows))
+
+    def _satisfied(self, columns: Sequence[pa.ChunkedArray], masks: Mask) -> Mask:
+        found: Mask = self._index.meets_any(columns, masks.shape[1], masks)
+        return found | masks[self._condition_of >= 0].any(axis=0)
+
+    def _masks(self, rows: Ints, numbers: Ints, count: int) -> Mask:
+        """Which of *count* copies satisfy what is evaluated, from the *numbers* of their *rows*."""
+        masks = np.zeros((len(self.evaluated), count), np.bool_)
+        if len(self.evaluated):
+            at = np.minimum(np.searchsorted(self.evaluated, numbers), len(self.evaluated) - 1)
+            known = self.evaluated[at] == numbers
+            masks[at[known], rows[known]] = True
+        return masks
+
+    def read_of(self, copies: pa.Table, rows: Ints) -> pa.Table:
+        """Some rows of *copies*, with the columns that the other methods read."""
+        read = copies.select([MET, FAILED, *self._read])
+        return read if len(rows) == copies.num_rows and (np.diff(rows) == 1).all() else read.take(pa.array(rows))
+
+    def required(self, copies: pa.Table) -> Mask:
+        """The copies that the processors require: all, or those that satisfy a condition or for which one of them fails."""
+        if self.needs_all:
+            return np.ones(copies.num_rows, np.bool_)
+        if not self.processors:
+            return np.zeros(copies.num_rows, np.bool_)
+        masks = self._masks(*flattened(copies.column(MET)), copies.num_rows)
+        found = self._satisfied([copies.column(name) for name in self._read], masks)
+        rows, numbers = flattened(copies.column(FAILED))
+        found[rows[np.isin(numbers, self.evaluated)]] = True
+        return found
+
+    def by_condition(self, copies: pa.Table) -> tuple[Ints, Ints]:
+        """For each condition the ascending positions of the copies that satisfy it, as offsets and values."""
+        from asterism.rules.binding.kernels import by_condition
+
+        lists = one_chunk(copies.column(MET))
+        met_at = offsets_of(pc.fill_null(lists.value_lengths(), 0).to_numpy(zero_copy_only=False))
+        met = lists.flatten().to_numpy(zero_copy_only=False)
+        masks = self._masks(np.repeat(np.arange(copies.num_rows), np.diff(met_at)), met, copies.num_rows)
+        if len(self.evaluated):
+            at = np.minimum(np.searchsorted(self.evaluated, met), len(self.evaluated) - 1)
+            met = np.where(self.evaluated[at] == met, self._condition_of[at], -1)
+        else:
+            met_at, met = np.zeros_like(met_at), np.empty(0, np.int64)
+        indexed = self._index.met([copies.column(name) for name in self._read], copies.num_rows, masks)
+        return by_condition(*indexed, met_at, met, len(self.numbers))
+
+
+def _grouped(rows: Ints, numbers: Ints, count: int) -> pa.ListArray:
+    """:func:`_counted`, if the rows are not in order."""
+    order = np.argsort(rows, kind="stable")
+    return _counted(rows[order], numbers[order], count)
+
+
+def _counted(rows: Ints, numbers: Ints, count: int) -> pa.ListArray:
+    """The inverse of :func:`flattened`."""
+    return _lists(np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))]), numbers)
+
+
+# ---------------------------------------------------------------------------------------------------- conditions, keys
+
+
+class _Evaluated(NamedTuple):
+    """The results of conditions, by their numbers.
+
+    :param met: the events that satisfy each
+    :param failed: of those that fail, the events for which they do
+    :param written: of those in SQL, their numbers with the versions of the lookups that they read
+    """
+
+    met: dict[int, Mask]
+    failed: dict[int, Mask]
+    written: dict[int, list[int]]
+
+    def numbers_of(self, conditions: RuleConditions) -> list[int]:
+        """The numbers of *conditions*, with versions."""
+        return [each for number in conditions.evaluated.tolist() for each in self.written.get(number, (number,))]
+
+    def required(self, events: pa.Table, conditions: RuleConditions) -> Mask:
+        """The events that a processor of *conditions* requires."""
+        if conditions.needs_all:
+            return np.ones(events.num_rows, np.bool_)
+        # Of a condition that reads lookups, the events that satisfy it with any of the versions.
+        masks = {
+            number: np.logical_or.reduce([self.met[each] for each in self.written.get(number, (number,))])
+            for number in conditions.evaluated.tolist()
+        }
+        required = conditions.satisfied(events, masks)
+        for number in self.numbers_of(conditions):
+            if number in self.failed:
+                required = required | self.failed[number]
+        return required
+
+
+def _evaluated(
+    events: pa.Table,
+    processors: Sequence[BoundProcessor],
+    compiler: ProcessorCompiler,
+    versions: Sequence[LookupVersions],
+    read: Callable[[LookupVersion], bytes] | None,
+) -> _Evaluated:
+    """Evaluate the conditions that are not in an index, and the rests of those that are."""
+    unions: dict[tuple[LookupVersion, ...], _ConditionUnion] = {}
+    met, failed, written = dict[int, Mask](), dict[int, Mask](), dict[int, list[int]]()
+    for one in processors:
+        if not isinstance(one, BoundPatternProcessor):
+            continue
+        sources = zip(one.evaluated, one.pattern.bit_sources, one.ranges, one.lookups, strict=True)
+        for number, source, ranges, lookups in sources:
+            if number is None:
+                continue
+            if not isinstance(source, int):
+                if number not in met:
+                    met[number], bad = _called(source, events)
+                    if bad.any():
+                        failed[number] = bad
+            elif number not in written:
+                found = {_written(number, lookups, each): each for each in versions} if lookups else {number: {}}
+                written[number] = list(found)
+                for each, known in found.items():
+                    of = tuple(known[name] for name in lookups if name in known)
+                    union = unions.get(of)
+                    if union is None:
+                        union = unions[of] = _ConditionUnion(Vectorized(compiler.schema))
+                    adopt = union.vectorized.adopt if ranges is None else union.vectorized.adopt_rest
+                    union.numbers[each] = adopt(one.pattern.vectorized, source)
+    for of, union in unions.items():
+        enriched = events
+        if compiler.lookups:
+            columns = compiler.looked_up(events, of, read) if read is not None else {}
+            for name, lookup in compiler.lookups.items():
+                column = columns.get(name)
+                enriched = enriched.append_column(
+                    lookup.field, nulls_of(lookup, events.num_rows) if column is None else column
+                )
+        _evaluate(union, enriched, met, failed)
+    return _Evaluated(met, failed, written)
+
+
+@dataclass(frozen=True, slots=True)
+class _ConditionUnion:
+    """Conditions that are evaluated together, with the places of their expressions by the numbers of the conditions."""
+
+    vectorized: Vectorized
+    numbers: dict[int, int] = field(default_factory=dict)
+
+
+def _evaluate(union: _ConditionUnion, events: pa.Table, met: dict[int, Mask], failed: dict[int, Mask]) -> None:
+    """Add the events that satisfy the conditions to *met*, and those for which they fail to *failed*."""
+    vectorized = union.vectorized
+    try:
+        values = [mask_of(column) for column in vectorized.evaluate(events)]
+        met |= {number: values[at] for number, at in union.numbers.items()}
+        return
+    except InvalidEventError:
+        pass
+    for number, at in union.numbers.items():
+        met[number], bad = _tolerant(vectorized.alone(at), _HOLDS, events)
+        if bad.any():
+            failed[number] = bad
+
+
+def _written(number: int, lookups: Sequence[str], versions: LookupVersions) -> int:
+    """The number of a condition that reads *lookups*, with their versions."""
+    found = (versions.get(name) for name in lookups)
+    return number_of("lookups", str(number), *("" if one is None else f"{one.version} {one.digest}" for one in found))
+
+
+def _tolerant(expression: Vectorized, template: str, events: pa.Table) -> tuple[Mask, Mask]:
+    """The events for which an expression is true, and those for which it fails. Each event is evaluated independently of the
+    others.
+
+    :param template: SQL around the expression ``{}``; it is 1 where the expression is true, and never NULL
+    """
+    (text,) = expression.texts
+    tried = f"TRY({template.replace('{}', _without_error(text))})"
+    vectorized = Vectorized(expression.schema, [tried], [pa.int32()], expression.sources, expression.costs)
+
+    def evaluate(part: pa.Table) -> tuple[Mask, Mask]:
+        (answers,) = vectorized.evaluate(part)
+        return pc.fill_null(answers, 0).to_numpy() == 1, answers.is_null().to_numpy()
+
+    return _in_parts(evaluate, events)
+
+
+def _called(condition: PythonCondition, events: pa.Table) -> tuple[Mask, Mask]:
+    """As :func:`_tolerant`, for a function."""
+    return _in_parts(lambda part: (python_mask(condition, part), np.zeros(part.num_rows, np.bool_)), events)
+
+
+def _mask_of_call(condition: PythonCondition, names: Sequence[str], events: pa.Table) -> Mask:
+    return python_mask(condition, events.select(names))
+
+
+def _in_parts(evaluate: Callable[[pa.Table], tuple[Mask, Mask]], events: pa.Table) -> tuple[Mask, Mask]:
+    """What *evaluate* returns; an event for which it raises an error is one that fails."""
+    met, bad = np.zeros(events.num_rows, np.bool_), np.ones(events.num_rows, np.bool_)
+    for part, masks in evaluated_in_parts(evaluate, events):
+        if masks is not None:
+            met[part], bad[part] = masks
+    return met, bad
+
+
+_HOLDS, _COMPUTED = "CASE WHEN {} THEN 1 ELSE 0 END", "CASE WHEN hash({}) IS NULL THEN 0 ELSE 1 END"
+_TOKENS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\berror\(|[()]|[^'"()]+?(?=\berror\(|['"()]|$)""")
+
+
+def _without_error(text: str) -> str:
+    """Replace ``error(text)`` by a failing cast, because DuckDB's TRY does not support it.
+
+    >>> _without_error("CASE WHEN (c0 = 0) THEN error('by (0)') ELSE 1 / c0 END")
+    "CASE WHEN (c0 = 0) THEN list_extract([NULL], CAST('!' || 'by (0)' AS INTEGER)) ELSE 1 / c0 END"
+    """
+    found, ends = [], []
+    for token in _TOKENS.findall(text):
+        if token == "error(":
+            ends.append(" AS INTEGER))")
+            token = "list_extract([NULL], CAST('!' || "
+        elif token == "(":
+            ends.append(")")
+        elif token == ")":
+            token = ends.pop()
+        found.append(token)
+    return "".join(found)
+
+
+def _keys(events: pa.Table, selector: Selector, compiler: ProcessorCompiler) -> tuple[pa.Array, Mask]:
+    """The key texts, and the events for which the key could not be computed."""
+    none = np.zeros(events.num_rows, np.bool_)
+    if not selector.expressions:
+        return key_strings([], events.num_rows), none
+    expressions, numbers = compiler.key_expressions(selector.expressions)
+    try:
+        values = expressions.evaluate(events)
+    except InvalidEventError:
+        for number in set(numbers):
+            none |= _tolerant(expressions.alone(number), _COMPUTED, events)[1]
+        good = events.filter(pa.array(~none))
+        keys = _key_texts(good, [expressions.evaluate(good)[number] for number in numbers], selector, compiler)
+        place = np.cumsum(~none) - 1
+        taken = keys.take(pa.array(place, mask=none))
+        return taken.fill_null(NO_KEY), none
+    return _key_texts(events, [values[number] for number in numbers], selector, compiler), none
+
+
+def _key_texts(
+    events: pa.Table, values: Sequence[pa.ChunkedArray], selector: Selector, compiler: ProcessorCompiler
+) -> pa.Array:
+    """The key texts; where all values are NULL, those of the key of the stream."""
+    keys = key_strings(values, events.num_rows)
+    if selector.instead_of_null is None or not all(value.null_count for value in values):
+        return keys
+    nulls = np.logical_and.reduce([value.is_null().to_numpy(zero_copy_only=False) for value in values])
+    if not nulls.any():
+        return keys
+    expressions, numbers = compiler.key_expressions(selector.instead_of_null)
+    found = expressions.evaluate(events)
+    return pc.if_else(pa.array(nulls), key_strings([found[number] for number in numbers], events.num_rows), keys)
+
+
+def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: ProcessorCompiler) -> InvalidEventError:
+    """The error for an event for which *number*, as in FAILED, could not be computed."""
+    evaluate: Callable[[pa.Table], Any]
+    what, evaluate = "its key", compiler.key_expressions(one.selector.expressions)[0].evaluate
+    if number != one.number:
+        assert isinstance(one, BoundPatternProcessor), "a clause has no conditions here"
+        what = f"a condition of {one.stages_with(number)}"
+        source = one.pattern.bit_sources[one.evaluated.index(number)]
+        if isinstance(source, int):
+            evaluate = one.pattern.vectorized.alone(source).evaluate
+        else:
+            # Functions see the columns of the events alone.
+            evaluate = partial(_mask_of_call, source, compiler.events.names)
+    shown = event_text(event.to_pylist()[0])
+    try:
+        evaluate(event)
+    except InvalidEventError as error:
+        return EvaluationFailedError(
+            f"{what} could not be computed", f"{error.message}\n{error.detail}\nevent: {shown}", error.hint
+        )
+    # It is one of the events that were not evaluated separately.
+    return EvaluationFailedError(f"{what} could not be computed", "It fails on many events.")
+
+
+MAX_FILTERS = 8
+_CONDITIONS = IdentityCache[RuleConditions](MAX_FILTERS)
+_BY_SELECTOR = IdentityCache[Mapping[int, RuleConditions]](MAX_FILTERS)
+_FILTERS = IdentityCache[CopyFilter](MAX_FILTERS)

@@ -1,0 +1,441 @@
+"""Validation of whole patterns and processors: reports as many problems as possible at once, with their positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from asterism.errors import (
+    AsterismError,
+    ExpressionSyntaxError,
+    PatternError,
+    PatternFormatError,
+    PatternProcessorError,
+    printable,
+)
+from asterism.expressions.aggregates import check_measure, parse_measure
+from asterism.expressions.names import Scope, check_names
+from asterism.expressions.parsing import parse
+from asterism.matching.binding import BoundPattern
+from asterism.patterns.compiler import beyond_flink, compile_pattern
+from asterism.patterns.json_reading import Reading, read_graph
+from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
+from asterism.patterns.sequence import Contiguity, Stage
+from asterism.patterns.warnings import costs, diagnose
+from asterism.row_patterns import wording
+from asterism.row_patterns.checking import check_without_columns
+from asterism.row_patterns.clause.reading import read
+from asterism.rules.binding.binding import ProcessorCompiler
+from asterism.rules.binding.clauses import ANY_TIME
+from asterism.rules.definition.processor import PatternProcessor, missing_fields
+from asterism.rules.definition.registered_conditions import without_named
+from asterism.rules.definition.rule_templates import ExpandedRule, expanded, is_template
+from asterism.rules.sets.interfaces import without_flag
+from asterism.text.printable import duration, one_line
+from asterism.text.strict_json import DocumentSyntaxError, decode, line_and_column, offset_of, pointer_part, text_of
+
+MAX_PROBLEMS = 100
+"""Further problems are only counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem and the line and column (from 1) where it begins."""
+
+    line: int
+    column: int
+    message: str
+    detail: str | None = None
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        """Format the problem for a terminal, with control characters of the file escaped."""
+        lines = [f"{self.line}:{self.column}: {_in_one_line(self.message)}"]
+        lines += ["  " + line for line in printable(self.detail or "").split("\n") if line]
+        if self.hint:
+            lines.append("  Hint: " + _in_one_line(self.hint))
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The pattern, or the problems in the order of the text."""
+
+    pattern: Pattern | None
+    problems: Sequence[Problem]
+    more: int = 0
+    """The number of further problems."""
+    warnings: Sequence[Problem] = ()
+    """Places where the pattern certainly does not do what it seems to do, and what it costs on a stream without a bound; the
+    pattern can still be used.
+    """
+
+
+def check(source: str | bytes, schema: pa.Schema | None = None, semantics: Semantics = Semantics.DEFAULT) -> Checked:
+    """Find all problems of a pattern in JSON.
+
+    :param source: the text, in UTF-8 if bytes
+    :param schema: the schema of the events; with it, the columns and types of conditions are also checked
+    :param semantics: the semantics for compiling the pattern; the default refuses what Flink ignores
+
+    >>> [problem] = check('{"type": "COMPOSITE",\\n "nodes": []}').problems
+    >>> print(problem)
+    2:11: root: a graph needs nodes
+    """
+    try:
+        text = text_of(source)
+        pattern, found, diagnostics = _in_pattern(decode(text), schema, semantics)
+    except DocumentSyntaxError as error:
+        return Checked(None, [Problem(error.line, error.column, error.message, error.detail, error.hint)])
+
+    def place(path: str) -> tuple[int, int]:
+        return line_and_column(text, offset_of(text, path))
+
+    problems = _placed(found, place)
+    return Checked(None if problems else pattern, problems, len(found) - len(problems), _placed(diagnostics, place))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedProcessor:
+    """The processor, or the problems in the order of the text."""
+
+    processor: PatternProcessor | None
+    problems: Sequence[Problem]
+    more: int = 0
+    """The number of further problems."""
+    warnings: Sequence[Problem] = ()
+    """See :attr:`Checked.warnings`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "problems": [asdict(one) for one in self.problems],
+            "more": self.more,
+            "warnings": [asdict(one) for one in self.warnings],
+        }
+
+
+class InvalidProcessorError(PatternProcessorError):
+    """A processor is invalid; the message is that of the first problem, and *checked* has all of them."""
+
+    checked: CheckedProcessor
+
+    @classmethod
+    def of(cls, checked: CheckedProcessor, id: str = "") -> InvalidProcessorError:
+        """:param id: of a rule of a template"""
+        first = checked.problems[0]
+        error = cls(f"{id:.220}: {first.message}" if id else first.message, first.detail, first.hint)
+        error.checked = checked
+        return error
+
+
+def checked_processors(
+    item: Any, schema: pa.Schema | None = None, semantics: Semantics | None = None
+) -> list[PatternProcessor]:
+    """The processors of an item of a set: of a rule, or of a template all rules.
+
+    :param schema, semantics: see :func:`check_processor`
+    :raises AsterismError: one is invalid
+    """
+    processors = []
+    for rule in expanded(item) if is_template(item) else [ExpandedRule("", item)]:
+        if rule.error is not None:
+            raise rule.error
+        checked = check_processor(rule.item, lambda pointer: (1, 1), schema, semantics)
+        if checked.processor is None:
+            raise InvalidProcessorError.of(checked, rule.id)
+        processors.append(checked.processor)
+    return processors
+
+
+def check_processor(
+    item: Any,
+    place: Callable[[str], tuple[int, int]],
+    schema: pa.Schema | None = None,
+    semantics: Semantics | None = Semantics.DEFAULT,
+) -> CheckedProcessor:
+    """Find all problems of a processor in its JSON form.
+
+    :param place: maps a JSON pointer, relative to the item, to a line and column
+    :param schema: the schema of the events; with it, the columns and types of all SQL are also checked
+    :param semantics: the semantics for compiling the pattern; None: it must be valid with one of them
+
+    >>> [problem] = check_processor({"id": "a", "version": -1, "pattern": {}}, lambda pointer: (1, 1)).problems[:1]
+    >>> problem.message
+    'a version must be an integer from 0 to 2147483647, not -1'
+    """
+    found: list[Found] = []
+    diagnostics: list[Found] = []
+    processor = None
+    try:
+        fields = without_flag(item)[0]
+        processor, found = _in_fields(fields)
+    except AsterismError as error:
+        found.append(("", "", error))
+    if processor is not None and processor.sql is not None:
+        found += _in_clause(processor, schema, semantics)
+    elif isinstance(item, Mapping) and "pattern" in item:
+        graph = _Graph.of(item["pattern"], schema, semantics)
+        pattern = graph.pattern
+        found += [("/pattern" + path, "pattern: " + where, error) for path, where, error in graph.found]
+        diagnostics = [("/pattern" + path, "pattern: " + where, error) for path, where, error in graph.diagnostics]
+        if processor is not None:
+            found += _in_expressions(processor, graph, schema, semantics)
+            if pattern is not None and not found:
+                processor = replace(processor, pattern=pattern)
+                found = _together(processor, schema, semantics)
+    problems = _placed(found, place)
+    warnings = _placed(diagnostics, place)
+    return CheckedProcessor(None if problems else processor, problems, len(found) - len(problems), warnings)
+
+
+def summary(pattern: Pattern) -> str:
+    """Summarize a pattern.
+
+    >>> from datetime import timedelta
+    >>> summary(Pattern.begin("a").next("b").within(timedelta(minutes=5)))
+    '2 stages (a, b), within 5 min, NO_SKIP'
+    """
+    names = [stage.name for stage in pattern.atoms()]
+    words = [f"{len(names):,} stage{'s' * (len(names) != 1)} ({one_line(', '.join(names), 80)})"]
+    if pattern.time_bound is not None:
+        words.append(f"within {duration(pattern.time_bound)}")
+    skip = pattern.skip
+    words.append(skip.kind.value + (f" {printable(skip.stage)}" if skip.stage is not None else ""))
+    return ", ".join(words)
+
+
+def summary_of(processor: PatternProcessor) -> str:
+    """Summarize the pattern of a processor.
+
+    >>> summary_of(PatternProcessor("rise", 1, sql="PATTERN (A B+) DEFINE B AS x > PREV(x)"))
+    'MATCH_RECOGNIZE, PATTERN (A B+), ONE ROW PER MATCH, SKIP PAST LAST ROW'
+    """
+    if processor.pattern is not None:
+        return summary(processor.pattern)
+    assert processor.sql is not None
+    return f"MATCH_RECOGNIZE, {wording.summary(read(processor.sql))}"
+
+
+def check_clause(text: str) -> None:
+    """Check what does not depend on the columns of the events.
+
+    :raises asterism.errors.ExpressionError: with the position in the text
+    """
+    check_without_columns(read(text))
+
+
+# ---------------------------------------------------------------------- checks
+
+Found = tuple[str, str, AsterismError]
+"""The path of the JSON value, a prefix of the message, and the error."""
+_ANY_CLAUSE = "PATTERN (a)"
+_ANY = {"type": "COMPOSITE", "nodes": [{"name": "a", "type": "ATOMIC", "quantifier": {"properties": ["SINGLE"]}}]}
+
+
+def _placed(found: Sequence[Found], place: Callable[[str], tuple[int, int]]) -> list[Problem]:
+    problems = [Problem(*place(path), where + e.message, e.detail, e.hint) for path, where, e in found[:MAX_PROBLEMS]]
+    return sorted(problems, key=lambda problem: (problem.line, problem.column))
+
+
+def _in_pattern(
+    document: Any, schema: pa.Schema | None, semantics: Semantics | None
+) -> tuple[Pattern | None, list[Found], list[Found]]:
+    """Return the pattern, its problems and its warnings."""
+    reading = read_graph(Pattern, document)
+    found: list[Found] = [(problem.path or "", "", problem) for problem in reading.problems]
+    found += _in_conditions(reading, schema)
+    if reading.pattern is not None and not found:
+        found = _in_the_whole(reading, reading.pattern, schema, semantics)
+    diagnostics: list[Found] = []
+    if reading.pattern is not None and not found:
+        diagnostics = [
+            (reading.places.get(each.stage, ""), "", PatternError(each.message, each.detail, each.hint))
+            for each in (*diagnose(reading.pattern), *costs(reading.pattern))
+        ]
+    return reading.pattern, found, diagnostics
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """The pattern of a processor. *stages* and *subsets* may be known even if the pattern is invalid."""
+
+    pattern: Pattern | None
+    found: list[Found]
+    diagnostics: list[Found]
+    stages: tuple[str, ...] | None = None
+    subsets: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @classmethod
+    def of(cls, graph: Any, schema: pa.Schema | None, semantics: Semantics | None) -> _Graph:
+        """:param graph: the pattern in JSON, as a value or as a string"""
+        try:
+            document = decode(text_of(graph)) if isinstance(graph, str) else graph
+        except DocumentSyntaxError as error:
+            detail = ": ".join(part for part in (error.detail, error.place) if part) or None
+            return cls(None, [("", "", PatternFormatError(error.message, detail, error.hint))], [])
+        pattern, found, diagnostics = _in_pattern(document, schema, semantics)
+        if pattern is None:
+            return cls(None, found, diagnostics)
+        return cls(pattern, found, diagnostics, tuple(s.name for s in pattern.atoms()), pattern.subsets)
+
+
+def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Found]]:
+    """Create a processor from the valid fields, with a placeholder pattern; each field is checked together with valid values
+    of the required ones.
+    """
+    with suppress(AsterismError):
+        return PatternProcessor.from_dict(fields), []
+    if not isinstance(fields, Mapping):
+        PatternProcessor.from_dict(fields)
+    has_sql = fields.get("sql") is not None
+    good = {"id": "a", "version": 0} | ({"sql": _ANY_CLAUSE} if has_sql else {"pattern": _ANY})
+    found: list[Found] = []
+    kept: dict[str, Any] = {}
+    for name, value in fields.items():
+        try:
+            if name != "pattern" or has_sql or not isinstance(value, Mapping | str):
+                PatternProcessor.from_dict({**good, name: value})
+                kept[name] = value
+        except AsterismError as error:
+            found.append((pointer_part(name), "", error))
+    if kept.get("select") and kept.get("function") is not None:
+        both = PatternProcessorError("a processor can have measures (select) or a function, not both")
+        found.append(("/function", "", both))
+        del kept["function"]
+    if {"timestamp", "expires"} <= kept.keys():
+        try:
+            PatternProcessor.from_dict({**good, **{name: kept[name] for name in ("timestamp", "expires")}})
+        except AsterismError as error:
+            found.append(("/expires", "", error))
+            del kept["expires"]
+    found += [("", "", PatternProcessorError(f"a processor needs {name}")) for name in missing_fields(fields)]
+    return PatternProcessor.from_dict({**good, **kept}), found
+
+
+def _in_clause(processor: PatternProcessor, schema: pa.Schema | None, semantics: Semantics | None) -> list[Found]:
+    assert processor.sql is not None
+    try:
+        if schema is None:
+            check_clause(processor.sql)
+        else:
+            _compiler(schema, semantics).try_out(processor)
+    except AsterismError as error:
+        return [("/sql", "sql: ", error)]
+    return []
+
+
+def _in_expressions(
+    processor: PatternProcessor, graph: _Graph, schema: pa.Schema | None, semantics: Semantics | None
+) -> list[Found]:
+    """Check each key and measure separately, even if the pattern is invalid, provided that its stages are known."""
+    found: list[Found] = []
+    for name, texts in (("key", processor.key or ()), ("select", processor.select)):
+        for number, text in enumerate(texts):
+            try:
+                tree = parse_sql(text, name)
+                stages = () if name == "key" else graph.stages
+                if stages is not None and schema is None:
+                    names = stages if name == "key" else (*stages, *(subset for subset, _ in graph.subsets))
+                    (check_measure if name == "select" else check_names)(tree, names, text)
+                if schema is not None and (name == "key" or graph.stages is not None):
+                    # The conditions of the stages do not affect the types of keys and measures.
+                    chain = tuple(Stage(stage, Contiguity.STRICT) for stage in graph.stages or ("any",))
+                    pattern = Pattern(chain, subsets=graph.subsets)
+                    alone = replace(processor, pattern=pattern, key=(), select=(), function=None)
+                    _compiler(schema, semantics).compile(
+                        replace(alone, key=(text,)) if name == "key" else replace(alone, select=(text,))
+                    )
+            except AsterismError as error:
+                found.append((f"/{name}/{number}", f"{name}: ", error))
+    return found
+
+
+def _together(processor: PatternProcessor, schema: pa.Schema | None, semantics: Semantics | None) -> list[Found]:
+    try:
+        data = processor.as_data()
+        if schema is not None:
+            assert data.pattern is not None
+            _compiler(schema, semantics).try_out(replace(data, pattern=without_named(data.pattern), function=None))
+    except AsterismError as error:
+        return [("", "", error)]
+    return []
+
+
+def _compiler(schema: pa.Schema, semantics: Semantics | None) -> ProcessorCompiler:
+    # The functions and the event-time column are known only to the query.
+    return ProcessorCompiler(schema, (), ANY_TIME, semantics or Semantics.DEFAULT, {})
+
+
+def _in_conditions(reading: Reading[Pattern], schema: pa.Schema | None) -> list[Found]:
+    # The stages are known only if all of them could be read.
+    pattern = reading.pattern
+    names = None
+    if pattern is not None:
+        names = [*(stage.name for stage in pattern.atoms()), *(name for name, _ in pattern.subsets)]
+    found: list[Found] = []
+    for condition in reading.conditions:
+        try:
+            _check_condition(condition.text, names, schema)
+        except AsterismError as error:
+            found.append((condition.path, f"{condition.stage}: {condition.what}: ", error))
+    return found
+
+
+def parse_sql(text: str, what: str) -> exp.Expr:
+    """Parse the expression in *text*, and remove the alias of a measure.
+
+    :param what: the kind of expression: ``condition``, ``key`` or ``select``
+    :raises AsterismError: the text is not an expression, or it has an alias and is not a measure
+    """
+    tree = parse_measure(text) if what == "select" else parse(text)
+    if not isinstance(tree, exp.Alias):
+        return tree
+    if what != "select":
+        raise ExpressionSyntaxError.at(f"a {what} cannot have a name", text)
+    unnamed: exp.Expr = tree.this
+    return unnamed
+
+
+def _check_condition(text: str, stages: Sequence[str] | None, schema: pa.Schema | None) -> None:
+    """:param stages: all stages and subsets, if they are known"""
+    tree = parse_sql(text, "condition")
+    mentioned = sorted({column.table for column in tree.find_all(exp.Column) if column.table})
+    if schema is None:
+        check_names(tree, mentioned if stages is None else stages, text)
+        return
+    Scope(schema, tuple(mentioned if stages is None else stages)).resolve(tree, text)
+    # Types are checked when a pattern is bound to a schema. It does not matter for them which of its stages has the
+    # condition.
+    first, *others = mentioned or ["any"]
+    pattern = Pattern.begin(first).where(text)
+    for stage in others:
+        pattern = pattern.next(stage)
+    BoundPattern.of_pattern(pattern, schema)
+
+
+def _in_the_whole(
+    reading: Reading[Pattern], pattern: Pattern, schema: pa.Schema | None, semantics: Semantics | None
+) -> list[Found]:
+    if semantics is None:
+        # Queries with the default semantics refuse what Flink ignores, those with Flink's what it lacks.
+        semantics = Semantics.FLINK if beyond_flink(pattern) is None else Semantics.DEFAULT
+    try:
+        if schema is None:
+            compile_pattern(pattern, semantics)
+        else:
+            # Only the query knows the conditions that are given by name.
+            BoundPattern.of_pattern(without_named(pattern), schema, semantics)
+    except AsterismError as error:
+        named = (path for name, path in reading.places.items() if f'"{name}"' in error.message)
+        return [(next(named, ""), "", error)]
+    return []
+
+
+def _in_one_line(text: str) -> str:
+    return printable(text).replace("\n", "\\n")

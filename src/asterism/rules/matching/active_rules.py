@@ -1,0 +1,74 @@
+"""Data about the active processors that all key groups of a process share.
+
+Key groups mostly have the same entries. Binding, naming and comparing a thousand of them in every call of every key group would
+take longer than matching a few hundred events.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from asterism.caches import IdentityCache
+from asterism.columns.arrays import Ints
+from asterism.rules.binding.binding import BoundPatternProcessor, ProcessorCompiler
+from asterism.rules.matching.selections import Shares
+from asterism.rules.sets.kill_list import is_named
+from asterism.rules.sets.sets import MAX_SETS, Entries, ProcessorSet, can_end, rarely_collected
+
+RuleName = tuple[str, int, int]
+"""Id, version, and the set that added it."""
+
+
+class InForce:
+    """Entries, bound."""
+
+    def __init__(self, entries: Entries, compiler: ProcessorCompiler) -> None:
+        self.entries = entries
+        with rarely_collected():
+            self.bound = [compiler.bind(entry.processor) for entry in entries if not entry.killed]
+        """All but those that are killed."""
+        self.first_end = min((entry.end_time for entry in entries if can_end(entry)), default=None)
+        """The first time at which an entry ends."""
+        self.undivided = entries.suppress or bool(entries.with_clause)
+        """Whether the state must be in one page, because what it contains besides partial matches has no pages."""
+        self.with_clause = entries.enabled.with_clause
+        self.with_pattern = entries.enabled.with_pattern
+        bound = [compiler.bind(entry.processor) for entry in self.with_pattern]
+        self.patterns = [one for one in bound if isinstance(one, BoundPatternProcessor)]
+        """The entries of :attr:`with_pattern`, in their order."""
+        self.shares = Shares.of(self.patterns) if self.patterns else None
+        self.spans = self.with_pattern.spans
+        self._numbers = {entry.name: number for number, entry in enumerate(self.with_pattern)}
+        self._texts = [json.dumps(entry.name, ensure_ascii=False) for entry in self.with_pattern]
+
+    @classmethod
+    def of(cls, entries: Entries, compiler: ProcessorCompiler) -> InForce:
+        """These entries, bound. The most recent ones are cached for the lifetime of the process."""
+        return _IN_FORCE.of([entries], lambda: cls(entries, compiler), compiler.definition)
+
+    def names_of(self, numbers: Ints) -> bytes:
+        """The names of some entries of :attr:`with_pattern`, in the form in which a page begins."""
+        return f"[{','.join([self._texts[number] for number in numbers.tolist()])}]".encode()
+
+    def numbers_of(self, names: Sequence[RuleName]) -> Ints:
+        """For each of the *names* its index in :attr:`with_pattern`, or -1."""
+        return np.array([self._numbers.get(name, -1) for name in names], np.int64)
+
+
+def selectors_of(new: ProcessorSet, compiler: ProcessorCompiler) -> frozenset[int]:
+    """The selectors of the processors of a set that are not killed. The most recent ones are cached for the lifetime of the
+    process.
+    """
+
+    def selectors() -> frozenset[int]:
+        usable = [one for one in new.processors if not is_named(one, new.killed) and compiler.binds(one)]
+        return frozenset(compiler.bind(one).number for one in usable)
+
+    return _SELECTORS.of([new], selectors, compiler.definition)
+
+
+_SELECTORS = IdentityCache[frozenset[int]](MAX_SETS)
+_IN_FORCE = IdentityCache[InForce](MAX_SETS)

@@ -1,0 +1,1084 @@
+"""Matches many patterns, which can change while the stream runs, in one operator.
+
+The events are a keyed input, and the sets of pattern processors are a broadcast input. Before the exchange, an event is copied
+for each key by which some processor groups (:mod:`asterism.rules.binding.replication`). In a key group, a set takes effect at
+the watermark before the call that brings it: each processor in force sees the copies of its selector whose times it covers,
+also those that arrived before it and still wait (docs/decisions/0087). All processors with a pattern are matched in one call
+(:mod:`asterism.rules.matching.selections`, docs/decisions/0010), those with a clause one by one
+(:mod:`asterism.rules.binding.clauses`).
+
+Source: FLIP-200.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.columns.arrays import Ints, Mask, cast_to
+from asterism.columns.keys import KEY
+from asterism.columns.schemas import small_type
+from asterism.columns.sort_keys import SortKey, check_order, order_of
+from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME, Described, TimeColumn
+from asterism.errors import AsterismError, CheckpointMismatchError, LimitExceededError, PatternProcessorError
+from asterism.matching.matcher import Step, enough_memory
+from asterism.matching.operator import event_times
+from asterism.matching.page import Page
+from asterism.matching.process_function import MatchFunctionLike, check_names, declared_by
+from asterism.matching.spec import PROCESSING_TIME, check_limit
+from asterism.operators.evolution import FIXED, aligned, aligned_tables, check_evolution
+from asterism.operators.key_group import LATE as LATE_ELEMENTS
+from asterism.operators.key_group import Group, KeyGroupOperator, late_table
+from asterism.operators.operator import EVENTS, Arrival, InputSpec
+from asterism.operators.state.page_numbers import CLAUSES_PAGE, SETS_PAGE, SUPPRESSIONS_PAGE
+from asterism.operators.state.pages import Pages
+from asterism.operators.state.state_definition import OperatorKind, StateDefinition
+from asterism.operators.state.state_store import batch_from_bytes, batch_to_bytes
+from asterism.operators.state.waiting_events import WaitingEvents
+from asterism.patterns.semantics import Semantics
+from asterism.rules.binding.binding import (
+    NO_KEY,
+    BoundClauseProcessor,
+    BoundPatternProcessor,
+    BoundProcessor,
+    ProcessorCompiler,
+)
+from asterism.rules.binding.clause_events import ClauseEvents
+from asterism.rules.binding.clauses import ClauseOutcome
+from asterism.rules.binding.replication import (
+    FAILED,
+    FIRST,
+    MET,
+    SELECTOR,
+    SINCE,
+    CopyFilter,
+    RuleConditions,
+    copies_of,
+    copies_schema,
+    failure_of,
+    flattened,
+    to_evaluate_again,
+    with_numbers,
+)
+from asterism.rules.definition.lookup_tables import LookupColumn, keep_versions
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.definition.registered_conditions import RegisteredCondition
+from asterism.rules.matching.active_rules import InForce, RuleName, selectors_of
+from asterism.rules.matching.emission import Emission
+from asterism.rules.matching.lookup_changes import LookupConversion, check_lookups, unusable_rules
+from asterism.rules.matching.result_rows import (
+    ERRORS,
+    LATE,
+    MATCHES,
+    SHADOW,
+    TIMED_OUT,
+    TIMED_OUT_OF_SHADOWS,
+    OutputRows,
+    RuleResults,
+)
+from asterism.rules.matching.selections import ENTRY, KEYS, RuleFailure
+from asterism.rules.matching.state_pages import (
+    NO_SETS,
+    SET_SCHEMA,
+    ClauseState,
+    KnownSelector,
+    SetState,
+    clauses_from,
+    clauses_to,
+    entries_of_page,
+    entries_to,
+    joined,
+    page_parts,
+    page_to,
+    set_from,
+)
+from asterism.rules.matching.suppression import Suppressions
+from asterism.rules.sets import rule_counts
+from asterism.rules.sets.kill_list import is_named
+from asterism.rules.sets.rule_counts import metric
+from asterism.rules.sets.sets import (
+    Entries,
+    Entry,
+    ProcessorSet,
+    ProcessorSource,
+    Span,
+)
+
+PROCESSORS = "processors"
+SUPPRESSED = "suppressed"
+"""The metric that counts the rows of suppressed matches."""
+MAX_PARTIAL_MATCHES = 10_000
+"""The default for the maximum number of partial matches of a processor per key."""
+MAX_STATE = 2**30
+"""The maximum size in bytes of the partial matches of a key group and their events, at the end of a call, and of the rows of the
+processors with a clause. Beyond it, the processor with the most of them is disabled, a shadow first. The limit protects the
+query, because Spark cannot store more than twice that.
+"""
+_ROOM = 2**22
+"""A page is at most so many bytes larger than its arrays in memory."""
+_COLUMNS = "a column of the events"
+"""The name of the hash of the columns in the fixed part of a definition."""
+_log = logging.getLogger("asterism.rules.definition.processor")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuleOptions:
+    """The options of :class:`DynamicCepOperator`."""
+
+    keys: Sequence[str] = ()
+    """The key of the stream: columns or SQL expressions; if empty, processors without a key have one key for all events."""
+    time: str | None
+    """The event-time column; None: processing time."""
+    order_by: Sequence[str] = ()
+    """The order of events with equal times, as in :class:`asterism.KeyedStream`."""
+    semantics: Semantics = Semantics.DEFAULT
+    functions: Mapping[str, MatchFunctionLike] = field(default_factory=dict)
+    """See :class:`~asterism.rules.binding.binding.ProcessorCompiler`, as *conditions*, *lookups* and *ids_by_events*."""
+    conditions: Mapping[str, RegisteredCondition] = field(default_factory=dict)
+    lookups: Sequence[LookupColumn] = ()
+    ids_by_events: bool = False
+    max_partial_matches: int | None = MAX_PARTIAL_MATCHES
+    """The maximum number of partial matches of a processor per key after each of its events, None: unlimited; it also limits
+    the cost of a single event, see docs/limits.md.
+    """
+    disable_on_limit: bool = True
+    """A processor that exceeds a limit is disabled as with *disable_on_error*."""
+    disable_on_error: bool = False
+    """A processor that fails is disabled in the key group where it failed, from the event at which it failed, and reported in
+    the output ``errors``; otherwise the query fails. A shadow is always disabled.
+    """
+    wants_late: bool = False
+    """Whether the output ``late`` is consumed; it then receives events without a time, which otherwise make the query fail."""
+    wants_shadow: bool = True
+    """Whether the output ``shadow`` is consumed; otherwise, the matches of shadows are only counted."""
+    waiting_time: int | None = None
+    """How long before the latest event of a batch an event must be so that it cannot wait for the watermark, in microseconds:
+    the maximum out-of-orderness, and a millisecond; None: any event may wait; 0: the rules do not change.
+    """
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Names of processors (``id`` or ``id@version``) that are disabled in every key group and for which nothing is compiled or
+    evaluated; each with the number of the last set to which this applies.
+    """
+
+
+@dataclass(slots=True)
+class _Call(Group):
+    """A key group during a call, with its sets of rules."""
+
+    stored: SetState = field(init=False)
+    """Before the call."""
+    sets: SetState = field(init=False)
+    """Now."""
+    expired: int = NO_TIME
+    """The last time at which a processor was found to have expired."""
+
+    def __post_init__(self) -> None:
+        self.stored = self.sets = entries_of_page(self.store.read_page(SETS_PAGE))
+
+    def change(self, **parts: Any) -> None:
+        self.sets = self.sets._replace(**parts)
+
+    def pass_time(self, time: int) -> None:
+        """Remove the processors that have ended."""
+        entries = self.sets.entries
+        # At the end of the stream, event time has not reached the times of the remaining processors.
+        if time != END_OF_TIME and entries.has_expired(time):
+            self.expired = time
+        self.change(entries=entries.passed(time))
+
+    def disable(self, names: Collection[RuleName]) -> None:
+        if names:
+            entries = self.sets.entries
+            self.change(entries=Entries.of(replace(e, disabled=True) if e.name in names else e for e in entries))
+
+    @property
+    def has_new_timed(self) -> bool:
+        """Whether a processor with a timestamp is new in this call, or was a shadow before it."""
+        if self.sets.version == self.stored.version or not self.sets.entries.are_scheduled:
+            return False
+        before = {(entry.name, entry.processor.shadow) for entry in self.stored.entries}
+        return any(
+            entry.begins is not None and (entry.name, entry.processor.shadow) not in before
+            for entry in self.sets.entries
+        )
+
+
+def _call_of(group: Group) -> _Call:
+    assert isinstance(group, _Call)
+    return group
+
+
+class DynamicCepOperator(KeyGroupOperator):
+    """Pattern processors over one stream of events.
+
+    :param schema: the columns of the events
+    :param source: provides the sets for :meth:`prepare`
+    """
+
+    group_type = _Call
+
+    def __init__(self, schema: pa.Schema, source: ProcessorSource, options: RuleOptions) -> None:
+        check_limit(options.max_partial_matches)
+        self.schema, self.source, self.options = schema, source, options
+        self.order_by = [SortKey.of(text) for text in options.order_by]
+        check_order(schema, self.order_by)
+        self.processing_time = options.time is None
+        self.time = PROCESSING_TIME if options.time is None else TimeColumn.of(options.time, schema)
+        self.compiler = ProcessorCompiler(
+            schema,
+            options.keys,
+            self.time,
+            options.semantics,
+            options.functions,
+            options.max_partial_matches,
+            options.conditions,
+            lookups=options.lookups,
+            ids_by_events=options.ids_by_events,
+        )
+        self.fixed_pages, self.pages = False, 1
+        usual = (MATCHES, TIMED_OUT, SHADOW, ERRORS, SUPPRESSED, LATE_ELEMENTS)
+        declared = declared_by(self.compiler.match_functions)
+        self.metrics = (*usual, f"{rule_counts.FAMILY}/*", *declared.counters)
+        self.gauges = {name: gauge.aggregate for name, gauge in declared.gauges.items()}
+        self.histograms = {name: one.buckets for name, one in declared.histograms.items()}
+        prepared = copies_schema(self.compiler.schema)
+        self.inputs = {
+            PROCESSORS: InputSpec(pa.schema([]), SET_SCHEMA, broadcast=True, timed=False),
+            EVENTS: InputSpec(schema, prepared, timed=not self.processing_time),
+        }
+        self.results = RuleResults(schema, self.time, self.compiler, wants_shadow=options.wants_shadow)
+        for function in self.compiler.match_functions:
+            check_names(function, self.results.schemas, (*usual, rule_counts.FAMILY))
+        self.output_schemas = {**self.results.schemas, **declared.outputs}
+        self.fingerprint = self._hash_of(prepared, {one.name: one.key for one in options.lookups})
+
+    @property
+    def definition(self) -> StateDefinition:
+        return StateDefinition(
+            OperatorKind.RULES,
+            pa.schema([(KEY, pa.string())]),
+            {EVENTS: self.compiler.schema},
+            {name: spec.prepared for name, spec in self.inputs.items()},
+            {
+                "keys": self.compiler.keys,
+                "semantics": self.compiler.semantics.value,
+                "time": None if self.processing_time else self.time.name,
+                "unit": self.time.unit,
+                "lookups": {one.name: list(one.key) for one in self.compiler.lookups.values()},
+                FIXED: {
+                    "the key of the stream": ", ".join(self.compiler.keys) or "none",
+                    "semantics": self.compiler.semantics.value,
+                    "the event time": repr(Described(self.time)),
+                    _COLUMNS: "#" + self._hash_of(copies_schema(self.schema)).hex(),
+                },
+            },
+        )
+
+    def _hash_of(self, prepared: pa.Schema, lookups: Mapping[str, Sequence[str]] | None = None) -> bytes:
+        """:param lookups: the keys of lookups, if they count"""
+        parts = (self.compiler.semantics, list(self.compiler.keys), Described(self.time), str(prepared))
+        keys = [(name, list(key)) for name, key in (lookups or {}).items()]
+        return hashlib.sha256(repr((*parts, keys) if keys else parts).encode()).digest()[:16]
+
+    # ------------------------------------------------------------------ state of a former definition
+
+    def check_state(self, old: StateDefinition, group: Group | None = None) -> None:
+        self._check_columns(old)
+        check_evolution(self._without_lookups(old), self._without_lookups(self.definition))
+        self._conversion(old, NO_SETS.entries if group is None else _call_of(group).sets.entries)
+
+    def _check_columns(self, old: StateDefinition) -> None:
+        """:raises CheckpointMismatchError: the columns of the events are others; their order does not matter"""
+        if old.kind is not OperatorKind.RULES:
+            return
+        before, now = self._former_events(old), self.schema
+        changes = [f'"{name}" was added' for name in now.names if name not in before.names]
+        changes += [f'"{name}" was removed' for name in before.names if name not in now.names]
+        changes += [
+            f'"{field.name}" was {field.type} and is {now.field(field.name).type}'
+            for field in before
+            if field.name in now.names and small_type(now.field(field.name).type) != small_type(field.type)
+        ]
+        if changes:
+            raise CheckpointMismatchError(
+                "the checkpoint cannot be continued: the columns of the events changed",
+                f"The column {'; the column '.join(changes)}.\nRules keep all columns of an event in their state.",
+                f"select the columns that the query had before: {', '.join(before.names)}; or use a new checkpoint location",
+            )
+
+    def _former_events(self, old: StateDefinition) -> pa.Schema:
+        """The columns of the events of a former definition, without lookups."""
+        lookups = {one.name for one in self._former_lookups(old)}
+        return pa.schema([field for field in old.tables[EVENTS] if field.name not in lookups])
+
+    def check_rules(self, old: StateDefinition, processors: Iterable[PatternProcessor]) -> None:
+        """Check rules that are in force, or wait for their time, in state with the former definition *old*.
+
+        :raises StateError: one of them reads a column that a lookup no longer has
+        """
+        check_lookups(processors, self._former_lookups(old), self.compiler)
+
+    def _former_lookups(self, old: StateDefinition) -> list[LookupColumn]:
+        """The lookups of a former definition."""
+        columns, keys = old.tables[EVENTS], dict[str, Sequence[str]](old.details.get("lookups", {}))
+        return [
+            LookupColumn(name, tuple(key), (), pa.schema(list(columns.field(name).type))) for name, key in keys.items()
+        ]
+
+    def _without_lookups(self, definition: StateDefinition) -> StateDefinition:
+        """The part of a definition that cannot change."""
+        if definition.kind is not OperatorKind.RULES:
+            return definition
+        fixed = {
+            **definition.details.get(FIXED, {}),
+            _COLUMNS: "",
+        }  # a hash that depends on their order: see _check_columns
+        lookups = {f"e:{one.name}" for one in self._former_lookups(definition)}
+        events = pa.schema([field for field in definition.inputs[EVENTS] if field.name not in lookups])
+        return replace(
+            definition,
+            inputs={**definition.inputs, EVENTS: events},
+            details={**definition.details, FIXED: fixed},
+        )
+
+    def _conversion(self, old: StateDefinition, entries: Entries) -> LookupConversion:
+        return LookupConversion.of(self._former_events(old), self._former_lookups(old), entries, self.compiler)
+
+    def converted(self, old: StateDefinition, page: bytes) -> bytes:
+        before, now = (_stored_columns(schema) for schema in (old.tables[EVENTS], self.compiler.schema))
+        names, content = page_parts(page)
+        if not content or before.equals(now):
+            return page
+        found = Page.from_bytes(content, KEYS, before)
+        return names + replace(found, events=aligned(found.events, now)).to_bytes()
+
+    def converted_events(self, group: Group, old: StateDefinition, name: str, value: bytes) -> bytes:
+        value = super().converted_events(group, old, name, value)
+        if name != EVENTS:
+            return value
+        conversion = self._conversion(old, _call_of(group).sets.entries)
+        rows = batch_from_bytes(value, self.inputs[name].prepared)
+        return batch_to_bytes(to_evaluate_again(with_numbers(rows, conversion.written, conversion.numbers)))
+
+    def evolved(self, group: Group, old: StateDefinition) -> None:
+        stored = group.store.read_page(CLAUSES_PAGE)
+        if stored is None:
+            return
+        clauses = self._conversion(old, _call_of(group).sets.entries).clauses
+        states = [
+            replace(one, value=aligned_tables(one.value, *clauses[one.name])) if one.name in clauses else one
+            for one in clauses_from(stored).values()
+        ]
+        group.store.write_page(CLAUSES_PAGE, clauses_to(states))
+
+    def close(self) -> None:
+        self.compiler.close()
+
+    # ------------------------------------------------------------------ before the exchange
+
+    def latest(self, name: str, events: pa.Table, prepared: pa.Table) -> int:
+        # Includes events that are relevant to no processor.
+        if self.processing_time or name != EVENTS:
+            return NO_TIME
+        found = pc.max(self.time.to_micros(events.column(self.time.name), lenient=self.options.wants_late)).as_py()
+        return NO_TIME if found is None else int(found)
+
+    def prepare(self, name: str, events: pa.Table) -> pa.Table:
+        """The copies of the events, with KEY_HASH."""
+        if name == PROCESSORS:
+            raise AssertionError("sets must be created by prepared_set")
+        full = pa.table([cast_to(events.column(f.name), f.type) for f in self.schema], schema=self.schema)
+        times = event_times(full, self.time, self.processing_time, self.options.wants_late)
+        named: dict[int, PatternProcessor] = {}
+        used = set[int]()
+        first = NO_TIME if self.processing_time or times.null_count else pc.min(times).as_py()
+        retained = self.source.retained()
+        for found in retained:
+            killed = {*found.killed, *self._left_out(found.version)}
+            named |= {id(p): p for p in found.all_processors if not is_named(p, killed)}
+            used |= {id(p) for p in found.used_from(first)}
+        processors = [p for p in named.values() if id(p) in used]
+        bound = self._bound(processors, retained)
+        kept = self._may_wait(times)
+        selectors = {self.compiler.stream_selector} if kept is not None else set()
+        if kept is not None:
+            selectors |= {one.selector for one in self._bound(named.values(), retained)}
+        versions = [{one.name: one for one in found.lookups} for found in retained]
+        for lookup in self.compiler.lookups.values():
+            keep_versions(lookup, {known[lookup.name].digest for known in versions if lookup.name in known})
+        return copies_of(
+            full, times, bound, self.compiler, versions, self.source.read_lookup, kept=kept, selectors=selectors
+        )
+
+    def _may_wait(self, times: pa.Array | pa.ChunkedArray) -> Mask | None:
+        """Which events may wait for the watermark. None: none."""
+        if self.processing_time or self.options.waiting_time == 0 or not len(times):
+            return None
+        values = times.to_numpy()
+        timed: Mask = values != NO_TIME
+        if self.options.waiting_time is not None:
+            timed &= values > int(values.max()) - self.options.waiting_time
+        return timed
+
+    def _bound(
+        self, processors: Collection[PatternProcessor], retained: Sequence[ProcessorSet]
+    ) -> Sequence[BoundProcessor]:
+        """The processors, without those of older sets that read a lookup that the query no longer has. A key group in
+        which one of them is in force refuses to continue.
+        """
+        try:
+            return self.compiler.bind_all(processors)
+        except AsterismError:
+            newest = {id(one) for one in retained[-1].all_processors}
+            return self.compiler.bind_all(one for one in processors if id(one) in newest or self.compiler.binds(one))
+
+    def _left_out(self, version: int) -> set[str]:
+        """The names of processors that are left out while the set *version* is the newest."""
+        return {name for name, last in self.options.left_out.items() if version <= last}
+
+    # ------------------------------------------------------------------ with state
+
+    def arrived(self, group: Group, arrivals: Sequence[Arrival], time: int) -> Sequence[Arrival]:
+        """Apply the newest set, and return the copies of events that a processor requires, or that wait. Copies for sets that are
+        not announced yet, or that an earlier attempt at this call did not know, are left out.
+        """
+        sets = [
+            set_from(value)
+            for arrival in arrivals
+            if arrival.input == PROCESSORS and arrival.events is not None
+            for value in arrival.events.column("set").to_pylist()
+        ]
+        newest = max(sets, key=lambda found: found.version, default=None)
+        call = _call_of(group)
+        call.change(waiting_time=max(call.sets.waiting_time, self.options.waiting_time or 0))
+        if call.sets.version and call.sets.selectors is None:
+            self._convert_waiting(call)
+        call.pass_time(time)
+        if newest is not None and newest.version > call.sets.version:
+            if any(p.effective_until is not None and p.effective_until <= time for p in newest.all_processors):
+                call.expired = time
+            entries = call.sets.entries.after(newest, time)
+            call.change(version=newest.version, lookups=newest.lookups, entries=entries)
+        call.change(entries=call.sets.entries.without(self._left_out(call.sets.version)))
+        selectors = self._known_selectors(call, newest, time)
+        call.change(selectors=selectors)
+        copy_filter = self._copy_filter(call)
+        arrivals = [arrival for arrival in arrivals if arrival.input == EVENTS]
+        arrived = [arrival.events for arrival in arrivals if arrival.events is not None]
+        if not arrived:
+            return arrivals
+        late, passes = NO_TIME, END_OF_TIME
+        if not self.processing_time:
+            late, passes = time, max(time, *(arrival.watermark for arrival in arrivals))
+        until_of = {number: until for number, _, until in selectors}
+        copies = copy_filter.of_arrivals(pa.concat_tables(arrived), call.sets.version, late, passes, until_of)
+        # In one table, because each costs some time.
+        whole = Arrival(EVENTS, copies)
+        return [whole, *(replace(arrival, events=None) for arrival in arrivals)]
+
+    def _convert_waiting(self, call: _Call) -> None:
+        """Give events that have waited since an earlier release the selectors of clauses, which were those of other rules with
+        the same key expressions.
+        """
+        known = [entry.processor for entry in call.sets.entries if not entry.killed]
+        bound = [self.compiler.bind(one) for one in known if self.compiler.binds(one)]
+        numbers = {one.selector.seed: one.number for one in bound if one.number != one.selector.seed}
+        if not numbers:
+            return
+
+        def with_copies(copies: pa.Table) -> pa.Table:
+            parts = [copies]
+            for before, number in numbers.items():
+                mine = copies.filter(pc.equal(copies.column(SELECTOR), before))
+                column = pa.array(np.full(mine.num_rows, number))
+                parts.append(mine.set_column(0, copies.schema.field(SELECTOR), column))
+            return pa.concat_tables(parts)
+
+        place = list(self.inputs).index(EVENTS)
+        WaitingEvents(call.store, call.header, place, self.inputs[EVENTS].prepared).replace(with_copies)
+
+    def _copy_filter(self, call: _Call) -> CopyFilter:
+        return CopyFilter.of(self._in_force(call).bound, {one.name: one for one in call.sets.lookups})
+
+    def _known_selectors(self, call: _Call, new: ProcessorSet | None, time: int) -> tuple[KnownSelector, ...]:
+        """The selectors of which every event that may wait has a copy.
+
+        :param new: the set that has arrived, if there is one
+        :param time: the watermark before the call
+        """
+        before, left_out = call.stored.selectors, self.options.left_out
+        if before is not None and new is None and not left_out:
+            return before
+        stream = self.compiler.stream_selector.number
+        numbers = {stream, *(bound.number for bound in self._in_force(call).bound)}
+        known = {stream: KnownSelector(stream, 0)} | {each.number: each for each in before or ()}
+        if before is None:  # an earlier release has written the state; what arrives from now on has all copies
+            former = [entry.processor for entry in call.stored.entries if not entry.killed]
+            former_numbers = (bound.number for bound in map(self.compiler.bind, filter(self.compiler.binds, former)))
+            known |= {number: KnownSelector(number, 0) for number in former_numbers}
+        if new is not None and not left_out:
+            # Rules of the set that have expired can be extended. Of those that are left out, nothing is copied.
+            numbers |= selectors_of(new, self.compiler)
+        elif not left_out:
+            numbers |= known.keys()
+        # The watermark is that much before the latest event. If it comes from other operators, that event is not known.
+        latest = BEFORE_TIME if time == BEFORE_TIME or not self.options.waiting_time else time + call.sets.waiting_time
+        return tuple(known.get(number, KnownSelector(number, call.sets.version, latest)) for number in sorted(numbers))
+
+    def _in_force(self, call: _Call) -> InForce:
+        """The entries, bound.
+
+        :raises StateError: one of them was in force in a former definition of the query, and cannot be used with this one
+        """
+        try:
+            return InForce.of(call.sets.entries, self.compiler)
+        except AsterismError as error:
+            # Without events that wait and partial matches, a key group has no definition to compare.
+            before = [entry.processor for entry in call.stored.entries if not entry.killed]
+            unusable = [one for one in before if not self.compiler.binds(one)]
+            if not unusable:
+                raise
+            raise unusable_rules(unusable, error) from error
+
+    def _passed(self, sets: SetState, copies: pa.Table, copy_filter: CopyFilter) -> pa.Table:
+        """The copies that the watermark has passed and that a processor requires, with the bits and lookups of the newest set."""
+        whole = copies.column(FIRST).to_numpy()
+        if whole.any():
+            copies = self._that_waited(sets, copies, whole, copy_filter)
+        return self._with_lookups(sets, copies, copy_filter)
+
+    def _that_waited(self, sets: SetState, copies: pa.Table, whole: Mask, copy_filter: CopyFilter) -> pa.Table:
+        """
+        :param whole: the copies that were kept regardless of processors; all others stay unchanged
+        """
+        known = sets.selectors or (KnownSelector(0, 0),)
+        numbers, first_sets, _ = (np.array(column, np.int64) for column in zip(*known, strict=True))
+        selectors, since = copies.column(SELECTOR).to_numpy(), copies.column(SINCE).to_numpy()
+        at = np.minimum(np.searchsorted(numbers, selectors), len(numbers) - 1)
+        kept = ~whole | ((numbers[at] == selectors) & (since >= first_sets[at]))
+        if not kept.all():
+            copies, whole, since = copies.filter(pa.array(kept)), whole[kept], since[kept]
+        changed = whole & ((since < sets.version) | copies.column(MET).is_null().to_numpy())
+        if changed.any():
+            versions = {one.name: one for one in sets.lookups}
+            again = copies.filter(pa.array(changed))
+            again = copy_filter.evaluated_again(again, sets.version, self.compiler, versions, self.source.read_lookup)
+            order = np.concatenate([np.flatnonzero(~changed), np.flatnonzero(changed)])
+            copies = pa.concat_tables([copies.filter(pa.array(~changed)), again]).take(pa.array(np.argsort(order)))
+        wanted = ~whole | copy_filter.required(copies, whole)
+        return copies if wanted.all() else copies.filter(pa.array(wanted))
+
+    def _with_lookups(self, sets: SetState, copies: pa.Table, copy_filter: CopyFilter) -> pa.Table:
+        """The copies with the lookups that are read after the exchange, also in messages about events that failed."""
+        if not sets.lookups or not copies.num_rows:
+            return copies
+        failed = pc.list_value_length(copies.column(FAILED)).to_numpy() > 0
+        selectors = copies.column(SELECTOR).to_numpy()
+        # Events that have waited since an earlier release, and a set of it, keep what they have seen.
+        now = copies.column(SINCE).to_numpy() == sets.version
+        for version in sets.lookups:
+            needed = now & (failed | np.isin(selectors, copy_filter.kept_lookups.get(version.name, ())))
+            if version.name not in self.compiler.lookups or not needed.any():
+                continue
+            rows = np.flatnonzero(needed)
+            own = copies.take(pa.array(rows))
+            events = pa.table([own.column(f"e:{name}") for name in self.schema.names], schema=self.schema)
+            column = self.compiler.looked_up(events, [version], self.source.read_lookup)[version.name]
+            place = np.full(copies.num_rows, -1, np.int64)
+            place[rows] = np.arange(len(rows))
+            number = copies.column_names.index(f"e:{version.name}")
+            column = pc.if_else(pa.array(needed), column.take(pa.array(place, mask=~needed)), copies.column(number))
+            copies = copies.set_column(number, copies.schema.field(number), column)
+        return copies
+
+    def must_advance(self, group: Group) -> bool:
+        call = _call_of(group)
+        # The state of removed processors must be deleted.
+        return call.sets[:3] != call.stored[:3]
+
+    def late(self, group: Group, name: str, events: pa.Table) -> None:
+        group.metrics[LATE_ELEMENTS] += events.num_rows
+        group.emit(LATE, late_table(self.schema, events))
+
+    def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
+        call = _call_of(group)
+        in_force = self._in_force(call)
+        copies = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
+        if copies.num_rows:
+            copies = self._passed(call.sets, copies, self._copy_filter(call))
+        if self.order_by:  # rules keep this order among equal times
+            order = order_of(copies, [key._replace(name="e:" + key.name) for key in self.order_by])
+            copies = copies.take(pa.array(order))
+        # State of processors that are removed or end is deleted. If there is much, it is checked against the limit.
+        one_ends = in_force.first_end is not None and in_force.first_end <= horizon
+        everything = self.must_advance(group) or one_ends or group.header.size > MAX_STATE // 2
+
+        def load(*, everything: bool) -> Pages:
+            events = [copies] if in_force.with_pattern or in_force.with_clause else []
+            return group.load(events, [KEY], horizon, everything=everything, undivided=in_force.undivided)
+
+        pages, left = load(everything=everything), _Left.nothing(self.inputs[EVENTS].prepared)
+        failed: set[RuleName] = set()
+        stored_suppressions = group.store.read_page(SUPPRESSIONS_PAGE) if call.stored.entries.suppress else None
+        suppressions = Suppressions(stored_suppressions)
+        if in_force.with_pattern:
+            pages, left, failed = yield from self._match(group, in_force, pages, load, copies, suppressions, horizon)
+        states, others = yield from self._match_clauses(call, in_force.with_clause, copies, suppressions, horizon)
+        call.disable(failed | others)
+        call.pass_time(horizon)
+        suppressed, forgets = self._forget(call, suppressions, states, horizon)
+        if suppressed != stored_suppressions:
+            group.store.write_page(SUPPRESSIONS_PAGE, suppressed)
+        first = min([forgets, *(state.deadline for state in states)])
+        keys = left.page.keys.select([KEY])
+        if not keys.num_rows and (states or suppressed is not None):
+            keys = pa.table({KEY: [NO_KEY]})  # the page exists
+
+        def encoded(parts: Sequence[Ints]) -> Iterator[tuple[bytes, int, int]]:
+            if not left.page.keys.num_rows:
+                yield page_to(in_force, left.page), first, END_OF_TIME
+                return
+            for rows, page in zip(parts, left.page.divided(parts), strict=True):
+                yield page_to(in_force, page), min(first, int(left.deadlines[rows].min())), END_OF_TIME
+
+        pages.rewrite(lambda: keys, pages.of_keys(keys), encoded)
+
+    def finish(self, group: Group, horizon: int) -> None:
+        call = _call_of(group)
+        entries = call.sets.entries
+        replaced = entries.replaced_later
+        # Includes one that is replaced within the call.
+        if replaced != call.stored.entries.replaced_later or call.has_new_timed:
+            self.source.replaced_later(call.sets.version, replaced)
+        if call.expired != NO_TIME:
+            self.source.expired(call.expired)
+        if group.over:
+            if call.stored.version:
+                group.store.write_page(SETS_PAGE, None)
+            # A later run begins without this state.
+            ended = [entry.name for entry in entries if entry.disabled and not entry.killed]
+            group.metrics |= dict.fromkeys((metric(rule_counts.ENABLED, name) for name in ended), 1)
+        elif call.sets.version and call.sets != call.stored:
+            group.store.write_page(SETS_PAGE, entries_to(call.sets))
+        if entries.are_scheduled and BEFORE_TIME < horizon < END_OF_TIME:
+            group.metrics[rule_counts.WATERMARK] = horizon
+
+    def _forget(
+        self, call: _Call, suppressions: Suppressions, states: Sequence[ClauseState], horizon: int
+    ) -> tuple[bytes | None, int]:
+        """The suppressions on which later matches depend, and a time at which they can be forgotten. If they are too large, rules
+        are disabled.
+        """
+        if suppressions.is_empty and not call.sets.entries.suppress:
+            return None, END_OF_TIME
+        before = {entry.name for entry in call.stored.entries if not entry.disabled}
+        page_of = {state.name: state.value for state in states}
+        while True:
+            entries = {} if call.over else {entry.name: entry for entry in call.sets.entries if not entry.disabled}
+            spans = {
+                name: span for name, entry in entries.items() if (span := entry.processor.suppress_micros) is not None
+            }
+
+            def undecided(name: RuleName, entries: Mapping[RuleName, Entry] = entries) -> set[str]:
+                """The keys of a processor with a clause for which later matches may have earlier times."""
+                if name not in page_of:
+                    return set()
+                bound = _with_clause(self.compiler.bind(entries[name].processor))
+                return set(bound.clause.waiting_keys(page_of[name]).to_pylist())
+
+            value, deadline = suppressions.after(spans, horizon, undecided, changed=not before <= entries.keys())
+            if value is None or len(value) <= MAX_STATE:
+                return value, deadline
+            shadows = {name for name in spans if entries[name].processor.shadow}
+            largest = entries[suppressions.largest(spans, shadows)]
+            bound = self.compiler.bind(largest.processor)
+            failure = _too_many_suppressed(bound, len(value), horizon)
+            self._check_disabling(bound, failure)
+            self._report(call, largest, failure)
+            call.disable({largest.name})
+
+    def _match(
+        self,
+        group: Group,
+        in_force: InForce,
+        pages: Pages,
+        load: Callable[..., Pages],
+        copies: pa.Table,
+        suppressions: Suppressions,
+        horizon: int,
+    ) -> Generator[None, None, tuple[Pages, _Left, set[RuleName]]]:
+        """Match *copies* against the processors with a pattern.
+
+        :param load: loads all pages in place of *pages*
+        :returns: the pages that were loaded, what remains of them, and the names of the processors that failed
+        """
+        entries, bound, shares, spans = in_force.with_pattern, in_force.patterns, in_force.shares, in_force.spans
+        assert shares is not None
+        page = joined(pages, in_force, shares.event_schema)
+        failures: dict[int, RuleFailure] = {}
+        failed = self._failed_before(copies, bound, spans)
+        common = self.compiler.ids_by_events
+        events = np.zeros(len(bound), np.int64)
+
+        def advanced(limited: Sequence[Span]) -> Iterator[Step | list[RuleFailure]]:
+            return shares.advance(page, copies, limited, horizon, common_positions=common, counts=events)
+
+        with enough_memory(lambda: _heaviest(bound, page, copies)):
+            while True:
+                self._note(bound, failures, failed)
+                if failures and not pages.has_all:  # all partial matches of a processor that fails are deleted
+                    pages = load(everything=True)
+                    page = joined(pages, in_force, shares.event_schema)
+                # A processor that fails at some time is in force until then, no matter where the micro-batch began.
+                limited = (
+                    [
+                        replace(span, until=failures[number].time) if number in failures else span
+                        for number, span in enumerate(spans)
+                    ]
+                    if failures
+                    else spans
+                )
+                emission = Emission(entries, suppressions.attempt())
+                step, made, failed = self._tried(bound, advanced(limited), emission, group.processing_time)
+                if not failed:
+                    break
+            if made is None:  # the results are too large to be kept, so they are computed again now that nothing fails
+                emission = Emission(entries, suppressions.attempt())
+                step = yield from self._emit_steps(group, in_force, advanced(limited), emission)
+            else:
+                self._emit(group, made, entries)
+            suppressions.take(emission.attempt)
+            if emission.suppressed:
+                group.metrics[SUPPRESSED] += emission.suppressed
+            assert isinstance(step, Step)
+            assert step.page is not None
+            left = _Left(step.page, step.deadlines)
+            while pages.has_all and (size := left.size_beyond(MAX_STATE, in_force)):
+                failure = _too_much_state(bound, left.page, size, horizon)
+                self._note(bound, failures, [failure])
+                left = left.without(failure.entry)
+        for number, failure in failures.items():
+            self._report(group, entries[number], failure)
+        _count_partial_matches(group, entries, page, left.page, failures)
+        _count_events(group, entries, events)
+        return pages, left, {entries[number].name for number in failures}
+
+    def _emit_steps(
+        self, group: Group, in_force: InForce, steps: Iterator[Step | list[RuleFailure]], emission: Emission
+    ) -> Generator[None, None, Step | None]:
+        """Emit the results of *steps*, which do not fail. Return the last one."""
+        last = None
+        for step in steps:
+            assert isinstance(step, Step)
+            made, failed = self.results.of_step(in_force.patterns, step, emission, group.processing_time)
+            if failed:
+                error = min(failed, key=attrgetter("time")).error
+                name = in_force.patterns[failed[0].entry].name
+                raise PatternProcessorError(
+                    f"{name} failed, but did not fail before on the same events", str(error)
+                ) from error
+            self._emit(group, made, in_force.with_pattern)
+            last = step
+            if not step.last:
+                yield
+        return last
+
+    def _match_clauses(
+        self, call: _Call, entries: Sequence[Entry], copies: pa.Table, suppressions: Suppressions, horizon: int
+    ) -> Generator[None, None, tuple[list[ClauseState], set[RuleName]]]:
+        """Match *copies* against the processors, which have a clause, and write their page.
+
+        :returns: what remains of them, and the names of the processors that failed
+        """
+        had_some = any(entry.processor.sql is not None for entry in call.stored.entries)
+        before = clauses_from(call.store.read_page(CLAUSES_PAGE) if had_some else None)
+        states: list[ClauseState] = []
+        failures: dict[RuleName, RuleFailure] = {}
+        bound = {entry.name: _with_clause(self.compiler.bind(entry.processor)) for entry in entries}
+        events = ClauseEvents(copies, [*bound.values()])
+        searched = np.zeros(len(entries), np.int64)
+        for number, entry in enumerate(entries):
+            one, known = bound[entry.name], before.get(entry.name)
+            state, failure, searched[number] = yield from self._match_clause(
+                call, entry, one, known, events, suppressions, horizon
+            )
+            if failure is not None:
+                failures[entry.name] = failure
+            elif state is not None:
+                states.append(state)
+        while sum(len(state.value) for state in states) > MAX_STATE:
+            largest = max(states, key=lambda state: (bound[state.name].processor.shadow, len(state.value)))
+            failures[largest.name] = _too_many_rows(bound[largest.name], len(largest.value), horizon)
+            states.remove(largest)
+        for entry in entries:
+            if entry.name in failures:
+                self._check_disabling(bound[entry.name], failures[entry.name])
+                self._report(call, entry, failures[entry.name])
+        waiting = {state.name: state.waiting for state in states}
+        for entry in entries:
+            known = before.get(entry.name)
+            change = waiting.get(entry.name, 0) - (0 if known is None else known.waiting)
+            if change:
+                call.metrics[metric(rule_counts.PARTIAL_MATCHES, entry.name)] += change
+        _count_events(call, entries, searched)
+        if states or had_some:
+            call.store.write_page(CLAUSES_PAGE, clauses_to(states) if states else None)
+        return states, set(failures)
+
+    def _match_clause(
+        self,
+        group: Group,
+        entry: Entry,
+        bound: BoundClauseProcessor,
+        state: ClauseState | None,
+        events: ClauseEvents,
+        suppressions: Suppressions,
+        horizon: int,
+    ) -> Generator[None, None, tuple[ClauseState | None, RuleFailure | None, int]]:
+        """
+        :returns: the remaining state of the processor, the reason of its failure, and the number of searched events
+        """
+        span = Span(entry.since, entry.first_time, entry.end_time)
+        seen = events.of(bound, span)
+        failure = next(iter(self._failed_before(seen.copies, [bound], [span])), None) if seen.has_failures else None
+        ends = span.until <= horizon
+        waiting = None if state is None else bound.clause.waiting_keys(state.value)
+        needed = events.needed(bound, seen, waiting) if failure is None else None
+        due = state is not None and (state.deadline <= horizon or ends or group.over)
+        if not due and failure is None and not (seen.copies.num_rows if needed is None else needed.any()):
+            return state, None, 0
+        until = span.until if failure is None else failure.time
+        rows = bound.clause.rows_of(seen.copies, seen.positions, needed)
+        search = bound.clause.search(None if state is None else state.value, rows, until, horizon, over=group.over)
+        emission = Emission([entry], suppressions.attempt())
+        with enough_memory(lambda: f"{bound.name} with {rows.num_rows:,} events"):
+            while True:
+                try:
+                    found = next(search)
+                except StopIteration as end:
+                    outcome: ClauseOutcome = end.value
+                    break
+                made = self.results.of_clause(bound, *emission.rows_of_clause(bound, found))
+                if made.num_rows:
+                    last = pc.max(self.time.to_micros(made.column("match_time"))).as_py()
+                    output = SHADOW if entry.processor.shadow else MATCHES
+                    self._emit(group, [OutputRows(output, made, {0: (made.num_rows, last)})], [entry])
+                yield
+        suppressions.take(emission.attempt)
+        if emission.suppressed:
+            group.metrics[SUPPRESSED] += emission.suppressed
+        if outcome.error is not None:
+            limit = isinstance(outcome.error, LimitExceededError)
+            failure = RuleFailure(0, outcome.failed_at, outcome.error, limit)
+        if failure is not None or ends or outcome.state is None:
+            return None, failure, rows.num_rows
+        waiting = bound.clause.waiting_rows(outcome.state)
+        return ClauseState(entry.name, outcome.state, outcome.deadline, waiting), None, rows.num_rows
+
+    def _tried(
+        self,
+        bound: Sequence[BoundPatternProcessor],
+        slices: Iterator[Step | list[RuleFailure]],
+        emission: Emission,
+        processing_time: int,
+    ) -> tuple[Step | None, list[OutputRows] | None, list[RuleFailure]]:
+        """Try to compute all slices. Return the last step, its results if it is the only slice, and the failures."""
+        found: list[RuleFailure] = []
+        step, made = None, None
+        for number, each in enumerate(slices):
+            if isinstance(each, list):
+                return None, None, each
+            step = each
+            whole = step.last and number == 0
+            rows, failed = self.results.of_step(bound, step, emission, processing_time, only_try=not whole)
+            made = rows if whole else None
+            found += failed
+        return step, made, found
+
+    def _emit(self, group: Group, made: Sequence[OutputRows], entries: Sequence[Entry]) -> None:
+        for name, table, counts, emitted in made:
+            for one in emitted:
+                one.add_to(group)
+            if table is not None and (name != SHADOW or self.options.wants_shadow):
+                group.emit(name, table)
+            if name in self.output_schemas:
+                rows = sum(count for count, _ in counts.values()) if table is None else table.num_rows
+                group.metrics[name] += rows
+            what = TIMED_OUT if name == TIMED_OUT_OF_SHADOWS else name
+            for number, (count, last) in counts.items():
+                rule = entries[number].name
+                group.metrics[metric(what, rule)] += count
+                if what != TIMED_OUT:
+                    known = metric(rule_counts.LAST_MATCH, rule)
+                    group.metrics[known] = max(group.metrics.get(known, last), last)
+
+    def _note(
+        self, bound: Sequence[BoundProcessor], failures: dict[int, RuleFailure], new: Sequence[RuleFailure]
+    ) -> None:
+        """Add the first failure of each processor to *failures*, or raise an error if processors are not disabled."""
+        known = {number: failure.time for number, failure in failures.items()}
+        for failure in sorted(new, key=attrgetter("time"), reverse=True):
+            self._check_disabling(bound[failure.entry], failure)
+            before = known.get(failure.entry, END_OF_TIME)
+            failures[failure.entry] = replace(
+                failure, time=min(failure.time, before - 1)
+            )  # ensures that the loop terminates
+
+    def _check_disabling(self, one: BoundProcessor, failure: RuleFailure) -> None:
+        if one.processor.shadow:
+            return
+        error = failure.error
+        if failure.limit and not self.options.disable_on_limit:
+            assert isinstance(error, LimitExceededError)
+            raise type(error)(f"{one.name}: {error.message}", error.detail, error.hint) from error
+        if not failure.limit and not self.options.disable_on_error:
+            raise PatternProcessorError(f"{one.name} failed", str(error)) from error
+
+    def _failed_before(
+        self, copies: pa.Table, bound: Sequence[BoundProcessor], spans: Sequence[Span]
+    ) -> list[RuleFailure]:
+        """Find the processors for which a condition or the key could not be computed, with the time of the first such event."""
+        failed_rows, failed = flattened(copies.column(FAILED))
+        if not len(failed):
+            return []
+        times, since = copies.column(TIME).to_numpy(), copies.column(SINCE).to_numpy()
+        selectors = copies.column(SELECTOR).to_numpy()
+        found = []
+        for entry, (one, span) in enumerate(zip(bound, spans, strict=True)):
+            sees = (selectors == one.number) & (since >= span.since) & (times >= span.begins) & (times < span.until)
+            evaluated = [number for number in one.evaluated if number is not None]
+            mine = (np.isin(failed, evaluated) | (failed == one.number)) & sees[failed_rows]
+            if mine.any():
+                # The key may fail for an event that the processor does not require.
+                mine[mine] = RuleConditions([one]).required(copies.take(pa.array(failed_rows[mine])))
+            if mine.any():
+                rows, numbers = failed_rows[mine], failed[mine]
+                first = int(np.argmin(times[rows]))
+                schema = self.compiler.schema
+                event = copies.slice(int(rows[first]), 1).select(["e:" + name for name in schema.names])
+                event = pa.table(event.columns, schema=schema)
+                error = failure_of(one, int(numbers[first]), event, self.compiler)
+                found.append(RuleFailure(entry, int(times[rows[first]]), error))
+        return found
+
+    def _report(self, group: Group, entry: Entry, failure: RuleFailure) -> None:
+        _log.error("pattern processor %s version %s is disabled: %s", *entry.name[:2], failure.error)
+        time = self.time.from_micros(np.array([failure.time], np.int64))
+        error = f"{type(failure.error).__name__}: {failure.error}"
+        row = [[entry.processor.id], [entry.processor.version], time, [error]]
+        group.emit(ERRORS, pa.table(row, schema=self.output_schemas[ERRORS]))
+        group.metrics[ERRORS] += 1
+        group.metrics[rule_counts.error_metric(entry.name, error, group.number)] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """The partial matches that remain of the pages of a call, and for each key the time at which it has something to do."""
+
+    page: Page
+    deadlines: Ints
+
+    @classmethod
+    def nothing(cls, events: pa.Schema) -> _Left:
+        return cls(Page.empty(KEYS, events), np.empty(0, np.int64))
+
+    def size_beyond(self, limit: int, in_force: InForce) -> int:
+        """The size of a page with all of them, if it is more than *limit*; otherwise 0."""
+        page = self.page
+        arrays = (page.times, page.positions, page.nodes, *page.rows)
+        if page.keys.nbytes + page.events.nbytes + sum(one.nbytes for one in arrays) + _ROOM <= limit:
+            return 0
+        size = len(page_to(in_force, page))
+        return size if size > limit else 0
+
+    def without(self, entry: int) -> _Left:
+        """All except those of a processor."""
+        kept = np.flatnonzero(self.page.keys.column(ENTRY).to_numpy() != entry)
+        return _Left(self.page.of(kept), self.deadlines[kept])
+
+
+def _with_clause(bound: BoundProcessor) -> BoundClauseProcessor:
+    assert isinstance(bound, BoundClauseProcessor)
+    return bound
+
+
+def _stored_columns(events: pa.Schema) -> pa.Schema:
+    """The columns of events in a page."""
+    return pa.schema([field.with_name("e:" + field.name) for field in events])
+
+
+def _of_entries(page: Page, least: int = 1) -> Ints:
+    """The number of partial matches of each processor, of at least so many processors."""
+    entries = np.repeat(page.keys.column(ENTRY).to_numpy(), np.diff(page.run_at))
+    return np.bincount(entries[(page.run_rows[:, 1] >= 0) & (page.run_rows[:, 2] >= 0)], minlength=least)
+
+
+def _count_partial_matches(
+    group: Group, entries: Sequence[Entry], before: Page, after: Page, failed: Collection[int]
+) -> None:
+    """Report the changes in the numbers of partial matches."""
+    new = _of_entries(after, len(entries))
+    new[[*failed]] = 0
+    changes = new - _of_entries(before, len(entries))
+    for number in np.flatnonzero(changes).tolist():
+        group.metrics[metric(rule_counts.PARTIAL_MATCHES, entries[number].name)] += int(changes[number])
+
+
+def _count_events(group: Group, entries: Sequence[Entry], events: Ints) -> None:
+    """Report how many events were searched for each processor."""
+    counted = np.argsort(-events, kind="stable")[: rule_counts.MAX_WITH_EVENTS]
+    for number in counted[events[counted] > 0].tolist():
+        group.metrics[metric(rule_counts.EVENTS, entries[number].name)] += int(events[number])
+
+
+def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time: int) -> RuleFailure:
+    counts = _of_entries(page, len(bound))
+    of_shadows = np.where([one.processor.shadow for one in bound], counts, 0)
+    # A shadow must not affect other processors.
+    entry = int(of_shadows.argmax() if of_shadows.any() else counts.argmax())
+    error = LimitExceededError(
+        f"the partial matches of a key group have {size:,} bytes (limit {MAX_STATE:,})",
+        f"{int(counts[entry]):,} are of {bound[entry].name}, more than of any other{_kind(bound[entry])}.",
+        "bound them with within(...), or use more key_groups; see docs/limits.md",
+    )
+    return RuleFailure(entry, time, error, limit=True)
+
+
+def _kind(one: BoundProcessor) -> str:
+    """The candidates for being disabled: if there are shadows, only these."""
+    return " shadow" if one.processor.shadow else ""
+
+
+def _too_many_rows(one: BoundProcessor, size: int, time: int) -> RuleFailure:
+    error = LimitExceededError(
+        f"the rows of the processors with a clause have more than {MAX_STATE:,} bytes in a key group",
+        f"{size:,} are of {one.name}, more than of any other{_kind(one)}.",
+        "bound its matches with WITHIN, or use more key_groups; see docs/limits.md",
+    )
+    return RuleFailure(0, time, error, limit=True)
+
+
+def _too_many_suppressed(one: BoundProcessor, size: int, time: int) -> RuleFailure:
+    error = LimitExceededError(
+        f"the keys with suppressed matches have more than {MAX_STATE:,} bytes in a key group",
+        f"{size:,} bytes in all; {one.name} has more of them than any other{_kind(one)}.",
+        "suppress for a shorter time, or use more key_groups; see docs/limits.md",
+    )
+    return RuleFailure(0, time, error, limit=True)
+
+
+def _heaviest(bound: Sequence[BoundProcessor], page: Page, copies: pa.Table) -> str:
+    """Describe the processor with the most partial matches."""
+    counts = _of_entries(page)
+    if not counts.any():
+        return f"{copies.num_rows:,} copies of events, and no partial matches before them"
+    entry = int(counts.argmax())
+    return f"{bound[entry].name} with {int(counts[entry]):,} partial matches before it"

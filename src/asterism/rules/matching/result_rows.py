@@ -1,0 +1,355 @@
+"""The rows of the results of rules, in the format that all processors share."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asterism.columns.arrays import Ints, Mask, cast_to, one_chunk
+from asterism.columns.failures import failure_of, first_failure
+from asterism.columns.ids import seed_of
+from asterism.columns.keys import KEY, key_values
+from asterism.columns.time import TimeColumn, to_datetime
+from asterism.matching.match_ids import match_ids
+from asterism.matching.matcher import Found, Step
+from asterism.matching.outputs import events_of, times_of
+from asterism.matching.process_function import MatchContext, MatchFunction
+from asterism.operators.rich_functions import ready
+from asterism.operators.tools import Emitted
+from asterism.rules.binding.binding import (
+    BoundClauseProcessor,
+    BoundPatternProcessor,
+    ProcessorCompiler,
+)
+from asterism.rules.binding.function_rows import FunctionRows
+from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.matching.emission import Emission, some_of
+from asterism.rules.matching.selections import ENTRY, RuleFailure
+
+MATCHES, TIMED_OUT, SHADOW, LATE, ERRORS = "matches", "timed_out", "shadow", "late", "errors"
+"""The names of the outputs."""
+TIMED_OUT_OF_SHADOWS = "timed_out of shadows"
+"""In place of the name of an output: these partial matches are only counted."""
+_OF_SHADOWS = {MATCHES: SHADOW, TIMED_OUT: TIMED_OUT_OF_SHADOWS}
+_STRINGS = pa.map_(pa.string(), pa.string())
+
+
+class OutputRows(NamedTuple):
+    """The rows of an output.
+
+    :ivar name: the name of the output
+    :ivar rows: its rows; None: they are only counted
+    :ivar counts: the number of rows of each processor (by its place) with the latest of their times
+    :ivar emitted: what functions have emitted to outputs of their own for the same matches
+    """
+
+    name: str
+    rows: pa.Table | None
+    counts: dict[int, tuple[int, int]]
+    emitted: Sequence[Emitted] = ()
+
+
+class RuleResults:
+    """Computes the rows of matches, of timed-out partial matches and of clauses.
+
+    :param schema: the columns of the events
+    :param wants_shadow: whether there is an output for the matches of shadows; otherwise they are only counted
+    :ivar schemas: those of the outputs
+    """
+
+    def __init__(self, schema: pa.Schema, time: TimeColumn, compiler: ProcessorCompiler, *, wants_shadow: bool) -> None:
+        self.schema, self.time, self.compiler, self.wants_shadow = schema, time, compiler, wants_shadow
+        event = pa.struct([("stage", pa.string()), ("event", pa.struct(list(schema)))])
+        head = [("processor_id", pa.string()), ("processor_version", pa.int64()), ("key", pa.list_(pa.string()))]
+        tail = [
+            ("events", pa.list_(event)),
+            ("measures", _STRINGS),
+            ("result", pa.string()),
+            ("labels", _STRINGS),
+        ]
+        suppressed = [("suppressed", pa.int64())]
+        times = self.time.written
+
+        def output(decided: str) -> list[tuple[str, pa.DataType]]:
+            own = [("start_time", times), ("end_time", times), (decided, times), ("match_id", pa.string())]
+            return [*head, *own, *tail]
+
+        matches = pa.schema([*output("match_time"), *suppressed])
+        self.schemas = {
+            MATCHES: matches,
+            TIMED_OUT: pa.schema(output("timeout_time")),
+            SHADOW: matches,
+            LATE: schema,
+            ERRORS: pa.schema([*head[:2], ("time", times), ("error", pa.string())]),
+        }
+
+    def of_clause(self, bound: BoundClauseProcessor, found: pa.Table, suppressed: Ints) -> pa.Table:
+        """Results of a clause in the format shared by all processors."""
+        schema, clause, count = self.schemas[MATCHES], bound.clause, found.num_rows
+        own = _measured(found.select(clause.measures)) if clause.measures else {}
+        columns = [
+            pa.array([bound.processor.id] * count, pa.string()),
+            pa.array(np.full(count, bound.processor.version, np.int64)),
+            _key_lists(clause.keys_of(found)),
+            *clause.times_of(found),
+            clause.ids_of(found),
+            clause.events_of(found, schema.field("events").type),
+            *(own.get(name, pa.nulls(count, schema.field(name).type)) for name in ("measures", "result")),
+            _labels_of([bound.processor]).take(pa.array(np.zeros(count, np.int64))),
+            pa.array(suppressed),
+        ]
+        return pa.table(columns, schema=schema)
+
+    def of_step(
+        self,
+        bound: Sequence[BoundPatternProcessor],
+        step: Step,
+        emission: Emission,
+        processing_time: int,
+        *,
+        only_try: bool = False,
+    ) -> tuple[list[OutputRows], list[RuleFailure]]:
+        """Matches and timed-out partial matches in the format shared by all processors, with the number of rows of each
+        processor, and the processors that fail. *only_try*: compute only what may fail.
+        """
+        made: list[OutputRows] = []
+        failed: list[RuleFailure] = []
+        entry_of_key = step.keys.column(ENTRY).to_numpy()
+        is_shadow = np.array([one.processor.shadow for one in bound], np.bool_)
+        matches, suppressed = emission.matches_of(step)
+        for name, found, numbers in ((MATCHES, matches, suppressed), (TIMED_OUT, step.timeouts, None)):
+            of_shadow = is_shadow[entry_of_key[found.key]]
+            for output, mine in ((name, ~of_shadow), (_OF_SHADOWS[name], of_shadow)):
+                if not mine.any():
+                    continue
+                own = found if mine.all() else some_of(found, mine)
+                own_numbers = None if numbers is None else numbers[mine]
+                counted = only_try or output == TIMED_OUT_OF_SHADOWS or (output == SHADOW and not self.wants_shadow)
+                made_of, failures = self._output(
+                    bound, step, name, own, own_numbers, to_datetime(processing_time), only_try=counted
+                )
+                failed += failures
+                if made_of.counts:
+                    # What is of a shadow must have no effects.
+                    made.append(made_of._replace(name=output, emitted=made_of.emitted if output == name else ()))
+        return made, failed
+
+    def _output(
+        self,
+        bound: Sequence[BoundPatternProcessor],
+        step: Step,
+        name: str,
+        found: Found,
+        suppressed: Ints | None,
+        now: datetime,
+        *,
+        only_try: bool,
+    ) -> tuple[OutputRows, list[RuleFailure]]:
+        """The rows of *found*, and the processors that fail.
+
+        :param suppressed: for each match, the number of those suppressed before it
+        """
+        entries = step.keys.column(ENTRY).to_numpy()[found.key]
+        parts: list[pa.Table] = []
+        emitted: list[Emitted] = []
+        failed: list[RuleFailure] = []
+        counts: dict[int, tuple[int, int]] = {}
+        default = np.zeros(len(found), np.bool_)
+
+        def add(mine: Mask, own: Found, columns: Mapping[str, pa.Array] | FunctionRows) -> None:
+            numbers = {} if suppressed is None else {"suppressed": pa.array(suppressed[mine])}
+            if isinstance(columns, FunctionRows):
+                parts.append(columns.of(self._rows(name, bound, step, own, numbers)))
+            else:
+                parts.append(self._rows(name, bound, step, own, {**columns, **numbers}))
+
+        order = np.argsort(entries, kind="stable")
+        numbers, begins = np.unique(entries[order], return_index=True)
+        last = np.maximum.reduceat(found.emitted[order], begins).tolist() if len(numbers) else []
+        bounds = itertools.pairwise([*begins.tolist(), len(order)])
+        for number, (begin, end), time in zip(numbers.tolist(), bounds, last, strict=True):
+            one, rows = bound[number], order[begin:end]
+            if name not in one.outputs:
+                continue
+            counts[number] = len(rows), time
+            if not one.processor.select and one.processor.function is None:
+                default[rows] = True
+                continue
+            mine = np.zeros(len(found), np.bool_)
+            mine[rows] = True
+            own = some_of(found, mine)
+            if one.processor.function is not None and not one.processor.shadow:
+                # That a function cannot be opened is no failure of the rule.
+                ready(self.compiler.functions[one.processor.function])
+            try:
+                columns, by_function = self._own_columns(one, name, step, own, now)
+            except MemoryError:
+                raise
+            except Exception as error:
+                failed.append(self._first_failure(number, one, name, step, own, now, error))
+                continue
+            if not only_try:
+                add(mine, own, columns)
+                emitted.append(by_function)
+        if default.any() and not only_try:
+            own = some_of(found, default)
+            add(default, own, {"events": self._events(bound, step, own)})
+        return OutputRows(name, pa.concat_tables(parts) if parts else None, counts, emitted), failed
+
+    def _first_failure(
+        self,
+        number: int,
+        one: BoundPatternProcessor,
+        name: str,
+        step: Step,
+        found: Found,
+        now: datetime,
+        error: Exception,
+    ) -> RuleFailure:
+        """Find the first time at which the output for the matches up to it cannot be computed. *error* is the error for all
+        of them.
+        """
+        times = np.unique(found.emitted)
+
+        def failure(last: int) -> Exception | None:
+            return failure_of(
+                lambda: self._own_columns(one, name, step, some_of(found, found.emitted <= times[last]), now)
+            )
+
+        first, error = first_failure(failure, 0, len(times) - 1, error)
+        return RuleFailure(number, int(times[first]), error)
+
+    def _rows(
+        self, name: str, bound: Sequence[BoundPatternProcessor], step: Step, found: Found, own: Mapping[str, pa.Array]
+    ) -> pa.Table:
+        schema = self.schemas[name]
+        entries = pa.array(step.keys.column(ENTRY).to_numpy()[found.key])
+        used, place = np.unique(found.key, return_inverse=True)
+        keys = _key_lists(one_chunk(step.keys.column(KEY).take(pa.array(used))))
+        seeds = np.array([one.outputs[name].id_seed if name in one.outputs else seed_of() for one in bound])
+        columns = [
+            pa.array([one.processor.id for one in bound]).take(entries),
+            pa.array([one.processor.version for one in bound], pa.int64()).take(entries),
+            keys.take(pa.array(place)),
+            *times_of(self.time, step, found),
+            match_ids(step, found, [KEY], seeds[entries.to_numpy()], with_stages=not self.compiler.ids_by_events),
+        ]
+        numbers, number = np.unique(entries.to_numpy(), return_inverse=True)
+        labels = _labels_of([bound[each].processor for each in numbers.tolist()])
+        own = {**own, "labels": labels.take(pa.array(number))}
+        columns += [own.get(field.name, pa.nulls(len(found), field.type)) for field in list(schema)[len(columns) :]]
+        return pa.table(columns, schema=schema)
+
+    def _events(self, bound: Sequence[BoundPatternProcessor], step: Step, found: Found) -> pa.Array:
+        """The default output: for each match its events in order of acceptance, each with the name of its stage."""
+        names = [one.pattern.nfa.stages for one in bound]
+        begins = np.cumsum([0, *(len(stages) for stages in names)])
+        entries = step.keys.column(ENTRY).to_numpy()[found.key]
+        stages = np.repeat(begins[entries], np.diff(found.offsets)) + found.stages
+        events = events_of(step, self.schema).take(pa.array(found.events))
+        stage_names = pa.array([stage for stages in names for stage in stages], pa.string())
+        pairs = pa.StructArray.from_arrays([stage_names.take(pa.array(stages)), events], names=["stage", "event"])
+        lists = pa.ListArray.from_arrays(pa.array(found.offsets.astype(np.int32)), pairs)
+        return cast_to(lists, self.schemas[MATCHES].field("events").type)
+
+    def _own_columns(
+        self, one: BoundPatternProcessor, name: str, step: Step, found: Found, now: datetime
+    ) -> tuple[dict[str, pa.Array] | FunctionRows, Emitted]:
+        """Compute the measures or the function of a processor for its matches, and what the function emits to outputs of its
+        own.
+        """
+        made = one.outputs[name].build(step, found)
+        if one.processor.select:
+            return _measured(made), Emitted()
+        function = one.processor.function
+        assert function is not None
+        called, emitted = self.compiler.functions[function], Emitted()
+        if isinstance(called, MatchFunction):
+            context = MatchContext(now, one.processor.id, one.processor.version)
+            answer, emitted = called.process(made, context, timed_out=name == TIMED_OUT)
+            if answer is None:
+                return {}, emitted
+        else:
+            answer = ready(called)(made)
+        return FunctionRows.from_answer(function, made, answer, _as_objects), emitted
+
+
+def _key_lists(texts: pa.Array) -> pa.Array:
+    """The values of key texts. Equal texts, of several rules or matches, are read once."""
+    encoded = pc.dictionary_encode(texts)
+    keys = pa.array([key_values(text) for text in encoded.dictionary.to_pylist()], pa.list_(pa.string()))
+    return keys.take(encoded.indices)
+
+
+def _labels_of(processors: Sequence[PatternProcessor]) -> pa.Array:
+    return pa.array([list(one.labels.items()) for one in processors], _STRINGS)
+
+
+def _measured(made: pa.Table) -> dict[str, pa.Array]:
+    """The columns with measures: as strings, and with their types."""
+    return {"measures": _as_maps(made), "result": _as_objects(made)}
+
+
+def _as_objects(made: pa.Table) -> pa.Array:
+    """Each row as a JSON object."""
+    return pa.array([json.dumps(_as_json(row)) for row in made.to_pylist()], pa.string())
+
+
+def _as_maps(made: pa.Table) -> pa.Array:
+    """Each row as a map from names to strings."""
+    texts = [_as_strings(column) for column in made.columns]
+    rows = [list(zip(made.column_names, values, strict=True)) for values in zip(*texts, strict=True)]
+    return pa.array(rows, _STRINGS)
+
+
+def _as_json(value: Any) -> Any:
+    """Convert a value to what Spark's ``to_json`` writes, if JSON has no such value."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if np.isfinite(value) else float_text(np.float64(value))
+        case bytes():
+            return base64.b64encode(value).decode()
+        case datetime():
+            return value.isoformat()
+        case dict():
+            return {str(name): _as_json(part) for name, part in value.items()}
+        case list() | tuple():
+            return [_as_json(part) for part in value]
+    return str(value)
+
+
+def _as_strings(column: pa.ChunkedArray) -> list[str | None]:
+    if pa.types.is_floating(column.type):
+        values = column.to_numpy().astype(column.type.to_pandas_dtype())
+        nulls = column.is_null().to_numpy()
+        return [None if null else float_text(value) for value, null in zip(values, nulls, strict=True)]
+    try:
+        found: list[str | None] = column.cast(pa.string()).to_pylist()
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        found = [None if value is None else str(value) for value in column.to_pylist()]
+    return found
+
+
+def float_text(value: np.floating[Any]) -> str:
+    """Format a floating-point number as Spark does.
+
+    >>> [float_text(np.float64(x)) for x in (650, 0.5, -0.0, 1e7, 1.25e-5, float("inf"))]
+    ['650.0', '0.5', '-0.0', '1.0E7', '1.25E-5', 'Infinity']
+    """
+    if np.isnan(value):
+        return "NaN"
+    if np.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return np.format_float_positional(value, unique=True, trim="0")
+    return np.format_float_scientific(value, unique=True, trim="0", exp_digits=1).replace("e+", "E").replace("e", "E")

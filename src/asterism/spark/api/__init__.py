@@ -1,0 +1,1 @@
+"""The public interface on Spark: patterns, windows, joins, operators, MATCH_RECOGNIZE, and statements of SQL."""

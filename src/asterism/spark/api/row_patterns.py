@@ -1,0 +1,300 @@
+"""MATCH_RECOGNIZE on Spark: matches the row pattern of a clause in one DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypedDict, Unpack
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from asterism.arguments import expect, expect_options, expect_outputs
+from asterism.columns.groups import KEY_HASH
+from asterism.columns.internal import internal
+from asterism.errors import StreamDefinitionError
+from asterism.matching.spec import OnLimit
+from asterism.operators.key_group import check_pages, complete
+from asterism.operators.operator import EVENTS, Result
+from asterism.row_patterns.automaton import AT_END, compiled_pattern
+from asterism.row_patterns.checking import CheckedClause, check
+from asterism.row_patterns.clause.clause import Clause, ClauseDialect, DialectName, dialect_of
+from asterism.row_patterns.current_row import CurrentRow
+from asterism.row_patterns.match_recognize import MatchRecognize
+from asterism.row_patterns.operator import (
+    LATE_ROWS,
+    MATCHES,
+    MAX_ROWS,
+    RowPatternOperator,
+    check_limit,
+    columns_read,
+    event_time_of,
+)
+from asterism.row_patterns.result_rows import TableMatcher
+from asterism.row_patterns.search import reach_of_conditions, reach_of_measures
+from asterism.spark import RESULTS
+from asterism.spark.host.batch import Answer, answered, rows_of, whole
+from asterism.spark.host.column_types import plain_columns
+from asterism.spark.host.exchange import Batches
+from asterism.spark.host.execution import RunOptions, Sink, run
+from asterism.spark.host.host import EVENT_TIME, NO_TIME
+from asterism.spark.host.keyed_stream import KeyedStream
+from asterism.spark.host.row_schemas import arrow_schema, spark_schema, zone_if_used
+from asterism.spark.host.stateful import (
+    Use,
+    check_key_groups,
+    filtered,
+    hash_of,
+    hashed,
+    mapped,
+    output_of,
+    packed,
+    stateful,
+)
+from asterism.spark.host.unwrapping import unwrapping
+from asterism.spark.session.settings import of_expressions
+
+_OUTPUTS = (MATCHES, LATE_ROWS)
+_PROCESSING_TIME = internal("processing_time")
+"""A column of the rows of a table: Spark's current time, which is one for a query, in microseconds since the epoch."""
+
+
+class SearchOptions(TypedDict, total=False):
+    """How a clause is searched over a stream.
+
+    :param pages: a fixed number of pages of state per key group. Default: the number follows the size of the state
+    :param max_rows: the maximum number of rows of a partition that a search keeps while it waits for more. Default: 100,000
+    :param on_limit: the behavior at that limit. "error", the default, fails the query with
+        :class:`~asterism.errors.LimitExceededError`; "drop" continues as if no match began at the first of these rows, and
+        counts this.
+    """
+
+    pages: int | None
+    max_rows: int
+    on_limit: OnLimit
+
+
+def match_recognize(
+    df: DataFrame,
+    clause: str | MatchRecognize,
+    *,
+    max_out_of_orderness: timedelta = timedelta(0),
+    idle_after: timedelta | None = None,
+    key_groups: int | None = None,
+    drain: bool = False,
+    dialect: DialectName = "standard",
+    **options: Unpack[SearchOptions],
+) -> RowPatternStream:
+    """Match the row pattern of a MATCH_RECOGNIZE clause in *df*.
+
+    :param df: a streaming or a batch DataFrame
+    :param clause: the clause, with or without the words ``MATCH_RECOGNIZE ( )`` around it; or one that has been read. Over a
+        stream, ORDER BY begins with the event time: a column of type TIMESTAMP; TIMESTAMP_NTZ, interpreted as UTC; DATE,
+        interpreted as midnight UTC; or BIGINT, in milliseconds since 1970-01-01 UTC.
+    :param max_out_of_orderness, idle_after: as for :class:`asterism.KeyedStream` (streaming)
+    :param key_groups: the number of key groups (streaming). It cannot change during the lifetime of a checkpoint. Default:
+        ``run`` keeps that of the checkpoint, or chooses four for each stateful task, up to 32; a DataFrame has 32.
+    :param drain: whether this run ends the stream (streaming), as for :meth:`asterism.CEP.pattern`
+    :param dialect: "standard", or "flink": statements of Flink SQL with Flink's defaults and answers, see
+        docs/match_recognize_dialects.md
+    :param options: *pages*, *max_rows*, *on_limit*: see :class:`~asterism.spark.api.row_patterns.SearchOptions`
+    :raises ExpressionError: the clause is invalid, or does not fit the columns; with the position in the text
+    :raises StreamDefinitionError: an argument is invalid
+
+    Runnable examples: docs/match_recognize.md. Source: SQL:2016, feature R010.
+    """
+    expect_options("match_recognize", options, SearchOptions)
+    expect(StreamDefinitionError, df, DataFrame, "rows must be a DataFrame", 'match_recognize(df, "ORDER BY ts ...")')
+    if not isinstance(clause, MatchRecognize):
+        clause = MatchRecognize(clause, dialect)
+    elif dialect_of(dialect) not in (ClauseDialect.STANDARD, clause.clause.dialect):
+        raise StreamDefinitionError(
+            "the clause has been read in another dialect", hint=f"MatchRecognize(text, dialect={dialect!r})"
+        )
+    expect(StreamDefinitionError, drain, bool, "drain must be True or False")
+    check_key_groups(key_groups)
+    return RowPatternStream(
+        df,
+        clause.clause,
+        max_out_of_orderness=max_out_of_orderness,
+        idle_after=idle_after,
+        key_groups=key_groups,
+        drain=drain,
+        **options,
+    )
+
+
+class RowPatternStream:
+    """The results of a row pattern. Each DataFrame is a separate query; :meth:`run` writes several outputs from one query."""
+
+    def __init__(
+        self,
+        df: DataFrame,
+        clause: Clause,
+        *,
+        max_out_of_orderness: timedelta,
+        idle_after: timedelta | None,
+        key_groups: int | None,
+        drain: bool,
+        pages: int | None = None,
+        max_rows: int = MAX_ROWS,
+        on_limit: OnLimit = "error",
+    ) -> None:
+        self.key_groups, self.drain = key_groups, drain
+        self.spark: SparkSession = df.sparkSession
+        df = plain_columns(df)
+        self.schema = arrow_schema(self.spark, df.schema)
+        self._options = SearchOptions(pages=pages, max_rows=max_rows, on_limit=on_limit)
+        self._checked = check(clause, self.schema)
+        check_limit(max_rows, on_limit)
+        check_pages(pages)
+        self.stream = KeyedStream(
+            df,
+            time=event_time_of(self._checked) if df.isStreaming else None,
+            max_out_of_orderness=max_out_of_orderness,
+            idle_after=idle_after if df.isStreaming else None,
+        )
+
+    @property
+    def operator(self) -> RowPatternOperator:
+        """The operator of its matches."""
+        return self._operator([MATCHES], self.schema)
+
+    # ------------------------------------------------------------------ results
+
+    @property
+    def matches(self) -> DataFrame:
+        """The result of the clause, with its columns and types: for ONE ROW PER MATCH those of PARTITION BY and MEASURES, for
+        ALL ROWS PER MATCH also the other columns of the input.
+        """
+        return self._single(MATCHES)
+
+    @property
+    def late(self) -> DataFrame:
+        """Late rows and rows without a time, with the columns of the input. In batch, no row is late."""
+        return self._single(LATE_ROWS)
+
+    def run(
+        self,
+        sinks: Mapping[str, Sink],
+        *,
+        checkpoint: str | None = None,
+        drain: bool | None = None,
+        trigger: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> StreamingQuery | None:
+        """Write the outputs ``matches`` and ``late`` to sinks. They are computed only once, as in
+        :meth:`asterism.PatternStream.run`.
+
+        The query's progress has the numbers of matches, of late rows and of dropped starts, in the observation ``asterism``.
+        """
+        options = RunOptions.checked(
+            sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
+        )
+        expect_outputs(sinks, _OUTPUTS)
+        return run(
+            partial(self._results, list(sinks)),
+            self._output_schemas,
+            sinks,
+            options=options,
+            streams=[self.stream],
+            operator=self._operator(list(sinks), self.schema),
+        )
+
+    # ------------------------------------------------------------------ plans
+
+    def _single(self, output: str) -> DataFrame:
+        if not self.stream.df.isStreaming:
+            if output == LATE_ROWS:
+                return self.stream.df.limit(0)
+            with of_expressions(self.spark):
+                rows = self._by_key()
+            return unwrapping(
+                mapped(rows, _matcher(self._checked, rows_of(MATCHES)), spark_schema(self._checked.output))
+            )
+        use = Use.as_dataframe(self.drain, output, self.key_groups)
+        return output_of(
+            self._results([output], use), output, self._output_schemas[output], streams=[self.stream], use=use,
+            takes=_longest_wait(self._checked) if output == MATCHES else 0,
+        )  # fmt: skip
+
+    @property
+    def _output_schemas(self) -> Mapping[str, pa.Schema]:
+        return {MATCHES: self._checked.output, LATE_ROWS: self.schema}
+
+    def _operator(self, outputs: Collection[str], schema: pa.Schema) -> RowPatternOperator:
+        checked = self._checked if schema is self.schema else check(self._checked.clause, schema)
+        return RowPatternOperator(checked, schema, outputs=outputs, **self._options)
+
+    def _results(self, outputs: Collection[str], use: Use) -> DataFrame:
+        """Results as chunks, with the names of their outputs."""
+        with of_expressions(self.spark):
+            return self._plan(outputs, use)
+
+    def _plan(self, outputs: Collection[str], use: Use) -> DataFrame:
+        stream = self.stream
+        if not stream.df.isStreaming:
+            return mapped(self._by_key(), _matcher(self._checked, answered), RESULTS)
+        operator = self._operator(outputs, self.schema)
+        # With the output for late rows, no row is dropped before it is known whether it is late.
+        matter = None if operator.wants_late else operator.current_row.matter_sql
+        df, watched = filtered(stream, matter, use)
+        rows = hashed(df, self._keys, operator.inputs[EVENTS].schema.names)
+        chunks = packed(stream, operator, EVENTS, rows, use=use, watched=watched)
+        zone = zone_if_used(partial(self._operator, outputs), self.schema)
+        return stateful(
+            operator, [chunks], streams={EVENTS: stream}, use=use, zone=zone,
+            time_mode=EVENT_TIME if watched else NO_TIME,
+        )  # fmt: skip
+
+    @property
+    def _keys(self) -> list[Column]:
+        return [F.expr(key.expression.text) for key in self._checked.clause.partition_by]
+
+    def _by_key(self) -> DataFrame:
+        """The rows of a table, those of a partition of the clause one after the other."""
+        checked, df = self._checked, self.stream.df
+        matter = CurrentRow(checked, compiled_pattern(checked.clause)).matter_sql
+        if matter is not None:
+            condition = F.expr(matter)
+            if checked.within is not None:  # which fails without a time
+                condition |= F.expr(checked.clause.order_by[0].expression.text).isNull()
+            df = df.where(condition)
+        needed = columns_read(checked)
+        names, keys = [name for name in self.schema.names if name in needed], self._keys
+        if keys:
+            # The hash is computed again after the exchange, which takes less time than to exchange it.
+            df = hashed(df.repartition(hash_of(keys)), keys, names).sortWithinPartitions(KEY_HASH)
+        else:
+            df = hashed(df.coalesce(1), keys, names)
+        if checked.uses_processing_time:
+            df = df.withColumn(_PROCESSING_TIME, F.unix_micros(F.current_timestamp()))
+        return df
+
+
+def _longest_wait(clause: CheckedClause) -> int | None:
+    """How far the times of the rows of a match may lie behind the watermark when it is emitted, in microseconds; None: any
+    time.
+    """
+    waits_for_rows = reach_of_conditions(clause)[1] or reach_of_measures(clause)[1]
+    waits_for_end = (compiled_pattern(clause.clause).edges[:, 1] & AT_END).any()
+    return None if waits_for_rows or waits_for_end or reach_of_measures(clause)[0] else clause.within
+
+
+def _matcher(clause: CheckedClause, answer: Answer) -> Any:
+    """A function for ``mapInArrow``: from rows sorted by KEY_HASH to the rows that *answer* computes from the result of the
+    clause.
+    """
+    schema = clause.rows.input
+
+    def matcher(batches: Batches) -> Iterator[pa.RecordBatch]:
+        matched = TableMatcher(clause)
+        for rows in whole(batches, KEY_HASH):
+            now = rows.column(_PROCESSING_TIME)[0].as_py() if _PROCESSING_TIME in rows.column_names else 0
+            for found in matched.match(complete(rows, schema), now):
+                yield from answer([Result({MATCHES: found})])
+
+    return matcher

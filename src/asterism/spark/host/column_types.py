@@ -1,0 +1,205 @@
+"""The types of Spark's columns: those that are converted before an operator sees them, and those that Arrow types do not
+determine.
+
+Arrow has one type of strings. Spark has collations, with which equal strings may have other bytes, and CHAR(n), whose literals
+Spark pads. Asterism compares bytes. So that one text of a condition has one meaning, whoever evaluates it,
+
+* a column of CHAR(n) or VARCHAR(n) is a STRING for all parts of a query (:func:`plain_columns`), so that Spark pads nothing;
+* no expression reads a column with a collation, nor is it a key or an order. It passes through to results with its type, which
+  the field of an Arrow schema remembers (:data:`~asterism.expressions.types.SPARK_TYPE`).
+
+See docs/decisions/0090.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_type
+
+from asterism.arguments import expect
+from asterism.errors import ColumnTypeError, StreamDefinitionError
+from asterism.expressions.types import SPARK_JSON, SPARK_TYPE
+from asterism.spark.host.versions import to_arrow
+from asterism.text.printable import quoted_name
+
+_PADDED = "__CHAR_VARCHAR_TYPE_STRING"
+"""The metadata key with which Spark marks a column of CHAR(n), or of a type that contains one."""
+_VALUES = tuple(
+    getattr(T, name) for name in ("VariantType", "GeometryType", "GeographyType") if hasattr(T, name)  # Spark 3.5 has none
+)  # fmt: skip
+_INTERVALS = tuple(
+    getattr(T, name) for name in ("YearMonthIntervalType", "CalendarIntervalType") if hasattr(T, name)
+)  # fmt: skip
+
+
+def types_in(kind: T.DataType) -> Iterator[T.DataType]:
+    """A type, and all types that it contains."""
+    yield kind
+    for part in _parts(kind):
+        yield from types_in(part)
+
+
+def _parts(kind: T.DataType) -> list[T.DataType]:
+    match kind:
+        case T.ArrayType():
+            return [kind.elementType]
+        case T.MapType():
+            return [kind.keyType, kind.valueType]
+        case T.StructType():
+            return [field.dataType for field in kind]
+    return []
+
+
+def collation_of(kind: T.DataType) -> str | None:
+    """The collation of a string type, unless it compares bytes."""
+    collation: str | None = getattr(kind, "collation", None)
+    return None if collation == "UTF8_BINARY" else collation
+
+
+def check_collation(what: str, name: str, kind: T.DataType) -> None:
+    """:raises ColumnTypeError: the column *name* has a collation that compares other than bytes
+
+    :param what: the column in an error
+    """
+    collation = collation_of(kind)
+    if collation is not None:
+        quoted = quoted_name(name)
+        raise ColumnTypeError(
+            f"{what} has the collation {collation}",
+            "Strings are compared by their bytes.",
+            f'df.withColumn({name!r}, F.expr("{quoted} COLLATE UTF8_BINARY")), or lower(...) of that to ignore case',
+        )
+
+
+def plain_columns(df: DataFrame) -> DataFrame:
+    """*df* with STRING in place of CHAR(n) and VARCHAR(n): the values are the same, and Spark does not pad literals.
+
+    :raises StreamDefinitionError: it has no columns, or two of the same name
+    """
+    expect(StreamDefinitionError, df, DataFrame, "events must be a DataFrame", 'KeyedStream(df, key="user", time="ts")')
+    fields = df.schema.fields
+    if not fields:
+        raise StreamDefinitionError("the stream has no columns", hint="select the columns that are needed")
+    twice = next((name for name, count in Counter(field.name for field in fields).items() if count > 1), None)
+    if twice is not None:
+        raise StreamDefinitionError(
+            f"two columns are named {twice!r:.100}",
+            f"Columns: {', '.join(field.name for field in fields):.1000}",
+            f"drop one: df.drop(other[{twice!r:.100}]); or rename one before the join",
+        )
+    if not any(_is_padded(field) for field in fields):
+        return df
+    return df.select(
+        *[_plain_column(field) if _is_padded(field) else F.col(quoted_name(field.name)) for field in fields]
+    )
+
+
+def _is_padded(field: T.StructField) -> bool:
+    return _PADDED in field.metadata or any(
+        isinstance(part, T.CharType | T.VarcharType) for part in types_in(field.dataType)
+    )
+
+
+def _plain_column(field: T.StructField) -> Any:
+    metadata = {name: value for name, value in field.metadata.items() if name != _PADDED}
+    return F.col(quoted_name(field.name)).cast(plain_type(field.dataType)).alias(field.name, metadata=metadata)
+
+
+def plain_type(kind: T.DataType) -> T.DataType:
+    """A type with STRING in place of CHAR(n) and VARCHAR(n)."""
+    match kind:
+        case T.CharType() | T.VarcharType():
+            return T.StringType()
+        case T.ArrayType():
+            return T.ArrayType(plain_type(kind.elementType), kind.containsNull)
+        case T.MapType():
+            return T.MapType(plain_type(kind.keyType), plain_type(kind.valueType), kind.valueContainsNull)
+        case T.StructType():
+            return T.StructType(
+                [T.StructField(one.name, plain_type(one.dataType), one.nullable, one.metadata) for one in kind]
+            )
+    return kind
+
+
+# ---------------------------------------------------------------------------------------------------- Arrow
+
+
+def arrow_field(field: T.StructField, *, large: bool) -> pa.Field:
+    """The Arrow field of a column, which records what its type does not determine. A column that cannot be passed to Python has
+    some type of Arrow, too: :func:`check_passes` refuses it if it is needed.
+    """
+    kind = field.dataType
+    special = any(collation_of(part) is not None or isinstance(part, _VALUES + _INTERVALS) for part in types_in(kind))
+    passed = pa.null()
+    if not _cannot_pass(kind):
+        passed = to_arrow(T.StructType([T.StructField("c", _nullable(kind))]), large=large).field(0).type
+    if not special:
+        return pa.field(field.name, passed)
+    alone = T.StructType([T.StructField("c", kind)])
+    return pa.field(field.name, passed, metadata={SPARK_TYPE: kind.simpleString(), SPARK_JSON: alone.json()})
+
+
+def _nullable(kind: T.DataType) -> T.DataType:
+    """The type with arrays of no type that may have NULLs, which Arrow requires; they are empty."""
+    match kind:
+        case T.ArrayType():
+            return T.ArrayType(
+                _nullable(kind.elementType), kind.containsNull or isinstance(kind.elementType, T.NullType)
+            )
+        case T.MapType():
+            nullable = kind.valueContainsNull or isinstance(kind.valueType, T.NullType)
+            return T.MapType(_nullable(kind.keyType), _nullable(kind.valueType), nullable)
+        case T.StructType():
+            fields = [
+                T.StructField(field.name, _nullable(field.dataType), field.nullable, field.metadata) for field in kind
+            ]
+            return T.StructType(fields)
+    return kind
+
+
+def _cannot_pass(kind: T.DataType) -> bool:
+    return any(
+        isinstance(part, _INTERVALS) or (isinstance(part, T.MapType) and isinstance(part.keyType, T.NullType))
+        for part in types_in(kind)
+    )
+
+
+def check_passes(df: DataFrame) -> None:
+    """:raises ColumnTypeError: a column is of a type that Spark does not pass to Python"""
+    for field in df.schema:
+        kind = field.dataType
+        # In batch, the columns of an input are a struct.
+        parts = kind.fields if isinstance(kind, T.StructType) and _cannot_pass(kind) else [field]
+        for part in parts:
+            if _cannot_pass(part.dataType):
+                raise ColumnTypeError(
+                    f'the column "{part.name}" is of type {part.dataType.simpleString()}, which cannot be passed to Python',
+                    "Results with all columns contain it, and so do rules. A column that is not needed is left out.",
+                    f"df.drop({part.name!r}); or df.withColumn({part.name!r}, F.col({part.name!r}).cast('string'))",
+                )
+
+
+def spark_field(field: pa.Field) -> T.StructField:
+    """The Spark column of an Arrow field. A timestamp without a time zone is a TIMESTAMP_NTZ, not a TIMESTAMP."""
+    return T.StructField(field.name, _spark_type(field), field.nullable)
+
+
+def _spark_type(field: pa.Field) -> T.DataType:
+    written = (field.metadata or {}).get(SPARK_JSON)
+    if written is not None:
+        return T.StructType.fromJson(json.loads(written)).fields[0].dataType
+    kind = field.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return T.ArrayType(_spark_type(kind.value_field), kind.value_field.nullable)
+    known = from_arrow_type(kind, prefer_timestamp_ntz=True)
+    if isinstance(known, T.StructType):
+        return T.StructType([spark_field(part) for part in kind])
+    return known

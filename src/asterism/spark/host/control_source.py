@@ -1,0 +1,201 @@
+"""A streaming source that sends control messages to every key group. The only message is the end of input.
+
+Its offsets are in Spark's offset log. Therefore the micro-batch that delivers a message is fixed, also after a failure, and
+the same for all key groups. An offset also records the number of key groups, which cannot change, the time zone, and the
+definition of the query: another one begins a micro-batch, in which key groups compare it with that of their state.
+
+See docs/decisions/0035 and 0064.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from asterism.errors import CheckpointMismatchError, StreamDefinitionError
+from asterism.spark import CHUNKS, CONTROL, END_OF_INPUT
+from asterism.spark.host import end_of_input as signals
+from asterism.spark.host.partitioning import check_key_groups_of, label
+from asterism.spark.host.versions import (
+    DataSource,
+    DataSourceStreamReader,
+    InputPartition,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    reader_for_spark,
+)
+from asterism.spark.session.worker import receive_at_once
+
+NAME = "asterism_control"
+_NO_LIMIT = 2**31 - 1
+
+
+def check_zone_of(offset: Mapping[str, Any], zone: str | None) -> None:
+    """
+    :param zone: the session's time zone; None: the query does not depend on it
+    :raises StateError: the offset is of a query with another time zone
+    """
+    before = offset.get("zone", zone)  # checkpoints of earlier releases do not have it
+    if zone is not None and before != zone:
+        raise CheckpointMismatchError(
+            f"the checkpoint was created in the time zone {before}, but this session uses {zone}",
+            "An expression depends on it, such as hour(ts) or a time that is written without a zone.",
+            f'spark.conf.set("spark.sql.session.timeZone", "{before}"), or use a new checkpoint location',
+        )
+
+
+class ControlSource(DataSource):
+    """A source with the options ``keyGroups``, ``definition`` (a fingerprint of the query), ``drain`` (whether to send the
+    end of input), ``timers`` (whether there are timers in processing time), ``signals`` (the folder with the signal that a
+    query ends the input of all its operators), ``run`` (the folder of the run that ends the input when the other sources are
+    exhausted), ``zone`` (the session's time zone, if an expression depends on it) and ``start`` (the last offset of the
+    checkpoint, for Spark 4.1).
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return CHUNKS
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        reader = self.reader_of_stream()
+        return reader_for_spark(reader, self.options, reader.check)
+
+    def reader_of_stream(self) -> SourceReader:
+        return (DrainReader if self.drains else ControlReader)(self.options)
+
+    @property
+    def drains(self) -> bool:
+        return self.options.get("drain", "false") == "true"
+
+
+class SourceReader(DataSourceStreamReader):
+    """Offsets have ``messages``, the number of messages sent, and ``starts``, the number of micro-batches that the source has
+    started; ``keyGroups``, ``definition`` and ``zone`` are constant.
+
+    :param options: those of the source
+    """
+
+    last: dict[str, Any] | None = None
+    """The offset with the end of input, if this reader has sent it."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.key_groups, self.definition = int(options["keyGroups"]), options["definition"]
+        self.folder, self.zone, self.run = options.get("signals"), options.get("zone"), options.get("run")
+        self.started: int | None = None
+        """The last micro-batch that the source has started."""
+        if self.folder is not None:
+            signals.announce(self.folder)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        receive_at_once()  # a worker has unpickled this, and now waits for the partition to read
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        # With this default, Spark uses the limit ReadAllAvailable only when it plans a single micro-batch for all available
+        # data.
+        return ReadMaxRows(_NO_LIMIT)
+
+    def is_ending(self, limit: ReadLimit | None) -> bool:
+        """Whether the query, which another operator drains, is planning its last micro-batch."""
+        return isinstance(limit, ReadAllAvailable) and self.folder is not None and signals.is_ending(self.folder)
+
+    def ended(self, start: dict[str, Any]) -> dict[str, Any]:
+        """The offset after *start*, with the end of input."""
+        self.last = start | {"messages": start["messages"] + 1}
+        return self.last
+
+    def drained(self, start: dict[str, Any]) -> dict[str, Any]:
+        """The offset after *start* in a query that a run drains: with the end of input if the other sources are exhausted.
+        Otherwise, the source starts the micro-batch itself, so that there is one in which the others had no data.
+        """
+        if self.run is None:
+            return start
+        exhausted = False if self.started is None else signals.is_exhausted(self.run, self.started)
+        if exhausted is None:  # the run was interrupted, and the query continues without it, to the end of its data
+            self.run = None
+            return start
+        return self.ended(start) if exhausted else self.with_start(start)
+
+    def with_start(self, start: dict[str, Any]) -> dict[str, Any]:
+        """The offset after *start*, with which the source starts a micro-batch itself."""
+        self.started = start.get("starts", 0) + 1
+        return start | {"starts": self.started}
+
+    def initialOffset(self) -> dict[str, Any]:
+        zone = {} if self.zone is None else {"zone": self.zone}
+        return {"messages": 0, "keyGroups": self.key_groups, "definition": self.definition, **zone}
+
+    def check(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Check that the query can continue from the offset *start*. Returns it with the definition of this query, which begins a
+        micro-batch if it is another one.
+        """
+        check_key_groups_of(start, self.key_groups)
+        check_zone_of(start, self.zone)
+        if start["definition"] == self.definition:
+            return start
+        return {**self.initialOffset(), **start, "definition": self.definition}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return [InputPartition(None)] if end["messages"] > start["messages"] else []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, str, int, None, bytes]]:
+        for group in range(self.key_groups):
+            yield label(group), CONTROL, 0, None, END_OF_INPUT
+
+
+class ControlReader(SourceReader, SupportsTriggerAvailableNow):
+    """Sends no message, unless a downstream operator ends the input, or the run does after the last data.
+
+    Spark runs micro-batches without data only after one with data. After a restart, *timers* in processing time would
+    therefore not fire until data arrives. To prevent this, the source starts the first micro-batch; ``starts`` counts these
+    micro-batches.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        self.timers = options.get("timers", "false") == "true"
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        pass
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        start = self.check(start)
+        if self.last is not None:
+            return self.last
+        if self.is_ending(limit):
+            return self.ended(start)
+        if self.timers and self.started is None:
+            return self.with_start(start)
+        return self.drained(start)
+
+
+class DrainReader(SourceReader):
+    """Sends the end of input, once.
+
+    It deliberately does not support the trigger *available now*. Spark then reads all available data of all sources in one
+    micro-batch, so that no data can follow the end of input.
+    """
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        start = self.check(start)
+        check_that_query_ends(limit)
+        return self.ended(start) if self.last is None else self.last
+
+
+def check_that_query_ends(limit: ReadLimit | None) -> None:
+    """
+    :param limit: with which Spark asks a source that does not support the trigger *available now*; None: Spark 4.1 does not pass
+        it
+    :raises StreamDefinitionError: the query has another trigger, with which more data could follow the end of input
+    """
+    if limit is not None and not isinstance(limit, ReadAllAvailable):
+        raise StreamDefinitionError(
+            "a query that ends its input needs a trigger with which it ends",
+            "drain=True ends the input in the first micro-batch, and the events after that would be lost.",
+            "drain=False; or writeStream.trigger(availableNow=True)",
+        )

@@ -1,0 +1,191 @@
+"""The columnar exchange: Spark's stages exchange rows as chunks. A chunk is an Arrow record batch in a binary column.
+
+PySpark's stateful operators read and write rows one by one, some 100,000 per second. A chunk is a single row: the shuffle and
+the stateful operator process a few hundred chunks instead of millions of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark import TaskContext
+
+from asterism.columns.arrays import Ints
+from asterism.columns.groups import KEY_HASH
+from asterism.columns.time import NO_TIME
+from asterism.operators.operator import Operator, closing
+from asterism.operators.state.state_store import batch_from_bytes, batch_to_bytes
+from asterism.spark.host.partitioning import label
+
+GATHER = 200_000
+"""Minimum number of rows that are packed together. Spark's batches have some thousand rows, and a chunk costs some 20
+microseconds.
+"""
+GATHER_BYTES = 1 << 26
+"""Rows of more bytes than this are packed earlier."""
+CHUNK_BYTES = 1 << 18
+"""Maximum size of a chunk of more than one row, on average: Spark sends chunks to Python by the thousand, see
+:func:`asterism.spark.session.settings.arrow_batches`.
+"""
+MILLISECOND = 1000
+METRICS, GAUGES = pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.float64())
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def gathered(batches: Batches) -> Iterator[pa.Table]:
+    """The rows of *batches* in larger, non-empty tables."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+            rows += batch.num_rows
+            size += batch.nbytes
+        if rows >= GATHER or size >= GATHER_BYTES:
+            yield pa.Table.from_batches(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def pack(operator: Operator, key_groups: int, name: str, delay: int | None = 0) -> Callable[[Batches], Batches]:
+    """A function for ``mapInArrow``: from events (with KEY_HASH) of input *name* to CHUNKS.
+
+    Events of a keyed input are sent to the key group of their key, broadcast elements to all key groups. After its last
+    event, a task sends the watermark to every key group: the latest time, minus *delay* (microseconds), minus a millisecond,
+    since further events may have the same time. If *delay* is None, the watermark comes from Spark, and the task sends only
+    the information that the input has data.
+    """
+    spec = operator.inputs[name]
+    labels = np.array([label(group) for group in range(key_groups)], np.int32)
+    # If an input can become idle, all key groups must get the same information about when data arrived.
+    detects_idle = any(other.idle_after is not None for other in operator.inputs.values())
+
+    def packer(batches: Batches) -> Batches:
+        with closing(operator):
+            yield from packed(batches)
+
+    def packed(batches: Batches) -> Batches:
+        seq = partition_id() << 40
+        latest = NO_TIME
+        for events in gathered(batches):
+            prepared = operator.prepare(name, events).combine_chunks()
+            latest = max(latest, operator.latest(name, events, prepared))
+            if KEY_HASH in prepared.column_names:
+                events, prepared = prepared, prepared.drop_columns([KEY_HASH])
+            if not prepared.num_rows:
+                continue
+            if spec.broadcast:
+                for part in divided(prepared):
+                    yield chunks(labels, [batch_to_bytes(part)] * key_groups, seq, None)
+                    seq += 1
+                continue
+            hashes = events.column(KEY_HASH).to_numpy().view(np.uint64)
+            groups = (hashes % np.uint64(key_groups)).astype(np.uint16)
+            for used, slices in _chunks_by_group(prepared, groups, key_groups):
+                yield chunks(labels[used], slices, seq, None)
+                seq += 1
+        if latest != NO_TIME or (detects_idle and seq & 0xFFFFFFFFFF):
+            watermark = None if delay is None or latest == NO_TIME else latest - delay - MILLISECOND
+            yield chunks(labels, [None] * key_groups, seq, watermark)
+
+    def chunks(
+        to: npt.NDArray[np.int32], values: list[bytes | None], seq: int, watermark: int | None
+    ) -> pa.RecordBatch:
+        count = len(to)
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array(to),
+                pa.array([name] * count),
+                pa.array([seq] * count, pa.int64()),
+                pa.array([watermark] * count, pa.int64()),
+                pa.array(values, pa.binary()),
+            ],
+            names=["key_group", "input", "seq", "watermark", "chunk"],
+        )
+
+    return packer
+
+
+def _chunks_by_group(
+    prepared: pa.Table, groups: npt.NDArray[np.uint16], key_groups: int
+) -> Iterator[tuple[Ints, list[bytes | None]]]:
+    """The next chunk of every key group that has one, again and again.
+
+    :param groups: the key group of each row
+    """
+    order = np.argsort(groups, kind="stable")  # 16 bits: a radix sort
+    (batch,) = prepared.take(pa.array(order)).combine_chunks().to_batches()
+    sizes = np.bincount(groups, minlength=key_groups)
+    begins = np.cumsum(sizes) - sizes
+    rows = rows_per_chunk(batch)
+    while sizes.any():
+        used = np.flatnonzero(sizes)
+        counts = np.minimum(sizes[used], rows)
+        yield (
+            used,
+            [
+                batch.slice(begin, count).serialize().to_pybytes()
+                for begin, count in zip(begins[used].tolist(), counts.tolist(), strict=True)
+            ],
+        )
+        begins[used] += counts
+        sizes[used] -= counts
+
+
+def rows_per_chunk(rows: pa.Table | pa.RecordBatch) -> int:
+    count: int = CHUNK_BYTES * rows.num_rows // max(1, rows.nbytes)
+    return max(1, count)
+
+
+def divided(table: pa.Table) -> Iterator[pa.Table]:
+    """The rows of a table in parts of about CHUNK_BYTES."""
+    count = rows_per_chunk(table)
+    if count < table.num_rows:
+        table = _without_shared_buffers(table)
+    for begin in range(0, table.num_rows, count):
+        yield table.slice(begin, count)
+
+
+def _without_shared_buffers(table: pa.Table) -> pa.Table:
+    """The same rows. ``pa.nulls`` has one buffer for all parts of a nested column, as large as the offsets of all rows, and Arrow
+    writes all of it with each slice.
+    """
+    for number, field in enumerate(table.schema):
+        column = table.column(number)
+        if field.type.num_fields and any(map(_shares_buffers, column.chunks)):
+            table = table.set_column(number, field, column.take(pa.array(np.arange(len(column)))))
+    return table
+
+
+def _shares_buffers(array: pa.Array) -> bool:
+    addresses = [buffer.address for buffer in array.buffers() if buffer is not None and buffer.size]
+    return len(set(addresses)) < len(addresses)
+
+
+def partition_id() -> int:
+    """The index of this task's partition, which is the same when the task is repeated."""
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
+
+
+def results(outputs: Mapping[str, pa.Table], *, compressed: bool = False) -> Iterator[tuple[str, bytes]]:
+    """The output and the chunk of rows of RESULTS."""
+    for name, table in outputs.items():
+        for part in divided(table):
+            yield name, batch_to_bytes(part, compressed=compressed)
+
+
+def unpack(schema: pa.Schema) -> Callable[[Batches], Batches]:
+    """A function for ``mapInArrow``: from RESULTS of one output to its rows."""
+
+    def unpacker(batches: Batches) -> Batches:
+        for batch in batches:
+            for chunk in batch.column("chunk"):
+                yield from batch_from_bytes(chunk.as_buffer(), schema).to_batches()
+
+    return unpacker

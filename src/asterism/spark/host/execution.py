@@ -1,0 +1,407 @@
+"""Runs queries: sinks, checkpoints, drain, and the required configuration of the session."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from os import PathLike
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
+
+from asterism.arguments import expect
+from asterism.errors import CheckpointRequiredError, StateError, StreamDefinitionError, unwrapped
+from asterism.operators.key_group import KeyGroupOperator
+from asterism.spark.host import end_of_input as signals
+from asterism.spark.host import versions
+from asterism.spark.host.chaining import ends_by_itself as ends_upstream
+from asterism.spark.host.chaining import has_upstream
+from asterism.spark.host.evolution import check_checkpoint_of, control_offsets
+from asterism.spark.host.keyed_stream import BroadcastStream, DataStream, KeyedStream
+from asterism.spark.host.stateful import OBSERVATION, Use, unique_observation, unpacked
+from asterism.spark.host.unwrapping import unwrapping
+from asterism.spark.session.settings import (
+    DEFAULT_KEY_GROUPS,
+    EMPTY_BATCHES,
+    PARTITIONS,
+    arrow_batches,
+    checkpoint_files,
+    new_key_groups,
+    resolved,
+    settings,
+    state_compression,
+    stateful_tasks,
+)
+
+Sink = Callable[[DataFrame, int], None]
+_log = logging.getLogger("asterism.spark")
+_AT_ONCE = {"availableNow", "once"}
+"""The triggers with which Spark can read all available data in one micro-batch."""
+_SECONDS = 0.005
+"""Between two checks of a query, and of a question of its control source."""
+
+
+def check_checkpoint(checkpoint: str | None) -> None:
+    if checkpoint is None:
+        raise CheckpointRequiredError("a stream needs a checkpoint location", hint="run(..., checkpoint=path)")
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The arguments of the method ``run`` of all streams.
+
+    :param drain: whether the query ends its input
+    :param key_groups: the number of key groups; None: that of the checkpoint, or one that suits a new checkpoint
+    """
+
+    checkpoint: str | None
+    drain: bool
+    trigger: Mapping[str, Any] | None
+    name: str | None
+    key_groups: int | None
+
+    @classmethod
+    def checked(
+        cls,
+        sinks: Any,
+        checkpoint: Any,
+        drain: Any,
+        trigger: Any,
+        name: Any,
+        *,
+        with_trigger: bool,
+        key_groups: int | None,
+    ) -> RunOptions:
+        """The arguments of a user.
+
+        :param drain: whether the query ends its input; None: it does without a trigger
+        :param with_trigger: whether a query with a trigger ends its input if *drain* is None
+        :raises StreamDefinitionError: one of them is of a wrong type
+        """
+        expect(StreamDefinitionError, sinks, Mapping, "sinks must map outputs to functions", 'run({"matches": sink})')
+        expect(StreamDefinitionError, checkpoint, str | PathLike | None, "the checkpoint must be a path")
+        expect(StreamDefinitionError, drain, bool | None, "drain must be True or False")
+        expect(
+            StreamDefinitionError, trigger, Mapping | None, "a trigger must be a dict", 'trigger={"availableNow": True}'
+        )
+        expect(StreamDefinitionError, name, str | None, "the name of a query must be a string")
+        if not sinks:
+            raise StreamDefinitionError(
+                "there is no sink", hint='run({"matches": sink}), where sink(df, batch_id) writes rows'
+            )
+        for output, sink in sinks.items():
+            if not callable(sink):
+                raise StreamDefinitionError(
+                    f'the sink of "{output}" must be a function, not {sink!r:.60}',
+                    hint="use a function of a DataFrame and a batch id: "
+                    "lambda df, batch_id: df.write.mode('append').parquet(path)",
+                )
+        if drain is None:
+            drain = True if trigger is None else with_trigger
+        if drain and trigger is not None and not _AT_ONCE & trigger.keys():
+            raise StreamDefinitionError(
+                f"a query with the trigger {next(iter(trigger), 'none')} cannot end its input, because it does not end",
+                "Its first micro-batch would end the input, and the events after that would be lost.",
+                'drain=False; a last run without a trigger, or with trigger={"availableNow": True}, ends the input',
+            )
+        return cls(checkpoint, drain, trigger, name, key_groups)
+
+
+@unwrapped()
+def run(
+    results: Callable[[Use], DataFrame],
+    schemas: Mapping[str, pa.Schema],
+    sinks: Mapping[str, Sink],
+    *,
+    options: RunOptions,
+    streams: Iterable[KeyedStream | DataStream | BroadcastStream],
+    operator: KeyGroupOperator,
+    started: Callable[[StreamingQuery, str], object] | None = None,
+) -> StreamingQuery | None:
+    """Write the outputs of *results* to their *sinks*. They are computed only once. Errors of this library are raised as such.
+
+    :param streams: the streams that the inputs are connected to
+    :param operator: the operator, which is compared with the state of the checkpoint
+    :param started: called with each query that was started, and the name of its observation
+    """
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        if len(sinks) > 1:  # with a single sink, nothing is computed twice
+            rows.persist()
+        try:
+            for output, sink in sinks.items():
+                sink(unpacked(rows, output, schemas[output]), batch_id)
+        finally:
+            rows.unpersist()
+
+    for output, sink in sinks.items():
+        check_columns = getattr(sink, "check_columns", None)  # of FileSink
+        if callable(check_columns):
+            check_columns(schemas[output].names)
+    inputs = [stream.df for stream in streams]
+    if not any(df.isStreaming for df in inputs):
+        write(results(Use(drain=False, key_groups=options.key_groups or DEFAULT_KEY_GROUPS)), 0)
+        return None
+    check_checkpoint(options.checkpoint)
+    spark = inputs[0].sparkSession
+    options = replace(options, checkpoint=resolved(spark, str(options.checkpoint)))
+    queries = _Queries(results, write, options, inputs, spark, operator, started)
+    if options.trigger is not None:
+        if options.drain:
+            return unwrapping(_until_its_end(partial(queries.start, options.trigger, ending=True)))
+        return unwrapping(queries.start(options.trigger, ending=False))
+    ends_by_itself = (
+        not operator.processing_time
+    )  # with timers in processing time, Spark runs empty micro-batches forever
+    if not ends_by_itself and not options.drain:
+        raise StreamDefinitionError(
+            "a stream in processing time that is not drained does not end by itself",
+            hint='drain=True, or a trigger: run(..., trigger={"processingTime": "1 second"})',
+        )
+    has_ended = ends_by_itself and _process_available_data(queries)
+    if options.drain and not has_ended:
+        _end_input(queries)
+    return None
+
+
+@contextmanager
+def _stopped_if_interrupted(query: StreamingQuery) -> Iterator[None]:
+    """Inside the block, the caller waits for a query that nobody else refers to yet."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        query.stop()
+        _log.warning(
+            "the query %s was stopped, because run() was interrupted; its checkpoint can be continued", query.id
+        )
+        raise
+
+
+@dataclass(frozen=True)
+class _Queries:
+    """The queries of a run: it may need several, one after the other, on its checkpoint.
+
+    :param inputs: the DataFrames of the inputs
+    """
+
+    results: Callable[[Use], DataFrame]
+    write: Sink
+    options: RunOptions
+    inputs: Sequence[DataFrame]
+    spark: SparkSession
+    operator: KeyGroupOperator
+    started: Callable[[StreamingQuery, str], object] | None
+
+    @property
+    def follow(self) -> bool:
+        """Whether there are upstream operators."""
+        return any(has_upstream(df) for df in self.inputs)
+
+    def start(self, trigger: Mapping[str, Any], *, ending: bool, place: str | None = None) -> StreamingQuery:
+        """Start a query.
+
+        :param ending: whether it ends its input at once
+        :param place: of the :class:`signals.Drain` that ends it after the last data
+        """
+        checkpoint = str(self.options.checkpoint)
+        offsets = control_offsets(self.spark, checkpoint)
+        key_groups = self._key_groups(offsets)
+        check_checkpoint_of(self.spark, checkpoint, offsets, self.operator, key_groups)
+        use = Use(
+            ending,
+            key_groups=key_groups,
+            observation=unique_observation() if self.follow else OBSERVATION,
+            run=place,
+            last_offset=offsets[0] if len(offsets) == 1 else None,
+            checkpoint=checkpoint if len(offsets) == 1 else None,
+        )
+        try:
+            return self._start(use, trigger)
+        except AnalysisException as error:
+            if error.getCondition() != "DUPLICATED_METRICS_NAME":
+                raise
+        # There is an upstream operator, whose mark was lost.
+        return self._start(replace(use, observation=unique_observation()), trigger)
+
+    def sent_messages(self) -> dict[int, int]:
+        """The number of messages that the control source of each operator has sent, of a checkpoint."""
+        offsets = control_offsets(self.spark, str(self.options.checkpoint))
+        return {number: offset["messages"] for number, offset in enumerate(offsets)}
+
+    def _key_groups(self, offsets: Sequence[Mapping[str, Any]]) -> int:
+        """:param offsets: those of :func:`control_offsets`"""
+        if self.options.key_groups is not None:
+            return self.options.key_groups
+        return offsets[-1]["keyGroups"] if offsets else new_key_groups(self.spark)
+
+    def _start(self, use: Use, trigger: Mapping[str, Any]) -> StreamingQuery:
+        writer = self.results(use).writeStream.foreachBatch(self.write)
+        writer = writer.option("checkpointLocation", self.options.checkpoint).trigger(**trigger)
+        if self.options.name is not None:
+            writer = writer.queryName(self.options.name)
+        if not use.drain:
+            versions.wait_for_ends()
+        in_parts = "availableNow" in trigger and not use.drain and not any(map(ends_upstream, self.inputs))
+        values = {
+            PARTITIONS: str(stateful_tasks(self.spark, use.key_groups)),
+            **arrow_batches(self.spark),
+            **state_compression(self.spark),
+        }
+        of_sources = {
+            **checkpoint_files(self.spark, str(self.options.checkpoint)),
+            **versions.settings_of_start(in_parts=in_parts),
+        }
+        with settings(self.spark, of_sources):
+            with settings(self.spark, values):
+                query = writer.start()
+            with _stopped_if_interrupted(query):
+                _wait_for_begin(query)
+        if self.started is not None:
+            self.started(query, use.observation)
+        return query
+
+
+def _wait_for_begin(query: StreamingQuery) -> None:
+    """Wait until a query has created its sources: they read settings of the session, and signals on Spark 4.1."""
+    while query.isActive and query.status["message"].startswith("Initializing"):
+        time.sleep(_SECONDS)
+
+
+_AVAILABLE_NOW = {"availableNow": True}
+
+
+def _process_available_data(queries: _Queries) -> bool:
+    """Process all available data, and return whether the input was also ended, if the run drains it.
+
+    :raises StateError: it was not, and cannot be
+    """
+    drain = queries.options.drain
+    # The empty micro-batch with the last watermark is redundant for a query that is drained afterwards.
+    empty = {EMPTY_BATCHES: "false"} if drain else {}
+    with signals.Drain() as end:
+        with settings(queries.spark, empty):
+            answers = drain and not queries.follow and versions.PASSES_START
+            query = queries.start(_AVAILABLE_NOW, ending=False, place=end.place if answers else None)
+        with _ending_after_last_data(query, end), _stopped_if_interrupted(query):
+            query.awaitTermination()
+    if not drain:
+        return False
+    # An upstream operator may have ended its input independently; only the end of all of them is that of the query.
+    has_ended = _all_end(_ends(query.lastProgress))
+    if not has_ended and len(_operators(query)) > 1 and not signals.is_seen():
+        raise _not_reached("The input was not ended: the state is that of the last micro-batch.")
+    return has_ended
+
+
+def _end_input(queries: _Queries) -> None:
+    """End the input, after the available data.
+
+    :raises StateError: operators before the last one were not reached
+    """
+    with signals.ending():
+        for _ in range(2):  # the only micro-batch of the first query may be one that had failed before
+            before = queries.sent_messages()
+            query = queries.start(_AVAILABLE_NOW, ending=True)
+            with _stopped_if_interrupted(query):
+                query.awaitTermination()
+            operators = _operators(query)
+            if query.lastProgress is None:  # with numRecentProgressUpdates=1, Spark keeps none
+                operators = {n: sent > before.get(n, 0) for n, sent in queries.sent_messages().items()}
+            if _all_end(operators):
+                return
+    raise _not_reached("The last operator has ended its input; those before it have not.")
+
+
+def _until_its_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Start a query that ends its input, and return it. The signal for its upstream operators is set while it runs."""
+    with ExitStack() as stack:
+        stack.enter_context(signals.ending())
+        query = start()
+        signal = stack.pop_all()
+
+    def wait() -> None:
+        with signal, suppress(Exception):  # the owner of the query gets its exception
+            query.awaitTermination()
+
+    threading.Thread(target=wait, name="asterism end of input", daemon=True).start()
+    return query
+
+
+@contextmanager
+def _ending_after_last_data(query: StreamingQuery, end: signals.Drain) -> Iterator[None]:
+    """Inside the block, a thread informs the control source of a query when its other sources are exhausted. The block can thus
+    wait for the query with a single call, which matters on Spark Connect, where each call is a remote one.
+    """
+    ended = threading.Event()
+
+    def answer() -> None:
+        with closing(end), suppress(Exception):  # the owner of the query gets its exception
+            _answer(query, end, ended)
+
+    thread = threading.Thread(target=answer, name="asterism end of input", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _answer(query: StreamingQuery, end: signals.Drain, ended: threading.Event) -> None:
+    """Answer the control source until the query has *ended*. Return earlier if there are upstream operators, whose control
+    sources this does not reach, or if the session keeps no progress of queries.
+    """
+    while not ended.wait(_SECONDS):
+        number = end.asked()
+        if number is None:
+            continue
+        progress = query.lastProgress
+        if progress is None:
+            return
+        sources = [(source, versions.offset_of(source.endOffset) or {}) for source in progress.sources]
+        control = [offset for _, offset in sources if "definition" in offset]
+        if len(control) > 1:
+            return
+        if control and control[0].get("starts") == number:
+            others = [source for source, offset in sources if "definition" not in offset]
+            end.answer(number, exhausted=all(source.startOffset == source.endOffset for source in others))
+
+
+def _not_reached(what: str) -> StateError:
+    return StateError(
+        "the end of input cannot be passed to the upstream operators of this stream",
+        f"It is signalled in a folder of this process, which Spark's driver cannot read.\n{what}",
+        "run it on the machine of Spark's driver; or use drain=False here, and drain=True for each operator in a last run",
+    )
+
+
+def _operators(query: StreamingQuery) -> dict[int, bool]:
+    """Whether the control source of each operator of a query has sent the end of input, by the index of the source."""
+    found: dict[int, bool] = {}
+    for progress in query.recentProgress:
+        for place, ends in _ends(progress).items():
+            found[place] = found.get(place, False) or ends
+    return found
+
+
+def _ends(progress: StreamingQueryProgress | None) -> dict[int, bool]:
+    """Whether the control source of each operator has sent the end of input in this micro-batch."""
+    found = {}
+    for place, source in enumerate(progress.sources if progress is not None else ()):
+        start, end = (versions.offset_of(offset) or {} for offset in (source.startOffset, source.endOffset))
+        if "definition" in end:
+            found[place] = end["messages"] > start.get("messages", 0)
+    return found
+
+
+def _all_end(operators: Mapping[int, bool]) -> bool:
+    return bool(operators) and all(operators.values())

@@ -1,0 +1,295 @@
+"""Connects an operator to Spark's ``transformWithState``: passes state, batches and times between them.
+
+Spark's grouping key is the key group. In each call, Spark passes the chunks of the micro-batch, the watermark and the
+processing time, and the host returns result chunks. The host keeps one Spark timer per key group, at the time at which the
+operator is to be called even if no data arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext, cloudpickle
+from pyspark.sql import Row
+from pyspark.sql import types as T
+
+from asterism.spark import CHUNKS, CONTROL, END_OF_INPUT
+from asterism.spark.host.partitioning import group_of
+from asterism.spark.host.versions import StatefulProcessor
+from asterism.spark.session.worker import receive_at_once, settle_memory
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.stateful_processor import (
+        ExpiredTimerInfo,
+        MapState,
+        StatefulProcessorHandle,
+        TimerValues,
+        ValueState,
+    )
+
+    from asterism.operators.operator import Arrival, Operator, Result
+
+_NO_TIMER = -1
+# Spark parses a schema that is a string in the JVM, several times for each task.
+_HEADER = T.StructType().add("timer", T.LongType()).add("value", T.BinaryType()).add("page", T.BinaryType())
+_PAGE_NUMBER, _PAGE = T.StructType().add("page", T.IntegerType()), T.StructType().add("value", T.BinaryType())
+_CHUNK = [column.split()[0] for column in CHUNKS.split(", ")]
+_Record = tuple[int, bytes | None, bytes | None]
+
+MAX_RESULTS = 2**31 - 2**24
+"""Maximum size in bytes of the results of a call, which become one Arrow array in PySpark."""
+NO_TIME, EVENT_TIME, PROCESSING_TIME = "None", "EventTime", "ProcessingTime"
+"""Spark's time modes, which define the kind of the timers."""
+WATERMARK = "/watermark"
+"""The watermark of a key group in the metrics of its results: not the name of a counter, which is an identifier."""
+
+
+class OperatorHost(StatefulProcessor):
+    """Runs one operator on all its key groups.
+
+    The operator is transferred as pickled bytes and opened when the first rows arrive. When Spark plans a query, it starts
+    the host in a new process to get its state schemas; this is a third of a second faster without importing the operator's
+    modules.
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        time_mode: str = NO_TIME,
+        *,
+        bounded: bool = False,
+        upstream: Mapping[str, int] | None = None,
+    ) -> None:
+        self._pickled: bytes = cloudpickle.dumps(operator)  # type: ignore[no-untyped-call] # pyspark's copy has no types
+        self._inline = operator.pages == 1
+        self.time_mode = time_mode
+        self.bounded = bounded
+        """Whether there are bounded inputs, which are read to their end before all others."""
+        self.upstream = dict(upstream or {})
+        """The inputs that come from other operators of the query, and have Spark's watermark, each with its maximum
+        out-of-orderness in microseconds."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        receive_at_once()  # a worker has unpickled this, and now waits for the input of its task
+
+    @cached_property
+    def operator(self) -> Operator:
+        operator: Operator = cloudpickle.loads(self._pickled)
+        operator.open()
+        return operator
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        settle_memory()
+        self.handle = handle
+        self.header = handle.getValueState("header", _HEADER)
+        self.pages = handle.getMapState("pages", _PAGE_NUMBER, _PAGE)
+        # A checkpoint has this state in any case, since Spark does not allow it to be added later. Tasks open it only if it is
+        # used, which saves some milliseconds.
+        if self.bounded or TaskContext.get() is None:
+            self.first = handle.getListState("first", CHUNKS)
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
+        # This method cannot return results, so the chunks are kept in state until the first call.
+        self.first.appendValue(tuple(initialState))
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:
+        rows = list(rows)
+        self.processing_time = rows[0].processing_time
+        ends = any(row.input == CONTROL and bytes(row.chunk) == END_OF_INPUT for row in rows)
+        first = []
+        if self.bounded:
+            first = [Row(**dict(zip(_CHUNK, values, strict=True))) for values in self.first.get()]
+            if first:
+                self.first.clear()
+        return self._process(key, [first, rows] if first else [rows], timerValues, ends=ends)
+
+    def _arrivals(self, rows: Sequence[Any]) -> list[Arrival]:
+        from asterism.columns.time import BEFORE_TIME
+        from asterism.operators.operator import Arrival
+        from asterism.operators.state.state_store import batch_from_bytes
+
+        # Spark's shuffle has no defined order. In this order, all key groups process the same sequence of broadcast elements,
+        # and a repeated task processes the same sequence of rows.
+        arrivals = []
+        for row in sorted(rows, key=attrgetter("seq")):
+            if row.input != CONTROL:
+                schema = self.operator.inputs[row.input].prepared
+                events = None if row.chunk is None else batch_from_bytes(row.chunk, schema)
+                arrivals.append(Arrival(row.input, events, BEFORE_TIME if row.watermark is None else row.watermark))
+        return arrivals
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
+    ) -> Iterator[Row]:
+        return self._process(key, [[]], timerValues, fired=expiredTimerInfo.getExpiryTimeInMs())
+
+    def close(self) -> None:
+        if "operator" in self.__dict__:
+            self.operator.close()
+
+    def _process(
+        self,
+        key: Any,
+        parts: Sequence[Sequence[Any]],
+        times: TimerValues,
+        *,
+        ends: bool = False,
+        fired: int | None = None,
+    ) -> Iterator[Row]:
+        from asterism.errors import StateError
+
+        store = _SparkStore(self.header, self.pages, inline=self._inline)
+        if self.bounded and len(parts) == 1 and store.value is None:
+            if all(row.input == CONTROL for row in parts[0]):  # a stream that has ended is ended again
+                return iter(())
+            raise StateError(
+                "the stream of this checkpoint has ended, and its bounded inputs cannot be read again",
+                "An earlier run drained it, so their elements are no longer in the state.",
+                "use a new checkpoint location; to continue a stream later, run it with drain=False",
+            )
+        calls = self._calls(store, parts, times, ends, group_of(key[0]))
+        return self._rows(key, store, calls, times, fired)
+
+    def _rows(
+        self, key: Any, store: _SparkStore, calls: Iterator[Result], times: TimerValues, fired: int | None
+    ) -> Iterator[Row]:
+        """The rows of RESULTS. State is written after the last of them; Spark discards the state of a task that does not
+        complete.
+        """
+        from asterism.errors import AsterismError, LimitExceededError
+        from asterism.spark.host.exchange import results
+
+        size = 0
+        try:
+            for number, result in enumerate(calls):
+                # Results in several slices are large. They are compressed to a fraction of the size, since matches repeat
+                # events.
+                for name, chunk in results(result.outputs, compressed=number > 0):
+                    size += len(chunk)
+                    if size > MAX_RESULTS:
+                        raise LimitExceededError(
+                            f"the results of one call have more than {MAX_RESULTS:,} bytes",
+                            "Spark reads the results of a key group in a micro-batch as a single value.",
+                            "use more key_groups or smaller micro-batches (maxFilesPerTrigger, maxOffsetsPerTrigger)",
+                        )
+                    yield Row(output=name, chunk=chunk, metrics=None, gauges=None)
+                metrics = dict(result.metrics)
+                if result.watermark is not None:
+                    metrics[WATERMARK] = result.watermark
+                if metrics or result.gauges:
+                    yield Row(output=None, chunk=None, metrics=metrics, gauges=dict(result.gauges) or None)
+        except Exception as error:
+            if isinstance(error, AsterismError):
+                place = f"key group {group_of(key[0])}"
+                error.detail = place if error.detail is None else f"{error.detail}\n{place}"
+            with suppress(Exception):  # Spark does not call close() after a failure; the first error is reported
+                self.close()
+            raise
+        next_time = {EVENT_TIME: result.next_event_time, PROCESSING_TIME: result.next_processing_time}.get(
+            self.time_mode
+        )
+        # Spark fires a timer when the time in milliseconds has reached it: round up.
+        timer = _NO_TIMER if next_time is None else -(-next_time // 1000)
+        if self.upstream and store.value is not None:
+            timer = self._as_the_watermark_moves(timer, times)
+        if fired is not None and timer == fired:  # Spark deletes the fired timer after this call
+            timer += 1
+        self._set_timer(store, timer, fired)
+        store.flush()
+
+    def _calls(
+        self, store: _SparkStore, parts: Sequence[Sequence[Any]], times: TimerValues, ends: bool, key_group: int
+    ) -> Iterator[Result]:
+        """Call the operator for each of *parts*, and once more at the end of the input."""
+        from asterism.columns.time import BEFORE_TIME, END_OF_TIME
+        from asterism.operators.operator import Arrival, Now
+
+        watermark, processing_time = times.getCurrentWatermarkInMs(), times.getCurrentProcessingTimeInMs()
+        now = Now(
+            watermark=watermark * 1000 if watermark > 0 else BEFORE_TIME,
+            processing_time=1000 * (processing_time if processing_time >= 0 else self.processing_time),
+            key_group=key_group,
+        )
+        arrived = [self._arrivals(part) for part in parts]
+        if self.upstream and now.watermark != BEFORE_TIME:
+            # Upstream operators have emitted all rows up to Spark's watermark, the last of them in this micro-batch.
+            arrived[-1] += [Arrival(name, None, now.watermark - delay) for name, delay in self.upstream.items()]
+            now = Now(processing_time=now.processing_time, key_group=key_group)
+        for arrivals in arrived:
+            yield from self.operator.slices(store, arrivals, now)
+        if ends:
+            # Processing time is not advanced if the operator has no timers in it, since conditions may refer to its value.
+            processing_time = END_OF_TIME if self.operator.processing_time else now.processing_time
+            yield from self.operator.slices(store, [], Now(END_OF_TIME, processing_time, key_group))
+
+    def _as_the_watermark_moves(self, timer: int, times: TimerValues) -> int:
+        """A timer with which Spark calls every key group whenever the watermark advances, so that all have the same
+        watermark.
+        """
+        in_event_time = self.time_mode == EVENT_TIME
+        now = times.getCurrentWatermarkInMs() if in_event_time else times.getCurrentProcessingTimeInMs()
+        moves = max(now, 0) + 1
+        return moves if timer == _NO_TIMER else min(timer, moves)
+
+    def _set_timer(self, store: _SparkStore, timer: int, fired: int | None) -> None:
+        if timer == store.timer:
+            return
+        if store.timer not in (_NO_TIMER, fired):
+            self.handle.deleteTimer(store.timer)
+        if timer != _NO_TIMER:
+            self.handle.registerTimer(timer)
+        store.timer = timer
+
+
+class _SparkStore:
+    """State of the current key group. Pages are read on demand, and the header is written once.
+
+    Every access is a round trip to the JVM of some 50 microseconds. Therefore a single page is stored with the header
+    (*inline*).
+    """
+
+    def __init__(self, header: ValueState, pages: MapState, *, inline: bool) -> None:
+        self._header, self._pages, self._inline = header, pages, inline
+        stored = header.get()
+        self._stored: _Record = (
+            (_NO_TIMER, None, None) if stored is None else (stored[0], _bytes(stored[1]), _bytes(stored[2]))
+        )
+        self.timer, self.value, self.page = self._stored
+
+    def read_header(self) -> bytes | None:
+        return self.value
+
+    def write_header(self, value: bytes | None) -> None:
+        self.value = value
+
+    def flush(self) -> None:
+        new = (self.timer, self.value, self.page)
+        if new == self._stored:
+            return
+        if new == (_NO_TIMER, None, None):
+            self._header.clear()
+        else:
+            self._header.update(new)
+
+    def read_page(self, number: int) -> bytes | None:
+        if self._inline and number == 0:
+            return self.page
+        value = self._pages.getValue((number,))
+        return None if value is None else _bytes(value[0])
+
+    def write_page(self, number: int, value: bytes | None) -> None:
+        if self._inline and number == 0:
+            self.page = value
+        elif value is None:
+            self._pages.removeKey((number,))
+        else:
+            self._pages.updateValue((number,), (value,))
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)

@@ -1,0 +1,202 @@
+"""Descriptions of streams: a DataFrame with its key, its event time and its maximum out-of-orderness."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from asterism.arguments import expect
+from asterism.columns.internal import check_not_internal
+from asterism.columns.sort_keys import SortKey, no_order
+from asterism.columns.time import DAY, FAR, MILLISECONDS, TIME_UNITS
+from asterism.errors import ColumnNotFoundError, ColumnTypeError, StreamDefinitionError
+from asterism.spark.host.column_types import check_collation, plain_columns
+from asterism.spelling import PythonNames
+
+_KEY_TYPES = (
+    T.IntegralType, T.StringType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.DecimalType, T.BinaryType,
+)  # fmt: skip
+_ORDER_TYPES = (*_KEY_TYPES, T.FractionalType, T.DayTimeIntervalType, T.NullType)
+
+MAX_DURATION = timedelta(days=FAR // DAY - 1)
+"""An event time minus this duration fits into 64 bits, in microseconds."""
+
+
+@dataclass(frozen=True)
+class KeyedStream(metaclass=PythonNames):
+    """A DataFrame of events, with its key and its event time.
+
+    :param df: a streaming or a batch DataFrame. Names of columns that begin with ``__asterism_`` are reserved.
+    :param key: key column or columns. Without one, all events have the same key, and a single task processes them; for an
+        operator of your own that needs no key, see :class:`DataStream`. Null is a key like any other.
+    :param time: event-time column. TIMESTAMP; TIMESTAMP_NTZ, interpreted as UTC; DATE, interpreted as midnight UTC; or
+        BIGINT, a count of *time_unit* from 1970-01-01 UTC. None: processing time. An event whose time is null or out of range
+        goes to the late output; if there is none, the query fails.
+    :param max_out_of_orderness: how far the time of an event may lie behind the latest time so far before the event is late
+        (streaming only). The watermark is ``max(time) - max_out_of_orderness - 1 ms``, as in Flink's
+        ``forBoundedOutOfOrderness``.
+    :param idle_after: the time without data (processing time) after which this input is idle and no longer holds back the
+        watermark. Default: never.
+    :param time_unit: the unit of an event time of type BIGINT: "seconds", "milliseconds", "microseconds" or "nanoseconds"
+    :param order_by: order of events with equal times: columns, descending with a leading ``-``. As in Spark, NULL is less than
+        all other values, so it is first, and last if the order is descending; ``"price NULLS LAST"`` and
+        ``"-price NULLS FIRST"`` say otherwise. Default: arrival order.
+    :raises StreamDefinitionError, ColumnNotFoundError: a column is missing or of an unsuitable type
+    """
+
+    df: DataFrame
+    key: str | Sequence[str] | None = ()
+    time: str | None = None
+    max_out_of_orderness: timedelta = timedelta(0)
+    order_by: Sequence[str] = ()
+    idle_after: timedelta | None = None
+    time_unit: str = MILLISECONDS
+
+    def __post_init__(self) -> None:
+        _check_unit(self.time_unit)
+        if self.key is not None and not isinstance(self.key, Sequence):
+            raise StreamDefinitionError(
+                f"key must be a column or a list of columns, not {self.key!r:.60}", hint='key=["user", "shop"]'
+            )
+        if isinstance(self.order_by, str) or not isinstance(self.order_by, Sequence):
+            raise StreamDefinitionError(
+                f"order_by must be a list of columns, not {self.order_by!r:.60}",
+                hint=f"order_by=[{self.order_by!r}]"
+                if isinstance(self.order_by, str)
+                else 'order_by=["number", "-price"]',
+            )
+        object.__setattr__(self, "df", plain_columns(self.df))
+        order = [SortKey.of(text).name if isinstance(text, str) else text for text in self.order_by]
+        times = [] if self.time is None else [self.time]
+        _check_columns(self.df, [*self.keys, *times, *order], "in the keyed stream")
+        twice = [name for name, count in Counter(self.keys).items() if count > 1]
+        if twice:
+            raise StreamDefinitionError(f'the key column "{twice[0]}" is named twice')
+        for name in self.keys:
+            kind = self.df.schema[name].dataType
+            if not isinstance(kind, _KEY_TYPES):
+                raise ColumnTypeError(
+                    f'the key column "{name}" is of type {kind.simpleString()}, which has no exact equality',
+                    hint="CAST it to a string, an integer or a decimal",
+                )
+            check_collation(f'the key column "{name}"', name, kind)
+        for name in order:
+            kind = self.df.schema[name].dataType
+            if not isinstance(kind, _ORDER_TYPES):
+                raise no_order(name, kind.simpleString())
+            check_collation(f'the column "{name}" of order_by', name, kind)
+        _check_time(self)
+
+    @property
+    def keys(self) -> list[str]:
+        if self.key is None or (isinstance(self.key, Sequence) and not isinstance(self.key, str)):
+            return list(self.key or ())
+        return [self.key]
+
+
+@dataclass(frozen=True)
+class DataStream:  # docs/decisions/0101
+    """Elements without a key, distributed over parallel instances of an operator: its key groups. Each instance has separate
+    state and timers.
+
+    The instance of an element follows from a hash of the columns that the operator reads, other than maps. It is the same when a
+    micro-batch is repeated. Equal elements have the same instance.
+
+    :param df: a streaming or a batch DataFrame
+    :param time, max_out_of_orderness, idle_after, time_unit: as for a :class:`KeyedStream`
+    :raises StreamDefinitionError, ColumnNotFoundError: a column is missing or of an unsuitable type
+
+    Source: operators of a Flink ``DataStream`` that is not keyed.
+    """
+
+    df: DataFrame
+    time: str | None = None
+    max_out_of_orderness: timedelta = timedelta(0)
+    idle_after: timedelta | None = None
+    time_unit: str = MILLISECONDS
+
+    def __post_init__(self) -> None:
+        _check_without_key(self, "in the stream")
+
+
+@dataclass(frozen=True)
+class BroadcastStream:
+    """Elements that every key group receives, such as rules, thresholds or slowly changing tables.
+
+    :param df: a streaming or a batch DataFrame
+    :param time: event-time column, of the types of :class:`KeyedStream`. An element takes effect exactly at its time, and
+        keyed events wait for the watermark of this input. None: an element takes effect in the micro-batch in which it
+        arrives, before the keyed events of that micro-batch.
+    :param max_out_of_orderness: as for a keyed stream
+    :param idle_after, time_unit: as for a keyed stream
+    :raises StreamDefinitionError, ColumnNotFoundError: a column is missing or of an unsuitable type
+    """
+
+    df: DataFrame
+    time: str | None = None
+    max_out_of_orderness: timedelta = timedelta(0)
+    idle_after: timedelta | None = None
+    time_unit: str = MILLISECONDS
+
+    def __post_init__(self) -> None:
+        _check_without_key(self, "in the broadcast stream")
+
+
+def _check_without_key(stream: DataStream | BroadcastStream, where: str) -> None:
+    _check_unit(stream.time_unit)
+    object.__setattr__(stream, "df", plain_columns(stream.df))
+    _check_columns(stream.df, [] if stream.time is None else [stream.time], where)
+    _check_time(stream)
+
+
+def _check_columns(df: DataFrame, names: Sequence[str], where: str) -> None:
+    columns = [field.name for field in df.schema]
+    check_not_internal(columns, "a column of the stream")
+    for name in names:
+        if not isinstance(name, str):
+            raise StreamDefinitionError(
+                f"a column name must be a string, not {name!r:.60}", hint='KeyedStream(df, key="user", time="ts")'
+            )
+        if name not in columns:
+            raise ColumnNotFoundError.from_missing_and_available(name, columns, where)
+
+
+def _check_unit(unit: str) -> None:
+    if not isinstance(unit, str) or unit not in TIME_UNITS:
+        raise StreamDefinitionError(
+            f"unknown time_unit {unit!r:.60}", f"Units: {', '.join(TIME_UNITS)}", 'time_unit="seconds"'
+        )
+
+
+def _check_time(stream: KeyedStream | DataStream | BroadcastStream) -> None:
+    time, idle_after, delay = stream.time, stream.idle_after, stream.max_out_of_orderness
+    if time is not None:
+        kind = stream.df.schema[time].dataType
+        if not isinstance(kind, T.TimestampType | T.TimestampNTZType | T.DateType | T.LongType):
+            raise ColumnTypeError(
+                f'the event-time column "{time}" is of type {kind.simpleString()}',
+                "It must be TIMESTAMP, TIMESTAMP_NTZ, DATE, or BIGINT, which counts from 1970-01-01 UTC (time_unit).",
+                "CAST it, or build it with to_timestamp(...)",
+            )
+    expect(StreamDefinitionError, delay, timedelta, "max_out_of_orderness must be a timedelta", "timedelta(seconds=5)")
+    expect(
+        StreamDefinitionError, idle_after, timedelta | None, "idle_after must be a timedelta", "timedelta(minutes=1)"
+    )
+    if stream.time_unit != MILLISECONDS and (
+        time is None or not isinstance(stream.df.schema[time].dataType, T.LongType)
+    ):
+        raise ColumnTypeError(f'time_unit="{stream.time_unit}" requires a BIGINT, and the event time is not a BIGINT')
+    if delay < timedelta(0):
+        raise StreamDefinitionError(f"max_out_of_orderness cannot be negative ({delay})")
+    if idle_after is not None and idle_after <= timedelta(0):
+        raise StreamDefinitionError(f"idle_after must be positive, not {idle_after}")
+    for name, value in (("max_out_of_orderness", delay), ("idle_after", idle_after)):
+        if value is not None and value > MAX_DURATION:
+            raise StreamDefinitionError(f"{name} can be at most {MAX_DURATION.days:,} days, not {value}")
+    if idle_after is not None and time is None:
+        raise StreamDefinitionError("idle_after requires an event time, and the input has none")

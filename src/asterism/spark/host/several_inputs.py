@@ -1,0 +1,134 @@
+"""Plans of operators with several inputs: over streams, over tables, and over both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import partial, reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from asterism.columns.time import END_OF_TIME
+from asterism.operators.multiple_input import Wire
+from asterism.operators.operator import Operator
+from asterism.spark import CHUNKS
+from asterism.spark.host.batch import BATCH_GROUP, BATCH_INPUT, BATCH_ORDER, BATCH_TIME, arrivals
+from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
+from asterism.spark.host.keyed_stream import BroadcastStream, DataStream, KeyedStream
+from asterism.spark.host.partitioning import label
+from asterism.spark.host.row_schemas import arrow_schema
+from asterism.spark.host.stateful import Use, bounded, hashed, key_group_of, packed, stateful
+from asterism.spark.host.times import event_micros
+from asterism.text.printable import quoted_name
+
+Stream = KeyedStream | DataStream | BroadcastStream
+Streams = Mapping[str, Stream]
+_LAST = 2**62  # after every chunk of a micro-batch
+
+
+def keys_of(stream: Stream) -> list[str]:
+    return stream.keys if isinstance(stream, KeyedStream) else []
+
+
+def _hash_columns(stream: Stream, columns: Sequence[str]) -> list[str]:
+    """The columns that determine the key group of an element: the keys or, of a DataStream, those of its *columns* that can be
+    hashed.
+    """
+    if not isinstance(stream, DataStream):
+        return keys_of(stream)
+    return [name for name in columns if not _has_map(stream.df.schema[name].dataType)]
+
+
+def _has_map(kind: T.DataType) -> bool:
+    """Whether Spark cannot hash the type."""
+    if isinstance(kind, T.ArrayType):
+        return _has_map(kind.elementType)
+    if isinstance(kind, T.StructType):
+        return any(_has_map(field.dataType) for field in kind)
+    return isinstance(kind, T.MapType) or kind.typeName() == "variant"
+
+
+def wire_of(spark: SparkSession, stream: Stream) -> Wire:
+    """The connection of an input to a stream."""
+    schema: pa.Schema = arrow_schema(spark, stream.df.schema, stream.time_unit)
+    idle = None if stream.idle_after is None else stream.idle_after // timedelta(microseconds=1)
+    return Wire(schema, keys_of(stream), stream.time, idle, isinstance(stream, DataStream))
+
+
+def over_streams(
+    spark: SparkSession, operator: Operator, streams: Streams, *, use: Use, zone: str | None = None
+) -> DataFrame:
+    """RESULTS of *operator* over *streams* by input, of which at least one is not bounded. Bounded ones are read to their end
+    before the first element of the others.
+
+    :param zone: the session's time zone, if the operator depends on it
+    """
+
+    def chunks_of(name: str, stream: Stream) -> DataFrame:
+        columns = operator.inputs[name].schema.names
+        rows = hashed(stream.df, _hash_columns(stream, columns), columns)
+        return packed(stream, operator, name, rows, use=use)
+
+    chunks = {name: chunks_of(name, stream) for name, stream in streams.items()}
+    bounded = [name for name, stream in streams.items() if not stream.df.isStreaming]
+    first = None
+    if bounded:
+        ends = [(label(g), name, _LAST, END_OF_TIME, None) for name in bounded for g in range(use.key_groups)]
+        first = reduce(DataFrame.unionByName, [chunks[name] for name in bounded], spark.createDataFrame(ends, CHUNKS))
+    return stateful(
+        operator,
+        [chunks[name] for name in streams if name not in bounded],
+        streams=streams,
+        use=use,
+        zone=zone,
+        time_mode=PROCESSING_TIME if operator.processing_time else NO_TIME,
+        first=first,
+    )
+
+
+def over_tables(operator: Operator, streams: Streams, *, use: Use) -> DataFrame:
+    """:func:`~asterism.spark.host.stateful.batch_results` of all elements of bounded *streams*, by key group and in processing
+    order. Spark sorts them, and spills if necessary.
+    """
+    ranked = sorted(streams, key=lambda name: not operator.inputs[name].broadcast)
+
+    def group(name: str) -> Column:
+        if operator.inputs[name].broadcast:
+            return F.explode(F.sequence(F.lit(0), F.lit(use.key_groups - 1)))
+        return key_group_of(_hash_columns(streams[name], operator.inputs[name].schema.names), use.key_groups)
+
+    def place(name: str) -> list[Column]:
+        # Broadcast elements must have the same order in all key groups. The order of keyed elements with equal times is
+        # free.
+        order = F.monotonically_increasing_id() if operator.inputs[name].broadcast else F.lit(None).cast("long")
+        return [order.alias(BATCH_ORDER), group(name).alias(BATCH_GROUP)]
+
+    rows = together(operator, streams, ranked, place)
+    order = [BATCH_TIME, BATCH_INPUT, BATCH_ORDER]
+    return bounded(rows, order, operator, partial(arrivals, operator, ranked), use=use)
+
+
+def together(
+    operator: Operator, streams: Streams, names: Sequence[str], place: Callable[[str], list[Column]]
+) -> DataFrame:
+    """The elements of all inputs, with the columns of *place*, their times, the indexes of their inputs, and a struct per
+    input.
+    """
+    parts = []
+    for number, name in enumerate(names):
+        stream = streams[name]
+        struct = F.struct(*[F.col(quoted_name(column)) for column in operator.inputs[name].schema.names])
+        times = _sort_time(stream).alias(BATCH_TIME), F.lit(number).alias(BATCH_INPUT)
+        parts.append(stream.df.select(*place(name), *times, struct.alias(name)))
+    return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
+
+
+def _sort_time(stream: Stream) -> Any:
+    """Event time in microseconds; null, which is sorted first, for a stream without one."""
+    if stream.time is None:
+        return F.lit(None).cast("long")
+    return event_micros(quoted_name(stream.time), stream.df.schema[stream.time].dataType, stream.time_unit)

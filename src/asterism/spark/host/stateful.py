@@ -1,0 +1,455 @@
+"""Builds the Spark plan of an operator: hashing, exchange, ``transformWithState``, outputs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.readwriter import DataStreamReader
+
+from asterism.arguments import expect, expect_number
+from asterism.columns.groups import KEY_HASH
+from asterism.columns.internal import internal
+from asterism.columns.time import micros
+from asterism.errors import StreamDefinitionError
+from asterism.operators.histograms import GREATEST, LEAST, SUM, count_name, value_name
+from asterism.operators.key_group import MAX_KEY_GROUPS
+from asterism.operators.operator import Arrival, Operator
+from asterism.spark import CHUNKS, RESULTS
+from asterism.spark.host import end_of_input as signals
+from asterism.spark.host.batch import BATCH_GROUP, Answer, answered, rows_of, run_groups
+from asterism.spark.host.chaining import OTHER, OURS, behind, goes_on, has_watermark, is_watermarked, marked
+from asterism.spark.host.column_types import check_passes
+from asterism.spark.host.control_source import ControlSource, check_zone_of
+from asterism.spark.host.evolution import time_mode_of
+from asterism.spark.host.exchange import Batches, pack, unpack
+from asterism.spark.host.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, WATERMARK, OperatorHost
+from asterism.spark.host.keyed_stream import BroadcastStream, DataStream, KeyedStream
+from asterism.spark.host.row_schemas import spark_schema
+from asterism.spark.host.times import event_micros, spark_delay
+from asterism.spark.host.unwrapping import unwrapping
+from asterism.spark.host.versions import PASSES_START, DataSource, check_version
+from asterism.spark.session.settings import (
+    DEFAULT_KEY_GROUPS,
+    check_arrow_batches,
+    check_worker_memory,
+    configure_state_store,
+    warn_of_tasks,
+)
+from asterism.spark.session.worker import task
+from asterism.text.printable import quoted_name
+
+OBSERVATION = "asterism"
+"""Name of the observation with an operator's counts in a query's progress, and the prefix of the names of further operators.
+"""
+_WATERMARK_OF = "_watermark"
+"""Follows the name of an operator's observation in that of its watermark, which is not a count."""
+WATERMARKS = "spark.asterism.watermarks"
+"""Configuration of the session: whether the plans of outputs that are DataFrames may contain a Spark watermark. Default:
+true.
+"""
+_numbers = itertools.count(1)
+_EVENT_TIME, _MARKED_TIME = internal("event_time"), internal("marked_time")
+
+
+@dataclass(frozen=True)
+class Use:
+    """The purpose of an operator's plan.
+
+    :param drain: whether it ends its input
+    :param final: whether its results go to sinks, and not into a DataFrame, which may be the input of another operator
+    :param output: over tables, the output whose rows are computed instead of RESULTS, which saves another pass through Python
+    :param observation: the name of the observation with its counts
+    :param run: the folder of the run that ends the input after the last data, see :class:`asterism.spark.host.end_of_input.Drain`
+    :param last_offset: the last offset of the control source in the checkpoint, if the run knows it
+    :param checkpoint: the checkpoint that the run continues, if it has a single operator
+    :param key_groups: the number of key groups
+    """
+
+    drain: bool
+    final: bool = True
+    output: str | None = None
+    observation: str = OBSERVATION
+    run: str | None = None
+    last_offset: Mapping[str, Any] | None = None
+    checkpoint: str | None = None
+    key_groups: int = DEFAULT_KEY_GROUPS
+
+    @classmethod
+    def as_dataframe(cls, drain: bool, output: str, key_groups: int | None) -> Use:
+        groups = key_groups or DEFAULT_KEY_GROUPS
+        return cls(drain, final=False, output=output, observation=unique_observation(), key_groups=groups)
+
+
+def unique_observation() -> str:
+    """A name that is unique in this process. Names must be unique in a query, which may combine any DataFrames."""
+    number = next(_numbers)
+    return OBSERVATION if number == 1 else f"{OBSERVATION}_{number}"
+
+
+def observed(progress: StreamingQueryProgress) -> list[dict[str, Any]]:
+    """The counts of all operators of a query."""
+    return list(operator_observations(progress).values())
+
+
+def operator_observations(progress: StreamingQueryProgress) -> dict[str, dict[str, Any]]:
+    """The counts of all operators of a query, by the name of the observation."""
+    return {
+        name: _columns(row)
+        for name, row in progress.observedMetrics.items()
+        if re.fullmatch(rf"{OBSERVATION}(_\d+)?", name)
+    }
+
+
+def operator_watermarks(progress: StreamingQueryProgress) -> list[int]:
+    """The watermarks of the operators of a query after the micro-batch, in microseconds. Those without one are missing."""
+    rows = [
+        _columns(row)["micros"]
+        for name, row in progress.observedMetrics.items()
+        if re.fullmatch(rf"{OBSERVATION}(_\d+)?{_WATERMARK_OF}", name)
+    ]
+    return [micros for micros in rows if micros is not None]
+
+
+def _columns(row: Row) -> dict[str, Any]:
+    """A row by its columns. In ``recentProgress`` of Spark Connect, it is a row of the values and of the schema."""
+    columns = row.asDict()
+    if columns.keys() == {"values", "schema"} and isinstance(columns["schema"], dict):
+        return dict(zip((one["name"] for one in columns["schema"]["fields"]), columns["values"], strict=True))
+    return columns
+
+
+def check_key_groups(key_groups: int | None) -> None:
+    expect(StreamDefinitionError, key_groups, int | None, "key_groups must be an integer", "key_groups=4")
+    if key_groups is not None:
+        expect_number(StreamDefinitionError, key_groups, "key_groups", least=1, most=MAX_KEY_GROUPS)
+
+
+def mapped(df: DataFrame, function: Callable[[Batches], Batches], schema: T.StructType | str) -> DataFrame:
+    """``mapInArrow``, also for column names with a dot, which PySpark would interpret there as a field of a struct.
+
+    :raises ColumnTypeError: a column cannot be passed to Python
+    """
+    check_passes(df)
+    check_worker_memory(df.sparkSession)
+    names = df.columns
+    if not any("." in name or "`" in name for name in names):
+        return df.mapInArrow(task(function), schema)
+
+    def renamed(batches: Batches) -> Batches:
+        return function(batch.rename_columns(names) for batch in batches)
+
+    return df.toDF(*(f"column_{number}" for number in range(len(names)))).mapInArrow(task(renamed), schema)
+
+
+def hashed(df: DataFrame, keys: Sequence[str | Column], columns: Sequence[str]) -> DataFrame:
+    """The *columns*, and the hash of the *keys* (names or expressions) as KEY_HASH."""
+    return df.select(*[F.col(quoted_name(name)) for name in columns], hash_of(keys).alias(KEY_HASH))
+
+
+def hash_of(keys: Sequence[str | Column]) -> Column:
+    """The hash of the *keys*, names or expressions. See docs/decisions/0002."""
+    columns = [F.col(quoted_name(key)) if isinstance(key, str) else key for key in keys]
+    return F.xxhash64(*columns) if columns else F.lit(0).cast("long")
+
+
+def key_group_of(keys: Sequence[str], key_groups: int) -> Column:
+    """The key group of a row, in batch."""
+    return F.pmod(hash_of(keys), F.lit(key_groups)).cast("int")
+
+
+def bounded(
+    rows: DataFrame,
+    order: Sequence[str],
+    operator: Operator,
+    sent: Callable[[pa.Table], list[Arrival]],
+    first: Sequence[Arrival] = (),
+    *,
+    use: Use,
+    partitions: int | None = None,
+) -> DataFrame:
+    """Run the operator in batch on *rows*, by BATCH_GROUP and in *order*: :func:`batch_results`. Spark sorts them, and spills if
+    necessary.
+
+    :param sent, first: as for :func:`asterism.spark.host.batch.run_groups`
+    :param partitions: the number of partitions of the result; None: that of the session
+    """
+    rows = rows.repartition(BATCH_GROUP) if partitions is None else rows.repartition(partitions, BATCH_GROUP)
+    rows = rows.sortWithinPartitions(BATCH_GROUP, *order)
+    return batch_results(rows, partial(run_groups, operator, sent, first=first), operator, use)
+
+
+def batch_results(
+    rows: DataFrame, function: Callable[[int, Answer], Callable[[Batches], Batches]], operator: Operator, use: Use
+) -> DataFrame:
+    """RESULTS, or the rows of one output, see :attr:`Use.output`.
+
+    :param function: makes the function for ``mapInArrow``, given the processing time in microseconds and what makes rows
+    """
+    now = time.time_ns() // 1000
+    if use.output is None:
+        return mapped(rows, function(now, answered), RESULTS)
+    return mapped(rows, function(now, rows_of(use.output)), spark_schema(operator.output_schemas[use.output]))
+
+
+def packed(
+    stream: KeyedStream | DataStream | BroadcastStream,
+    operator: Operator,
+    name: str,
+    rows: DataFrame,
+    *,
+    use: Use,
+    watched: bool = False,
+) -> DataFrame:
+    """The *rows* (hashed) of a stream as CHUNKS of the operator's input *name*.
+
+    :param watched: whether Spark already has a watermark for these rows
+    """
+    if has_watermark(stream.df):  # the output of an operator has the watermark of that operator
+        return mapped(rows, pack(operator, use.key_groups, name, None), CHUNKS)
+    chunks = mapped(rows, pack(operator, use.key_groups, name, _delay(stream)), CHUNKS)
+    if use.final or watched or stream.time is None or not may_be_watched(stream.df, use):
+        return chunks
+    # For downstream operators. There are few chunks; those without a watermark do not affect Spark's watermark either.
+    time = F.timestamp_micros("watermark")
+    return chunks.withColumn(_MARKED_TIME, time).withWatermark(_MARKED_TIME, "0 seconds").drop(_MARKED_TIME)
+
+
+def _delay(stream: KeyedStream | DataStream | BroadcastStream) -> int:
+    """How far the watermark of an input lies behind that of the stream, in microseconds."""
+    return micros(stream.max_out_of_orderness) + (0 if stream.time is None else behind(stream.df))
+
+
+def may_be_watched(df: DataFrame, use: Use) -> bool:
+    """Whether a Spark watermark may be defined on this stream. Spark accepts only one, which the user may need downstream."""
+    wanted = use.final or df.sparkSession.conf.get(WATERMARKS, "true") == "true"
+    return wanted and df.isStreaming and not is_watermarked(df)
+
+
+def filtered(stream: KeyedStream, condition: str | None, use: Use) -> tuple[DataFrame, bool]:
+    """(the rows that satisfy *condition* or have no event time, whether they have a Spark watermark for it). Rows without a time
+    are kept, because a query that has no output for them fails.
+
+    :param condition: Spark SQL that is TRUE or FALSE for each row; None: all rows
+    """
+    df, column = stream.df, stream.time
+    if column is None:
+        return df if condition is None else df.where(condition), False
+    # The reference to the event time also prevents Spark from pushing the filter below the watermark, which needs every row.
+    condition = None if condition is None else f"({condition}) OR {quoted_name(column)} IS NULL"
+    watched = df.isStreaming and not has_watermark(df)
+    if watched:
+        # Spark does not allow the time mode of a checkpoint to change, as a new output for late events or a new pattern would.
+        before = None if use.checkpoint is None else time_mode_of(df.sparkSession, use.checkpoint)
+        # If Spark cannot have a watermark for these rows, the operator must see the times of all of them: no filter.
+        if before == NO_TIME or not may_be_watched(df, use) or (condition is None and before != EVENT_TIME):
+            return df, False
+        # The operator sees only the times of the remaining rows. Spark's watermark covers all rows, one micro-batch later: see
+        # docs/decisions/0003.
+        kind = df.schema[column].dataType
+        if not isinstance(kind, T.TimestampType):
+            time = F.timestamp_micros(event_micros(quoted_name(column), kind, stream.time_unit))
+            df, column = df.withColumn(_EVENT_TIME, time), _EVENT_TIME
+        delay = spark_delay(stream.max_out_of_orderness)
+        df = df.withWatermark(quoted_name(column), f"{delay} milliseconds")
+    return df if condition is None else df.where(condition), watched
+
+
+def _watermark_of(streams: Iterable[KeyedStream | DataStream | BroadcastStream], use: Use) -> str | None:
+    """The kind of Spark's watermark downstream of an operator with these inputs."""
+    timed = [stream.df for stream in streams if stream.df.isStreaming and stream.time is not None]
+    if timed and all(has_watermark(df) or may_be_watched(df, use) for df in timed):
+        return OURS
+    some = any(is_watermarked(stream.df) for stream in streams) or any(may_be_watched(df, use) for df in timed)
+    return OTHER if some else None
+
+
+def processing_time_column() -> Column:
+    """The processing time in milliseconds. It is the same in all tasks of a micro-batch, and when the micro-batch is
+    repeated.
+    """
+    # A literal would make the code that Spark generates for a micro-batch different from that of all others, so that each
+    # compiles its own. Spark generates no code for the argument of this function.
+    now = F.array(F.current_timestamp())
+    return F.get(F.zip_with(now, now, lambda time, _: F.unix_millis(time)), F.lit(0))
+
+
+def stateful(
+    operator: Operator,
+    chunks: Sequence[DataFrame],
+    *,
+    streams: Mapping[str, KeyedStream | DataStream | BroadcastStream],
+    use: Use,
+    time_mode: str,
+    zone: str | None = None,
+    first: DataFrame | None = None,
+    source: type[DataSource] = ControlSource,
+) -> DataFrame:
+    """Run the operator on its packed streaming inputs, to RESULTS.
+
+    :param streams: the streams that its inputs are connected to
+    :param zone: the session's time zone, if the operator depends on it
+    :param first: chunks of bounded inputs, which are processed before those of streams
+    :param source: the control source
+    """
+    if use.drain and not use.final and any(goes_on(stream.df) for stream in streams.values()):
+        raise StreamDefinitionError(
+            "this stream is drained, but its upstream operator is not",
+            "The deadlines of that operator would not fire, and the rest of its results would be lost.",
+            "use drain=True for that operator, too; or run(..., drain=True), which drains all operators of the query",
+        )
+    upstream = {name: _delay(stream) for name, stream in streams.items() if has_watermark(stream.df)}
+    if upstream and time_mode == NO_TIME:
+        time_mode = EVENT_TIME
+    if use.last_offset is not None:
+        check_zone_of(use.last_offset, zone)
+    spark = chunks[0].sparkSession
+    check_version(spark, chunks[0])
+    configure_state_store(spark)
+    if not use.final:
+        check_arrow_batches(spark)
+        warn_of_tasks(spark, use.key_groups)
+    control = _control_rows(spark.readStream.format(_registered(spark, source)), operator, use, time_mode, zone)
+    results = (
+        reduce(DataFrame.unionByName, [*chunks, control])
+        .withColumn("processing_time", processing_time_column())
+        .groupBy("key_group")
+        .transformWithState(
+            statefulProcessor=OperatorHost(operator, time_mode, bounded=first is not None, upstream=upstream),
+            outputStructType=RESULTS,
+            outputMode="Append",
+            timeMode=time_mode,
+            initialState=None if first is None else first.groupBy("key_group"),
+        )
+    )
+    watermark = F.max(F.col("metrics")[WATERMARK])  # the same in all key groups that were called
+    results = results.observe(use.observation + _WATERMARK_OF, watermark.alias("micros"))
+    if not operator.metrics:
+        return results
+    columns = [
+        *(_count(name) for name in operator.metrics),
+        *(_gauge(name, aggregate) for name, aggregate in operator.gauges.items()),
+        *(_histogram(name, bounds) for name, bounds in operator.histograms.items()),
+    ]
+    return results.observe(use.observation, *columns)
+
+
+def _control_rows(
+    reader: DataStreamReader, operator: Operator, use: Use, time_mode: str, zone: str | None
+) -> DataFrame:
+    """The rows of the control source of an operator.
+
+    :param reader: of this source
+    """
+    start = None if PASSES_START or use.last_offset is None else json.dumps(use.last_offset)
+    options: dict[str, str | int | None] = {
+        "keyGroups": use.key_groups,
+        "definition": operator.fingerprint.hex(),
+        "drain": str(use.drain).lower(),
+        "timers": str(time_mode == PROCESSING_TIME).lower(),
+        "signals": signals.folder(),
+        "zone": zone,
+        "run": use.run,
+        "start": start,
+    }
+    return reader.options(**{name: value for name, value in options.items() if value is not None}).load()
+
+
+def _registered(spark: SparkSession, source: type[DataSource]) -> str:
+    """Register a source, and return its name in this session."""
+    name = source.name()
+    for number in itertools.count(2):
+        try:
+            spark.dataSource.register(source)
+        except AnalysisException as error:
+            # In a session that was created by newSession(), Spark refuses the name after a query of another session: it looks for
+            # installed sources in a Python process, and finds the classes that this process has loaded. But it cannot load them.
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise
+            source = _renamed(source, f"{name}_{number}")
+        else:
+            break
+    return source.name()
+
+
+def _renamed(source: type[DataSource], name: str) -> type[DataSource]:
+    class Renamed(source):  # type: ignore[misc, valid-type] # the base is a variable
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+    return Renamed
+
+
+def _count(name: str) -> Column:
+    """A count as a column of the observation. A family of counts (``name/*``) is JSON, with one object per key group."""
+    if not name.endswith("/*"):
+        return F.coalesce(F.sum(F.col("metrics")[name]), F.lit(0)).alias(name)
+    family = name.removesuffix("*")
+    mine = F.map_filter("metrics", lambda key, _: F.startswith(key, F.lit(family)))
+    return F.to_json(F.collect_list(F.when(F.size(mine) > 0, mine))).alias(name.removesuffix("/*"))
+
+
+def _gauge(name: str, aggregate: str) -> Column:
+    """The values of a gauge as a column of the observation."""
+    combine: Callable[[Column], Column] = getattr(F, aggregate)
+    return combine(F.col("gauges")[name]).alias(name)
+
+
+def _histogram(name: str, bounds: Sequence[float]) -> Column:
+    """A histogram as a column of the observation, with the fields of HistogramStatistics."""
+
+    def count(bucket: int) -> Column:
+        return F.coalesce(F.sum(F.col("metrics")[count_name(name, bucket)]), F.lit(0))
+
+    values = {what: F.col("gauges")[value_name(name, what)] for what in (SUM, LEAST, GREATEST)}
+    buckets = [F.struct(F.lit(bound).alias("le"), count(bucket).alias("count")) for bucket, bound in enumerate(bounds)]
+    return F.struct(
+        count(len(bounds)).alias("count"),
+        F.coalesce(F.sum(values[SUM]), F.lit(0.0)).alias("sum"),
+        F.min(values[LEAST]).alias("min"),
+        F.max(values[GREATEST]).alias("max"),
+        F.array(*buckets).alias("buckets"),
+    ).alias(name)
+
+
+def unpacked(results: DataFrame, output: str, schema: pa.Schema) -> DataFrame:
+    struct = spark_schema(schema)
+    return results.where(F.col("output") == output).select("chunk").mapInArrow(task(unpack(schema)), struct)
+
+
+def output_of(
+    results: DataFrame,
+    output: str,
+    schema: pa.Schema,
+    *,
+    streams: Iterable[KeyedStream | DataStream | BroadcastStream],
+    use: Use,
+    takes: int | None = 0,
+) -> DataFrame:
+    """The rows of one output, which may be the input of another operator.
+
+    :param results: RESULTS; over tables, :func:`batch_results` with the output
+    :param streams: the streams that the inputs of the operator are connected to
+    :param takes: how far the time of a row may lie behind the watermark of the operator when the row is emitted, in
+        microseconds; None: any time
+    """
+    streams = list(streams)
+    if not any(stream.df.isStreaming for stream in streams):
+        return unwrapping(results)
+    rows = unpacked(results, output, schema)
+    inputs = max((_delay(stream) for stream in streams if has_watermark(stream.df)), default=0)
+    late = None if takes is None else inputs + takes
+    return marked(rows, watermark=_watermark_of(streams, use), drains=use.drain, behind=late)

@@ -1,0 +1,1 @@
+"""Observes the progress of queries."""

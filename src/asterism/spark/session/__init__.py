@@ -1,0 +1,1 @@
+"""What a session and its Python workers need: settings, and what a worker imports."""

@@ -1,0 +1,269 @@
+"""The settings of a session that queries need. Most are set only while a query starts, because a started query keeps them."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.utils import is_remote
+
+from asterism.errors import StreamDefinitionError
+from asterism.rules.sets.file_systems import is_path
+
+PARTITIONS = "spark.sql.shuffle.partitions"
+"""For a stateful operator, the number of tasks. A checkpoint keeps the number of its first run."""
+EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
+DEFAULT_KEY_GROUPS = 32
+"""The number of key groups of a query that a user starts, and the largest one that is chosen for a run."""
+_GROUPS_PER_TASK = 4
+_DEFAULT_PARTITIONS = 200
+_STATE_STORE = {
+    # transformWithState requires RocksDB.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    # A commit writes only changes.
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+_CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
+_BY_FILE_SYSTEM = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_STATE_COMPRESSION = "spark.sql.streaming.stateStore.compression.codec"
+_LOCAL, _NOWHERE = "file:", "asterism-no-such-file"
+_DEFAULT_IS_LOCAL: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
+_CORES: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
+_ARROW_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+_ARROW_DEFAULTS = {_ARROW_RECORDS: "10000", _ARROW_BYTES: "67108864b"}
+_NO_LIMIT = 2**31 - 1
+_EXPRESSIONS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.parser.quotedRegexColumnNames": "false",
+}
+"""The settings that give a meaning to expressions, with the defaults of Spark 4."""
+_LEGACY = "spark.sql.legacy."
+_WORKER_MEMORY = "spark.executor.pyspark.memory"
+LEAST_WORKER_MEMORY = 2**31
+"""In bytes, of a Python worker. With less, its libraries cannot be loaded; small queries have used 2.3 GB."""
+_UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_LOCK = threading.RLock()
+_log = logging.getLogger("asterism.spark")
+
+
+@contextmanager
+def settings(spark: SparkSession, values: Mapping[str, str | None]) -> Iterator[None]:
+    """Set *values* inside the block, and restore the previous ones after it. Only one thread at a time can be inside.
+
+    :param values: None stands for Spark's default
+    """
+    with _LOCK:
+        before = {key: spark.conf.get(key, None) for key in values}
+        try:
+            _set(spark, values)
+            yield
+        finally:
+            _set(spark, before)
+
+
+def _set(spark: SparkSession, values: Mapping[str, str | None]) -> None:
+    for key, value in values.items():
+        if value is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, value)
+
+
+@contextmanager
+def of_expressions(spark: SparkSession) -> Iterator[None]:
+    """Inside the block, Spark understands an expression as this library does, whatever the settings of the session are. An
+    expression keeps the settings with which it was analyzed. See docs/decisions/0092.
+
+    :raises StreamDefinitionError: Spark Connect, which analyzes all expressions of a query together when the query runs, has
+        other settings
+    """
+    others: dict[str, str | None] = {}
+    for key, value in _EXPRESSIONS.items():
+        if (found := spark.conf.get(key, value)) != value:
+            others[key] = value
+            if is_remote():
+                raise StreamDefinitionError(
+                    f"expressions have another meaning with the setting {key}={found}",
+                    "With Spark Connect, all expressions of a query have the settings of the session.",
+                    f'spark.conf.set("{key}", "{value}")',
+                )
+    if not is_remote():
+        explicit = getattr(spark.conf, "getAll", {})  # Spark 3.5 cannot list them
+        others |= {key: None for key in explicit if key.startswith(_LEGACY)}
+    if not others:
+        yield
+        return
+    with settings(spark, others):
+        yield
+
+
+def configure_state_store(spark: SparkSession) -> None:
+    """Select the state store. This remains set, because outputs that are DataFrames are started by the user."""
+    for key, value in _STATE_STORE.items():
+        spark.conf.set(key, value)
+
+
+def arrow_batches(spark: SparkSession) -> dict[str, str]:
+    """The settings with which Spark sends rows to Python.
+
+    To keep to the maximum size of a batch, Spark determines the size of the batch before each row, in every column. This takes
+    half of the time of the transfer. A maximum number of rows limits a batch well enough, because chunks are small. Settings
+    other than Spark's defaults are respected.
+    """
+    with _LOCK:
+        defaults = all(spark.conf.get(key) == value for key, value in _ARROW_DEFAULTS.items())
+        records = int(spark.conf.get(_ARROW_RECORDS) or 0)
+    if defaults:
+        return {_ARROW_RECORDS: "1000", _ARROW_BYTES: str(_NO_LIMIT)}
+    # For Spark, zero or a negative number is no limit; its sources in Python accept only positive ones.
+    return {} if records > 0 else {_ARROW_RECORDS: str(_NO_LIMIT)}
+
+
+def check_arrow_batches(spark: SparkSession) -> None:
+    """:raises StreamDefinitionError: a query that the user starts could not read sources in Python"""
+    with _LOCK:
+        records = spark.conf.get(_ARROW_RECORDS, None)
+    if records is not None and int(records) <= 0:
+        raise StreamDefinitionError(
+            f"writeStream cannot start this DataFrame with {_ARROW_RECORDS}={records}",
+            "Spark's sources in Python need a positive number.",
+            f'use run(...); or spark.conf.set("{_ARROW_RECORDS}", "{_NO_LIMIT}"), which is no limit either',
+        )
+
+
+def checkpoint_files(spark: SparkSession, checkpoint: str) -> dict[str, str]:
+    """The setting with which Spark writes the files of a checkpoint.
+
+    On a local file system, Spark's default starts some 40 processes in each micro-batch (``readlink``, ``chmod``), unless
+    Hadoop's native library is installed. That takes a tenth of a second. The other class renames files in the same way. On
+    other file systems, and if the session sets a class, nothing is set.
+    """
+    if spark.conf.get(_CHECKPOINT_FILES, None) is not None or not is_local(spark, checkpoint):
+        return {}
+    return {_CHECKPOINT_FILES: _BY_FILE_SYSTEM}
+
+
+def state_compression(spark: SparkSession) -> dict[str, str]:
+    """The setting with which Spark compresses the changes of state, unless the session has one.
+
+    Spark's default, LZ4 in blocks of 32 KB, finds little of what the pages of one micro-batch have in common: with Zstandard,
+    they have a third of the bytes. A checkpoint keeps the setting of its first run.
+    """
+    return {} if spark.conf.get(_STATE_COMPRESSION, None) is not None else {_STATE_COMPRESSION: "zstd"}
+
+
+def check_worker_memory(spark: SparkSession) -> None:
+    """
+    :raises StreamDefinitionError: ``spark.executor.pyspark.memory``, if it is set, leaves a Python worker too little. It
+        limits the address space of a worker, which compiled libraries use much of without using as much memory.
+    """
+    wanted = spark.conf.get(_WORKER_MEMORY, None)
+    found = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", wanted or "", re.IGNORECASE)
+    if found is None:
+        return
+    each = int(found[1]) * _UNITS[found[2].lower() or "m"] // _cores_of_worker_memory(spark)
+    if each < LEAST_WORKER_MEMORY:
+        raise StreamDefinitionError(
+            f"the Python workers of this session have too little memory: {_WORKER_MEMORY}={wanted}",
+            f"Spark divides it by the cores of an executor: {each / 2**30:.2g} GB of address space for each worker.",
+            "3 GB or more for each core of an executor, when the session is created; or leave the setting out",
+        )
+
+
+def _cores_of_worker_memory(spark: SparkSession) -> int:
+    cores = spark.conf.get("spark.executor.cores", None)
+    if cores is not None:
+        return int(cores)
+    return _cores(spark) if (spark.conf.get("spark.master", "") or "").startswith("local") else 1
+
+
+def is_local(spark: SparkSession, location: str) -> bool:
+    """Whether a path or URI is in a local file system: of the driver and of the executors, each its own or a mounted one."""
+    return _default_is_local(spark) if is_path(location) else location.startswith(_LOCAL)
+
+
+def resolved(spark: SparkSession, location: str) -> str:
+    """A location in a local file system as an absolute path, as Spark understands a relative one: in the working directory that
+    this program had when Spark was started.
+    """
+    if is_remote() or not is_path(location) or Path(location).is_absolute() or not is_local(spark, location):
+        return location
+    jvm = spark._jvm
+    assert jvm is not None
+    return str(Path(jvm.java.lang.System.getProperty("user.dir"), location))
+
+
+def _default_is_local(spark: SparkSession) -> bool:
+    """Whether a path without a scheme is in a local file system."""
+    if spark not in _DEFAULT_IS_LOCAL:
+        found = ""
+        try:
+            spark.read.text(f"/{_NOWHERE}").schema  # noqa: B018 - on Spark Connect, the schema is the first call
+        except AnalysisException as error:  # the message has the path with the scheme
+            found = (error.getMessageParameters() or {}).get("path", "")
+        _DEFAULT_IS_LOCAL[spark] = found.startswith(_LOCAL)
+    return _DEFAULT_IS_LOCAL[spark]
+
+
+def stateful_tasks(spark: SparkSession, key_groups: int) -> int:
+    """The number of tasks for the key groups of a new checkpoint.
+
+    Each task has a state store and a Python process, which cost some 50 ms per micro-batch, so tasks without key groups only
+    add cost. Unless the session sets another number than Spark's default, there are as many tasks as a local session has
+    cores; on a cluster, which can grow, there are as many as key groups. See docs/decisions/0034.
+    """
+    wanted = _shuffle_partitions(spark)
+    if wanted == _DEFAULT_PARTITIONS and (spark.conf.get("spark.master", "") or "").startswith("local"):
+        wanted = _cores(spark)
+    return min(wanted, key_groups)
+
+
+def new_key_groups(spark: SparkSession) -> int:
+    """The number of key groups for a new checkpoint.
+
+    Each key group costs 1 to 2 ms per micro-batch, and more of them than tasks divide the work no further, because Spark keeps
+    the number of tasks of a checkpoint. But the events and the results of a key group in a micro-batch must fit into memory.
+    See docs/decisions/0086.
+    """
+    return min(_GROUPS_PER_TASK * stateful_tasks(spark, DEFAULT_KEY_GROUPS), DEFAULT_KEY_GROUPS)
+
+
+def warn_of_tasks(spark: SparkSession, key_groups: int) -> None:
+    """Log a warning if a query that the user starts would have more stateful tasks than key groups."""
+    wanted = _shuffle_partitions(spark)
+    if wanted > key_groups:
+        _log.warning(
+            "if writeStream starts this DataFrame, the query has %d stateful tasks for %d key groups, which takes seconds per "
+            'micro-batch; call spark.conf.set("%s", %d) before, or use run(...), which sets the number itself',
+            wanted,
+            key_groups,
+            PARTITIONS,
+            stateful_tasks(spark, key_groups),
+        )
+
+
+def _shuffle_partitions(spark: SparkSession) -> int:
+    with _LOCK:  # not while another thread starts a query with another number
+        return int(spark.conf.get(PARTITIONS) or _DEFAULT_PARTITIONS)
+
+
+def _cores(spark: SparkSession) -> int:
+    if not is_remote():
+        return spark.sparkContext.defaultParallelism
+    if spark not in _CORES:  # Spark Connect has no such property; a range has as many partitions
+        _CORES[spark] = spark.range(100_000).select(F.spark_partition_id()).distinct().count()
+    return _CORES[spark]

@@ -1,0 +1,1 @@
+"""What users see of running queries: the monitor of notebooks, and the metrics."""

@@ -1,0 +1,131 @@
+"""The numbers in the progress of a query, as the monitor and the exporter of metrics show them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from pyspark.sql import Row
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from asterism.columns.time import EPOCH
+from asterism.operators.histograms import HistogramStatistics
+from asterism.rules.sets.discovery_status import INITIALIZING
+from asterism.rules.sets.rule_counts import FAMILY
+from asterism.spark.host.stateful import operator_observations, operator_watermarks
+from asterism.spark.rules.rules import PatternProcessorStream
+
+
+def query_name(progress: StreamingQueryProgress) -> str:
+    """The name of the query, or its id if it has none."""
+    return progress.name or str(progress.id)
+
+
+def time_of(progress: StreamingQueryProgress) -> datetime:
+    """When the micro-batch began."""
+    return datetime.fromisoformat(progress.timestamp)
+
+
+def newest_of(progress: StreamingQueryProgress) -> datetime | None:
+    """The greatest event time of the micro-batch, if Spark has looked at it."""
+    found = progress.eventTime.get("max")
+    return None if found is None else datetime.fromisoformat(found)
+
+
+def watermark_of(progress: StreamingQueryProgress) -> datetime | None:
+    """Spark's watermark or, without one, that of the operator which is furthest behind: the last one of the query."""
+    if "watermark" in progress.eventTime:
+        spark = datetime.fromisoformat(progress.eventTime["watermark"])
+        if spark > EPOCH:  # until there is one, Spark reports the epoch
+            return spark
+    found = operator_watermarks(progress)
+    try:
+        return EPOCH + timedelta(microseconds=min(found)) if found else None
+    except OverflowError:  # a time that Python does not have
+        return None
+
+
+def has_rules(progress: StreamingQueryProgress) -> bool:
+    """Whether an operator of the query is one of rules."""
+    return any(isinstance(row.get(FAMILY), str) for row in operator_observations(progress).values())
+
+
+def discovery_of(progress: StreamingQueryProgress) -> str:
+    """The status of the discovery of rules, see :meth:`asterism.PatternProcessorStream.discovery`."""
+    try:
+        return PatternProcessorStream.discovery(progress)
+    except ValueError:  # the offset of another source is not JSON
+        return INITIALIZING
+
+
+def counts_of_operators(progress: StreamingQueryProgress) -> dict[str, dict[str, int]]:
+    """The counts of a micro-batch, by the observation of the operator. Those of rules are not included."""
+    return {
+        name: {count: value for count, value in row.items() if isinstance(value, int)}
+        for name, row in sorted(operator_observations(progress).items())
+    }
+
+
+def total_counts(batches: Iterable[StreamingQueryProgress]) -> dict[str, dict[str, int]]:
+    """The counts of several micro-batches."""
+    totals: dict[str, dict[str, int]] = {}
+    for progress in batches:
+        for operator, counts in counts_of_operators(progress).items():
+            add_counts(totals.setdefault(operator, {}), counts)
+    return totals
+
+
+def add_counts(totals: dict[str, int], counts: dict[str, int]) -> None:
+    for name, value in counts.items():
+        totals[name] = totals.get(name, 0) + value
+
+
+def gauges_of_operators(progress: StreamingQueryProgress) -> dict[str, dict[str, float]]:
+    """The gauges of a micro-batch that were set, by the observation of the operator."""
+    return {
+        name: {gauge: value for gauge, value in row.items() if isinstance(value, float)}
+        for name, row in sorted(operator_observations(progress).items())
+    }
+
+
+def histograms_of_operators(progress: StreamingQueryProgress) -> dict[str, dict[str, HistogramStatistics]]:
+    """The histograms of a micro-batch, by the observation of the operator."""
+    return {
+        name: {histogram: _statistics(value) for histogram, value in row.items() if isinstance(value, Row | dict)}
+        for name, row in sorted(operator_observations(progress).items())
+    }
+
+
+def _statistics(value: Row | dict[str, Any]) -> HistogramStatistics:
+    row = value.asDict(recursive=True) if isinstance(value, Row) else value
+    buckets = {bucket["le"]: bucket["count"] for bucket in row["buckets"]}
+    return HistogramStatistics(row["count"], row["sum"], row["min"], row["max"], buckets)
+
+
+def input_rate(progress: StreamingQueryProgress) -> float | None:
+    """Rows that arrived per second. The first micro-batch has none."""
+    return _finite(progress.inputRowsPerSecond)
+
+
+def processed_rate(progress: StreamingQueryProgress) -> float | None:
+    """Rows per second of a micro-batch."""
+    return _finite(progress.processedRowsPerSecond)
+
+
+def seconds_of(progress: StreamingQueryProgress) -> float:
+    """The duration of the micro-batch."""
+    return progress.durationMs.get("triggerExecution", progress.batchDuration) / 1000
+
+
+def state_rows(progress: StreamingQueryProgress) -> int:
+    return sum(operator.numRowsTotal for operator in progress.stateOperators)
+
+
+def state_bytes(progress: StreamingQueryProgress) -> int:
+    return sum(operator.memoryUsedBytes for operator in progress.stateOperators)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
