@@ -1,4 +1,4 @@
-"""The rows that a join keeps of its inputs, by page: read, numbered by key, and written."""
+"""Reads the rows that a join keeps of its inputs from the pages of the state, numbers their keys, and writes them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from asterism.operators.state.pages import Pages
 from asterism.operators.state.state_store import tables_from_bytes, tables_to_bytes
 
 MATCHED, SEEN = "matched", "seen"
-"""Columns of stored rows: whether the row has found a partner; the operator's time when it was written."""
+"""Columns of stored rows: whether the row has joined a row of the other side; the operator's time when it was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """The rows of a call: those of the pages that were read, followed by those that have become ready.
+    """The rows of a call: the rows of the pages that were read, followed by the rows that have become ready.
 
     :ivar tables: by input
     :ivar page_of: for each row the index of its page
@@ -57,17 +57,17 @@ class KeptRows:
             else dict(zip(schemas, tables_from_bytes(value, list(schemas.values())), strict=True))
             for value in pages.stored
         ]
-        found = cls(pages, {}, {}, {}, keys)
+        kept_rows = cls(pages, {}, {}, {}, keys)
         for name, schema in schemas.items():
             parts = [page[name] for page in read]
-            found.stored[name] = sum(part.num_rows for part in parts)
+            kept_rows.stored[name] = sum(part.num_rows for part in parts)
             of_rows = [np.full(part.num_rows, number, np.int64) for number, part in enumerate(parts)]
             if name in ready:
                 parts.append(as_stored(ready[name], schema))
                 of_rows.append(pages.of_events[names.index(name)])
-            found.tables[name] = pa.concat_tables([schema.empty_table(), *parts]).combine_chunks()
-            found.page_of[name] = np.concatenate([np.empty(0, np.int64), *of_rows])
-        return found
+            kept_rows.tables[name] = pa.concat_tables([schema.empty_table(), *parts]).combine_chunks()
+            kept_rows.page_of[name] = np.concatenate([np.empty(0, np.int64), *of_rows])
+        return kept_rows
 
     def numbered(self) -> dict[str, JoinRows]:
         """The keys and times of the rows, with the same numbers for the keys of all inputs."""
@@ -102,9 +102,9 @@ class KeptRows:
         """Replace the contents of the pages.
 
         :param tables: the rows of each input
-        :param keep: a mask of those that remain
+        :param keep: for each input, a mask of the rows that remain
         :param due: the time at which each row must be processed again
-        :param gone: the time from which each row is not needed any more
+        :param gone: the time from which each row is no longer needed
         """
         rows = [np.flatnonzero(mask) for mask in keep]
         kept = []
@@ -118,7 +118,7 @@ class KeptRows:
         gone_at = np.concatenate([times[chosen] for times, chosen in zip(gone, rows, strict=True)])
 
         def encoded(which: Ints) -> tuple[bytes, int, int]:
-            """A page is due when a row must be processed again, and at the latest when none of its rows is needed."""
+            """A page is due when a row must be processed again, at the latest when none of its rows is needed any more."""
             parts = [
                 part.take(pa.array(which[(which >= start) & (which < start + part.num_rows)] - start))
                 for part, start in zip(kept, starts.tolist(), strict=False)
@@ -145,7 +145,7 @@ def stored_fields(schema: pa.Schema, names: Collection[str]) -> list[pa.Field]:
 
 
 def key_columns(stored: pa.Schema) -> pa.Schema:
-    """The key columns of the state by the names that the user gave them; none if the streams have no key."""
+    """The key columns of the state, with their names in the streams; none if the streams have no key."""
     if stored.names == ["k:" + ONE_KEY]:
         return pa.schema([])
     return pa.schema([pa.field(field.name.removeprefix("k:"), field.type) for field in stored])

@@ -1,7 +1,7 @@
 """The three joins: which rows of the right side a row of the left side joins, when that is decided, and what is kept until then.
 
-A join gets all rows that are ready, those of the state and the new ones. No further row at or before the operator's time, the
-*horizon*, will come.
+A join takes all rows that are ready: the rows of the state and the new ones. All later rows have times after the operator's time,
+the *horizon*.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from asterism.windows.assigners import MAX_KEPT, SessionWindows, SlidingWindows,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinSearch:
-    """The candidates of a call. A *probe* is a row of the left side; in a window join, a row in a window.
+    """The candidates of a call. A *probe* is a row of the left side; in a window join, a row in one of its windows.
 
-    Its candidates are *targets*: rows of the right side, in a window join in a window.
+    Its candidates are *targets*: rows of the right side; in a window join, rows in one of their windows.
 
     :ivar rows, targets: the row of each probe and target
-    :ivar decided, decided_targets: the probes and targets that no further row can join
+    :ivar decided, decided_targets: the probes and targets that no later row can join
     :ivar windows, target_windows: the start and the end of the window of each probe and target, in a window join
     :ivar keep_left, keep_right: the rows that may join a row that is not ready
     :ivar due_left, due_right: the time at which each row must be processed again
@@ -57,19 +57,19 @@ class JoinKind(Protocol):
 
     @property
     def name(self) -> str:
-        """For messages: "an interval join"."""
+        """The name in error messages: "an interval join"."""
 
     @property
     def outlives(self) -> int:
-        """How far the time of a row may lie behind the horizon when it is emitted, in microseconds."""
+        """The maximum difference between the horizon and the time of a row that is emitted, in microseconds."""
 
     @property
     def remembers_matches(self) -> bool:
-        """Whether a row can be kept after it has found a row of the other side."""
+        """Whether a row can be kept after it has joined a row of the other side."""
 
     @property
     def types(self) -> Sequence[str]:
-        """The types of the join that it can have."""
+        """The join types that it supports."""
 
     @property
     def needs_seen(self) -> bool:
@@ -116,15 +116,15 @@ class IntervalJoin:
             if abs(bound) > timedelta(microseconds=MAX_KEPT):
                 raise StreamDefinitionError(f"a bound of an interval join is out of range: {bound}", hint=hint)
         lower, upper = (micros(bound) for bound in between)
-        found = cls(lower + lower_exclusive, upper - upper_exclusive)
-        if found.lower > found.upper:
+        interval = cls(lower + lower_exclusive, upper - upper_exclusive)
+        if interval.lower > interval.upper:
             kinds = ["exclusive" if flag else "inclusive" for flag in (lower_exclusive, upper_exclusive)]
             raise StreamDefinitionError(
                 "no time lies between the bounds of the interval join",
                 f"lower: {code_of(between[0])}, {kinds[0]}\nupper: {code_of(between[1])}, {kinds[1]}",
                 "the lower bound comes first: between=(timedelta(minutes=-5), timedelta(0))",
             )
-        return found
+        return interval
 
     def __repr__(self) -> str:
         return (
@@ -138,14 +138,16 @@ class IntervalJoin:
     def search(self, left: JoinRows, right: JoinRows, horizon: int) -> JoinSearch:
         rows = np.arange(len(left.times))
         candidates = []
-        # A pair is found when the later of its rows becomes ready.
+        # A pair is emitted when the later of its rows becomes ready.
         for probes, partners in ((left.new, right.joins), (~left.new, right.joins & right.new)):
-            mine = np.flatnonzero(probes)
-            if len(mine) and partners.any():
-                times = left.times[mine]
+            probe_rows = np.flatnonzero(probes)
+            if len(probe_rows) and partners.any():
+                times = left.times[probe_rows]
                 of_keys = np.where(partners, right.keys, NO_KEY)
-                found = ranges(left.join_keys[mine], times + self.lower, times + self.upper, of_keys, right.times)
-                candidates.append(Candidates(mine, *found))
+                bounds = ranges(
+                    left.join_keys[probe_rows], times + self.lower, times + self.upper, of_keys, right.times
+                )
+                candidates.append(Candidates(probe_rows, *bounds))
         over_left, over_right = left.times + self.upper, right.times - self.lower
         return JoinSearch(
             rows=rows,
@@ -265,13 +267,14 @@ class WindowJoin:
 
     @property
     def outlives(self) -> int:
-        """Of sessions, which have no longest duration, only the end of the window is not behind."""
+        """The size of the windows. Sessions have no maximum size: 0, because only the end of a session is not behind the horizon.
+        """
         size = self.windows.size if isinstance(self.windows, TumblingWindows | SlidingWindows) else timedelta(0)
         return micros(size * timedelta(days=31) if isinstance(size, int) else size)
 
     @property
     def gap(self) -> int | None:
-        """That of sessions, in microseconds."""
+        """The gap of sessions, in microseconds; None for other windows."""
         gap = self.windows.gap if isinstance(self.windows, SessionWindows) else None
         return micros(gap) if isinstance(gap, timedelta) else None
 
@@ -281,27 +284,31 @@ class WindowJoin:
 
     def search(self, left: JoinRows, right: JoinRows, horizon: int) -> JoinSearch:
         if self.gap is None:
-            mine, theirs = (_in_windows(self.windows, rows, horizon) for rows in (left, right))
+            left_windows, right_windows = (_in_windows(self.windows, rows, horizon) for rows in (left, right))
         else:
-            mine, theirs = _in_sessions(self.gap, left, right, horizon)
+            left_windows, right_windows = _in_sessions(self.gap, left, right, horizon)
         # A window is its start and its end: windows with the same start can differ.
-        windows = _numbered(np.concatenate([mine.start, theirs.start]), np.concatenate([mine.end, theirs.end]))
-        ours, others = windows[: len(mine.rows)], windows[len(mine.rows) :]
-        begin, end, order = ranges(left.join_keys[mine.rows], ours, ours, right.join_keys[theirs.rows], others)
+        windows = _numbered(
+            np.concatenate([left_windows.start, right_windows.start]),
+            np.concatenate([left_windows.end, right_windows.end]),
+        )
+        left_numbers, right_numbers = windows[: len(left_windows.rows)], windows[len(left_windows.rows) :]
+        left_keys, right_keys = left.join_keys[left_windows.rows], right.join_keys[right_windows.rows]
+        begin, end, order = ranges(left_keys, left_numbers, left_numbers, right_keys, right_numbers)
         return JoinSearch(
-            rows=mine.rows,
-            targets=theirs.rows,
-            candidates=[Candidates(np.arange(len(mine.rows)), begin, end, order)],
-            decided=np.ones(len(mine.rows), np.bool_),
-            decided_targets=np.ones(len(theirs.rows), np.bool_),
-            keep_left=mine.due != END_OF_TIME,
-            keep_right=theirs.due != END_OF_TIME,
-            due_left=mine.due,
-            due_right=theirs.due,
+            rows=left_windows.rows,
+            targets=right_windows.rows,
+            candidates=[Candidates(np.arange(len(left_windows.rows)), begin, end, order)],
+            decided=np.ones(len(left_windows.rows), np.bool_),
+            decided_targets=np.ones(len(right_windows.rows), np.bool_),
+            keep_left=left_windows.due != END_OF_TIME,
+            keep_right=right_windows.due != END_OF_TIME,
+            due_left=left_windows.due,
+            due_right=right_windows.due,
             over_left=_never(left),
             over_right=_never(right),
-            windows=(mine.start, mine.end),
-            target_windows=(theirs.start, theirs.end),
+            windows=(left_windows.start, left_windows.end),
+            target_windows=(right_windows.start, right_windows.end),
         )
 
 
@@ -310,7 +317,7 @@ class Ended:
     """The windows of one side that end in a call.
 
     :ivar rows: the row of each entry, with the window from *start* to *end*
-    :ivar due: for each row of the side, when its next window ends; the end of time: it has no further one
+    :ivar due: for each row of the side, the end of its next window; END_OF_TIME if it has no further window
     """
 
     rows: Ints
@@ -337,7 +344,7 @@ def _in_windows(windows: Windows, side: JoinRows, horizon: int) -> Ended:
 
 
 def _in_sessions(gap: int, left: JoinRows, right: JoinRows, horizon: int) -> tuple[Ended, Ended]:
-    """Sessions have the rows of both sides. Sessions that touch are one, so a session ends after its last microsecond."""
+    """Sessions contain the rows of both sides. Adjacent sessions are merged, so a session ends after its last microsecond."""
     # A row of the right side whose key has a NULL joins nothing and extends no session of the left side.
     times, right_keys = np.concatenate([left.times, right.times]), np.where(right.joins, right.keys, -1 - right.keys)
     keys = np.concatenate([left.keys, right_keys])
@@ -353,8 +360,8 @@ def _in_sessions(gap: int, left: JoinRows, right: JoinRows, horizon: int) -> tup
     ended = end <= horizon
     due = np.where(ended, END_OF_TIME, end)
     count = len(left.times)
-    found = []
+    sides = []
     for part in (slice(0, count), slice(count, None)):
         rows = np.flatnonzero(ended[part])
-        found.append(Ended(rows, start[part][rows], end[part][rows], due[part]))
-    return found[0], found[1]
+        sides.append(Ended(rows, start[part][rows], end[part][rows], due[part]))
+    return sides[0], sides[1]

@@ -20,7 +20,7 @@ class JoinRows:
 
     :ivar keys: the numbers of their keys
     :ivar joins: whether the key has no NULL
-    :ivar new: whether the row became ready in this call; the others are those of the state
+    :ivar new: whether the row became ready in this call; all other rows are from the state
     :ivar seen: the operator's time when the row was last written, if the join needs it
     """
 
@@ -37,7 +37,7 @@ class JoinRows:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """For each of some *probes* its candidates: the targets ``order[begin:end]`` of the right side."""
+    """The candidates of each of the *probes*: the targets ``order[begin:end]`` of the right side."""
 
     probes: Ints
     begin: Ints
@@ -45,7 +45,7 @@ class Candidates:
     order: Ints
 
     def pairs(self, at_once: int) -> Iterator[tuple[Ints, Ints]]:
-        """(probe, target), some *at_once*, however many candidates a probe has."""
+        """(probes, targets) of pairs, at most *at_once* in each part, even if a probe has more candidates."""
         counts = self.end - self.begin
         until = np.cumsum(counts)
         for first in range(0, int(until[-1]) if len(until) else 0, at_once):
@@ -56,16 +56,15 @@ class Candidates:
 
 
 class SortedRows:
-    """The rows of one side, sorted by key and time; those with equal times in the order of the rows. Rows without a key are left
-    out.
+    """The rows of one side, sorted by key and time; rows with equal times remain in order. Rows without a key are left out.
 
-    :ivar order: the rows, in this order
+    :ivar order: the rows, sorted
     """
 
     def __init__(self, keys: Ints, times: Ints) -> None:
         known = np.flatnonzero(keys != NO_KEY)
         keys, times = keys[known], times[known]
-        # One number for key and time. Times are numbered if a key and a time do not fit into 64 bits.
+        # A single number for key and time. If they do not fit into 64 bits, times are replaced by their ranks.
         self._first = int(times.min()) - 1 if len(times) else 0
         self._width = int(times.max()) - self._first + 2 if len(times) else 1
         self._distinct: Ints | None = None
@@ -86,7 +85,7 @@ class SortedRows:
         return begin, end
 
     def _numbers(self, keys: Ints, times: Ints, side: Literal["left", "right"]) -> Ints:
-        """Numbers in the order of keys and times; those of the side "right" are after the rows of this time."""
+        """Numbers in the order of keys and times. With *side* "right", they are after all rows with this key and time."""
         if self._distinct is not None:
             return keys * self._width + np.searchsorted(self._distinct, times, side=side)
         places = np.clip(times, self._first, self._first + self._width - 1) - self._first

@@ -1,11 +1,10 @@
 """A join of many streams: which rows join, how long a row is needed, and the search for the results of a call.
 
-The inputs are numbered in the order in which SQL joins them: ``a JOIN b ON ... LEFT JOIN c ON ...``. Each result has one time, at
-which it is known: that of its latest row, or the time after which no row of an input can come that it lacks. A call finds the
-results whose time lies between the time of the call before and its own. So no result is stored, and no row is marked.
+The inputs are numbered in the order in which SQL joins them: ``a JOIN b ON ... LEFT JOIN c ON ...``. A result becomes known at
+one time: the time of its latest row, or, if it has no row of an input, the time after which no such row can arrive. A call finds
+the results that have become known since the previous call. So results are not stored, and rows need no marks.
 
-Source: Flink's multi-way join (FLIP-516), which has the idea of FLIP-92: an operator with many inputs that stores no intermediate
-results.
+Source: Flink's multi-way join (FLIP-516), after FLIP-92: an operator with many inputs that stores no intermediate results.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from asterism.joins.kinds import IntervalJoin
 from asterism.joins.matching import NO_KEY, Candidates, JoinRows, SortedRows
 
 NO_ROW = -1
-"""Replaces the row of an input of which none has joined."""
+"""The row of an input of which no row has joined."""
 _FAR = 2**61
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A row of the input *later* joins a row of the input *earlier* if it is from *lower* to *upper* microseconds after it."""
+    """A row of the input *later* joins a row of the input *earlier* if its time is *lower* to *upper* microseconds after it."""
 
     earlier: int
     later: int
@@ -42,15 +41,15 @@ class Bound:
         return cls(second, first, -interval.upper, -interval.lower)
 
     def window(self, number: int) -> tuple[int, int]:
-        """The interval in which rows of the input *number* lie, around a row of the other one."""
+        """The interval of rows of the input *number*, relative to a row of the other input."""
         return (self.lower, self.upper) if number == self.later else (-self.upper, -self.lower)
 
 
 @dataclass(frozen=True)
 class MultiJoin:
     """
-    :ivar left: for each input whether rows without a row of this input are in the result
-    :ivar bounds: at least one for each input after the first, with an input before it
+    :ivar left: for each input, whether a result may have no row of it
+    :ivar bounds: for each input after the first, at least one bound with an earlier input
     """
 
     left: tuple[bool, ...]
@@ -62,23 +61,23 @@ class MultiJoin:
 
     @cached_property
     def of_input(self) -> list[list[Bound]]:
-        """For each input the bounds that its join has."""
+        """For each input, the bounds with earlier inputs."""
         return [[bound for bound in self.bounds if bound.later == number] for number in range(self.count)]
 
     def present_with(self, *numbers: int) -> frozenset[int]:
-        """The inputs that have a row in each result with rows of the inputs *numbers*: a time of no row is in no interval."""
-        found: set[int] = set()
-        todo = [*numbers, *(number for number, left in enumerate(self.left) if not left)]
-        while todo:
-            number = todo.pop()
-            if number not in found:
-                found.add(number)
-                todo += [bound.earlier for bound in self.of_input[number]]
-        return frozenset(found)
+        """The inputs that have a row in each result with rows of the inputs *numbers*. A missing row is in no interval."""
+        present: set[int] = set()
+        stack = [*numbers, *(number for number, left in enumerate(self.left) if not left)]
+        while stack:
+            number = stack.pop()
+            if number not in present:
+                present.add(number)
+                stack += [bound.earlier for bound in self.of_input[number]]
+        return frozenset(present)
 
     @cached_property
     def _latest(self) -> list[list[int]]:
-        """For the inputs i and k: how much later than a row of i it is known which row of k is joined, or that there is none."""
+        """``[i][k]``: how much later than a row of input i it is known which row of input k joins it, or that there is none."""
         return [[self._latest_of(number, other) for other in range(self.count)] for number in range(self.count)]
 
     def _latest_of(self, number: int, other: int) -> int:
@@ -89,7 +88,8 @@ class MultiJoin:
         return int(min(after[number, bound.earlier] + bound.upper for bound in self.of_input[other]))
 
     def _distances(self, present: frozenset[int]) -> Ints:
-        """How much later than a row of one input a row of another one can be, if rows of the inputs *present* are joined."""
+        """``[i, k]``: how much later than a row of input i a row of input k can be, if rows of the inputs *present* are joined.
+        """
         after = np.full((self.count, self.count), _FAR, np.int64)
         np.fill_diagonal(after, 0)
         for bound in self.bounds:
@@ -102,13 +102,13 @@ class MultiJoin:
 
     @cached_property
     def kept_for(self) -> list[int]:
-        """For each input how long after its time a row can be in a result, or can be the reason that there is none."""
+        """For each input, how long after its time a row can be in a result, or can be the reason why there is no result."""
         others = range(self.count)
         return [max(0, *(self._latest[i][k] for k in others if k != i or self.left[i])) for i in others]
 
     @property
     def outlives(self) -> int:
-        """How far the time of a row may lie behind the horizon when it is emitted, in microseconds."""
+        """The maximum difference between the horizon and the time of a row that is emitted, in microseconds."""
         return max(0, *(self._latest[i][k] for i in range(self.count) for k in range(self.count) if i != k))
 
 
@@ -116,10 +116,10 @@ class MultiJoinSearch:
     """The results of a call.
 
     :param sides: the rows of each input
-    :param conditions: for some inputs the inputs that the condition of its join reads
-    :param passed: whether the condition of an input is TRUE, for rows as in :meth:`results`
-    :param before: everything until this time has been found
-    :param horizon: all rows until this time have come
+    :param conditions: for each input with a condition, the inputs that the condition reads
+    :param passed: a mask of the rows, as in :meth:`results`, for which the condition of an input is TRUE
+    :param before: the time of the previous call, which found all results up to it
+    :param horizon: all rows up to this time have arrived
     """
 
     def __init__(
@@ -140,35 +140,37 @@ class MultiJoinSearch:
     # ------------------------------------------------------------------ results
 
     def results(self) -> Iterator[Ints]:
-        """The results, some at a time: for each of them the rows of all inputs, or NO_ROW."""
+        """The results in parts: for each input (row of the array), the row of each result (column), or NO_ROW."""
         self._active = [self._is_active(number) for number in range(self._join.count)]
         for seed, active in enumerate(self._active):
-            # Neighbours are found faster one after the other.
+            # The search in the sorted rows is faster in their order.
             order, joins = self._sorted[seed].order, self._sides[seed].joins
             rows = np.concatenate([order[active[order]], np.flatnonzero(active & ~joins)])
             must = self._join.present_with(seed, 0)
             for at in range(0, len(rows), self._at_once):
                 begun = rows[at : at + self._at_once]
-                found = np.full((self._join.count, len(begun)), NO_ROW, np.int64)
-                found[seed] = begun
+                result_rows = np.full((self._join.count, len(begun)), NO_ROW, np.int64)
+                result_rows[seed] = begun
                 of_alone = self._due((), (seed,), must)[1]
                 yield from self._extended(
-                    *self._where_passed(of_alone, found, self._sides[seed].join_keys[begun]), (seed,), must
+                    *self._where_passed(of_alone, result_rows, self._sides[seed].join_keys[begun]), (seed,), must
                 )
 
     def _is_active(self, number: int) -> Mask:
-        """The rows to which a result can owe its time: it is their own, or the end of an interval after it."""
+        """A mask of the rows that can determine when a result becomes known: at their time, or at the end of an interval after
+        it.
+        """
         times = self._sides[number].times
-        found: Mask = times > self._before
+        is_active: Mask = times > self._before
         for bound in self._join.bounds:
             if bound.earlier == number and self._join.left[bound.later]:
                 until = times + bound.upper
-                found = found | ((until > self._before) & (until <= self._horizon))
-        return found
+                is_active = is_active | ((until > self._before) & (until <= self._horizon))
+        return is_active
 
     def _extended(self, rows: Ints, keys: Ints, visited: tuple[int, ...], must: frozenset[int]) -> Iterator[Ints]:
-        """The results with *rows* of the inputs *visited*, of which the first is the seed. Those that have an active row of an
-        input before the seed are found from that one.
+        """The results with *rows* of the inputs *visited*, of which the first is the seed. Results with an active row of an
+        earlier input than the seed are left out, because that input as seed finds them.
 
         :param must: the inputs that have a row in each result with a row of the seed
         """
@@ -183,46 +185,46 @@ class MultiJoinSearch:
         on_match, on_result = self._due(visited, after, must)
         matched = np.zeros(len(keys), np.bool_) if on_match else end > begin
         if len(after) == self._join.count and not on_match:
-            # Where all other rows were known before, only new rows of the last input make a result.
+            # If all other rows were known in the previous call, only new rows of the last input make a new result.
             old = np.flatnonzero(self._times(rows, keys, visited) <= self._before)
             since = np.maximum(first[old], self._before + 1)
             begin[old], end[old] = self._candidates(number, keys[old], since, last[old])
         for probes, targets in Candidates(np.arange(len(keys)), begin, end, self._sorted[number].order).pairs(
             self._at_once
         ):
-            found = rows[:, probes]
-            found[number] = targets
+            extended = rows[:, probes]
+            extended[number] = targets
             for condition in on_match:
-                chosen = self._passed(condition, found)
-                found, probes = found[:, chosen], probes[chosen]
+                chosen = self._passed(condition, extended)
+                extended, probes = extended[:, chosen], probes[chosen]
                 matched[probes] = True
-            found, of_found = self._where_passed(on_result, found, keys[probes])
+            extended, extended_keys = self._where_passed(on_result, extended, keys[probes])
             if number < visited[0]:
-                other = ~self._active[number][found[number]]
-                found, of_found = found[:, other], of_found[other]
-            yield from self._extended(found, of_found, after, must)
+                other = ~self._active[number][extended[number]]
+                extended, extended_keys = extended[:, other], extended_keys[other]
+            yield from self._extended(extended, extended_keys, after, must)
         if outer:
             alone = ~matched & (self._none_after(number, rows, keys) <= self._horizon)
-            found, of_found = self._where_passed(on_result, rows[:, alone], keys[alone])
-            yield from self._extended(found, of_found, after, must)
+            extended, extended_keys = self._where_passed(on_result, rows[:, alone], keys[alone])
+            yield from self._extended(extended, extended_keys, after, must)
 
     def _next(
         self, rows: Ints, keys: Ints, visited: tuple[int, ...], must: frozenset[int]
     ) -> tuple[int, Ints, Ints, Ints, Ints]:
-        """The input to visit next: one whose rows must be in the result, the one with the fewest candidates; then the others, in
-        order. With begin and end of its candidates, and the interval that these lie in.
+        """(the input to visit next, begin and end of its candidates, first and last time of its candidates). Inputs whose rows
+        must be in the result come first, the one with the fewest candidates before the others; then all other inputs, in order.
         """
         linked = {end for bound in self._join.bounds for end in (bound.earlier, bound.later)
                   if {bound.earlier, bound.later} & set(visited)}  # fmt: skip
         chosen = sorted(must & linked - set(visited)) or [min(set(range(self._join.count)) - set(visited))]
-        found = []
+        choices = []
         for number in chosen:
             first, last = self._interval(number, rows, visited)
-            found.append((number, *self._candidates(number, keys, first, last), first, last))
-        return min(found, key=lambda each: int((each[2] - each[1]).sum()))
+            choices.append((number, *self._candidates(number, keys, first, last), first, last))
+        return min(choices, key=lambda each: int((each[2] - each[1]).sum()))
 
     def _interval(self, number: int, rows: Ints, visited: Sequence[int]) -> tuple[Ints, Ints]:
-        """The first and the last time of rows of an input that join *rows*. If the first is after the last, there are none."""
+        """The first and the last time of rows of an input that join *rows*. If the first is after the last, no row joins them."""
         first = np.full(rows.shape[1], BEFORE_TIME, np.int64)
         last = np.full(rows.shape[1], END_OF_TIME, np.int64)
         for bound in self._join.bounds:
@@ -244,24 +246,24 @@ class MultiJoinSearch:
         return times[rows[number]] if len(times) else np.zeros(rows.shape[1], np.int64)
 
     def _none_after(self, number: int, rows: Ints, keys: Ints) -> Ints:
-        """The time after which no row of an input can come that joins *rows*."""
+        """The time after which no row of an input that joins *rows* can arrive."""
         first, last = self._interval(number, rows, [bound.earlier for bound in self._join.of_input[number]])
         return np.where((first > last) | (keys == NO_KEY), BEFORE_TIME, last)
 
     def _times(self, rows: Ints, keys: Ints, visited: Sequence[int]) -> Ints:
-        """The times at which *rows* were known."""
-        found = np.full(rows.shape[1], BEFORE_TIME, np.int64)
+        """The times at which *rows* became known."""
+        known_at = np.full(rows.shape[1], BEFORE_TIME, np.int64)
         for number in visited:
             none = rows[number] == NO_ROW
             times = self._times_of(number, rows)
             if none.any():
                 times = np.where(none, self._none_after(number, rows, keys), times)
-            found = np.maximum(found, times)
-        return found
+            known_at = np.maximum(known_at, times)
+        return known_at
 
     def _due(self, visited: Sequence[int], after: Sequence[int], must: frozenset[int]) -> tuple[list[int], list[int]]:
-        """The conditions that can be evaluated when an input is visited: that of this input, if it may have no row; and those
-        that the result must satisfy.
+        """The conditions that can be evaluated once an input has been visited: (conditions that decide which of its rows join,
+        conditions that the result must satisfy).
         """
         new = [
             number
@@ -280,8 +282,8 @@ class MultiJoinSearch:
     # ------------------------------------------------------------------ state
 
     def kept(self) -> tuple[list[Mask], list[Ints], list[Ints]]:
-        """For each input the rows that can be needed later; the times at which they must be processed again; and the times from
-        which they are not needed any more.
+        """For each input: a mask of the rows that can be needed later; the times at which they must be processed again; and the
+        times from which they are no longer needed.
         """
         gone = [side.times + after for side, after in zip(self._sides, self._join.kept_for, strict=True)]
         keep = [side.joins & (times > self._horizon) for side, times in zip(self._sides, gone, strict=True)]
@@ -297,7 +299,7 @@ class MultiJoinSearch:
                 times = side.times[rows]
                 begin, end = self._candidates(other, side.keys[rows], times + lower, times + upper)
                 if needed:
-                    # Without a row of the other input there is no result with this one.
+                    # A row without a row of the other input is in no result.
                     is_kept = np.concatenate([[0], np.cumsum(keep[other][self._sorted[other].order])])
                     keep[number][rows[is_kept[end] == is_kept[begin]]] = False
                     continue
@@ -307,7 +309,7 @@ class MultiJoinSearch:
         return keep, due, gone
 
     def largest_key(self, keep: Sequence[Mask]) -> tuple[list[int | None], list[int]]:
-        """Of the key with most rows that are kept: a row of each input, if it has one, and their numbers."""
+        """For the key with the most kept rows: (a row of each input, or None; the number of rows of each input)."""
         keys = [side.keys[mask] for side, mask in zip(self._sides, keep, strict=True)]
         counts = np.bincount(np.concatenate(keys))
         if not len(counts):

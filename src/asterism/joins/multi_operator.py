@@ -1,7 +1,7 @@
 """A join of many streams as one operator: in columns, per key group, without intermediate results.
 
-Rows wait until the watermark of all inputs has passed them. :mod:`asterism.joins.multi_join` finds the results of a call among
-the rows that are ready and those of the state. The state has each row once, until no row to come can join it.
+Rows wait until the watermarks of all inputs have passed them. :mod:`asterism.joins.multi_join` finds the results of a call among
+the rows that are ready and the rows of the state. The state contains each row once, until no later row can join it.
 
 See docs/decisions/0102.
 """
@@ -57,11 +57,11 @@ def late_output(name: str) -> str:
 class MultiJoinOperator(KeyGroupOperator):
     """A join of 2 to MAX_INPUTS inputs.
 
-    The rows of the output JOINED have the columns of the first input, followed by those of the others except their keys. A key
-    with a NULL equals no key.
+    The rows of the output JOINED have the columns of the first input, followed by the columns of the others except their keys. A
+    key with a NULL equals no key.
 
     :param wires: the columns, keys and event times of the inputs, in the order of the join
-    :param between: for pairs of inputs the interval around the time of the first one in which the time of the second one lies
+    :param between: for pairs of inputs, the interval of the time of the second one relative to the time of the first one
     :param how: the types of the joins: ``inner`` or ``left``, by input; default: ``inner``
     :param on: further conditions, in Spark SQL, by input. Each can read the columns of this input and of those before it.
     :param prefix: prefixes for the names of columns, by input
@@ -187,7 +187,7 @@ class MultiJoinOperator(KeyGroupOperator):
         expect(
             StreamDefinitionError, between, Mapping, "between must be a dict of intervals by pairs of inputs", _BETWEEN
         )
-        found: dict[tuple[int, int], Bound] = {}
+        bounds: dict[tuple[int, int], Bound] = {}
         for pair, interval in between.items():
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise StreamDefinitionError(
@@ -203,18 +203,18 @@ class MultiJoinOperator(KeyGroupOperator):
             except StreamDefinitionError as error:
                 detail = f"The interval of {pair[0]!r} and {pair[1]!r}" + (f"\n{error.detail}" if error.detail else "")
                 raise StreamDefinitionError(error.message, detail, error.hint) from None
-            if (bound.earlier, bound.later) in found:
+            if (bound.earlier, bound.later) in bounds:
                 raise StreamDefinitionError(f"between has two intervals of {pair[0]!r} and {pair[1]!r}", hint=_BETWEEN)
-            found[bound.earlier, bound.later] = bound
+            bounds[bound.earlier, bound.later] = bound
         for number, name in enumerate(self.names[1:], 1):
-            if not any(later == number for _, later in found):
+            if not any(later == number for _, later in bounds):
                 pair = f"({self.names[0]!r}, {name!r})"
                 raise StreamDefinitionError(
                     f"the input {name!r} has no interval with an input before it",
                     "Without one, its rows would have to be kept forever.",
                     f"between={{{pair}: (timedelta(0), timedelta(hours=1))}}; or another order of the inputs",
                 )
-        return tuple(bound for _, bound in sorted(found.items(), key=lambda item: (item[0][1], item[0][0])))
+        return tuple(sorted(bounds.values(), key=lambda bound: (bound.later, bound.earlier)))
 
     def _make_result(self) -> None:
         """The columns of the result, in the order of the inputs."""
@@ -259,10 +259,10 @@ class MultiJoinOperator(KeyGroupOperator):
             with ExpressionSyntaxError.if_too_deep(text):
                 condition = Vectorized(seen)
                 condition.add(Scope(seen).resolve(parse(text), text), text)
-            found = condition.types[0]
-            if found != pa.bool_():
+            kind = condition.types[0]
+            if kind != pa.bool_():
                 raise ExpressionTypeError.at(
-                    f"the condition of a join must be BOOLEAN, this one is {name_of(found)}", text
+                    f"the condition of a join must be BOOLEAN, this one is {name_of(kind)}", text
                 )
             self.conditions[number] = condition
             self._read[number] = sorted(columns_of(condition.texts[0]))
@@ -270,7 +270,7 @@ class MultiJoinOperator(KeyGroupOperator):
     def _make_inputs(self) -> None:
         paged = [pa.field(PAGE, pa.uint8())] if self.pages > 1 else []
         self.kept: dict[str, list[str]] = {}
-        """The columns that results and conditions need of rows."""
+        """The columns of each input that results and conditions need."""
         inputs: dict[str, InputSpec] = {}
         for number, (name, wire) in enumerate(self.wires.items()):
             self.kept[name] = [column for of, column, _ in self.columns if of == number]
@@ -327,7 +327,7 @@ class MultiJoinOperator(KeyGroupOperator):
             list(kept.numbered().values()),
             {number: frozenset(self.columns[at][0] for at in read) for number, read in self._read.items()},
             passed,
-            group.header.watermark,  # the time of the former call, before which it found everything
+            group.header.watermark,  # the time of the previous call
             horizon,
             PAIRS,
         )
@@ -348,9 +348,9 @@ class MultiJoinOperator(KeyGroupOperator):
             field.name: _taken(tables[of], column, rows[of])
             for of, column, field in (self.columns[at] for at in self._read[number])
         }
-        # A condition without columns has no column from which the number of rows follows.
-        found = pa.table(read) if read else pa.table({"": pa.nulls(rows.shape[1])})
-        return mask_of(condition.evaluate(complete(found, condition.schema))[0])
+        # If the condition reads no column, a column of NULLs provides the number of rows.
+        read_rows = pa.table(read) if read else pa.table({"": pa.nulls(rows.shape[1])})
+        return mask_of(condition.evaluate(complete(read_rows, condition.schema))[0])
 
     def _check_rows(self, search: MultiJoinSearch, keep: Sequence[Mask], tables: Sequence[pa.Table]) -> None:
         """
@@ -385,7 +385,7 @@ def check_inputs(inputs: Any) -> None:
 
 
 def _taken(table: pa.Table, column: str, rows: Ints) -> Any:
-    """A column of *rows*; NULL in place of NO_ROW."""
+    """A column of *rows*; NULL for NO_ROW."""
     none = rows == NO_ROW
     return table.column("e:" + column).take(pa.array(rows, mask=none) if none.any() else pa.array(rows))
 

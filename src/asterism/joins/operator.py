@@ -1,15 +1,15 @@
 """A join of two streams as an operator: in columns, per key group.
 
-Rows wait until the watermark of both inputs has passed them. In each call, the rows that are ready and those of the state are
-numbered by key, and :mod:`asterism.joins.kinds` finds the candidates of all of them at once. The state has the rows that may
-still join a row to come:
+Rows wait until the watermarks of both inputs have passed them. Each call numbers the keys of the rows that are ready and of the
+rows of the state, and :mod:`asterism.joins.kinds` finds the candidates of all of them at once. The state contains the rows that a
+later row may still join:
 
 * An interval join emits a pair when the watermark has passed both rows. A row of the left side without a partner is emitted
   when the watermark has passed its interval.
-* An as-of join emits a row when the watermark has passed it. The state has the last version of each key.
+* An as-of join emits a row when the watermark has passed it. The state contains the last version of each key.
 * A window join emits all pairs of a window when the watermark has passed its end.
 
-So the result depends on the rows that are not late alone, not on their arrival.
+So the result depends only on the rows that are not late, and not on their order of arrival.
 
 Source: Flink's interval joins, window joins and temporal joins.
 
@@ -66,16 +66,16 @@ PAIRS = 2**18
 class JoinOperator(KeyGroupOperator):
     """A join of the inputs ``left`` and ``right``.
 
-    The rows of the output JOINED have the columns of the left side, followed by those of the right side except its key. In a
-    window join they begin with the window. A key with a NULL equals no key.
+    The rows of the output JOINED have the columns of the left side, followed by the columns of the right side except its key. In
+    a window join, the first columns are those of the window. A key with a NULL equals no key.
 
     :param left, right: the columns, keys and event times of the inputs
     :param kind: an IntervalJoin, AsOfJoin or WindowJoin
-    :param how: one of STREAM_JOIN_TYPES; for an as-of join of JOIN_TYPES
+    :param how: one of STREAM_JOIN_TYPES; for an as-of join, one of JOIN_TYPES
     :param on: a further condition on both rows, in Spark SQL; columns have the names that they have in the result
     :param prefix: a prefix for the names of the columns of the right side
     :param order_by: the order of rows of the right side with equal times: columns, descending with a leading ``-``
-    :param late: the outputs of late rows that are wanted: LATE_LEFT, LATE_RIGHT
+    :param late: the requested outputs of late rows: LATE_LEFT, LATE_RIGHT
     :param pages: a fixed number of pages of state per key group; None: as many as the size of the state requires
     :raises StreamDefinitionError: the arguments do not match
     :raises ExpressionError: the condition does not match the columns
@@ -191,7 +191,7 @@ class JoinOperator(KeyGroupOperator):
         }
 
     def _bind(self, on: str | None) -> None:
-        """Bind the condition. Its columns are kept of both sides."""
+        """Bind the condition. The columns that it reads are kept."""
         self.condition: Vectorized | None = None
         self._read: set[str] = set()
         if on is None:
@@ -202,9 +202,9 @@ class JoinOperator(KeyGroupOperator):
         with ExpressionSyntaxError.if_too_deep(on):
             self.condition = Vectorized(self.both)
             self.condition.add(Scope(self.both).resolve(parse(on), on), on)
-        found = self.condition.types[0]
-        if found != pa.bool_():
-            raise ExpressionTypeError.at(f"the condition of a join must be BOOLEAN, this one is {name_of(found)}", on)
+        kind = self.condition.types[0]
+        if kind != pa.bool_():
+            raise ExpressionTypeError.at(f"the condition of a join must be BOOLEAN, this one is {name_of(kind)}", on)
         self._read = {self.both.names[number] for number in columns_of(self.condition.texts[0])}
 
     def _make_inputs(self) -> None:
@@ -215,7 +215,7 @@ class JoinOperator(KeyGroupOperator):
             raise ColumnNotFoundError.from_missing_and_available(name, right.schema.names, "in order_by")
         check_order(right.schema, self.order_by)
         self.kept = {LEFT: list(left.schema.names), RIGHT: [name for name in right.schema.names if name in joined]}
-        """The columns that results and the condition need of rows."""
+        """The columns of each side that results and the condition need."""
         sent = {
             LEFT: self.kept[LEFT],
             RIGHT: [name for name in right.schema.names if name in joined | order or LATE_RIGHT in self.late_outputs],
@@ -231,7 +231,7 @@ class JoinOperator(KeyGroupOperator):
             )
             for name, wire in self.wires.items()
         }
-        # The state of a left row can depend on what happened before.
+        # Whether a row has joined another one, and when it was written, are part of its state if the join needs them.
         flags = [pa.field(SEEN, pa.int64())] if self.kind.needs_seen else []
         matched = [pa.field(MATCHED, pa.bool_())] if self.kind.remembers_matches else []
         times = [*self.key_schema, pa.field(TIME, pa.int64())]
@@ -290,12 +290,12 @@ class JoinOperator(KeyGroupOperator):
         tables, sides = kept.tables, kept.numbered()
         search = self.kind.search(sides[LEFT], sides[RIGHT], horizon)
         matched = self._matched_before(tables[LEFT])[search.rows]
-        targets = self._matched_before(tables[RIGHT])[search.targets]
-        had = matched.copy()
-        yield from self._join(group, tables, search, matched, targets)
-        self._emit_lonely(group, tables[LEFT], search, matched, had)
-        self._emit_lonely_targets(group, tables[RIGHT], search, targets)
-        self._write(kept, sides, search, matched, targets, horizon, over=group.over)
+        matched_targets = self._matched_before(tables[RIGHT])[search.targets]
+        matched_before = matched.copy()
+        yield from self._join(group, tables, search, matched, matched_targets)
+        self._emit_left_rows(group, tables[LEFT], search, matched, matched_before)
+        self._emit_unmatched_targets(group, tables[RIGHT], search, matched_targets)
+        self._write(kept, sides, search, matched, matched_targets, horizon, over=group.over)
 
     def _matched_before(self, rows: pa.Table) -> Mask:
         if MATCHED in rows.column_names:
@@ -305,7 +305,7 @@ class JoinOperator(KeyGroupOperator):
     def _join(
         self, group: Group, tables: Mapping[str, pa.Table], search: JoinSearch, matched: Mask, matched_targets: Mask
     ) -> Iterator[None]:
-        """Emit pairs, and mark the probes and the targets that have found a row."""
+        """Emit pairs, and mark the probes and the targets that have joined."""
         left, right = tables[LEFT], tables[RIGHT]
         for candidates in search.candidates:
             if self.condition is None and not self.brings:
@@ -318,8 +318,8 @@ class JoinOperator(KeyGroupOperator):
                     probes, targets, rows, partners = (each[passed] for each in (probes, targets, rows, partners))
                 matched[probes] = matched_targets[targets] = True
                 if self.brings and len(rows):
-                    theirs = right.select(["e:" + name for name in self.right_names]).take(pa.array(partners))
-                    self._emit(group, left, search, probes, theirs.columns)
+                    right_rows = right.select(["e:" + name for name in self.right_names]).take(pa.array(partners))
+                    self._emit(group, left, search, probes, right_rows.columns)
                     yield
 
     def _passed(self, left: pa.Table, rows: Ints, right: pa.Table, partners: Ints) -> Mask:
@@ -333,21 +333,22 @@ class JoinOperator(KeyGroupOperator):
             read = {new: "e:" + name for name, new in names.items() if new in self._read}
             taken = table.select(list(read.values())).take(pa.array(chosen))
             columns |= dict(zip(read, taken.columns, strict=True))
-        # A condition without columns has no column from which the number of rows follows.
+        # If the condition reads no column, a column of NULLs provides the number of rows.
         pairs = complete(pa.table(columns) if columns else pa.table({"": pa.nulls(len(rows))}), self.both)
         return mask_of(condition.evaluate(pairs)[0])
 
-    def _emit_lonely(self, group: Group, left: pa.Table, search: JoinSearch, matched: Mask, had: Mask) -> None:
-        """Emit rows of the left side whether or not they have found a partner."""
+    def _emit_left_rows(
+        self, group: Group, left: pa.Table, search: JoinSearch, matched: Mask, matched_before: Mask
+    ) -> None:
+        """Emit the rows of the left side that the result has without a row of the right side."""
         if self.how in (INNER, RIGHT_OUTER):
             return
-        chosen = matched & ~had if self.how == LEFT_SEMI else search.decided & ~matched
-        probes = np.flatnonzero(chosen)
+        probes = np.flatnonzero(matched & ~matched_before if self.how == LEFT_SEMI else search.decided & ~matched)
         nothing = [pa.nulls(len(probes), field.type) for field in self.right_fields] if self.brings else []
         self._emit(group, left, search, probes, nothing)
 
-    def _emit_lonely_targets(self, group: Group, right: pa.Table, search: JoinSearch, matched: Mask) -> None:
-        """Emit rows of the right side that have found no row. As with USING in SQL, they have their key."""
+    def _emit_unmatched_targets(self, group: Group, right: pa.Table, search: JoinSearch, matched: Mask) -> None:
+        """Emit the rows of the right side that join nothing. As with USING in SQL, they have their key."""
         if self.how not in KEEPS_RIGHT:
             return
         targets = np.flatnonzero(search.decided_targets & ~matched)
@@ -364,14 +365,16 @@ class JoinOperator(KeyGroupOperator):
         columns += rows.select(["e:" + name for name in self.right_names]).columns
         group.emit(JOINED, pa.table(columns, schema=self.output_schemas[JOINED]))
 
-    def _emit(self, group: Group, left: pa.Table, search: JoinSearch, probes: Ints, theirs: Sequence[Any]) -> None:
+    def _emit(
+        self, group: Group, left: pa.Table, search: JoinSearch, probes: Ints, right_columns: Sequence[Any]
+    ) -> None:
         columns: list[Any] = []
         if search.windows is not None:
             columns = [
                 self.times[LEFT].from_micros(bound[probes], search.windows[0][probes]) for bound in search.windows
             ]
-        mine = left.select(["e:" + name for name in self.kept[LEFT]]).take(pa.array(search.rows[probes]))
-        group.emit(JOINED, pa.table([*columns, *mine.columns, *theirs], schema=self.output_schemas[JOINED]))
+        left_rows = left.select(["e:" + name for name in self.kept[LEFT]]).take(pa.array(search.rows[probes]))
+        group.emit(JOINED, pa.table([*columns, *left_rows.columns, *right_columns], schema=self.output_schemas[JOINED]))
 
     def _write(
         self,
@@ -387,7 +390,7 @@ class JoinOperator(KeyGroupOperator):
         left, right = kept.tables[LEFT], kept.tables[RIGHT]
         keep_left, keep_right = search.keep_left.copy(), search.keep_right.copy()
         due_left, due_right = search.due_left, search.due_right
-        if search.windows is None:  # a probe is a row, and so is a target
+        if search.windows is None:  # probes and targets are rows
             if self.how in FILTERING:
                 keep_left &= ~matched
             left, right = _with_matched(left, matched), _with_matched(right, matched_targets)
@@ -415,8 +418,8 @@ def _with_matched(rows: pa.Table, matched: Mask) -> pa.Table:
 
 
 def _zone(schema: pa.Schema) -> dict[bytes, bytes] | None:
-    found = (schema.metadata or {}).get(TIME_ZONE)
-    return None if found is None else {TIME_ZONE: found}
+    zone = (schema.metadata or {}).get(TIME_ZONE)
+    return None if zone is None else {TIME_ZONE: zone}
 
 
 def _checked_type(how: Any, kind: JoinKind) -> str:
