@@ -267,8 +267,7 @@ class WindowJoin:
 
     @property
     def outlives(self) -> int:
-        """The size of the windows. Sessions have no maximum size: 0, because only the end of a session is not behind the horizon.
-        """
+        """The size of the windows; 0 for sessions, which have no maximum size: only their end is not behind the horizon."""
         size = self.windows.size if isinstance(self.windows, TumblingWindows | SlidingWindows) else timedelta(0)
         return micros(size * timedelta(days=31) if isinstance(size, int) else size)
 

@@ -88,8 +88,7 @@ class MultiJoin:
         return int(min(after[number, bound.earlier] + bound.upper for bound in self.of_input[other]))
 
     def _distances(self, present: frozenset[int]) -> Ints:
-        """``[i, k]``: how much later than a row of input i a row of input k can be, if rows of the inputs *present* are joined.
-        """
+        """``[i, k]``: how much later than a row of input i a row of input k can be, if rows of the inputs *present* join."""
         after = np.full((self.count, self.count), _FAR, np.int64)
         np.fill_diagonal(after, 0)
         for bound in self.bounds:
