@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +53,34 @@ EMPTIED = "emptied"
 """In state: 1 if an evictor has removed all elements of a pane. It fires as if it had one, since its trigger has seen it."""
 MAX_FIRINGS = 2**24
 """In one call for one key group; the limit is higher if there are many elements."""
+
+
+class PaneSources(NamedTuple):
+    """Where the panes of a call come from, and which elements they get."""
+
+    old: Ints
+    """the index of each pane in the state, or NONE"""
+    example: Ints
+    """an event for each pane that is new: it has its key"""
+    row: Ints
+    """the event of each element, in the order of the kernel"""
+    first: Ints
+    """the first element of each pane, in sessions of each key"""
+    ends: Ints | None = None
+    """in sessions: the end of the window that each element may start"""
+    old_at: Ints | None = None
+    """in sessions: the first pane of each key in the state"""
+
+
+class KernelRun(NamedTuple):
+    """A call of the kernels."""
+
+    panes: Any
+    log: Any
+    rules: Any
+    elements: pa.Table
+    """in the order of the kernel"""
+    user_defined: UserDefinedTriggers | None
 
 
 class WindowCall:
@@ -261,7 +289,7 @@ class WindowCall:
         chosen = order[is_element] - n_old
         at = np.searchsorted(pane_of[is_element], np.arange(count + 1))
         example = np.where(fresh, row[np.maximum(first - n_old, 0)] if len(row) else 0, NONE)
-        self._play(panes, old, example, row[chosen], at, None, None)
+        self._play(panes, PaneSources(old, example, row[chosen], at))
 
     def _sessions(self, times: Ints) -> None:
         windows = self.spec.windows
@@ -277,7 +305,7 @@ class WindowCall:
         old_at = np.searchsorted(self.old_code[before], keys)
         at = np.searchsorted(self.event_code[chosen], keys)
         example = np.concatenate([np.full(len(before), NONE, np.int64), chosen])
-        self._play(panes, old, example, chosen, at, end[chosen], old_at)
+        self._play(panes, PaneSources(old, example, chosen, at, end[chosen], old_at))
 
     def _late(self, late: Mask) -> None:
         if late.any():
@@ -285,30 +313,56 @@ class WindowCall:
 
     # -- the kernel and its results
 
-    def _play(
-        self,
-        panes: Any,
-        old: Ints,
-        example: Ints,
-        row: Ints,
-        at: Ints,
-        end: Ints | None,
-        old_at: Ints | None,
-    ) -> None:
-        """:param example: an event for each pane that is new: it has its key
-        :param row: the event of each element, in the order of the kernel
-        """
+    def _play(self, panes: Any, sources: PaneSources) -> None:
         from asterism.windows import kernels
 
-        table, rules = self.plan.table, self._rules()
+        run = self._run(panes, sources)
+        now, log, old = run.panes, run.log, sources.old
+        if log.late.any():
+            late = np.zeros(self.events.num_rows, np.bool_)
+            late[sources.row[log.late]] = True
+            self._late(late)
+        fired = log.firings[: log.sizes[kernels.FIRED]]
+        recorded = RecordedFirings(
+            n_panes=len(now.start),
+            contents=np.where(now.alive, now.contents, NONE),
+            fired=fired[:, kernels.CONTENTS],
+            segment_of=log.segment_of,
+            n_segments=int(log.sizes[kernels.SEGMENTS]),
+            left=log.left[: log.sizes[kernels.JOINS]],
+            right=log.right[: log.sizes[kernels.JOINS]],
+            elements=run.elements,
+        )
+        if log.sizes[kernels.UNFIRED]:
+            self.group.metrics[UNFIRED] += int(log.sizes[kernels.UNFIRED])
+        key_of = self._keys(old, sources.example)
+        self.sessions = self._sessions_of(panes, now, log, sources, key_of) if self.spec.session_ids else None
+        self.states = self._states(old, sources.example) if self.contents.states else None
+        gone = ~now.alive
+        if (
+            sources.ends is not None
+        ):  # a session that is part of another one continues, and not every element has begun one
+            gone[log.merges[: log.sizes[kernels.MERGES], 1]] = False
+            gone &= now.end > now.start
+        self.dropped = np.flatnonzero(gone)
+        kept, counts, rows = self._results(recorded, fired, key_of, now, old)
+        self._write(now, kept, counts, rows, key_of, old, sources.example, run.rules, run.user_defined)
+
+    def _run(self, panes: Any, sources: PaneSources) -> KernelRun:
+        """Run the kernel on copies of *panes*, with more room for firings until there is enough."""
+        from asterism.windows import kernels
+
+        table, rules, row = self.plan.table, self._rules(), sources.row
         everywhere = len(row) == self.events.num_rows and bool((row[1:] > row[:-1]).all())
-        elements = self.events if everywhere else self.events.take(pa.array(row))
-        times = self._element_times = elements.column(TIME).to_numpy()
-        watermarks, stages = self.watermarks[row], self.stages[row]
+        events = self.events if everywhere else self.events.take(pa.array(row))
+        self._element_times = events.column(TIME).to_numpy()
         distances = np.zeros((len(row), len(table.distances)))
         for n in range(len(table.distances)):
-            distances[:, n] = pc.fill_null(elements.column(f"{DISTANCES}{n}"), np.nan).to_numpy()
-        count, room = len(panes.start), 2 * len(row) + 2 * len(old) + 64
+            distances[:, n] = pc.fill_null(events.column(f"{DISTANCES}{n}"), np.nan).to_numpy()
+        elements = kernels.Elements(
+            sources.first, self._element_times, self.watermarks[row], row, self.stages[row], distances
+        )
+        count, room = len(panes.start), 2 * len(row) + 2 * len(sources.old) + 64
         while True:
             now = kernels.Panes(*(array.copy() for array in panes))
             log = kernels.Log(
@@ -318,21 +372,19 @@ class WindowCall:
                 right=np.zeros(2 * len(row) + count + 1, np.int64),
                 sizes=np.zeros(5, np.int64),
                 late=np.zeros(len(row), np.bool_),
-                merges=np.zeros((0 if end is None else count, 3), np.int64),
+                merges=np.zeros((0 if sources.ends is None else count, 3), np.int64),
             )
-            user_defined = self._user_defined(now, old, elements, rules) if table.user_defined else None
+            user_defined = self._user_defined(now, sources.old, events, rules) if table.user_defined else None
             run: Any
-            if end is None:
+            if sources.ends is None:
                 run = kernels.aligned_compiled if user_defined is None else kernels.aligned
-                code = run(rules, now, log, at, times, watermarks, row, stages, distances, user_defined)
+                code = run(rules, now, log, elements, user_defined)
             else:
                 run = kernels.sessions_compiled if user_defined is None else kernels.sessions
                 slots = np.zeros(count + 1, np.int64)
-                code = run(
-                    rules, now, log, old_at, at, end, times, watermarks, row, stages, distances, slots, user_defined
-                )
+                code = run(rules, now, log, elements, sources.old_at, sources.ends, slots, user_defined)
             if code == kernels.OK:
-                break
+                return KernelRun(now, log, rules, events, user_defined)
             if room > max(MAX_FIRINGS, 4 * len(row)):
                 raise OperatorError(
                     f"windows fire more than {room:,} times at once",
@@ -340,41 +392,15 @@ class WindowCall:
                     "use a longer interval, or after_first_element(...), which waits for a new element",
                 )
             room *= 4
-        if log.late.any():
-            late = np.zeros(self.events.num_rows, np.bool_)
-            late[row[log.late]] = True
-            self._late(late)
-        fired = log.firings[: log.sizes[kernels.FIRED]]
-        recorded = RecordedFirings(
-            n_panes=count,
-            contents=np.where(now.alive, now.contents, NONE),
-            fired=fired[:, kernels.CONTENTS],
-            segment_of=log.segment_of,
-            n_segments=int(log.sizes[kernels.SEGMENTS]),
-            left=log.left[: log.sizes[kernels.JOINS]],
-            right=log.right[: log.sizes[kernels.JOINS]],
-            elements=elements,
-        )
-        if log.sizes[kernels.UNFIRED]:
-            self.group.metrics[UNFIRED] += int(log.sizes[kernels.UNFIRED])
-        key_of = self._keys(old, example)
-        self.sessions = self._sessions_of(panes, now, log, old, end, key_of) if self.spec.session_ids else None
-        self.states = self._states(old, example) if self.contents.states else None
-        gone = ~now.alive
-        if end is not None:  # a session that is part of another one continues, and not every element has begun one
-            gone[log.merges[: log.sizes[kernels.MERGES], 1]] = False
-            gone &= now.end > now.start
-        self.dropped = np.flatnonzero(gone)
-        kept, counts, rows = self._results(recorded, fired, key_of, now, old)
-        self._write(now, kept, counts, rows, key_of, old, example, rules, user_defined)
 
     def _sessions_of(
-        self, before: Any, panes: Any, log: Any, old: Ints, end: Ints | None, key_of: pa.Table
+        self, before: Any, panes: Any, log: Any, sources: PaneSources, key_of: pa.Table
     ) -> Sessions | None:
         """:param before: the panes before the call"""
         from asterism.windows.kernels import MERGES
 
-        if end is None:
+        old = sources.old
+        if sources.ends is None:
             return None
         merges = [
             (survivor, merged, fired, bool(panes.firings[merged]))
@@ -389,7 +415,7 @@ class WindowCall:
         # A pane begins with the window of its element; in state of earlier releases, with its window then.
         was = old != NONE
         starts, ends = np.where(was, before.start, 0), np.where(was, before.end, 0)
-        starts[~was], ends[~was] = self._element_times, end
+        starts[~was], ends[~was] = self._element_times, sources.ends
         return Sessions(key_of, ids, replaces, (starts, ends), merges)
 
     def _states(self, old: Ints, example: Ints) -> FunctionStates:

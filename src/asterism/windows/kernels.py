@@ -10,7 +10,7 @@ pane between two firings; or a *join* of two contents. The caller converts the i
 The order of processing for a pane: event-time timers up to the watermark before the call; processing-time timers; the elements,
 each after the event-time timers up to its watermark; event-time timers up to the new watermark.
 
-Functions that are only ``register_jitable`` run uncompiled if a user-defined trigger must be called in between: *calls* is
+Functions that are only ``jitable`` run uncompiled if a user-defined trigger must be called in between: *calls* is
 then an object with the methods that are used here, otherwise None.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
-from asterism.columns.compiled import compiled, entry
+from asterism.columns.compiled import compiled, entry, uncounted
 from asterism.windows.trigger_table import (
     COLUMN,
     EARLY,
@@ -40,6 +40,8 @@ from asterism.windows.trigger_table import (
     TriggerPart,
 )
 
+jitable = register_jitable(_nrt=False)
+"""Without counted references, as :func:`uncounted`."""
 NEVER, COUNT, FIRST_EVENT, FIRST_PROCESSING = (
     int(TriggerPart.NEVER),
     int(TriggerPart.COUNT),
@@ -150,26 +152,66 @@ class Log(NamedTuple):
 FIRED, SEGMENTS, JOINS, UNFIRED, MERGES = range(5)
 
 
+class Elements(NamedTuple):
+    """The new elements of a call."""
+
+    first: Any
+    """the first element of each pane, in sessions of each key, and the number of elements at the end"""
+    times: Any
+    watermarks: Any
+    """the watermark at which each is processed"""
+    places: Any
+    """the index of each in the input"""
+    stages: Any
+    """a CallPhase"""
+    distances: Any
+    """the numbers that triggers compare, by column"""
+
+
+class Evaluation(NamedTuple):
+    """What the evaluation of a pane reads and changes: *live* and *ready* have room for the parts of the trigger."""
+
+    rules: Rules
+    panes: Panes
+    log: Log
+    live: Any
+    ready: Any
+
+
+class Moment(NamedTuple):
+    """When a pane may fire, and how: see the columns of firings. *time* is that of the firing, *event_time* the time that the
+    parts of a sequence see.
+    """
+
+    stage: int
+    time: int
+    place: int
+    firing_kind: int
+    is_last: bool
+    watermark: int
+    event_time: int
+
+
 # ---------------------------------------------------------------------- one trigger, one pane
 
 
-@compiled
+@uncounted
 def next_multiple(time: int, interval: int) -> int:
     """The first multiple of an interval after a time: when a continuous trigger fires next."""
     return (time // interval + 1) * interval
 
 
-@compiled
+@uncounted
 def last_time(start: int, end: int, resolution: int) -> int:
     return END_OF_TIME if end == END_OF_TIME else end - resolution
 
 
-@compiled
+@uncounted
 def cleanup_time(last: int, lateness: int) -> int:
     return END_OF_TIME if last > END_OF_TIME - lateness else last + lateness
 
 
-@compiled
+@uncounted
 def takes_part(table: Any, words: Any, row: int) -> bool:
     """Whether a part is active when its parent is: of a trigger that waits for the end, the early trigger before it and the late
     one after it; the current part of a sequence; the parts of a trigger that is not over."""
@@ -184,7 +226,7 @@ def takes_part(table: Any, words: Any, row: int) -> bool:
     return True
 
 
-@compiled
+@uncounted
 def find_live(table: Any, words: Any, live: Any) -> None:
     """Find the active parts."""
     for row in range(len(table)):
@@ -192,7 +234,7 @@ def find_live(table: Any, words: Any, live: Any) -> None:
         live[row] = parent < 0 or (live[parent] and takes_part(table, words, row))
 
 
-@compiled
+@uncounted
 def has_late(table: Any, row: int) -> bool:
     for inner in range(row + 1, table[row, END_ROW]):  # noqa: SIM110 - numba knows no any()
         if table[inner, PARENT] == row and table[inner, ROLE] == LATE:
@@ -255,7 +297,7 @@ def add_element(
                         words[at + 1] = bits
 
 
-@compiled
+@uncounted
 def first_timer(table: Any, words: Any, live: Any, last: int, event: bool) -> int:
     """The first time for which a part waits, in event time (*event*) or in processing time."""
     find_live(table, words, live)
@@ -282,7 +324,7 @@ def first_timer(table: Any, words: Any, live: Any, last: int, event: bool) -> in
     return first
 
 
-@compiled
+@uncounted
 def on_event_time(table: Any, words: Any, live: Any, time: int, last: int, ending: bool) -> None:
     """Update the trigger when the watermark has passed *time*, one of its timers. *ending*: the input has ended."""
     find_live(table, words, live)
@@ -306,7 +348,7 @@ def on_event_time(table: Any, words: Any, live: Any, time: int, last: int, endin
                     words[at + 1] = NO_MOMENT
 
 
-@compiled
+@uncounted
 def on_processing_time(
     table: Any, words: Any, live: Any, time: int, now: int, last: int, ending: bool, is_over: bool
 ) -> None:  # fmt: skip
@@ -339,7 +381,7 @@ def on_processing_time(
                 words[at + 1] = next_multiple(now, table[row, NUMBER])
 
 
-@compiled
+@uncounted
 def is_ready(table: Any, words: Any, ready: Any) -> bool:
     for row in range(len(table)):
         ready[row] = table[row, KIND] == ALL
@@ -359,21 +401,19 @@ def is_ready(table: Any, words: Any, ready: Any) -> bool:
     return bool(ready[0])
 
 
-@compiled
+@uncounted
 def reset_words(rules: Rules, words: Any, first: int, row: int) -> None:
     """Set the words from *first* to the end of the part in *row* to the initial ones."""
     for word in range(first, rules.table[row, END_WORD]):
         words[word] = rules.initial[word]
 
 
-@compiled
-def begin_part(
-    rules: Rules, words: Any, active: Any, first: int, watermark: int, moment: int, processing_time: int, last: int
-) -> None:
+@uncounted
+def begin_part(rules: Rules, words: Any, active: Any, first: int, watermark: int, event_time: int, last: int) -> None:
     """The turn of a part of a sequence has come: it waits for the end of the window and for multiples of intervals, and for
-    elements that come from now on. *moment*: the event time.
+    elements that come from now on.
     """
-    table = rules.table
+    table, processing_time = rules.table, rules.processing_time
     reset_words(rules, words, table[first, WORD], first)
     for row in range(first, table[first, END_ROW]):
         active[row] = row == first or (active[table[row, PARENT]] and takes_part(table, words, row))
@@ -385,17 +425,15 @@ def begin_part(
                 words[at] |= ARMED
         elif kind == EACH_EVENT and watermark < last:
             words[at] |= OVER
-            if moment != BEFORE_TIME:
-                words[at + 1] = next_multiple(moment, table[row, NUMBER])
+            if event_time != BEFORE_TIME:
+                words[at + 1] = next_multiple(event_time, table[row, NUMBER])
         elif kind == EACH_PROCESSING and processing_time != END_OF_TIME:
             words[at + 1] = next_multiple(processing_time, table[row, NUMBER])
 
 
-@compiled
-def reset_after_firing(
-    rules: Rules, words: Any, active: Any, ready: Any, watermark: int, moment: int, processing_time: int, last: int
-) -> None:
-    """Reset all active parts after a firing of the window. *ready*: the parts that were; *moment*: the event time."""
+@uncounted
+def reset_after_firing(rules: Rules, words: Any, active: Any, ready: Any) -> None:
+    """Reset all active parts after a firing of the window. *ready*: the parts that were."""
     table = rules.table
     for row in range(len(table)):
         parent = table[row, PARENT]
@@ -439,8 +477,12 @@ def reset_after_firing(
             if over:
                 words[at] |= OVER
                 reset_words(rules, words, at + 1, row)
-    if not rules.turns:
-        return
+
+
+@uncounted
+def take_turns(rules: Rules, words: Any, active: Any, watermark: int, event_time: int, last: int) -> None:
+    """After a firing, begin the following parts of the sequences whose current part is over."""
+    table = rules.table
     for row in range(len(table) - 1, -1, -1):  # the inner sequences first
         at = table[row, WORD]
         if table[row, KIND] != SEQUENCE or not active[row] or words[at] & OVER != 0:
@@ -458,7 +500,7 @@ def reset_after_firing(
             words[at] |= OVER
         elif over:
             words[at + 1] += 1
-            begin_part(rules, words, active, following, watermark, moment, processing_time, last)
+            begin_part(rules, words, active, following, watermark, event_time, last)
 
 
 @compiled
@@ -514,7 +556,7 @@ def merge_words(rules: Rules, words: Any, other: Any, watermark: int, last: int)
 # ---------------------------------------------------------------------- one pane
 
 
-@compiled
+@uncounted
 def join(log: Log, left: int, right: int, first_join: int) -> int:
     if left == NONE:
         return right
@@ -527,7 +569,7 @@ def join(log: Log, left: int, right: int, first_join: int) -> int:
     return first_join + at
 
 
-@compiled
+@uncounted
 def close(panes: Panes, log: Log, pane: int) -> None:
     """Close the open segment of a pane and add it to the contents."""
     if panes.segment[pane] != NONE:
@@ -536,7 +578,7 @@ def close(panes: Panes, log: Log, pane: int) -> None:
         panes.segment[pane] = NONE
 
 
-@compiled
+@uncounted
 def purge(panes: Panes, log: Log, pane: int) -> None:
     panes.contents[pane] = NONE
     panes.segment[pane] = NONE
@@ -544,17 +586,18 @@ def purge(panes: Panes, log: Log, pane: int) -> None:
     panes.unfired[pane] = 0
 
 
-@compiled
+@uncounted
 def drop(rules: Rules, panes: Panes, log: Log, pane: int) -> None:
     """Drop the pane; a later element starts a new one."""
     log.sizes[UNFIRED] += panes.unfired[pane]
     purge(panes, log, pane)
     panes.alive[pane] = False
     panes.firings[pane] = 0
-    panes.words[pane] = rules.initial
+    for word in range(len(rules.initial)):
+        panes.words[pane, word] = rules.initial[word]
 
 
-@compiled
+@uncounted
 def take(panes: Panes, log: Log, pane: int, element: int) -> None:
     """Add an element to the contents."""
     if panes.segment[pane] == NONE:
@@ -566,22 +609,22 @@ def take(panes: Panes, log: Log, pane: int, element: int) -> None:
     panes.alive[pane] = True
 
 
-@register_jitable
-def fire_if_ready(
-    rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane: int, stage: int, time: int, place: int, kind: int,
-    is_last: bool, watermark: int, moment: int, processing_time: int, calls: Any,
-) -> None:  # fmt: skip
+@jitable
+def fire_if_ready(evaluation: Evaluation, pane: int, moment: Moment, calls: Any) -> None:
     """Record a firing; there is room for it. *is_last*: the pane is dropped then."""
+    rules, panes, log = evaluation.rules, evaluation.panes, evaluation.log
     words = panes.words[pane]
     fires, purges = False, False
-    if is_ready(rules.table, words, ready):
-        last = last_time(panes.start[pane], panes.end[pane], rules.resolution)
-        reset_after_firing(rules, words, live, ready, watermark, moment, processing_time, last)
+    if is_ready(rules.table, words, evaluation.ready):
+        reset_after_firing(rules, words, evaluation.live, evaluation.ready)
+        if rules.turns:
+            last = last_time(panes.start[pane], panes.end[pane], rules.resolution)
+            take_turns(rules, words, evaluation.live, moment.watermark, moment.event_time, last)
         if calls is not None:
-            calls.fired(pane, watermark, live)
-        fires = panes.count[pane] > 0 or (rules.always_on_time and kind == ON_TIME_FIRING)
+            calls.fired(pane, moment.watermark, evaluation.live)
+        fires = panes.count[pane] > 0 or (rules.always_on_time and moment.firing_kind == ON_TIME_FIRING)
         purges = rules.purges
-    if is_last and not fires and rules.closing != DROP:
+    if moment.is_last and not fires and rules.closing != DROP:
         fires = panes.unfired[pane] > 0 or rules.closing == FIRE_ALWAYS
     if fires:
         close(panes, log, pane)
@@ -590,8 +633,9 @@ def fire_if_ready(
         panes.firings[pane] += 1
         panes.unfired[pane] = 0
         row = log.firings[fired]
-        row[PANE], row[CONTENTS], row[STAGE], row[TIME], row[PLACE] = pane, panes.contents[pane], stage, time, place
-        row[FIRING_KIND], row[IS_LAST], row[FIRING_NUMBER] = kind, is_last, panes.firings[pane]
+        row[PANE], row[CONTENTS] = pane, panes.contents[pane]
+        row[STAGE], row[TIME], row[PLACE] = moment.stage, moment.time, moment.place
+        row[FIRING_KIND], row[IS_LAST], row[FIRING_NUMBER] = moment.firing_kind, moment.is_last, panes.firings[pane]
         row[START], row[STOP] = panes.start[pane], panes.end[pane]
     if purges:
         purge(panes, log, pane)
@@ -600,11 +644,10 @@ def fire_if_ready(
         purge(panes, log, pane)
 
 
-@register_jitable
-def event_timers(
-    rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane: int, until: int, stage: int, calls: Any,
-) -> int:  # fmt: skip
+@jitable
+def event_timers(evaluation: Evaluation, pane: int, until: int, stage: int, calls: Any) -> int:
     """Fire the timers up to a watermark, in the order of time."""
+    rules, panes, log, live = evaluation.rules, evaluation.panes, evaluation.log, evaluation.live
     table, words = rules.table, panes.words[pane]
     last = last_time(panes.start[pane], panes.end[pane], rules.resolution)
     cleanup = cleanup_time(last, rules.lateness)
@@ -619,10 +662,7 @@ def event_timers(
         if calls is not None:
             calls.on_event_time(pane, time, live)
         kind = EARLY_FIRING if time < last else ON_TIME_FIRING if time == last else LATE_FIRING
-        fire_if_ready(
-            rules, panes, log, live, ready, pane, stage, time, NONE, kind, time >= cleanup, time, time,
-            rules.processing_time, calls,
-        )  # fmt: skip
+        fire_if_ready(evaluation, pane, Moment(stage, time, NONE, kind, time >= cleanup, time, time), calls)
         if time >= cleanup:
             if calls is not None:
                 calls.clear(pane)
@@ -631,23 +671,23 @@ def event_timers(
     return OK
 
 
-@register_jitable
-def advance_to(rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane: int, until: int, calls: Any) -> int:
+@jitable
+def advance_to(evaluation: Evaluation, pane: int, until: int, calls: Any) -> int:
     """Advance the watermark to *until*, first past the watermark before the call."""
+    before, watermark = evaluation.rules.before, evaluation.panes.watermark
     code: int = OK
-    if panes.watermark[pane] < rules.before and until >= rules.before:
-        code = event_timers(rules, panes, log, live, ready, pane, rules.before, STAGE_BEFORE, calls)
-    if code == OK and until > panes.watermark[pane]:
-        stage = STAGE_BEFORE if until <= rules.before else STAGE_AFTER
-        code = event_timers(rules, panes, log, live, ready, pane, until, stage, calls)
+    if watermark[pane] < before and until >= before:
+        code = event_timers(evaluation, pane, before, STAGE_BEFORE, calls)
+    if code == OK and until > watermark[pane]:
+        stage = STAGE_BEFORE if until <= before else STAGE_AFTER
+        code = event_timers(evaluation, pane, until, stage, calls)
     return code
 
 
-@register_jitable
-def processing_time_timers(
-    rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane: int, ending: bool, calls: Any
-) -> int:
+@jitable
+def processing_time_timers(evaluation: Evaluation, pane: int, ending: bool, calls: Any) -> int:
     """Fire the timers up to the current processing time, in the order of time. *ending*: only the end of the window."""
+    rules, panes, log, live = evaluation.rules, evaluation.panes, evaluation.log, evaluation.live
     table, words = rules.table, panes.words[pane]
     last = last_time(panes.start[pane], panes.end[pane], rules.resolution)
     cleanup = END_OF_TIME if rules.event else last
@@ -667,9 +707,8 @@ def processing_time_timers(
         else:
             kind = ON_TIME_FIRING if time >= last else EARLY_FIRING
         fire_if_ready(
-            rules, panes, log, live, ready, pane, STAGE_PROCESSING_TIME, time, NONE, kind, is_over, watermark, watermark,
-            rules.processing_time, calls,
-        )  # fmt: skip
+            evaluation, pane, Moment(STAGE_PROCESSING_TIME, time, NONE, kind, is_over, watermark, watermark), calls
+        )
         if is_over:
             if calls is not None:
                 calls.clear(pane)
@@ -677,16 +716,15 @@ def processing_time_timers(
     return OK
 
 
-@register_jitable
-def new_element(
-    rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane: int, element: int, time: int, watermark: int,
-    place: int, stage: int, distances: Any, calls: Any,
-) -> int:  # fmt: skip
+@jitable
+def new_element(evaluation: Evaluation, elements: Elements, pane: int, element: int, watermark: int, calls: Any) -> int:
+    rules, panes, log, live = evaluation.rules, evaluation.panes, evaluation.log, evaluation.live
     if log.sizes[FIRED] >= len(log.firings):
         return NO_ROOM
     last = last_time(panes.start[pane], panes.end[pane], rules.resolution)
     take(panes, log, pane, element)
-    add_element(rules, panes.words[pane], live, time, watermark, last, distances, element)
+    time, stage = elements.times[element], elements.stages[element]
+    add_element(rules, panes.words[pane], live, time, watermark, last, elements.distances, element)
     if calls is not None:
         calls.element(pane, element, watermark, live)
     if rules.event:
@@ -695,19 +733,22 @@ def new_element(
         kind = EARLY_FIRING if rules.processing_time < last else ON_TIME_FIRING
     at = time if stage != STAGE_ELEMENTS else 0
     fire_if_ready(
-        rules, panes, log, live, ready, pane, stage, at, place, kind, False, watermark, max(watermark, time),
-        rules.processing_time, calls,
-    )  # fmt: skip
+        evaluation,
+        pane,
+        Moment(stage, at, elements.places[element], kind, False, watermark, max(watermark, time)),
+        calls,
+    )
     return OK
 
 
-@register_jitable
-def take_waiting(rules: Rules, panes: Panes, log: Log, pane: int, first: int, stop: int, watermarks: Any) -> int:
+@jitable
+def take_waiting(evaluation: Evaluation, watermarks: Any, pane: int, first: int, stop: int) -> int:
     """Add the elements from *first* to *stop* at which nothing can fire, because the trigger has no part but the end of the
     window, which has not come. Returns the first other element.
 
     This does for most elements what :func:`advance_to` and :func:`new_element` do, in a tenth of the time.
     """
+    rules, panes, log = evaluation.rules, evaluation.panes, evaluation.log
     last = last_time(panes.start[pane], panes.end[pane], rules.resolution)
     if len(rules.table) > 1 or rules.table[0, KIND] != END_EVENT or first == stop or watermarks[first] >= last:
         return first
@@ -726,109 +767,158 @@ def take_waiting(rules: Rules, panes: Panes, log: Log, pane: int, first: int, st
 # ---------------------------------------------------------------------- all panes
 
 
-@register_jitable
-def begin_pane(rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane: int, calls: Any) -> int:
+@jitable
+def begin_pane(evaluation: Evaluation, pane: int, calls: Any) -> int:
     """Fire everything that has become due since the last call for the pane."""
+    rules, panes = evaluation.rules, evaluation.panes
     panes.watermark[pane] = panes.seen[pane] if rules.in_order else rules.before
     if not panes.alive[pane]:
         return OK
     code: int = OK
     if rules.event and not rules.in_order and rules.before > panes.seen[pane]:
-        code = event_timers(rules, panes, log, live, ready, pane, rules.before, STAGE_BEFORE, calls)
+        code = event_timers(evaluation, pane, rules.before, STAGE_BEFORE, calls)
     if code == OK and rules.processing_time != END_OF_TIME:
-        code = processing_time_timers(rules, panes, log, live, ready, pane, False, calls)
+        code = processing_time_timers(evaluation, pane, False, calls)
     return code
 
 
-@register_jitable
-def finish_pane(rules: Rules, panes: Panes, log: Log, live: Any, ready: Any, pane: int, calls: Any) -> int:
+@jitable
+def finish_pane(evaluation: Evaluation, pane: int, calls: Any) -> int:
     """Advance time to the end of the call."""
+    rules = evaluation.rules
     code: int = OK
     if rules.event:
-        code = advance_to(rules, panes, log, live, ready, pane, rules.watermark, calls)
+        code = advance_to(evaluation, pane, rules.watermark, calls)
     elif not rules.event and rules.ending:
-        code = processing_time_timers(rules, panes, log, live, ready, pane, True, calls)
-    close(panes, log, pane)
+        code = processing_time_timers(evaluation, pane, True, calls)
+    close(evaluation.panes, evaluation.log, pane)
     return code
 
 
 @register_jitable
-def aligned(
-    rules: Rules, panes: Panes, log: Log, element_at: Any, times: Any, watermarks: Any, places: Any, stages: Any,
-    distances: Any, calls: Any,
-) -> int:  # fmt: skip
-    """Windows that do not merge: the elements of pane p are those from element_at[p] to element_at[p + 1]."""
+def aligned(rules: Rules, panes: Panes, log: Log, elements: Elements, calls: Any) -> int:
+    """Windows that do not merge."""
     live = np.zeros(len(rules.table), np.bool_)
     ready = np.zeros(len(rules.table), np.bool_)
-    for pane in range(len(panes.start)):
-        if begin_pane(rules, panes, log, live, ready, pane, calls) != OK:
+    return all_aligned(Evaluation(rules, panes, log, live, ready), elements, calls)
+
+
+@jitable
+def all_aligned(evaluation: Evaluation, elements: Elements, calls: Any) -> int:
+    for pane in range(len(evaluation.panes.start)):
+        if begin_pane(evaluation, pane, calls) != OK:
             return NO_ROOM
-        first, stop = element_at[pane], element_at[pane + 1]
+        first, stop = elements.first[pane], elements.first[pane + 1]
         if calls is None:
-            first = take_waiting(rules, panes, log, pane, first, stop, watermarks)
+            first = take_waiting(evaluation, elements.watermarks, pane, first, stop)
         for element in range(first, stop):
-            watermark = watermarks[element]
-            code = advance_to(rules, panes, log, live, ready, pane, watermark, calls)
-            if code != OK:
+            watermark = elements.watermarks[element]
+            if advance_to(evaluation, pane, watermark, calls) != OK:
                 return NO_ROOM
-            if new_element(
-                rules, panes, log, live, ready, pane, element, times[element], watermark, places[element],
-                stages[element], distances, calls,
-            ) != OK:  # fmt: skip
+            if new_element(evaluation, elements, pane, element, watermark, calls) != OK:
                 return NO_ROOM
-        if finish_pane(rules, panes, log, live, ready, pane, calls) != OK:
+        if finish_pane(evaluation, pane, calls) != OK:
             return NO_ROOM
     return OK
 
 
+@jitable
+def merge_sessions(
+    evaluation: Evaluation, slot_of: Any, low: int, met: int, watermark: int, start: int, end: int, calls: Any
+) -> None:
+    """Merge the panes in the slots from *low* to *met* into the first one, which grows to *start* and *end*."""
+    rules, panes, log = evaluation.rules, evaluation.panes, evaluation.log
+    pane = slot_of[low]
+    last = last_time(start, end, rules.resolution)
+    close(panes, log, pane)
+    if met - low == 1:  # it grows, like a merge with nothing
+        merge_words(rules, panes.words[pane], rules.initial, watermark, last)
+    for slot in range(low + 1, met):
+        other = slot_of[slot]
+        merge_words(rules, panes.words[pane], panes.words[other], watermark, last)
+        close(panes, log, other)
+        n_panes, n_elements = len(panes.start), len(log.segment_of)
+        panes.contents[pane] = join(log, panes.contents[pane], panes.contents[other], n_panes + n_elements)
+        panes.count[pane] += panes.count[other]
+        panes.unfired[pane] += panes.unfired[other]
+        merge = log.merges[log.sizes[MERGES]]
+        log.sizes[MERGES] += 1
+        merge[SURVIVOR], merge[MERGED], merge[FIRED_BEFORE] = pane, other, log.sizes[FIRED]
+        panes.firings[pane] = max(panes.firings[pane], panes.firings[other])
+        purge(panes, log, other)
+        panes.alive[other] = False
+    panes.start[pane], panes.end[pane] = start, end
+    if calls is not None:
+        calls.merge(pane, slot_of[low + 1 : met])
+
+
+@jitable
+def advance_slots(evaluation: Evaluation, slot_of: Any, n_slots: int, watermark: int, calls: Any) -> int:
+    """Advance the watermark of the panes of a key. Returns the number of those that remain, or -1 if there is no room."""
+    kept = 0
+    for slot in range(n_slots):
+        pane = slot_of[slot]
+        if advance_to(evaluation, pane, watermark, calls) != OK:
+            return -1
+        if evaluation.panes.alive[pane]:
+            slot_of[kept] = pane
+            kept += 1
+    return kept
+
+
+@jitable
+def first_slot(panes: Panes, slot_of: Any, n_slots: int, start: int) -> int:
+    """The first of the panes of a key that does not end before *start*."""
+    low, high = 0, n_slots
+    while low < high:
+        middle = (low + high) // 2
+        if panes.end[slot_of[middle]] < start:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 @register_jitable
 def sessions(
-    rules: Rules, panes: Panes, log: Log, old_at: Any, element_at: Any, ends: Any, times: Any, watermarks: Any,
-    places: Any, stages: Any, distances: Any, slot_of: Any, calls: Any,
-) -> int:  # fmt: skip
-    """Windows that merge. Those of key k were old_at[k] to old_at[k + 1], in order of start; its elements are element_at[k] to
-    element_at[k + 1]. Pane len(panes) - len(times) + e is for the window that element e may start. *slot_of* has room for the
-    panes of a key.
+    rules: Rules, panes: Panes, log: Log, elements: Elements, old_at: Any, ends: Any, slot_of: Any, calls: Any
+) -> int:
+    """Windows that merge. Those of key k were old_at[k] to old_at[k + 1], in order of start. Pane len(panes) - len(elements) + e
+    is for the window that element e may start, which ends at ends[e]. *slot_of* has room for the panes of a key.
     """
     live = np.zeros(len(rules.table), np.bool_)
     ready = np.zeros(len(rules.table), np.bool_)
-    first_new = len(panes.start) - len(times)
+    return all_sessions(Evaluation(rules, panes, log, live, ready), elements, old_at, ends, slot_of, calls)
+
+
+@jitable
+def all_sessions(evaluation: Evaluation, elements: Elements, old_at: Any, ends: Any, slot_of: Any, calls: Any) -> int:
+    rules, panes = evaluation.rules, evaluation.panes
+    first_new = len(panes.start) - len(elements.times)
     for key in range(len(old_at) - 1):
         n_slots = 0  # slot_of[:n_slots]: the existing panes, in order of start
         watermark = BEFORE_TIME if rules.in_order else rules.before
         for pane in range(old_at[key], old_at[key + 1]):
-            if begin_pane(rules, panes, log, live, ready, pane, calls) != OK:
+            if begin_pane(evaluation, pane, calls) != OK:
                 return NO_ROOM
             if panes.alive[pane]:
                 slot_of[n_slots] = pane
                 n_slots += 1
-        for element in range(element_at[key], element_at[key + 1]):
-            if watermarks[element] > watermark:
-                watermark = watermarks[element]
-                kept = 0
-                for slot in range(n_slots):
-                    pane = slot_of[slot]
-                    if advance_to(rules, panes, log, live, ready, pane, watermark, calls) != OK:
-                        return NO_ROOM
-                    if panes.alive[pane]:
-                        slot_of[kept] = pane
-                        kept += 1
-                n_slots = kept
-            start, end = times[element], ends[element]
-            low, high = 0, n_slots
-            while low < high:  # the first that does not end before this window begins
-                middle = (low + high) // 2
-                if panes.end[slot_of[middle]] < start:
-                    low = middle + 1
-                else:
-                    high = middle
+        for element in range(elements.first[key], elements.first[key + 1]):
+            if elements.watermarks[element] > watermark:
+                watermark = elements.watermarks[element]
+                n_slots = advance_slots(evaluation, slot_of, n_slots, watermark, calls)
+                if n_slots < 0:
+                    return NO_ROOM
+            start, end = elements.times[element], ends[element]
+            low = first_slot(panes, slot_of, n_slots, start)
             met = low
             while met < n_slots and panes.start[slot_of[met]] <= end:
                 met += 1
             if met == low:
                 last = last_time(start, end, rules.resolution)
                 if rules.event and cleanup_time(last, rules.lateness) <= watermark:
-                    log.late[element] = True
+                    evaluation.log.late[element] = True
                     continue
                 pane = first_new + element
                 panes.start[pane], panes.end[pane] = start, end
@@ -839,46 +929,21 @@ def sessions(
                 n_slots += 1
             else:
                 pane = slot_of[low]
-                whole_start = min(start, panes.start[pane])
-                whole_end = max(end, panes.end[slot_of[met - 1]], panes.end[pane])
-                if met - low > 1 or whole_start != panes.start[pane] or whole_end != panes.end[pane]:
-                    last = last_time(whole_start, whole_end, rules.resolution)
-                    close(panes, log, pane)
-                    if met - low == 1:  # it grows, like a merge with nothing
-                        merge_words(rules, panes.words[pane], rules.initial, watermark, last)
-                    for slot in range(low + 1, met):
-                        other = slot_of[slot]
-                        merge_words(rules, panes.words[pane], panes.words[other], watermark, last)
-                        close(panes, log, other)
-                        n_panes, n_elements = len(panes.start), len(log.segment_of)
-                        panes.contents[pane] = join(
-                            log, panes.contents[pane], panes.contents[other], n_panes + n_elements
-                        )
-                        panes.count[pane] += panes.count[other]
-                        panes.unfired[pane] += panes.unfired[other]
-                        merge = log.merges[log.sizes[MERGES]]
-                        log.sizes[MERGES] += 1
-                        merge[SURVIVOR], merge[MERGED], merge[FIRED_BEFORE] = pane, other, log.sizes[FIRED]
-                        panes.firings[pane] = max(panes.firings[pane], panes.firings[other])
-                        purge(panes, log, other)
-                        panes.alive[other] = False
-                    panes.start[pane], panes.end[pane] = whole_start, whole_end
-                    if calls is not None:
-                        calls.merge(pane, slot_of[low + 1 : met])
+                start = min(start, panes.start[pane])
+                end = max(end, panes.end[slot_of[met - 1]], panes.end[pane])
+                if met - low > 1 or start != panes.start[pane] or end != panes.end[pane]:
+                    merge_sessions(evaluation, slot_of, low, met, watermark, start, end, calls)
                     for slot in range(met, n_slots):
                         slot_of[low + 1 + slot - met] = slot_of[slot]
                     n_slots -= met - low - 1
-            if new_element(
-                rules, panes, log, live, ready, pane, element, times[element], watermark, places[element],
-                stages[element], distances, calls,
-            ) != OK:  # fmt: skip
+            if new_element(evaluation, elements, pane, element, watermark, calls) != OK:
                 return NO_ROOM
             if not panes.alive[pane]:
                 n_slots -= 1
                 for slot in range(low, n_slots):
                     slot_of[slot] = slot_of[slot + 1]
         for slot in range(n_slots):
-            if finish_pane(rules, panes, log, live, ready, slot_of[slot], calls) != OK:
+            if finish_pane(evaluation, slot_of[slot], calls) != OK:
                 return NO_ROOM
     return OK
 
