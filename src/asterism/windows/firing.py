@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints, Mask
-from asterism.columns.groups import first_rows, group_codes
+from asterism.columns.groups import first_rows, group_codes, offsets_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.errors import OperatorError
 from asterism.operators.key_group import Group
@@ -81,6 +81,16 @@ class KernelRun(NamedTuple):
     elements: pa.Table
     """in the order of the kernel"""
     user_defined: UserDefinedTriggers | None
+
+
+class PaneContents(NamedTuple):
+    """What the state keeps of each pane: partials, or the elements."""
+
+    counts: Ints
+    """the number of elements of each pane"""
+    partials: pa.Table | None
+    rows: pa.Table | None
+    """the elements, in the order of the panes"""
 
 
 class WindowCall:
@@ -345,8 +355,7 @@ class WindowCall:
             gone[log.merges[: log.sizes[kernels.MERGES], 1]] = False
             gone &= now.end > now.start
         self.dropped = np.flatnonzero(gone)
-        kept, counts, rows = self._results(recorded, fired, key_of, now, old)
-        self._write(now, kept, counts, rows, key_of, old, sources.example, run.rules, run.user_defined)
+        self._write(run, self._results(recorded, fired, key_of, now, old), key_of, sources)
 
     def _run(self, panes: Any, sources: PaneSources) -> KernelRun:
         """Run the kernel on copies of *panes*, with more room for firings until there is enough."""
@@ -516,23 +525,20 @@ class WindowCall:
         both = pa.concat_tables([self.old.select(names), self.events.select(names)]).combine_chunks()
         return both.take(pa.array(np.where(old != NONE, old, self.old.num_rows + example)))
 
-    def _results(
-        self, recorded: RecordedFirings, fired: Ints, key_of: pa.Table, panes: Any, old: Ints
-    ) -> tuple[pa.Table | None, Ints, pa.Table | None]:
-        """Emit the results. Return the contents of each pane: partials, or the number of rows and the rows."""
+    def _results(self, recorded: RecordedFirings, fired: Ints, key_of: pa.Table, panes: Any, old: Ints) -> PaneContents:
+        """Emit the results, and return the contents of each pane."""
         if self.contents.partials is not None:
             was = old != NONE
             before = self.old.select(self.contents.partials.kept.names).take(pa.array(np.where(was, old, 0), mask=~was))
             results, kept = self.contents.partials.run(recorded, before)
             self._emit(*self._finished(results, np.arange(len(fired)), fired, key_of, panes), fired, key_of)
-            return kept, panes.count, None
+            return PaneContents(panes.count, kept, None)
         old_counts = self.old.column("count").to_numpy()
         sizes = np.where(old != NONE, old_counts[np.maximum(old, 0)] if len(old_counts) else 0, 0)
         starts = np.cumsum(old_counts) - old_counts
         first = np.where(old != NONE, starts[np.maximum(old, 0)] if len(starts) else 0, 0)
-        order = np.repeat(first - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
-        old_rows = self.old_rows.take(pa.array(order))
-        old_at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        old_rows = self.old_rows.take(pa.array(_places(first, sizes)))
+        old_at = offsets_of(sizes)
         make: Any
         if self.contents.computation is not None:
             make = partial(results_of, self.contents.computation)
@@ -547,7 +553,7 @@ class WindowCall:
         if self.contents.computation is not None:
             results, firing_of = self._finished(results, firing_of, fired, key_of, panes)
         self._emit(results, firing_of, fired, key_of)
-        return None, counts, rows
+        return PaneContents(counts, None, rows)
 
     def _finished(
         self, results: pa.Table, firing_of: Ints, fired: Ints, key_of: pa.Table, panes: Any
@@ -607,34 +613,17 @@ class WindowCall:
         columns += results.take(pa.array(order)).select(self.contents.names).columns
         self.group.emit(FIRINGS, pa.table(columns, schema=plan.firing_schema))
 
-    def _write(
-        self, panes: Any, kept: pa.Table | None, counts: Ints, rows: pa.Table | None, key_of: pa.Table, old: Ints,
-        example: Ints, rules: Any, user_defined: UserDefinedTriggers | None,
-    ) -> None:  # fmt: skip
+    def _write(self, run: KernelRun, contents: PaneContents, key_of: pa.Table, sources: PaneSources) -> None:
+        """Write the panes that remain to the pages of state."""
         from asterism.windows.kernels import next_timers
 
-        plan, group = self.plan, self.group
+        panes, group, old = run.panes, self.group, sources.old
         event_times, processing_times = np.zeros(len(panes.start), np.int64), np.zeros(len(panes.start), np.int64)
-        next_timers(rules, panes, event_times, processing_times)
-        was = old != NONE
-        page_of = np.empty(len(panes.start), np.int64)
-        page_of[was] = self.old_page[old[was]]
-        page_of[~was] = self.pages.of_events[0][example[~was]]
-        alive = panes.alive & (not group.over)
-        words = pa.FixedSizeListArray.from_arrays(pa.array(panes.words.ravel()), panes.words.shape[1])
-        columns: list[Any] = [*key_of.columns, pa.array(panes.start), pa.array(panes.end), pa.array(panes.firings),
-                              pa.array(counts), words]  # fmt: skip
-        if user_defined is not None:
-            columns.append(pa.array(user_defined.texts(), pa.string()))
-        if kept is not None:
-            columns += kept.columns
-        table = pa.table(columns, schema=plan.pane_schema)
-        row_at = np.cumsum(counts) - counts
+        next_timers(run.rules, panes, event_times, processing_times)
+        table = self._pane_table(run, contents, key_of)
         seen = pa.table({"seen": [max(group.watermark, BEFORE_TIME)]}, schema=META)
-        remaining = np.flatnonzero(alive)
-        usual = np.where(panes.firings == 0, counts, 0)
-        emptied = np.asarray((counts == 0) & (panes.count > 0), np.int64)
-
+        row_at = np.cumsum(contents.counts) - contents.counts
+        remaining = np.flatnonzero(panes.alive & (not group.over))
         # Keys whose windows have all been dropped may have state of the window function.
         states = None if self.states is None or not self.contents.states else self.states.settled()
         owners = np.empty(0, np.int64)
@@ -642,46 +631,65 @@ class WindowCall:
             owners = np.unique(np.concatenate([rows.column(KEY).to_numpy() for rows in states[0]]))
 
         def encoded(which: Ints) -> tuple[bytes, int, int]:
-            mine, keys_of_page = (
-                remaining[which[which < len(remaining)]],
-                owners[which[which >= len(remaining)] - len(remaining)],
-            )
-            tables = [seen, table.take(pa.array(mine))]
-            if rows is not None:
-                sizes = counts[mine]
-                elements = np.repeat(row_at[mine] - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
-                tables.append(rows.take(pa.array(elements)))
+            kept = remaining[which[which < len(remaining)]]
+            keys_of_page = owners[which[which >= len(remaining)] - len(remaining)]
+            tables = [seen, table.take(pa.array(kept))]
+            if contents.rows is not None:
+                tables.append(contents.rows.take(pa.array(_places(row_at[kept], contents.counts[kept]))))
             if states is not None:
                 tables.append(self.key_rows.take(pa.array(keys_of_page)))
-                for some, numbers, count in (
-                    (states[0], keys_of_page, self.n_keys),
-                    (states[1], mine, len(panes.start)),
-                ):
-                    new_number = np.full(count, NONE, np.int64)
-                    new_number[numbers] = np.arange(len(numbers))
-                    for state in some:
-                        found = new_number[state.column(KEY).to_numpy()]
-                        kept_rows = state.filter(pa.array(found != NONE))
-                        kept_rows = kept_rows.set_column(0, KEY, pa.array(found[found != NONE]))
-                        tables.append(kept_rows.take(pa.array(np.argsort(found[found != NONE], kind="stable"))))
-            next_event_time = int(event_times[mine].min(initial=END_OF_TIME)) if self.event_time else END_OF_TIME
-            value = with_additions(tables_to_bytes(tables), additions(mine))
-            return value, next_event_time, int(processing_times[mine].min(initial=END_OF_TIME))
-
-        def additions(mine: Ints) -> pa.Table | None:
-            if self.sessions is None and not emptied[mine].any() and (panes.unfired[mine] == usual[mine]).all():
-                return None
-            added: dict[str, Any] = {UNFIRED: pa.array(panes.unfired[mine]), EMPTIED: pa.array(emptied[mine])}
-            if self.sessions is not None:
-                added |= {SESSION_ID: self.sessions.ids(mine), REPLACES: self.sessions.to_be_replaced(mine).cast(IDS)}
-            return pa.table(added)
+                tables += [_rows_of(state, keys_of_page, self.n_keys) for state in states[0]]
+                tables += [_rows_of(state, kept, len(panes.start)) for state in states[1]]
+            next_event_time = int(event_times[kept].min(initial=END_OF_TIME)) if self.event_time else END_OF_TIME
+            value = with_additions(tables_to_bytes(tables), self._additions(panes, contents.counts, kept))
+            return value, next_event_time, int(processing_times[kept].min(initial=END_OF_TIME))
 
         def keys() -> pa.Table:
-            names = plan.key_schema.names
-            found = [table.select(names).take(pa.array(remaining))]
-            return pa.concat_tables([*found, *([self.key_rows.take(pa.array(owners))] if len(owners) else [])])
+            of_panes = table.select(self.plan.key_schema.names).take(pa.array(remaining))
+            return pa.concat_tables([of_panes, *([self.key_rows.take(pa.array(owners))] if len(owners) else [])])
 
+        was = old != NONE
+        page_of = np.empty(len(panes.start), np.int64)
+        page_of[was] = self.old_page[old[was]]
+        page_of[~was] = self.pages.of_events[0][sources.example[~was]]
         pages = page_of[remaining]
         if len(owners):
             pages = np.concatenate([pages, self.page_of_key[owners]])
         self.pages.rewrite(keys, pages, partial(map, encoded))
+
+    def _pane_table(self, run: KernelRun, contents: PaneContents, key_of: pa.Table) -> pa.Table:
+        panes = run.panes
+        words = pa.FixedSizeListArray.from_arrays(pa.array(panes.words.ravel()), panes.words.shape[1])
+        numbers = (panes.start, panes.end, panes.firings, contents.counts)
+        columns: list[Any] = [*key_of.columns, *map(pa.array, numbers), words]
+        if run.user_defined is not None:
+            columns.append(pa.array(run.user_defined.texts(), pa.string()))
+        if contents.partials is not None:
+            columns += contents.partials.columns
+        return pa.table(columns, schema=self.plan.pane_schema)
+
+    def _additions(self, panes: Any, counts: Ints, kept: Ints) -> pa.Table | None:
+        """The columns of the panes *kept* that earlier releases do not have; None: they can do without."""
+        unfired, usual = panes.unfired[kept], np.where(panes.firings[kept] == 0, counts[kept], 0)
+        emptied = np.asarray((counts[kept] == 0) & (panes.count[kept] > 0), np.int64)
+        if self.sessions is None and not emptied.any() and (unfired == usual).all():
+            return None
+        added: dict[str, Any] = {UNFIRED: pa.array(unfired), EMPTIED: pa.array(emptied)}
+        if self.sessions is not None:
+            added |= {SESSION_ID: self.sessions.ids(kept), REPLACES: self.sessions.to_be_replaced(kept).cast(IDS)}
+        return pa.table(added)
+
+
+def _places(first: Ints, sizes: Ints) -> Ints:
+    """The indexes of runs of rows, one after the other."""
+    return np.repeat(first - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
+
+
+def _rows_of(state: pa.Table, owners: Ints, count: int) -> pa.Table:
+    """The rows of a state that belong to the *owners*, by their positions there; *count*: of all possible owners."""
+    position = np.full(count, NONE, np.int64)
+    position[owners] = np.arange(len(owners))
+    owner_of = position[state.column(KEY).to_numpy()]
+    rows = state.filter(pa.array(owner_of != NONE))
+    rows = rows.set_column(0, KEY, pa.array(owner_of[owner_of != NONE]))
+    return rows.take(pa.array(np.argsort(owner_of[owner_of != NONE], kind="stable")))
