@@ -168,7 +168,7 @@ class Elements(NamedTuple):
     """the numbers that triggers compare, by column"""
 
 
-class Evaluation(NamedTuple):
+class PaneEvaluation(NamedTuple):
     """What the evaluation of a pane reads and changes: *live* and *ready* have room for the parts of the trigger."""
 
     rules: Rules
@@ -610,7 +610,7 @@ def take(panes: Panes, log: Log, pane: int, element: int) -> None:
 
 
 @jitable
-def fire_if_ready(evaluation: Evaluation, pane: int, moment: Moment, calls: Any) -> None:
+def fire_if_ready(evaluation: PaneEvaluation, pane: int, moment: Moment, calls: Any) -> None:
     """Record a firing; there is room for it. *is_last*: the pane is dropped then."""
     rules, panes, log = evaluation.rules, evaluation.panes, evaluation.log
     words = panes.words[pane]
@@ -645,7 +645,7 @@ def fire_if_ready(evaluation: Evaluation, pane: int, moment: Moment, calls: Any)
 
 
 @jitable
-def event_timers(evaluation: Evaluation, pane: int, until: int, stage: int, calls: Any) -> int:
+def event_timers(evaluation: PaneEvaluation, pane: int, until: int, stage: int, calls: Any) -> int:
     """Fire the timers up to a watermark, in the order of time."""
     rules, panes, log, live = evaluation.rules, evaluation.panes, evaluation.log, evaluation.live
     table, words = rules.table, panes.words[pane]
@@ -672,7 +672,7 @@ def event_timers(evaluation: Evaluation, pane: int, until: int, stage: int, call
 
 
 @jitable
-def advance_to(evaluation: Evaluation, pane: int, until: int, calls: Any) -> int:
+def advance_to(evaluation: PaneEvaluation, pane: int, until: int, calls: Any) -> int:
     """Advance the watermark to *until*, first past the watermark before the call."""
     before, watermark = evaluation.rules.before, evaluation.panes.watermark
     code: int = OK
@@ -685,7 +685,7 @@ def advance_to(evaluation: Evaluation, pane: int, until: int, calls: Any) -> int
 
 
 @jitable
-def processing_time_timers(evaluation: Evaluation, pane: int, ending: bool, calls: Any) -> int:
+def processing_time_timers(evaluation: PaneEvaluation, pane: int, ending: bool, calls: Any) -> int:
     """Fire the timers up to the current processing time, in the order of time. *ending*: only the end of the window."""
     rules, panes, log, live = evaluation.rules, evaluation.panes, evaluation.log, evaluation.live
     table, words = rules.table, panes.words[pane]
@@ -717,7 +717,9 @@ def processing_time_timers(evaluation: Evaluation, pane: int, ending: bool, call
 
 
 @jitable
-def new_element(evaluation: Evaluation, elements: Elements, pane: int, element: int, watermark: int, calls: Any) -> int:
+def new_element(
+    evaluation: PaneEvaluation, elements: Elements, pane: int, element: int, watermark: int, calls: Any
+) -> int:
     rules, panes, log, live = evaluation.rules, evaluation.panes, evaluation.log, evaluation.live
     if log.sizes[FIRED] >= len(log.firings):
         return NO_ROOM
@@ -742,7 +744,7 @@ def new_element(evaluation: Evaluation, elements: Elements, pane: int, element: 
 
 
 @jitable
-def take_waiting(evaluation: Evaluation, watermarks: Any, pane: int, first: int, stop: int) -> int:
+def take_waiting(evaluation: PaneEvaluation, watermarks: Any, pane: int, first: int, stop: int) -> int:
     """Add the elements from *first* to *stop* at which nothing can fire, because the trigger has no part but the end of the
     window, which has not come. Returns the first other element.
 
@@ -768,7 +770,7 @@ def take_waiting(evaluation: Evaluation, watermarks: Any, pane: int, first: int,
 
 
 @jitable
-def begin_pane(evaluation: Evaluation, pane: int, calls: Any) -> int:
+def begin_pane(evaluation: PaneEvaluation, pane: int, calls: Any) -> int:
     """Fire everything that has become due since the last call for the pane."""
     rules, panes = evaluation.rules, evaluation.panes
     panes.watermark[pane] = panes.seen[pane] if rules.in_order else rules.before
@@ -783,7 +785,7 @@ def begin_pane(evaluation: Evaluation, pane: int, calls: Any) -> int:
 
 
 @jitable
-def finish_pane(evaluation: Evaluation, pane: int, calls: Any) -> int:
+def finish_pane(evaluation: PaneEvaluation, pane: int, calls: Any) -> int:
     """Advance time to the end of the call."""
     rules = evaluation.rules
     code: int = OK
@@ -800,11 +802,11 @@ def aligned(rules: Rules, panes: Panes, log: Log, elements: Elements, calls: Any
     """Windows that do not merge."""
     live = np.zeros(len(rules.table), np.bool_)
     ready = np.zeros(len(rules.table), np.bool_)
-    return all_aligned(Evaluation(rules, panes, log, live, ready), elements, calls)
+    return all_aligned(PaneEvaluation(rules, panes, log, live, ready), elements, calls)
 
 
 @jitable
-def all_aligned(evaluation: Evaluation, elements: Elements, calls: Any) -> int:
+def all_aligned(evaluation: PaneEvaluation, elements: Elements, calls: Any) -> int:
     for pane in range(len(evaluation.panes.start)):
         if begin_pane(evaluation, pane, calls) != OK:
             return NO_ROOM
@@ -824,7 +826,7 @@ def all_aligned(evaluation: Evaluation, elements: Elements, calls: Any) -> int:
 
 @jitable
 def merge_sessions(
-    evaluation: Evaluation, slot_of: Any, low: int, met: int, watermark: int, start: int, end: int, calls: Any
+    evaluation: PaneEvaluation, slot_of: Any, low: int, met: int, watermark: int, start: int, end: int, calls: Any
 ) -> None:
     """Merge the panes in the slots from *low* to *met* into the first one, which grows to *start* and *end*."""
     rules, panes, log = evaluation.rules, evaluation.panes, evaluation.log
@@ -853,7 +855,7 @@ def merge_sessions(
 
 
 @jitable
-def advance_slots(evaluation: Evaluation, slot_of: Any, n_slots: int, watermark: int, calls: Any) -> int:
+def advance_slots(evaluation: PaneEvaluation, slot_of: Any, n_slots: int, watermark: int, calls: Any) -> int:
     """Advance the watermark of the panes of a key. Returns the number of those that remain, or -1 if there is no room."""
     kept = 0
     for slot in range(n_slots):
@@ -888,11 +890,13 @@ def sessions(
     """
     live = np.zeros(len(rules.table), np.bool_)
     ready = np.zeros(len(rules.table), np.bool_)
-    return all_sessions(Evaluation(rules, panes, log, live, ready), elements, old_at, ends, slot_of, calls)
+    return all_sessions(PaneEvaluation(rules, panes, log, live, ready), elements, old_at, ends, slot_of, calls)
 
 
 @jitable
-def all_sessions(evaluation: Evaluation, elements: Elements, old_at: Any, ends: Any, slot_of: Any, calls: Any) -> int:
+def all_sessions(
+    evaluation: PaneEvaluation, elements: Elements, old_at: Any, ends: Any, slot_of: Any, calls: Any
+) -> int:
     rules, panes = evaluation.rules, evaluation.panes
     first_new = len(panes.start) - len(elements.times)
     for key in range(len(old_at) - 1):
