@@ -88,8 +88,10 @@ class Side:
         """The columns that this table adds to the result, without the prefix."""
         if self.how in FILTERING:
             return []
-        mine = self.columns.values()
-        return [name for name in self.df.columns if name not in mine] if self.select is None else list(self.select)
+        key_columns = self.columns.values()
+        return (
+            [name for name in self.df.columns if name not in key_columns] if self.select is None else list(self.select)
+        )
 
 
 def multi_broadcast_join(probe: DataFrame, sides: Mapping[str, Side] | None = None, **more: Side) -> DataFrame:

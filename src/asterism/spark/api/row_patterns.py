@@ -294,7 +294,7 @@ def _matcher(clause: CheckedClause, answer: Answer) -> Any:
         matched = TableMatcher(clause)
         for rows in whole(batches, KEY_HASH):
             now = rows.column(_PROCESSING_TIME)[0].as_py() if _PROCESSING_TIME in rows.column_names else 0
-            for found in matched.match(complete(rows, schema), now):
-                yield from answer([Result({MATCHES: found})])
+            for matches in matched.match(complete(rows, schema), now):
+                yield from answer([Result({MATCHES: matches})])
 
     return matcher

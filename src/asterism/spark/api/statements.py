@@ -391,8 +391,8 @@ class _Statement(StatementTokens):
                 'sql("SELECT ... MATCH_RECOGNIZE (...)", spark).explain()',
             )
             raise ExpressionSyntaxError.at(problem, source, explain.end() - len("EXPLAIN"), hint)
-        found = StatementTokens.read(source)
-        return cls(found.tokens, found.opened_by, found.closed_at, found.clauses, source, [])
+        tokens = StatementTokens.read(source)
+        return cls(tokens.tokens, tokens.opened_by, tokens.closed_at, tokens.clauses, source, [])
 
     def check_kind(self, calls: Sequence[FunctionCall] = ()) -> None:
         """Reject statements with a clause or a call that Spark would keep as text: they refer to temporary views that are gone
@@ -472,7 +472,9 @@ class _Statement(StatementTokens):
     def text(self, begin: int, end: int) -> str:
         """A part of the statement, with the replacements made so far, for :func:`_run`."""
         parts, at = [], begin
-        inside = sorted(one for one in self.replaced if begin <= one[0] and one[1] <= end)
+        inside = sorted(
+            replacement for replacement in self.replaced if begin <= replacement[0] and replacement[1] <= end
+        )
         for from_, to, name in inside:
             if from_ < at or any(a <= from_ and to <= b and (a, b) != (from_, to) for a, b, _ in inside):
                 continue
@@ -510,11 +512,11 @@ class _Statement(StatementTokens):
     def _expressions(self, level: int) -> Iterator[tuple[bool, int, int]]:
         """The common table expressions of a query in a parenthesis: whether they are recursive, and the first and last tokens."""
         end_of_level = self.closed_at.get(level, len(self.tokens)) if level >= 0 else len(self.tokens)
-        mine = [at for at in range(level + 1, end_of_level) if self.opened_by[at] == level]
-        for place, at in enumerate(mine):
+        places = [at for at in range(level + 1, end_of_level) if self.opened_by[at] == level]
+        for place, at in enumerate(places):
             if word_of(self.tokens[at]) != "WITH":
                 continue
-            rest = mine[place + 1 :]
+            rest = places[place + 1 :]
             recursive = bool(rest) and word_of(self.tokens[rest[0]]) == "RECURSIVE"
             rest = rest[recursive:]
             while rest:

@@ -299,7 +299,7 @@ class _CallReader:
 
     def _columns(self, close: int) -> list[NamedColumn]:
         """Columns until something that begins another argument."""
-        found = [self._column()]
+        columns = [self._column()]
         while self.tokens[self.at].token_type is TokenType.COMMA and self.at + 1 < close:
             following, after = self.tokens[self.at + 1], self.tokens[self.at + 2].token_type
             if (
@@ -310,20 +310,20 @@ class _CallReader:
             ):
                 break
             self.at += 1
-            found.append(self._column())
-        return found
+            columns.append(self._column())
+        return columns
 
     def _columns_in_parentheses(self) -> list[NamedColumn]:
         end = self.statement.closed_at[self.at]
         self.at += 1
-        found = [self._column()]
+        columns = [self._column()]
         while self.tokens[self.at].token_type is TokenType.COMMA:
             self.at += 1
-            found.append(self._column())
+            columns.append(self._column())
         if self.at != end:
             raise self._error("expected the name of a column", self.at)
         self.at += 1
-        return found
+        return columns
 
 
 # ---------------------------------------------------------------------- a call as a DataFrame
@@ -448,10 +448,10 @@ class CallRunner:
         self, call: FunctionCall, inputs: Mapping[str, Input], tables: Sequence[Argument]
     ) -> dict[str, Argument]:
         by_lower = {name.lower(): name for name in inputs}
-        found: dict[str, Argument] = {}
+        arguments: dict[str, Argument] = {}
         for argument in tables:
             if argument.name is None:
-                name = next((each for each in inputs if each not in found), None)
+                name = next((each for each in inputs if each not in arguments), None)
                 if name is None:
                     problem = f"{call.name} has {len(inputs)} input{'s' * (len(inputs) != 1)}"
                     raise ExpressionSyntaxError.at(problem, self.source, argument.start, f"inputs: {', '.join(inputs)}")
@@ -459,17 +459,17 @@ class CallRunner:
                 name = by_lower.get(argument.name.lower())
                 if name is None:
                     raise self._unknown(call, argument, inputs)
-                if name in found:
+                if name in arguments:
                     problem = f"the input {name!r:.100} has two tables"
                     raise ExpressionSyntaxError.at(problem, self.source, argument.start)
-            found[name] = argument
+            arguments[name] = argument
             self._check_keys(call, inputs[name], argument)
-        missing = [name for name in inputs if name not in found]
+        missing = [name for name in inputs if name not in arguments]
         if missing:
             problem = f"{call.name} has no table for its input {missing[0]!r:.100}"
             by = "" if inputs[missing[0]].broadcast else " PARTITION BY ..."
             raise ExpressionSyntaxError.at(problem, self.source, call.start, f"{missing[0]} => TABLE ...{by}")
-        return found
+        return arguments
 
     def _check_keys(self, call: FunctionCall, declared: Input, argument: Argument) -> None:
         table = argument.value
@@ -496,14 +496,14 @@ class CallRunner:
             actual = _find(name, df.columns)
             if actual not in (None, name):
                 df = df.withColumnRenamed(actual, name)
-        own = [column for column in times if _find(column.name, df.columns) is not None]
-        if len(own) > 1:
-            problem = f"the table has two of the columns of {ON_TIME}: {own[0].name:.100}, {own[1].name:.100}"
+        time_columns = [column for column in times if _find(column.name, df.columns) is not None]
+        if len(time_columns) > 1:
+            problem = f"the table has two of the columns of {ON_TIME}: {time_columns[0].name:.100}, {time_columns[1].name:.100}"
             raise ExpressionSyntaxError.at(problem, self.source, argument.start, f"{ON_TIME} => DESCRIPTOR(ts)")
-        if own and table.time is not None:
+        if time_columns and table.time is not None:
             problem = f"the event time of a table is its ORDER BY or a column of {ON_TIME}, not both"
             raise ExpressionSyntaxError.at(problem, self.source, table.time.start)
-        time = own[0] if own else table.time
+        time = time_columns[0] if time_columns else table.time
         options: dict[str, Any] = {"time": None if time is None else self._column(time, df)}
         if time is not None:
             options["max_out_of_orderness"] = self.max_out_of_orderness
@@ -512,7 +512,7 @@ class CallRunner:
             stream = BroadcastStream(df, **options)
         else:
             stream = KeyedStream(df, key=[self._column(column, df) for column in table.keys or ()], **options)
-        return stream, own[0] if own else None
+        return stream, time_columns[0] if time_columns else None
 
     def _column(self, column: NamedColumn, df: DataFrame) -> str:
         actual = _find(column.name, df.columns)
@@ -526,5 +526,5 @@ def _find(name: str, columns: Sequence[str]) -> str | None:
     """The column that has this name; or the only one that has it but for case."""
     if name in columns:
         return name
-    found = [column for column in columns if column.lower() == name.lower()]
-    return found[0] if len(found) == 1 else None
+    equal_but_for_case = [column for column in columns if column.lower() == name.lower()]
+    return equal_but_for_case[0] if len(equal_but_for_case) == 1 else None

@@ -177,13 +177,13 @@ def arrivals(operator: Operator, names: Sequence[str], rows: pa.Table, *, in_ord
     """
     inputs = rows.column(BATCH_INPUT).to_numpy()
     time = rows.column(BATCH_TIME)[-1].as_py()
-    found = []
+    elements = []
     for number, name in enumerate(names):
         spec = operator.inputs[name]
-        mine = inputs == number
+        of_input = inputs == number
         events = None
-        if mine.any():
-            struct = rows.column(name).filter(pa.array(mine)).combine_chunks()
+        if of_input.any():
+            struct = rows.column(name).filter(pa.array(of_input)).combine_chunks()
             events = operator.prepare(name, pa.Table.from_struct_array(struct))
         # The next rows may have the same time, or belong to the same input.
         passed = time is not None or number < inputs[-1]
@@ -193,8 +193,8 @@ def arrivals(operator: Operator, names: Sequence[str], rows: pa.Table, *, in_ord
             watermark = BEFORE_TIME if time is None else time - 1
         else:
             watermark = END_OF_TIME if passed else BEFORE_TIME
-        found.append(Arrival(name, events, watermark))
-    return found
+        elements.append(Arrival(name, events, watermark))
+    return elements
 
 
 def sorted_arrival(name: str, events: pa.Table) -> list[Arrival]:
@@ -207,17 +207,17 @@ def sorted_arrival(name: str, events: pa.Table) -> list[Arrival]:
 def rows_of(output: str) -> Answer:
     """A function that makes the rows of one output of results."""
 
-    def rows(found: Iterable[Result]) -> Batches:
-        for result in found:
+    def rows(answers: Iterable[Result]) -> Batches:
+        for result in answers:
             for part in divided(result.outputs.get(output, _NOTHING)):
                 yield from part.combine_chunks().to_batches()
 
     return rows
 
 
-def answered(found: Iterable[Result]) -> Batches:
+def answered(answers: Iterable[Result]) -> Batches:
     """Rows of RESULTS, without counts."""
-    for result in found:
+    for result in answers:
         rows = list(results(result.outputs))
         if rows:
             yield result_batch(rows)

@@ -60,15 +60,15 @@ def behind(df: DataFrame) -> int:
 
     :raises StreamDefinitionError: any time
     """
-    found = [mark.get(BEHIND, 0) for mark in _marks(df)]
-    if any(not isinstance(one, int) for one in found):
+    delays = [mark.get(BEHIND, 0) for mark in _marks(df)]
+    if any(not isinstance(delay, int) for delay in delays):
         raise StreamDefinitionError(
             "the rows of this stream can be late by any time, because MATCH_RECOGNIZE over a stream made them without WITHIN",
             "A match is emitted when it is decided. Its rows can be from long before that, and would be dropped.",
             "WITHIN in that clause, without NEXT and $, and without PREV in MEASURES; or write its result to a table, and read"
             " that as a stream",
         )
-    return max((one for one in found if isinstance(one, int)), default=0)
+    return max((delay for delay in delays if isinstance(delay, int)), default=0)
 
 
 def is_watermarked(df: DataFrame) -> bool:

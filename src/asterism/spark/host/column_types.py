@@ -124,7 +124,10 @@ def plain_type(kind: T.DataType) -> T.DataType:
             return T.MapType(plain_type(kind.keyType), plain_type(kind.valueType), kind.valueContainsNull)
         case T.StructType():
             return T.StructType(
-                [T.StructField(one.name, plain_type(one.dataType), one.nullable, one.metadata) for one in kind]
+                [
+                    T.StructField(field.name, plain_type(field.dataType), field.nullable, field.metadata)
+                    for field in kind
+                ]
             )
     return kind
 

@@ -56,7 +56,8 @@ def _check_state(spark: SparkSession, checkpoint: str, operator: KeyGroupOperato
         if isinstance(operator, DynamicCepOperator):
             newest = operator.source.retained()[-1:]
             operator.check_rules(
-                definition, [*state.processors(), *(one for found in newest for one in found.processors)]
+                definition,
+                [*state.processors(), *(processor for newest_set in newest for processor in newest_set.processors)],
             )
     if not state.definitions and not state.is_empty:
         raise other_query()  # state of an earlier release, of which the definition is unknown
@@ -69,11 +70,13 @@ def control_offsets(spark: SparkSession, checkpoint: str) -> list[dict[str, Any]
     logs = _offset_logs(spark, checkpoint)
     if not logs:
         return []
-    found: list[Any] = []
+    documents: list[Any] = []
     for line in logs[max(logs)].splitlines()[2:]:
         with suppress(ValueError):
-            found.append(json.loads(line))
-    return [offset for offset in found if isinstance(offset, dict) and "definition" in offset and "keyGroups" in offset]
+            documents.append(json.loads(line))
+    return [
+        offset for offset in documents if isinstance(offset, dict) and "definition" in offset and "keyGroups" in offset
+    ]
 
 
 def time_mode_of(spark: SparkSession, checkpoint: str) -> str | None:

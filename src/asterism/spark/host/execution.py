@@ -386,21 +386,21 @@ def _not_reached(what: str) -> StateError:
 
 def _operators(query: StreamingQuery) -> dict[int, bool]:
     """Whether the control source of each operator of a query has sent the end of input, by the index of the source."""
-    found: dict[int, bool] = {}
+    ended: dict[int, bool] = {}
     for progress in query.recentProgress:
         for place, ends in _ends(progress).items():
-            found[place] = found.get(place, False) or ends
-    return found
+            ended[place] = ended.get(place, False) or ends
+    return ended
 
 
 def _ends(progress: StreamingQueryProgress | None) -> dict[int, bool]:
     """Whether the control source of each operator has sent the end of input in this micro-batch."""
-    found = {}
+    ended = {}
     for place, source in enumerate(progress.sources if progress is not None else ()):
         start, end = (versions.offset_of(offset) or {} for offset in (source.startOffset, source.endOffset))
         if "definition" in end:
-            found[place] = end["messages"] > start.get("messages", 0)
-    return found
+            ended[place] = end["messages"] > start.get("messages", 0)
+    return ended
 
 
 def _all_end(operators: Mapping[int, bool]) -> bool:

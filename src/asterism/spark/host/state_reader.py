@@ -134,12 +134,12 @@ def read_state(
         )
     configure_state_store(spark)
     try:
-        found = spark.read.format("state-metadata").load(checkpoint).collect()
+        operators = spark.read.format("state-metadata").load(checkpoint).collect()
     except PySparkException as error:
         raise StateError(
             f"there is no state of Asterism in {checkpoint}", str(error).strip().splitlines()[0], _PLACE
         ) from None
-    chosen = _chosen(checkpoint, found, operator_id)
+    chosen = _chosen(checkpoint, operators, operator_id)
     number = int(chosen.maxBatchId if batch_id is None else batch_id)
     if not chosen.minBatchId <= number <= chosen.maxBatchId:
         raise StateError(
@@ -149,10 +149,10 @@ def read_state(
     return StateReader(spark, checkpoint, int(chosen.operatorId), number, given)
 
 
-def _chosen(checkpoint: str, found: Iterable[Row], operator_id: int | None) -> Row:
+def _chosen(checkpoint: str, operators: Iterable[Row], operator_id: int | None) -> Row:
     ours = {
         int(row.operatorId): row
-        for row in found
+        for row in operators
         if row.operatorName.startswith(_OPERATORS) and '"header"' in (row.operatorProperties or "")
     }
     if not ours:
@@ -189,15 +189,15 @@ def _definition_of(operator: Any) -> _Given | None:
         return _Given(definition_of(operator))
     if isinstance(operator, StreamOperator):
         return _Given(definition_of(type(operator)))
-    found = operator if isinstance(operator, KeyGroupOperator) else getattr(operator, "operator", None)
-    if not isinstance(found, KeyGroupOperator):
+    key_group_operator = operator if isinstance(operator, KeyGroupOperator) else getattr(operator, "operator", None)
+    if not isinstance(key_group_operator, KeyGroupOperator):
         raise StateError(
             f"not an operator: {shown(operator)}",
             "The state is that of a StreamOperator, of connect(...), CEP.pattern(...) or match_recognize(...), or of a "
             "WindowOperator.",
             "leave it out: the state itself has its names and types, unless an earlier release wrote it",
         )
-    return _Given(found.definition, found.fingerprint)
+    return _Given(key_group_operator.definition, key_group_operator.fingerprint)
 
 
 class StateReader:
@@ -297,18 +297,24 @@ class StateReader:
         """The keyed and broadcast states of a user-defined operator, or the states of a window function, by name: "value",
         "list" or "map".
         """
-        return {name: kind for one in self._known for name, kind in one.details.get("kinds", {}).items()}
+        return {name: kind for definition in self._known for name, kind in definition.details.get("kinds", {}).items()}
 
     @property
     def keyed_states(self) -> list[str]:
         """Those that are kept by key."""
         prefixes = STATE, FUNCTION_STATE
-        return [name for name in self.states if any(p + name in one.tables for one in self._known for p in prefixes)]
+        return [
+            name
+            for name in self.states
+            if any(p + name in definition.tables for definition in self._known for p in prefixes)
+        ]
 
     @property
     def window_states(self) -> list[str]:
         """Those of a window function that are kept by window, too: all, unless windows merge."""
-        return [name for name in self.states if any(WINDOW_STATE + name in one.tables for one in self._known)]
+        return [
+            name for name in self.states if any(WINDOW_STATE + name in definition.tables for definition in self._known)
+        ]
 
     @property
     def inputs(self) -> list[str]:
@@ -363,13 +369,13 @@ class StateReader:
         else:
             schema = matches_schema(key_type(definition), event)
 
-        def decode(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
+        def decode(definition_of_group: StateDefinition | None, page: int, value: bytes) -> pa.Table:
             if kind is OperatorKind.PATTERN:
-                return partial_matches_of(own, value, event)
+                return partial_matches_of(definition_of_group, value, event)
             if kind is OperatorKind.ROW_PATTERN:
-                return searches_of(_sure(own), value, event)
+                return searches_of(_sure(definition_of_group), value, event)
             read = searches_of_rules if page == CLAUSES_PAGE else matches_of_rules
-            return read(own, processors, value, event)
+            return read(definition_of_group, processors, value, event)
 
         return self._decoded(pages, schema, decode)
 
@@ -390,10 +396,10 @@ class StateReader:
         if definition.kind is OperatorKind.RULES:
             return pa.struct(list(definition.tables[EVENTS]))
         table = ROWS if definition.kind is OperatorKind.ROW_PATTERN else EVENTS
-        found = event_type(max((one.tables[table] for one in self._known), key=len))
-        if found is None:
+        events = event_type(max((known.tables[table] for known in self._known), key=len))
+        if events is None:
             raise StateError("the query keeps no columns of events", hint="partial_matches() has their number")
-        return found
+        return events
 
     def windows(self) -> DataFrame:
         """The open windows: ``key``, ``window_start``, ``window_end`` (NULL: global), ``kept_until``, which is its end with the
@@ -404,7 +410,9 @@ class StateReader:
         self._needs("windows", OperatorKind.WINDOWS)
         definition = self._defined("Windows")
         schema = windows_schema(key_type(definition))
-        return self._decoded(_of_keys(), schema, lambda own, page, value: windows_of(_sure(own), value))
+        return self._decoded(
+            _of_keys(), schema, lambda definition_of_group, page, value: windows_of(_sure(definition_of_group), value)
+        )
 
     def kept_rows(self, side: str) -> DataFrame:
         """The rows of one side of a join that may still join others: ``key``, ``time``, and ``event``, a struct of the columns
@@ -418,8 +426,12 @@ class StateReader:
             hint = ", ".join(f'kept_rows("{name}")' for name in self.inputs)
             raise StateError(f"a join has no side {shown(side)}", hint=hint)
         definition = self._defined("Kept rows")
-        schema = waiting_schema(key_type(definition), max((one.tables[side] for one in self._known), key=len))
-        return self._decoded(_of_keys(), schema, lambda own, page, value: kept_rows_of(_sure(own), side, value, schema))
+        schema = waiting_schema(key_type(definition), max((known.tables[side] for known in self._known), key=len))
+        return self._decoded(
+            _of_keys(),
+            schema,
+            lambda definition_of_group, page, value: kept_rows_of(_sure(definition_of_group), side, value, schema),
+        )
 
     def state(self, name: str) -> DataFrame:
         """A keyed state of a user-defined operator, or the state of a window function by key (``ctx.global_state``): ``key``; of
@@ -432,13 +444,13 @@ class StateReader:
         definition, table, positions = self._state_of(name, FUNCTION_STATE if of_windows else STATE)
         schema = entries_schema(key_type(definition), definition.tables[table], positions=positions)
 
-        def decode(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
-            if table not in _sure(own).tables:  # the state is new
+        def decode(definition_of_group: StateDefinition | None, page: int, value: bytes) -> pa.Table:
+            if table not in _sure(definition_of_group).tables:  # the state is new
                 return schema.empty_table()
             if of_windows:
-                return states_of_keys(_sure(own), value, table, positions=positions)
-            tables = tables_of_page(_sure(own), value)
-            return entries(tables[table], _keys(_sure(own), tables), positions=positions)
+                return states_of_keys(_sure(definition_of_group), value, table, positions=positions)
+            tables = tables_of_page(_sure(definition_of_group), value)
+            return entries(tables[table], _keys(_sure(definition_of_group), tables), positions=positions)
 
         return self._decoded(_of_keys(), schema, decode)
 
@@ -452,10 +464,10 @@ class StateReader:
         definition, table, positions = self._state_of(name, WINDOW_STATE)
         schema = window_state_schema(key_type(definition), definition.tables[table], positions=positions)
 
-        def decode(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
-            if table not in _sure(own).tables:  # the state is new
+        def decode(definition_of_group: StateDefinition | None, page: int, value: bytes) -> pa.Table:
+            if table not in _sure(definition_of_group).tables:  # the state is new
                 return schema.empty_table()
-            return states_of_windows(_sure(own), value, table, positions=positions)
+            return states_of_windows(_sure(definition_of_group), value, table, positions=positions)
 
         return self._decoded(_of_keys(), schema, decode)
 
@@ -468,30 +480,30 @@ class StateReader:
         self._needs("broadcast states", OperatorKind.OPERATOR)
         definition, table, positions = self._state_of(name, BROADCAST)
         schema = entries_schema(None, definition.tables[table], positions=positions)
-        one = F.col("key_group") == label(0)
-        index = self._pages.where(_is(BROADCAST_PAGE) & one).first()
+        in_first_group = F.col("key_group") == label(0)
+        index = self._pages.where(_is(BROADCAST_PAGE) & in_first_group).first()
         if index is None or kind_of(bytes(index.value)) == Record.TABLES:
 
-            def of_all(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
-                tables = broadcast_tables(_sure(own), value)
+            def of_all(definition_of_group: StateDefinition | None, page: int, value: bytes) -> pa.Table:
+                tables = broadcast_tables(_sure(definition_of_group), value)
                 return entries(tables[table], None, positions=positions) if table in tables else schema.empty_table()
 
-            return self._decoded(_is(BROADCAST_PAGE) & one, schema, of_all)
+            return self._decoded(_is(BROADCAST_PAGE) & in_first_group, schema, of_all)
         pages = parts_in(bytes(index.value), name)
 
-        def decode(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
+        def decode(definition_of_group: StateDefinition | None, page: int, value: bytes) -> pa.Table:
             rows = batch_from_bytes(value, definition.tables[table])
             return entries(rows, None, positions=positions, first=PART * pages.index(page))
 
-        return self._decoded(F.col("page").isin(pages) & one, schema, decode)
+        return self._decoded(F.col("page").isin(pages) & in_first_group, schema, decode)
 
     def _state_of(self, name: str, prefix: str) -> tuple[StateDefinition, str, bool]:
         expect_string(StateError, name, "the name of a state must be a string", 'state("balance")')
         definition = self._defined("States")
-        definition = next((one for one in self._known if prefix + name in one.tables), definition)
+        definition = next((known for known in self._known if prefix + name in known.tables), definition)
         if prefix + name not in definition.tables:
             names = [each.removeprefix(prefix) for each in definition.tables if each.startswith(prefix)]
-            other = next((one for one in _READERS if one != prefix and one + name in definition.tables), None)
+            other = next((each for each in _READERS if each != prefix and each + name in definition.tables), None)
             raise StateError(
                 f"{definition.details.get('operator', 'the window function')} has no {_READERS[prefix][0]} {shown(name)}",
                 f"It has: {', '.join(names) or 'none'}",
@@ -507,9 +519,9 @@ class StateReader:
         self._needs("timers", OperatorKind.OPERATOR)
         definition = self._defined("Timers")
 
-        def decode(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
-            tables = tables_of_page(_sure(own), value)
-            return timers(tables, _keys(_sure(own), tables))
+        def decode(definition_of_group: StateDefinition | None, page: int, value: bytes) -> pa.Table:
+            tables = tables_of_page(_sure(definition_of_group), value)
+            return timers(tables, _keys(_sure(definition_of_group), tables))
 
         return self._decoded(_of_keys(), timers_schema(key_type(definition)), decode)
 
@@ -532,25 +544,25 @@ class StateReader:
                 what, f"Inputs: {', '.join(names) or 'unknown'}", None if name else f'"{names[0]}"' if names else None
             )
         wanted, number = name, list(definition.inputs).index(name)
-        schema = waiting_schema(key_type(definition), max((one.inputs[name] for one in self._known), key=len))
+        schema = waiting_schema(key_type(definition), max((known.inputs[name] for known in self._known), key=len))
         recent = self._headers.mapInArrow(_buffers_of(number), "key_group int, page int, value binary")
         places = self._headers.mapInArrow(_chunks_of(number), "key_group int, page int")
         chunks = self._pages.where(_is_of(PageKind.WAITING_EVENTS)).join(places, ["key_group", "page"])
 
-        def decode(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
-            return waiting_events(_sure(own), wanted, value, schema)
+        def decode(definition_of_group: StateDefinition | None, page: int, value: bytes) -> pa.Table:
+            return waiting_events(_sure(definition_of_group), wanted, value, schema)
 
-        found = _decoded(recent.unionByName(chunks), schema, decode, definition, self._others)
-        if all(WAITING + name not in one.tables for one in self._known):
-            return found
+        waiting = _decoded(recent.unionByName(chunks), schema, decode, definition, self._others)
+        if all(WAITING + name not in known.tables for known in self._known):
+            return waiting
 
-        def unselected(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
-            tables = tables_of_page(_sure(own), value)
+        def unselected(definition_of_group: StateDefinition | None, page: int, value: bytes) -> pa.Table:
+            tables = tables_of_page(_sure(definition_of_group), value)
             if WAITING + wanted not in tables:
                 return schema.empty_table()
-            return unselected_events(tables[WAITING + wanted], _keys(_sure(own), tables), schema)
+            return unselected_events(tables[WAITING + wanted], _keys(_sure(definition_of_group), tables), schema)
 
-        return found.unionByName(self._decoded(_of_keys(), schema, unselected))
+        return waiting.unionByName(self._decoded(_of_keys(), schema, unselected))
 
     # ------------------------------------------------------------------ summaries
 
@@ -565,12 +577,12 @@ class StateReader:
         kind = self._needs("keys", *OperatorKind)
         if kind is OperatorKind.WINDOWS:
             sums = [F.count("*").alias("windows"), F.sum("elements").alias("elements")]
-            found = self.windows().groupBy("key").agg(*sums)
+            by_key = self.windows().groupBy("key").agg(*sums)
         elif kind is OperatorKind.JOIN:
             rows = reduce(DataFrame.unionAll, [self.kept_rows(name).select("key") for name in self.inputs])
-            found = rows.groupBy("key").agg(F.count("*").alias("rows"))
+            by_key = rows.groupBy("key").agg(F.count("*").alias("rows"))
         elif kind is OperatorKind.OPERATOR:
-            found = self._entries_by_key()
+            by_key = self._entries_by_key()
         else:
             by = ["key", "rule", "version"] if kind is OperatorKind.RULES else ["key"]
             sums = [
@@ -578,18 +590,18 @@ class StateReader:
                 F.sum("events").alias("events"),
                 F.min("since").alias("since"),
             ]
-            found = self.partial_matches().groupBy(*by).agg(*sums)
+            by_key = self.partial_matches().groupBy(*by).agg(*sums)
         columns = {OperatorKind.WINDOWS: "elements", OperatorKind.JOIN: "rows", OperatorKind.OPERATOR: "entries"}
         most = columns.get(kind, "partial_matches")
-        return found.orderBy(F.desc(most), F.col("key").cast("string")).limit(limit)
+        return by_key.orderBy(F.desc(most), F.col("key").cast("string")).limit(limit)
 
     def _entries_by_key(self) -> DataFrame:
         definition = self._defined("Keys")
         schema = pa.schema([("key", key_type(definition)), ("entries", pa.int64()), ("timers", pa.int64())])
 
-        def decode(own: StateDefinition | None, page: int, value: bytes) -> pa.Table:
-            tables = tables_of_page(_sure(own), value)
-            keys = _keys(_sure(own), tables)
+        def decode(definition_of_group: StateDefinition | None, page: int, value: bytes) -> pa.Table:
+            tables = tables_of_page(_sure(definition_of_group), value)
+            keys = _keys(_sure(definition_of_group), tables)
             return pa.table([keys, *map(pa.array, numbers_of_entries(tables, len(keys)))], schema=schema)
 
         return self._decoded(_of_keys(), schema, decode)
@@ -602,12 +614,12 @@ class StateReader:
         _check_rows(limit)
         kind = self._needs("deadlines", *(kind for kind in OperatorKind if kind is not OperatorKind.JOIN))
         if kind is OperatorKind.WINDOWS:
-            found, column = self.windows(), "kept_until"
+            with_deadlines, column = self.windows(), "kept_until"
         elif kind is OperatorKind.OPERATOR:
-            found, column = self.timers(), "time"
+            with_deadlines, column = self.timers(), "time"
         else:
-            found, column = self.partial_matches(), "deadline"
-        return found.where(F.col(column).isNotNull()).orderBy(column, F.col("key").cast("string")).limit(limit)
+            with_deadlines, column = self.partial_matches(), "deadline"
+        return with_deadlines.where(F.col(column).isNotNull()).orderBy(column, F.col("key").cast("string")).limit(limit)
 
     # ------------------------------------------------------------------ decoding
 
@@ -655,8 +667,8 @@ def _decoded(
         for batch in batches:
             groups, numbers = (batch.column(name).to_pylist() for name in ("key_group", "page"))
             for group, page, value in zip(groups, numbers, batch.column("value"), strict=True):
-                found = decode(others.get(group, definition), page, value.as_py())
-                yield from cast_table(found, schema).to_batches()
+                decoded = decode(others.get(group, definition), page, value.as_py())
+                yield from cast_table(decoded, schema).to_batches()
 
     return pages.mapInArrow(decoder, spark_schema(schema))
 
@@ -671,10 +683,10 @@ def _buffers_of(number: int) -> Callable[[_Batches], _Batches]:
 
     def decode(batches: _Batches) -> _Batches:
         for batch in batches:
-            found = [GroupHeader.from_bytes(value.as_py()).buffers[number] for value in batch.column("value")]
+            buffers = [GroupHeader.from_bytes(value.as_py()).buffers[number] for value in batch.column("value")]
             rows = [
                 (group, _HEADER, value)
-                for group, value in zip(batch.column("key_group").to_pylist(), found, strict=True)
+                for group, value in zip(batch.column("key_group").to_pylist(), buffers, strict=True)
             ]
             yield _batch([row for row in rows if row[2]], key_group=pa.int32(), page=pa.int32(), value=pa.binary())
 

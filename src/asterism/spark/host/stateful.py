@@ -127,7 +127,7 @@ def _columns(row: Row) -> dict[str, Any]:
     """A row by its columns. In ``recentProgress`` of Spark Connect, it is a row of the values and of the schema."""
     columns = row.asDict()
     if columns.keys() == {"values", "schema"} and isinstance(columns["schema"], dict):
-        return dict(zip((one["name"] for one in columns["schema"]["fields"]), columns["values"], strict=True))
+        return dict(zip((field["name"] for field in columns["schema"]["fields"]), columns["values"], strict=True))
     return columns
 
 
@@ -398,8 +398,8 @@ def _count(name: str) -> Column:
     if not name.endswith("/*"):
         return F.coalesce(F.sum(F.col("metrics")[name]), F.lit(0)).alias(name)
     family = name.removesuffix("*")
-    mine = F.map_filter("metrics", lambda key, _: F.startswith(key, F.lit(family)))
-    return F.to_json(F.collect_list(F.when(F.size(mine) > 0, mine))).alias(name.removesuffix("/*"))
+    family_counts = F.map_filter("metrics", lambda key, _: F.startswith(key, F.lit(family)))
+    return F.to_json(F.collect_list(F.when(F.size(family_counts) > 0, family_counts))).alias(name.removesuffix("/*"))
 
 
 def _gauge(name: str, aggregate: str) -> Column:

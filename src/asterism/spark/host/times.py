@@ -34,13 +34,13 @@ def event_micros(column: str, kind: T.DataType, unit: str) -> Column:
     :param column: the quoted name of the column
     """
     if isinstance(kind, T.TimestampType):
-        found = F.unix_micros(F.col(column))
+        micros = F.unix_micros(F.col(column))
     elif isinstance(kind, T.TimestampNTZType):
-        found = F.expr(_NTZ.format(column))
+        micros = F.expr(_NTZ.format(column))
     elif isinstance(kind, T.DateType):
-        found = F.unix_date(F.col(column)).cast("long") * DAY
+        micros = F.unix_date(F.col(column)).cast("long") * DAY
     elif TIME_UNITS[unit] >= 1000:
-        found = F.try_multiply(F.col(column), F.lit(TIME_UNITS[unit] // 1000))
+        micros = F.try_multiply(F.col(column), F.lit(TIME_UNITS[unit] // 1000))
     else:
-        found = F.expr(f"{column} div 1000 - int(pmod({column}, 1000) != 0 AND {column} < 0)").cast("long")
-    return F.when(found.between(-FAR, FAR), found)
+        micros = F.expr(f"{column} div 1000 - int(pmod({column}, 1000) != 0 AND {column} < 0)").cast("long")
+    return F.when(micros.between(-FAR, FAR), micros)

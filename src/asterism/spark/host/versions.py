@@ -173,6 +173,6 @@ def offset_of(text: str) -> dict[str, Any] | None:
     """
     for read in (json.loads, ast.literal_eval):
         with suppress(TypeError, ValueError, SyntaxError):
-            found = read(text)
-            return found if isinstance(found, dict) else None
+            offset = read(text)
+            return offset if isinstance(offset, dict) else None
     return None

@@ -95,7 +95,9 @@ class CountedQuery:
     def _forget(self, counts: RuleCounts) -> None:
         if len(counts.versions) > self._forget_at:
             sets = self.store.retained()
-            counts.forget({(one.id, one.version) for found in sets for one in found.processors})
+            counts.forget(
+                {(processor.id, processor.version) for processor_set in sets for processor in processor_set.processors}
+            )
             self._forget_at = len(counts.versions) + MAX_PAST
 
 
@@ -126,5 +128,9 @@ def _remove(spark: SparkSession, counted: CountedQuery) -> None:
 
 def counts_of_query(query: str) -> RuleCounts | None:
     """The counts of the rules of a query in all of its runs, given its id; None: this process does not count them."""
-    found = [counts for one in observers() if isinstance(one, CountedQuery) and (counts := one.counts_of(query))]
-    return max(found, key=lambda counts: counts.batch, default=None)
+    counts_of_runs = [
+        counts
+        for observer in observers()
+        if isinstance(observer, CountedQuery) and (counts := observer.counts_of(query))
+    ]
+    return max(counts_of_runs, key=lambda counts: counts.batch, default=None)

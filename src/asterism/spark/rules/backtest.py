@@ -84,18 +84,26 @@ class _UsableRules:
         coordinator = Coordinator(compiler, store)
         coordinator.on_pattern_processors_updated(discovered(factory))
         every = [
-            processor for one in store.retained() for processor in one.processors if shadows or not processor.shadow
+            processor
+            for processor_set in store.retained()
+            for processor in processor_set.processors
+            if shadows or not processor.shadow
         ]
-        found = {one.id: one for one in sorted(every, key=lambda one: one.shadow)}.values()
+        effective = {
+            processor.id: processor for processor in sorted(every, key=lambda processor: processor.shadow)
+        }.values()
         # A timestamp is mostly in the future, and history is about what the rule would have found.
-        timed = (one.timestamp is not None or one.expires is not None or one.shadow for one in found)
+        timed = (
+            processor.timestamp is not None or processor.expires is not None or processor.shadow
+            for processor in effective
+        )
         timeless = [
-            replace(one, timestamp=None, expires=None, shadow=False) if is_timed else one
-            for one, is_timed in zip(found, timed, strict=True)
+            replace(processor, timestamp=None, expires=None, shadow=False) if is_timed else processor
+            for processor, is_timed in zip(effective, timed, strict=True)
         ]
-        refused = [one for one in coordinator.status.rules if one.state == REFUSED and (shadows or not one.shadow)]
-        reasons = {one.id: one.reason or "" for one in sorted(refused, key=lambda one: one.shadow)}
-        return cls({one.id: one for one in timeless}, reasons)
+        refused = [rule for rule in coordinator.status.rules if rule.state == REFUSED and (shadows or not rule.shadow)]
+        reasons = {rule.id: rule.reason or "" for rule in sorted(refused, key=lambda rule: rule.shadow)}
+        return cls({processor.id: processor for processor in timeless}, reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,25 +118,28 @@ class _Runs:
         """The runs of the new side have the ids of their rules."""
         before = {} if old is None else old.processors
         processors, taken = list(new.processors.values()), set(new.processors)
-        rows = [(one.id, one.id, True, _pairing(one, before.get(one.id))) for one in processors]
-        for one in before.values():
-            other = new.processors.get(one.id)
-            pairing = _pairing(one, other)
+        rows = [
+            (processor.id, processor.id, True, _pairing(processor, before.get(processor.id)))
+            for processor in processors
+        ]
+        for processor in before.values():
+            other = new.processors.get(processor.id)
+            pairing = _pairing(processor, other)
             if pairing == SHARED:
                 continue
-            name = _free_name(one.id, taken)
+            name = _free_name(processor.id, taken)
             taken.add(name)
-            processors.append(replace(one, id=name))
-            rows.append((name, one.id, False, pairing))
+            processors.append(replace(processor, id=name))
+            rows.append((name, processor.id, False, pairing))
         return cls(processors, rows)
 
 
-def _pairing(one: PatternProcessor, other: PatternProcessor | None) -> str:
+def _pairing(processor: PatternProcessor, other: PatternProcessor | None) -> str:
     if other is None:
         return ALONE
-    if replace(one, version=other.version).text == other.text:
+    if replace(processor, version=other.version).text == other.text:
         return SHARED
-    return PAIRED if (one.sql is None) == (other.sql is None) else MIXED
+    return PAIRED if (processor.sql is None) == (other.sql is None) else MIXED
 
 
 def _free_name(id: str, taken: set[str]) -> str:
@@ -181,26 +192,26 @@ def backtest(
         outputs = {name: unpacked(results, name, schema) for name, schema in operator.output_schemas.items()}
         with _persisted(outputs[MATCHES]):
             nothing = _nothing(report.days)
-            found = _runs_found(outputs, nothing, report.days, _day(stream, outputs[MATCHES]))
+            run_results = _runs_found(outputs, nothing, report.days, _day(stream, outputs[MATCHES]))
             differences = _differences(outputs[MATCHES], table)
             counts = {} if old is None else _counts(differences)
             chosen = _examples(differences, examples, compared=old is not None) if examples else {}
         late = outputs[LATE].count()
     names = {(id, is_new): run for run, id, is_new, _ in runs.rows}
     ids = dict.fromkeys([*new.processors, *new.refused, *(() if old is None else (*old.processors, *old.refused))])
-    made = []
+    rules_of_report = []
     for id in ids:
         run = names.get((id, True), "")
-        one = BacktestRule(id, _run(id, new, found.get(run, nothing)), examples=chosen.get(id, ()))
+        rule = BacktestRule(id, _run(id, new, run_results.get(run, nothing)), examples=chosen.get(id, ()))
         if old is not None:
             # A rule that is the same on both sides has one run.
-            before = _run(id, old, found.get(names.get((id, False), run), nothing))
-            one = replace(one, old=before)
-            if all(side is None or side.matches is not None for side in (one.new, before)):
+            before = _run(id, old, run_results.get(names.get((id, False), run), nothing))
+            rule = replace(rule, old=before)
+            if all(side is None or side.matches is not None for side in (rule.new, before)):
                 added, removed, kept = (counts.get((id, what), 0) for what in (ADDED, REMOVED, KEPT))
-                one = replace(one, added=added, removed=removed, kept=kept)
-        made.append(one)
-    return replace(report, rules=tuple(made), late=late)
+                rule = replace(rule, added=added, removed=removed, kept=kept)
+        rules_of_report.append(rule)
+    return replace(report, rules=tuple(rules_of_report), late=late)
 
 
 def _nothing(days: float | None) -> BacktestRun:
@@ -256,10 +267,10 @@ def _history(stream: KeyedStream) -> tuple[int, int, Any, Any]:
     if stream.time is None:
         return stream.df.count(), 0, None, None
     time = _micros(stream, stream.df, stream.time)
-    found = stream.df.agg(F.count("*"), F.min(time), F.max(time)).first()
-    assert found is not None
-    first, last = (None if one is None else EPOCH + timedelta(microseconds=one) for one in found[1:])
-    return found[0], 0, first, last
+    summary = stream.df.agg(F.count("*"), F.min(time), F.max(time)).first()
+    assert summary is not None
+    first, last = (None if micros is None else EPOCH + timedelta(microseconds=micros) for micros in summary[1:])
+    return summary[0], 0, first, last
 
 
 def _runs_found(
@@ -277,19 +288,19 @@ def _runs_found(
     timed_out = {row[_ID]: row["count"] for row in outputs[TIMED_OUT].groupBy(_ID).count().collect()}
     first = F.min_by("error", F.struct("time", "error")).alias("error")
     errors = {row[_ID]: row for row in outputs[ERRORS].groupBy(_ID).agg(F.count("*").alias("n"), first).collect()}
-    found: dict[str, BacktestRun] = {}
+    runs: dict[str, BacktestRun] = {}
     for run in {*matches, *timed_out, *errors}:
-        one = replace(nothing, timed_out=timed_out.get(run, 0))
+        result = replace(nothing, timed_out=timed_out.get(run, 0))
         if run in matches:
             count = matches[run]["n"]
             a_day = None if days is None else count / days
-            one = replace(
-                one, matches=count, keys=matches[run]["keys"], matches_per_day=a_day, most_in_a_day=most.get(run)
+            result = replace(
+                result, matches=count, keys=matches[run]["keys"], matches_per_day=a_day, most_in_a_day=most.get(run)
             )
         if run in errors:
-            one = replace(one, errors=errors[run]["n"], error=errors[run]["error"])
-        found[run] = one
-    return found
+            result = replace(result, errors=errors[run]["n"], error=errors[run]["error"])
+        runs[run] = result
+    return runs
 
 
 def _differences(matches: DataFrame, runs: DataFrame) -> DataFrame:
@@ -325,10 +336,10 @@ def _examples(differences: DataFrame, most: int, *, compared: bool) -> dict[str,
     order = Window.partitionBy("id", "difference").orderBy("start_time", "end_time", "key")
     few = differences.withColumn("number", F.row_number().over(order)).where(F.col("number") <= most)
     few = few.withColumn("n_events", F.size("events")).withColumn("events", F.slice("events", 1, MAX_EVENTS))
-    found: dict[str, list[BacktestMatch]] = {}
+    matches: dict[str, list[BacktestMatch]] = {}
     # collect() would convert times to the time zone of this process.
     for row in few.orderBy("id", "difference", "number").toArrow().to_pylist():
-        events = tuple((one["stage"], one["event"]) for one in row["events"] or ())
+        events = tuple((event["stage"], event["event"]) for event in row["events"] or ())
         match = BacktestMatch(
             row["difference"],
             row["processor_version"],
@@ -340,5 +351,5 @@ def _examples(differences: DataFrame, most: int, *, compared: bool) -> dict[str,
             None if row["measures"] is None else dict(row["measures"]),
             row["result"],
         )
-        found.setdefault(row["id"], []).append(match)
-    return {id: tuple(some) for id, some in found.items()}
+        matches.setdefault(row["id"], []).append(match)
+    return {id: tuple(some) for id, some in matches.items()}

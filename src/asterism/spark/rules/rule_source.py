@@ -146,14 +146,14 @@ class _Announces(SourceReader):
         return self.coordinator.digest(number).hex()[:32]
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        found = list(super().partitions(start, end))
+        parts = list(super().partitions(start, end))
         self.coordinator.planned(end["set"], start["set"])
         # The end of input also deletes the set from the state of the key groups, so that a later run must publish it again.
         if end["set"] > start["set"] or end.get("ends", 0) > start.get("ends", 0):
             # Only the newest set: sets that were replaced between two micro-batches never take effect.
             number = end["set"]
-            found.append(InputPartition((self.coordinator.store, number, self.coordinator.digest(number))))
-        return found
+            parts.append(InputPartition((self.coordinator.store, number, self.coordinator.digest(number))))
+        return parts
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         if partition.value is None:

@@ -151,8 +151,8 @@ class PatternProcessorStream(metaclass=PythonNames):
 
         def started(query: StreamingQuery, observation: str) -> None:
             assert isinstance(operator.source, FolderStore)
-            for one in counted:  # another query of this run, which has ended
-                one.wait()
+            for ended in counted:  # another query of this run, which has ended
+                ended.wait()
             counted.append(count(self.spark, query, observation, operator.source))
 
         query = run(
@@ -165,8 +165,8 @@ class PatternProcessorStream(metaclass=PythonNames):
             started=started,
         )
         if query is None:
-            for one in counted:
-                one.wait()
+            for counted_query in counted:
+                counted_query.wait()
         return query
 
     def check(self, processor: PatternProcessor) -> None:
@@ -198,11 +198,11 @@ class PatternProcessorStream(metaclass=PythonNames):
     @staticmethod
     def matches_by_processor(progress: StreamingQueryProgress) -> dict[str, int]:
         """The number of matches per processor in a micro-batch, without those of shadows, from the query's progress."""
-        found: dict[str, int] = {}
+        matches: dict[str, int] = {}
         for (name, _), counts in counts_of(progress).versions.items():
             if counts.matches:
-                found[name] = found.get(name, 0) + counts.matches
-        return found
+                matches[name] = matches.get(name, 0) + counts.matches
+        return matches
 
     @staticmethod
     def discovery(progress: StreamingQueryProgress) -> str:
@@ -210,8 +210,8 @@ class PatternProcessorStream(metaclass=PythonNames):
         ``interrupted`` with the error of the last poll.
         """
         offsets = (offset_of(source.endOffset) for source in progress.sources)
-        found = (offset["discovery"] for offset in offsets if offset is not None and "discovery" in offset)
-        return next(found, INITIALIZING)
+        states = (offset["discovery"] for offset in offsets if offset is not None and "discovery" in offset)
+        return next(states, INITIALIZING)
 
     def _store(self, checkpoint: str | None) -> FolderStore:
         location = self.store
@@ -335,7 +335,7 @@ def rule_options(
         semantics=semantics,
         functions={} if functions is None else functions,
         conditions=registered,
-        lookups=[one.column for one in defined],
+        lookups=[lookup.column for lookup in defined],
         max_partial_matches=max_partial_matches,
     )
     return options, defined
@@ -391,7 +391,7 @@ def bounded_results(
     copies = mapped(events, copied(operator, EVENTS), copied_schema)
     group = F.pmod(F.col(KEY_HASH), F.lit(use.key_groups)).alias(BATCH_GROUP)
     rows = copies.select(group, *map(quoted_name, schema.names))
-    first = [Arrival(PROCESSORS, prepared_set(found.to_bytes())) for found in store.retained()]
+    first = [Arrival(PROCESSORS, prepared_set(processor_set.to_bytes())) for processor_set in store.retained()]
 
     def sent(rows: pa.Table) -> list[Arrival]:
         return sorted_arrival(EVENTS, cast_table(rows.select(schema.names), schema))

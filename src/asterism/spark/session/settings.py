@@ -93,11 +93,11 @@ def of_expressions(spark: SparkSession) -> Iterator[None]:
     """
     others: dict[str, str | None] = {}
     for key, value in _EXPRESSIONS.items():
-        if (found := spark.conf.get(key, value)) != value:
+        if (current := spark.conf.get(key, value)) != value:
             others[key] = value
             if is_remote():
                 raise StreamDefinitionError(
-                    f"expressions have another meaning with the setting {key}={found}",
+                    f"expressions have another meaning with the setting {key}={current}",
                     "With Spark Connect, all expressions of a query have the settings of the session.",
                     f'spark.conf.set("{key}", "{value}")',
                 )
@@ -172,10 +172,10 @@ def check_worker_memory(spark: SparkSession) -> None:
         limits the address space of a worker, which compiled libraries use much of without using as much memory.
     """
     wanted = spark.conf.get(_WORKER_MEMORY, None)
-    found = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", wanted or "", re.IGNORECASE)
-    if found is None:
+    parsed = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", wanted or "", re.IGNORECASE)
+    if parsed is None:
         return
-    each = int(found[1]) * _UNITS[found[2].lower() or "m"] // _cores_of_worker_memory(spark)
+    each = int(parsed[1]) * _UNITS[parsed[2].lower() or "m"] // _cores_of_worker_memory(spark)
     if each < LEAST_WORKER_MEMORY:
         raise StreamDefinitionError(
             f"the Python workers of this session have too little memory: {_WORKER_MEMORY}={wanted}",
@@ -210,12 +210,12 @@ def resolved(spark: SparkSession, location: str) -> str:
 def _default_is_local(spark: SparkSession) -> bool:
     """Whether a path without a scheme is in a local file system."""
     if spark not in _DEFAULT_IS_LOCAL:
-        found = ""
+        path = ""
         try:
             spark.read.text(f"/{_NOWHERE}").schema  # noqa: B018 - on Spark Connect, the schema is the first call
         except AnalysisException as error:  # the message has the path with the scheme
-            found = (error.getMessageParameters() or {}).get("path", "")
-        _DEFAULT_IS_LOCAL[spark] = found.startswith(_LOCAL)
+            path = (error.getMessageParameters() or {}).get("path", "")
+        _DEFAULT_IS_LOCAL[spark] = path.startswith(_LOCAL)
     return _DEFAULT_IS_LOCAL[spark]
 
 

@@ -164,8 +164,8 @@ def _facts(batches: Sequence[StreamingQueryProgress]) -> list[tuple[str, str]]:
         if gauges:
             facts.append((operator, one_line(", ".join(f"{n} {value:,.6g}" for n, value in gauges.items()), MAX_TEXT)))
     for operator, histograms in histograms_of_operators(last).items():
-        for name, found in histograms.items():
-            facts.append((operator, one_line(f"{name} {_distribution(found)}", MAX_TEXT)))
+        for name, values in histograms.items():
+            facts.append((operator, one_line(f"{name} {_distribution(values)}", MAX_TEXT)))
     if totals:
         facts.append(("", f"in the micro-batch (in parentheses: since micro-batch {batches[0].batchId})"))
     if any(has_rules(progress) for progress in batches):
@@ -175,11 +175,11 @@ def _facts(batches: Sequence[StreamingQueryProgress]) -> list[tuple[str, str]]:
     return facts
 
 
-def _distribution(found: HistogramStatistics) -> str:
+def _distribution(values: HistogramStatistics) -> str:
     """The values of a histogram."""
-    if found.min is None or found.max is None or found.mean is None:
+    if values.min is None or values.max is None or values.mean is None:
         return "no values"
-    return f"{found.count:,} values from {found.min:,.6g} to {found.max:,.6g}, mean {found.mean:,.6g}"
+    return f"{values.count:,} values from {values.min:,.6g} to {values.max:,.6g}, mean {values.mean:,.6g}"
 
 
 _RULE_COLUMNS = ("rule", "version", "matches", "timed out", "partial matches", "errors", "last match", "state")
@@ -194,10 +194,10 @@ def _rules(batches: Sequence[StreamingQueryProgress]) -> list[tuple[str, ...]]:
         for progress in batches:
             counts.add(str(progress.id), progress.batchId, groups_in(progress))
     versions = sorted(counts.versions.items(), key=lambda item: (item[1].disabled <= 0, -item[1].matches, item[0]))
-    rows = [_rule(name, version, one, is_whole) for (name, version), one in versions[:MAX_RULES]]
+    rows = [_rule(name, version, rule_counts, is_whole) for (name, version), rule_counts in versions[:MAX_RULES]]
     if len(versions) > MAX_RULES:
-        rest = [one for _, one in versions[MAX_RULES:]]
-        more = [f"({len(rest):,} more)", "", f"{sum(one.matches for one in rest):,}"]
+        rest = [rule_counts for _, rule_counts in versions[MAX_RULES:]]
+        more = [f"({len(rest):,} more)", "", f"{sum(rule_counts.matches for rule_counts in rest):,}"]
         rows.append((*more, *[""] * (len(_RULE_COLUMNS) - len(more))))
     return rows
 
@@ -250,9 +250,9 @@ def rates_svg(batches: Sequence[StreamingQueryProgress]) -> str:
 
 def plain_error(text: str) -> str:
     """The error in the message of a failed query, which has stack traces of both languages."""
-    found = _ERROR.findall(text)
-    if found:
-        return "\n".join(one_line(line, MAX_TEXT) for line in found[-1].splitlines()[:MAX_LINES])
+    errors = _ERROR.findall(text)
+    if errors:
+        return "\n".join(one_line(line, MAX_TEXT) for line in errors[-1].splitlines()[:MAX_LINES])
     return _first_line(text)
 
 

@@ -30,8 +30,8 @@ def time_of(progress: StreamingQueryProgress) -> datetime:
 
 def newest_of(progress: StreamingQueryProgress) -> datetime | None:
     """The greatest event time of the micro-batch, if Spark has looked at it."""
-    found = progress.eventTime.get("max")
-    return None if found is None else datetime.fromisoformat(found)
+    newest = progress.eventTime.get("max")
+    return None if newest is None else datetime.fromisoformat(newest)
 
 
 def watermark_of(progress: StreamingQueryProgress) -> datetime | None:
@@ -40,9 +40,9 @@ def watermark_of(progress: StreamingQueryProgress) -> datetime | None:
         spark = datetime.fromisoformat(progress.eventTime["watermark"])
         if spark > EPOCH:  # until there is one, Spark reports the epoch
             return spark
-    found = operator_watermarks(progress)
+    watermarks = operator_watermarks(progress)
     try:
-        return EPOCH + timedelta(microseconds=min(found)) if found else None
+        return EPOCH + timedelta(microseconds=min(watermarks)) if watermarks else None
     except OverflowError:  # a time that Python does not have
         return None
 

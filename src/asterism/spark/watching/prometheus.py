@@ -57,25 +57,29 @@ class _QueryMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         queries = self.totals.queries()
         gauges: list[tuple[str, str, Callable[[QueryTotals], float | None]]] = [
-            ("input_rows_per_second", "Rows that arrived per second.", lambda one: input_rate(one.last)),
-            ("processed_rows_per_second", "Rows per second of a micro-batch.", lambda one: processed_rate(one.last)),
-            ("micro_batch_seconds", "The duration of the last micro-batch.", lambda one: seconds_of(one.last)),
+            ("input_rows_per_second", "Rows that arrived per second.", lambda query: input_rate(query.last)),
+            (
+                "processed_rows_per_second",
+                "Rows per second of a micro-batch.",
+                lambda query: processed_rate(query.last),
+            ),
+            ("micro_batch_seconds", "The duration of the last micro-batch.", lambda query: seconds_of(query.last)),
             (
                 "last_trigger_timestamp_seconds",
                 "The time of the last trigger.",
-                lambda one: one.triggered.timestamp(),
+                lambda query: query.triggered.timestamp(),
             ),
-            ("watermark_timestamp_seconds", "The watermark.", lambda one: _seconds(watermark_of(one.last))),
-            ("state_rows", "The rows of the state store.", lambda one: state_rows(one.last)),
-            ("state_bytes", "The memory of the state store.", lambda one: state_bytes(one.last)),
+            ("watermark_timestamp_seconds", "The watermark.", lambda query: _seconds(watermark_of(query.last))),
+            ("state_rows", "The rows of the state store.", lambda query: state_rows(query.last)),
+            ("state_bytes", "The memory of the state store.", lambda query: state_bytes(query.last)),
             ("rules_valid", "1 if its rules are up to date.", _rules_valid),
         ]
         for name, text, value in gauges:
             gauge = GaugeMetricFamily(f"asterism_query_{name}", text, labels=["query"])
-            for one in queries:
-                number = value(one)
+            for query in queries:
+                number = value(query)
                 if number is not None:
-                    gauge.add_metric([query_name(one.last)], number)
+                    gauge.add_metric([query_name(query.last)], number)
             yield gauge
         batches = CounterMetricFamily("asterism_query_micro_batches", "Micro-batches.", labels=["query"])
         rows = CounterMetricFamily("asterism_query_input_rows", "Rows that arrived.", labels=["query"])
@@ -88,20 +92,20 @@ class _QueryMetrics(Collector):
         distributions = HistogramMetricFamily(
             "asterism_operator_histogram", "A histogram of an operator.", labels=["query", "operator", "histogram"]
         )
-        for one in queries:
-            batches.add_metric([query_name(one.last)], one.batches)
-            rows.add_metric([query_name(one.last)], one.rows)
-            for operator, of in one.counts.items():
+        for query in queries:
+            batches.add_metric([query_name(query.last)], query.batches)
+            rows.add_metric([query_name(query.last)], query.rows)
+            for operator, of in query.counts.items():
                 for name, total in of.items():
-                    counts.add_metric([query_name(one.last), operator, name], total)
-            for operator, values_of in one.gauges.items():
+                    counts.add_metric([query_name(query.last), operator, name], total)
+            for operator, values_of in query.gauges.items():
                 for name, last in values_of.items():
-                    set_values.add_metric([query_name(one.last), operator, name], last)
-            for operator, histograms in one.histograms.items():
+                    set_values.add_metric([query_name(query.last), operator, name], last)
+            for operator, histograms in query.histograms.items():
                 for name, values in histograms.items():
                     numbers = [(str(bound), float(count)) for bound, count in values.buckets.items()]
                     distributions.add_metric(
-                        [query_name(one.last), operator, name], [*numbers, ("+Inf", values.count)], values.sum
+                        [query_name(query.last), operator, name], [*numbers, ("+Inf", values.count)], values.sum
                     )
         ended = CounterMetricFamily("asterism_queries_ended", "Queries that have ended.", labels=["outcome"])
         for outcome, number in self.totals.ended().items():
@@ -111,9 +115,12 @@ class _QueryMetrics(Collector):
 
 def _of_rules(queries: list[QueryTotals]) -> Iterator[Metric]:
     """Of all queries together, as many versions have separate series as at the endpoint for rules."""
-    found = [(query_name(one.last), counts_of_query(str(one.last.id))) for one in queries]
+    found = [(query_name(totals.last), counts_of_query(str(totals.last.id))) for totals in queries]
     versions = [
-        (query, [((query, rule, str(version)), one) for (rule, version), one in counts.versions.items()])
+        (
+            query,
+            [((query, rule, str(version)), rule_counts) for (rule, version), rule_counts in counts.versions.items()],
+        )
         for query, counts in found
         if counts is not None
     ]
@@ -121,14 +128,14 @@ def _of_rules(queries: list[QueryTotals]) -> Iterator[Metric]:
         attribute = "disabled" if name == DISABLED_KEY_GROUPS else name
         limit = prometheus.MAX_VERSIONS
         for query, rules in versions:
-            numbers = [(labels, getattr(one, attribute)) for labels, one in rules]
+            numbers = [(labels, getattr(rule_counts, attribute)) for labels, rule_counts in rules]
             add_versions(family, numbers, (query, *OTHERS), limit)
             limit = max(0, limit - len(rules))
         yield family
 
 
-def _rules_valid(one: QueryTotals) -> float | None:
-    return float(discovery_of(one.last) == VALID) if has_rules(one.last) else None
+def _rules_valid(totals: QueryTotals) -> float | None:
+    return float(discovery_of(totals.last) == VALID) if has_rules(totals.last) else None
 
 
 def _seconds(time: datetime | None) -> float | None:

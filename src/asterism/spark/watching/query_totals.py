@@ -78,8 +78,8 @@ class SessionTotals:
     def queries(self) -> list[QueryTotals]:
         """The queries that run."""
         with self._lock:
-            found = [one.copied() for one in self._by_name()]
-        return sorted(found, key=lambda one: query_name(one.last))
+            totals = [each.copied() for each in self._by_name()]
+        return sorted(totals, key=lambda each: query_name(each.last))
 
     def ended(self) -> dict[str, int]:
         """How many queries have ended, by outcome."""
@@ -107,4 +107,4 @@ class SessionTotals:
 
     def _by_name(self) -> list[QueryTotals]:
         """A series must not occur twice, so that of two queries with one name the newer one counts."""
-        return list({query_name(one.last): one for one in self._queries.values()}.values())
+        return list({query_name(totals.last): totals for totals in self._queries.values()}.values())
