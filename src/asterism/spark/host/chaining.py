@@ -40,8 +40,8 @@ def marked(df: DataFrame, *, watermark: str | None, drains: bool, behind: int | 
 def _marks(df: DataFrame) -> list[dict[str, object]]:
     if not df.isStreaming:
         return []
-    found = (field.metadata.get(MARK) for field in df.schema)
-    return [mark for mark in found if isinstance(mark, dict) and mark.get("process") == _PROCESS]
+    marks = (field.metadata.get(MARK) for field in df.schema)
+    return [mark for mark in marks if isinstance(mark, dict) and mark.get("process") == _PROCESS]
 
 
 def has_upstream(df: DataFrame) -> bool:
