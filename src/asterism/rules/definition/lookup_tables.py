@@ -70,9 +70,9 @@ class LookupVersion:
         return {"version": self.version, "digest": self.digest, "rows": self.rows, **key}
 
     @classmethod
-    def from_dict(cls, name: str, found: Mapping[str, Any]) -> LookupVersion:
-        key = tuple(map(str, found.get("key", ())))
-        return cls(name, int(found["version"]), str(found["digest"]), int(found["rows"]), key)
+    def from_dict(cls, name: str, stored: Mapping[str, Any]) -> LookupVersion:
+        key = tuple(map(str, stored.get("key", ())))
+        return cls(name, int(stored["version"]), str(stored["digest"]), int(stored["rows"]), key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,23 +99,23 @@ class LookupColumn:
 
         :raises StreamDefinitionError: one has another type than its key, or can fail
         """
-        found, scope, numbers = Vectorized(events), Scope(events), list[int]()
+        expressions, scope, numbers = Vectorized(events), Scope(events), list[int]()
         what = f"the lookup {self.name}"
         for text, key in zip(self.on, self.key, strict=True):
-            value = found.translate(scope.resolve(parse(text), text), text)
+            value = expressions.translate(scope.resolve(parse(text), text), text)
             if value.raises:
                 raise StreamDefinitionError(
                     f"{what}: the expression {text!r:.200} can fail", hint="TRY_CAST(...) gives NULL instead"
                 )
-            have, want = key_type(found.type_of_value(value, text)), key_type(self.schema.field(key).type)
+            have, want = key_type(expressions.type_of_value(value, text)), key_type(self.schema.field(key).type)
             if have != want:
-                names = [_shown(found.type_of_value(value, text)), _shown(self.schema.field(key).type)]
+                names = [_shown(expressions.type_of_value(value, text)), _shown(self.schema.field(key).type)]
                 raise StreamDefinitionError(
                     f"{what}: {text!r:.200} is {names[0]}, and the key {key!r:.100} is {names[1]}",
                     hint=f"on='CAST({text:.100} AS {names[1]})', or TRY_CAST",
                 )
-            numbers.append(found.add_value(value, text))
-        return found, numbers
+            numbers.append(expressions.add_value(value, text))
+        return expressions, numbers
 
     def keys_of(self, events: pa.Table, expressions: tuple[Vectorized, list[int]]) -> pa.Table:
         """The keys of events, by which :meth:`LookupTable.of_keys` finds their rows.
@@ -130,9 +130,9 @@ class LookupColumn:
         return pa.table(columns, names=list(self.key))
 
 
-def key_type(found: pa.DataType) -> pa.DataType | None:
+def key_type(data_type: pa.DataType) -> pa.DataType | None:
     """The type in which keys are compared; None if a value of this type cannot be a key."""
-    kind = spark_type(found, "UTC")
+    kind = spark_type(data_type, "UTC")
     if kind is None or is_nested(kind) or kind in FLOATS or kind == BINARY or pa.types.is_null(kind):
         return None
     if kind in INTEGERS:
@@ -142,39 +142,39 @@ def key_type(found: pa.DataType) -> pa.DataType | None:
     return pa.decimal128(38, kind.scale) if is_decimal(kind) else kind
 
 
-def _shown(found: pa.DataType) -> str:
-    return name_of(spark_type(found, "UTC") or found)
+def _shown(data_type: pa.DataType) -> str:
+    return name_of(spark_type(data_type, "UTC") or data_type)
 
 
 def with_lookups(events: pa.Schema, lookups: Sequence[LookupColumn]) -> pa.Schema:
     """The schema of events with the columns of lookups after their own."""
-    return pa.schema([*events, *(one.field for one in lookups)], metadata=events.metadata)
+    return pa.schema([*events, *(lookup.field for lookup in lookups)], metadata=events.metadata)
 
 
 # ---------------------------------------------------------------------------------------------------- versions
 
 
-def checked_rows(lookup: LookupColumn, found: pa.Table) -> pa.Table:
+def checked_rows(lookup: LookupColumn, table: pa.Table) -> pa.Table:
     """The rows of a new version, with the columns and types of the lookup, in an order that depends on the rows alone.
 
     :raises PatternProcessorError: a column is missing or has another type, a key is NULL or not unique, or the table is too large
     """
     what = f"the lookup {lookup.name}"
-    if found.num_rows > MAX_ROWS:
-        raise PatternProcessorError(f"{what} has {found.num_rows:,} rows (limit {MAX_ROWS:,})")
+    if table.num_rows > MAX_ROWS:
+        raise PatternProcessorError(f"{what} has {table.num_rows:,} rows (limit {MAX_ROWS:,})")
     columns = []
     for field in lookup.schema:
-        if found.column_names.count(field.name) != 1:
+        if table.column_names.count(field.name) != 1:
             raise PatternProcessorError(
                 f"{what}: its table has no column {field.name!r:.100}",
-                f"Columns: {', '.join(found.column_names):.1000}",
+                f"Columns: {', '.join(table.column_names):.1000}",
             )
         try:
             # Parquet files often have nanoseconds.
-            columns.append(found.column(field.name).cast(field.type, safe=not pa.types.is_timestamp(field.type)))
+            columns.append(table.column(field.name).cast(field.type, safe=not pa.types.is_timestamp(field.type)))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise PatternProcessorError(
-                f"{what}: the column {field.name!r:.100} is {_shown(found.column(field.name).type)},"
+                f"{what}: the column {field.name!r:.100} is {_shown(table.column(field.name).type)},"
                 f" not {_shown(field.type)}",
                 str(error).splitlines()[0],
             ) from None
@@ -200,8 +200,8 @@ def checked_rows(lookup: LookupColumn, found: pa.Table) -> pa.Table:
 def rows_to_bytes(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     parquet.write_table(rows, sink, compression="zstd")
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    encoded: bytes = sink.getvalue().to_pybytes()
+    return encoded
 
 
 def rows_from_bytes(lookup: LookupColumn, value: bytes) -> pa.Table:
@@ -289,9 +289,9 @@ class LookupTable:
         """The row of each key, or -1."""
         from asterism.columns.hashing import hash_keys
 
-        found = np.full(keys.num_rows, -1, np.int64)
+        row_of_key = np.full(keys.num_rows, -1, np.int64)
         if not len(self._hashes):
-            return found
+            return row_of_key
         asked = [one_chunk(column) for column in keys.columns]
         hashes = hash_keys(keys)
         at = np.searchsorted(self._hashes, hashes)
@@ -304,12 +304,12 @@ class LookupTable:
                 break
             rows = self._row_of[at]
             equal = np.ones(len(rows), np.bool_)
-            for own, other in zip(self._keys, asked, strict=True):
-                alike = pc.equal(own.take(pa.array(rows)), other.take(pa.array(open_)))
+            for stored, other in zip(self._keys, asked, strict=True):
+                alike = pc.equal(stored.take(pa.array(rows)), other.take(pa.array(open_)))
                 equal &= pc.fill_null(alike, False).to_numpy(zero_copy_only=False)
-            found[open_[equal]] = rows[equal]
+            row_of_key[open_[equal]] = rows[equal]
             at, open_ = at[~equal] + 1, open_[~equal]
-        return found
+        return row_of_key
 
 
 def nulls_of(lookup: LookupColumn, count: int) -> pa.Array:
@@ -347,7 +347,7 @@ def keep_versions(lookup: LookupColumn, digests: Collection[str]) -> None:
     """Drop the versions of a lookup that are not in use any more."""
     with _LOCK:
         versions = _TABLES.get(_slot(lookup))
-        for digest in [one for one in versions or () if one not in digests]:
+        for digest in [stored for stored in versions or () if stored not in digests]:
             del _TABLES[_slot(lookup)][digest]
 
 

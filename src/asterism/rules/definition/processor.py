@@ -276,8 +276,8 @@ class PatternProcessor:
         """
         if not self.labels and self.expires is None and not self.shadow:
             return self.text
-        found = json.loads(self.text)
-        return canonical_text({name: value for name, value in found.items() if name not in _NOT_DEFINING})
+        json_form = json.loads(self.text)
+        return canonical_text({name: value for name, value in json_form.items() if name not in _NOT_DEFINING})
 
     def has_definition_of(self, other: PatternProcessor) -> bool:
         """Whether the two are equal apart from the parts that can change within a version."""
@@ -307,32 +307,32 @@ class PatternProcessor:
 
         :raises PatternError: the pattern cannot be written as JSON
         """
-        found: dict[str, Any] = {"id": self.id, "version": self.version}
+        json_form: dict[str, Any] = {"id": self.id, "version": self.version}
         if self.timestamp is not None:
-            found["timestamp"] = _in_utc(self.timestamp).isoformat()
+            json_form["timestamp"] = _in_utc(self.timestamp).isoformat()
         if self.key is not None:
-            found["key"] = list(self.key)
+            json_form["key"] = list(self.key)
         if self.pattern is not None:
-            found["pattern"] = graph_of(self.pattern if self._is_data else _as_data(self.pattern))
+            json_form["pattern"] = graph_of(self.pattern if self._is_data else _as_data(self.pattern))
         if self.sql is not None:
-            found["sql"] = self.sql
+            json_form["sql"] = self.sql
         if self.select:
-            found["select"] = list(self.select)
+            json_form["select"] = list(self.select)
         if self.function is not None:
-            found["function"] = self.function
+            json_form["function"] = self.function
         if self.timed_out:
-            found["timedOut"] = True
+            json_form["timedOut"] = True
         if self.max_partial_matches is not None:
-            found["maxPartialMatches"] = self.max_partial_matches
+            json_form["maxPartialMatches"] = self.max_partial_matches
         if self.suppress is not None:
-            found["suppress"] = {"for": _duration_text(self.suppress)}
+            json_form["suppress"] = {"for": _duration_text(self.suppress)}
         if self.expires is not None:
-            found["expires"] = _in_utc(self.expires).isoformat()
+            json_form["expires"] = _in_utc(self.expires).isoformat()
         if self.shadow:
-            found["shadow"] = True
+            json_form["shadow"] = True
         if self.labels:
-            found["labels"] = dict(self.labels)
-        return found
+            json_form["labels"] = dict(self.labels)
+        return json_form
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
@@ -358,7 +358,7 @@ class PatternProcessor:
         if not isinstance(pattern, Mapping | str) and (pattern is not None or sql is None):
             raise PatternProcessorError("pattern must be a pattern graph")
         key = fields.get("key")
-        found = cls(
+        processor = cls(
             id=fields["id"],
             version=fields["version"],
             pattern=None if pattern is None else Pattern.from_json(pattern),
@@ -375,7 +375,7 @@ class PatternProcessor:
             changed_by=fields.get("changedBy"),
             shadow=bool(fields.get("shadow")),
         )
-        return _read(found)
+        return _read(processor)
 
 
 _P = TypeVar("_P", bound=PatternProcessor)
@@ -407,9 +407,9 @@ def from_text(text: str) -> PatternProcessor:
     """Create a processor from its :attr:`PatternProcessor.text`. It keeps this string, because an earlier release may have
     written the same processor differently.
     """
-    found = PatternProcessor.from_dict(json.loads(text))
-    object.__setattr__(found, "_text", text)
-    return found
+    processor = PatternProcessor.from_dict(json.loads(text))
+    object.__setattr__(processor, "_text", text)
+    return processor
 
 
 def found_at(processor: PatternProcessor, place: str | None) -> PatternProcessor:
@@ -421,11 +421,11 @@ def found_at(processor: PatternProcessor, place: str | None) -> PatternProcessor
     if type(processor) is PatternProcessor and processor.place == place:
         return processor
     values = {each.name: getattr(processor, each.name) for each in fields(PatternProcessor) if each.init}
-    found = PatternProcessor(**values | {"place": place})
+    copied = PatternProcessor(**values | {"place": place})
     if type(processor) is PatternProcessor:
         for name in ("_is_data", "_text", "_of_shadow_template"):
-            object.__setattr__(found, name, getattr(processor, name))
-    return found
+            object.__setattr__(copied, name, getattr(processor, name))
+    return copied
 
 
 def fits(new: PatternProcessor, others: Iterable[PatternProcessor]) -> bool:
@@ -524,10 +524,10 @@ def duration_of(text: Any) -> tuple[int, str]:
     >>> duration_of("10 minutes")
     (10, 'minute')
     """
-    found = _DURATION.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    matched = _DURATION.fullmatch(text) if isinstance(text, str) else None
+    if matched is None:
         raise ValueError("not a duration")
-    return int(found[1]), found[2]
+    return int(matched[1]), matched[2]
 
 
 def _duration_text(value: timedelta) -> str:
@@ -570,8 +570,8 @@ def point_in_time(value: Any, name: str) -> datetime | None:
     if value is None or (isinstance(value, int) and value <= -(2**63)):
         return None
     try:
-        found = timestamp_of(value)
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+        moment = timestamp_of(value)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
     except (ValueError, OverflowError):
         raise PatternProcessorError(
             f"{name} is not a point in time: {value!r:.60}", hint='"2026-01-31T12:00:00Z", or milliseconds since 1970'

@@ -126,14 +126,15 @@ def checked_conditions(given: Any) -> dict[str, RegisteredCondition]:
         raise StreamDefinitionError(
             f"conditions must be a dict by name, not {shown(given)}", hint="conditions={name: function}"
         )
-    for name, one in given.items():
-        if not isinstance(name, str) or not (isinstance(one, RegisteredCondition) or callable(one)):
+    for name, condition in given.items():
+        if not isinstance(name, str) or not (isinstance(condition, RegisteredCondition) or callable(condition)):
             raise StreamDefinitionError(
-                f"conditions must map names to functions, not {name!r:.60} to {one!r:.60}",
+                f"conditions must map names to functions, not {name!r:.60} to {condition!r:.60}",
                 hint="conditions={name: function}, or {name: RegisteredCondition(function, {...})}",
             )
     return {
-        name: one if isinstance(one, RegisteredCondition) else RegisteredCondition(one) for name, one in given.items()
+        name: condition if isinstance(condition, RegisteredCondition) else RegisteredCondition(condition)
+        for name, condition in given.items()
     }
 
 
@@ -165,8 +166,8 @@ def names_in(pattern: PatternSequence) -> set[str]:
     return {
         name
         for stage in pattern.stages
-        for one in (stage.condition, stage.until, stage.group)
-        for name in (names_in(one) if isinstance(one, PatternSequence) else _names(one))
+        for part in (stage.condition, stage.until, stage.group)
+        for name in (names_in(part) if isinstance(part, PatternSequence) else _names(part))
     }
 
 
@@ -212,7 +213,7 @@ def _scalar(kind: Any) -> Any:
 
 def _fits(value: Any, kind: Any) -> bool:
     if get_origin(kind) is list:
-        return isinstance(value, tuple) and all(_fits(one, _scalar(kind)) for one in value)
+        return isinstance(value, tuple) and all(_fits(element, _scalar(kind)) for element in value)
     # A Boolean is also an int in Python.
     return isinstance(value, _SCALARS[kind]) and (kind is bool or not isinstance(value, bool))
 

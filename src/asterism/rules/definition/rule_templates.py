@@ -153,14 +153,14 @@ def expanded(item: Mapping[str, Any], rows: Sequence[Mapping[str, Any]] | None =
     given = rows if from_text else item.get("rows")
     name = item["id"] if isinstance(item.get("id"), str) else ""
     try:
-        found = RuleTemplate(fields, from_text=from_text)
+        template = RuleTemplate(fields, from_text=from_text)
         if given is None:
             raise PatternProcessorError("a template needs rows", None, _ROWS_HINT)
         if not isinstance(given, Sequence) or isinstance(given, str):
             raise PatternProcessorError("rows must be a list of objects", None, _HINT)
         if len(given) > MAX_PROCESSORS:
             raise PatternProcessorError(f"it has {len(given):,} rows (limit {MAX_PROCESSORS:,})")
-        return list(found.rules(given))
+        return list(template.rules(given))
     except AsterismError as problem:
         error = _in_template(problem, name)
     shadow = is_shadow_template(item)
@@ -270,7 +270,7 @@ class RuleTemplate:
                 close = difflib.get_close_matches(str(name), known, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else None
                 raise PatternProcessorError(f"there is no parameter {name!r:.60}", f"Fields: {', '.join(known)}", hint)
-        values = {name: self._value(one, row.get(name)) for name, one in self.parameters.items()}
+        values = {name: self._value(parameter, row.get(name)) for name, parameter in self.parameters.items()}
         filler = _Filler(values, self._texts, MAX_BYTES - self._size)
         item: dict[str, Any] = _filled(self._fields, filler)
         del item["parameters"]
@@ -295,11 +295,11 @@ class RuleTemplate:
     def _as_json(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """A row of a table, in which only the values of parameters are still strings."""
         lower = {str(name).lower(): value for name, value in row.items()}  # databases may change the case of names
-        found = {name: row.get(name, lower.get(name.lower())) for name in self.parameters}
-        found |= {name: lower[column] for name, column in _COLUMNS.items() if lower.get(column) is not None}
-        for name in {"enabled", "shadow"} & found.keys():
-            found[name] = _UNQUOTED.get(str(found[name]).lower(), found[name])
-        return found
+        converted = {name: row.get(name, lower.get(name.lower())) for name in self.parameters}
+        converted |= {name: lower[column] for name, column in _COLUMNS.items() if lower.get(column) is not None}
+        for name in {"enabled", "shadow"} & converted.keys():
+            converted[name] = _UNQUOTED.get(str(converted[name]).lower(), converted[name])
+        return converted
 
     def _value(self, parameter: Parameter, given: Any) -> ParameterValue:
         if given is None:
@@ -327,25 +327,25 @@ def version_of(item: Mapping[str, Any]) -> int:
     return int.from_bytes(hashlib.sha256(text.encode(errors="backslashreplace")).digest()[:4], "big") >> 1
 
 
-def _tests(common: Any, own: Any) -> Any:
+def _tests(common: Any, of_row: Any) -> Any:
     """The tests of the template and of the row. What is not a list is reported when the tests are read."""
-    if common is None or not isinstance(common, list) or not isinstance(own, list) or len(common) > MAX_TESTS:
-        return own if common is None or isinstance(common, list) else common
-    return [*common, *own]
+    if common is None or not isinstance(common, list) or not isinstance(of_row, list) or len(common) > MAX_TESTS:
+        return of_row if common is None or isinstance(common, list) else common
+    return [*common, *of_row]
 
 
 def with_decoded_pattern(fields: Mapping[str, Any]) -> dict[str, Any]:
     """
     :raises PatternProcessorError: the pattern is a string that is not JSON
     """
-    found = dict(fields)
-    if isinstance(found.get("pattern"), str) and found["pattern"]:
+    decoded = dict(fields)
+    if isinstance(decoded.get("pattern"), str) and decoded["pattern"]:
         try:
-            found["pattern"] = decode(text_of(found["pattern"]))
+            decoded["pattern"] = decode(text_of(decoded["pattern"]))
         except DocumentSyntaxError as error:
             detail = ": ".join(part for part in (error.detail, error.place) if part) or None
             raise PatternProcessorError(f"pattern: {error.message}", detail, error.hint) from None
-    return found
+    return decoded
 
 
 # ---------------------------------------------------------------------- parameters and their values
@@ -419,7 +419,7 @@ def _string(given: Any, from_text: bool) -> ParameterValue:
     if not isinstance(given, str) or "\0" in given:
         raise ValueError
     given.encode()  # a UnicodeEncodeError is a ValueError
-    escaped = re.sub(r"""[\\'"]""", lambda found: "\\" + found[0], given)
+    escaped = re.sub(r"""[\\'"]""", lambda special: "\\" + special[0], given)
     # Spark replaces ${...} by a setting, also in strings.
     return ParameterValue("'" + escaped.replace("$", "\\u0024") + "'", given, given)
 
@@ -517,14 +517,14 @@ class _Finder:
         return text
 
     def _use(self, name: str) -> Parameter:
-        found = self.parameters.get(name)
-        if found is None:
+        parameter = self.parameters.get(name)
+        if parameter is None:
             close = difflib.get_close_matches(name, self.parameters, n=1)
             hint = f"did you mean {close[0]!r}?" if close else None
             known = ", ".join(self.parameters)
             raise PatternProcessorError(f"there is no parameter {name!r:.120}", f"Parameters: {known}", hint)
         self.used.add(name)
-        return found
+        return parameter
 
 
 class _Filler:
@@ -581,50 +581,52 @@ def _filled(fields: Mapping[str, Any], fill: _Finder | _Filler) -> Any:
     """A copy of the JSON form of a rule in which *fill* has replaced parameters."""
 
     def whole(value: Any, place: str, kinds: Sequence[ParameterKind] = (), in_pattern: bool = False) -> Any:
-        found = isinstance(value, str) and _WHOLE.fullmatch(value)
-        return fill.value(value, place, kinds, in_pattern) if found else value
+        is_parameter = isinstance(value, str) and _WHOLE.fullmatch(value)
+        return fill.value(value, place, kinds, in_pattern) if is_parameter else value
 
     def graph(value: Any, place: str, depth: int = 0) -> Any:
         if depth > MAX_DEPTH:
             raise PatternProcessorError(f"{place[:200]}: the JSON is nested too deeply")
         if isinstance(value, list):
-            return [graph(one, f"{place}/{number}", depth + 1) for number, one in enumerate(value)]
+            return [graph(element, f"{place}/{number}", depth + 1) for number, element in enumerate(value)]
         if not isinstance(value, Mapping):
             return value
-        found: dict[str, Any] = {}
-        for name, one in value.items():
+        filled: dict[str, Any] = {}
+        for name, field in value.items():
             at = place + pointer_part(name)
-            if name == "expression" and value.get("type") == "SQL" and isinstance(one, str):
-                found[name] = fill.sql(one, at, MAX_TEXT)
-            elif name == "args" and value.get("type") == "CLASS" and isinstance(one, list):
-                found[name] = [whole(part, f"{at}/{number}") for number, part in enumerate(one)]
-            elif name in _VALUES_IN_PATTERN and isinstance(one, str):
-                found[name] = whole(one, at, _VALUES_IN_PATTERN[name], in_pattern=True)
+            if name == "expression" and value.get("type") == "SQL" and isinstance(field, str):
+                filled[name] = fill.sql(field, at, MAX_TEXT)
+            elif name == "args" and value.get("type") == "CLASS" and isinstance(field, list):
+                filled[name] = [whole(part, f"{at}/{number}") for number, part in enumerate(field)]
+            elif name in _VALUES_IN_PATTERN and isinstance(field, str):
+                filled[name] = whole(field, at, _VALUES_IN_PATTERN[name], in_pattern=True)
             else:
-                found[name] = graph(one, at, depth + 1)
-        return found
+                filled[name] = graph(field, at, depth + 1)
+        return filled
 
     def label_of(value: Any, place: str) -> Any:
-        found = whole(value, place)
-        return found if found is value or isinstance(found, str) else json.dumps(found)
+        filled = whole(value, place)
+        return filled if filled is value or isinstance(filled, str) else json.dumps(filled)
 
     def texts(value: Any, name: str) -> Any:
         if not isinstance(value, list):
             return value
-        return [fill.sql(one, f"{name}/{n}", MAX_TEXT) if isinstance(one, str) else one for n, one in enumerate(value)]
+        return [
+            fill.sql(text, f"{name}/{n}", MAX_TEXT) if isinstance(text, str) else text for n, text in enumerate(value)
+        ]
 
-    found = dict(fields)
+    filled = dict(fields)
     for name, value in fields.items():
         if name in ("key", "select"):
-            found[name] = texts(value, name)
+            filled[name] = texts(value, name)
         elif name == "sql" and isinstance(value, str):
-            found[name] = fill.sql(value, name, MAX_SQL)
+            filled[name] = fill.sql(value, name, MAX_SQL)
         elif name == "pattern":
-            found[name] = graph(value, name)
+            filled[name] = graph(value, name)
         elif name in _VALUES:
-            found[name] = whole(value, name, _VALUES[name])
+            filled[name] = whole(value, name, _VALUES[name])
         elif name == "suppress" and isinstance(value, Mapping):
-            found[name] = {part: whole(one, f"suppress/{part}", _SPAN) for part, one in value.items()}
+            filled[name] = {part: whole(given, f"suppress/{part}", _SPAN) for part, given in value.items()}
         elif name == "labels" and isinstance(value, Mapping):
-            found[name] = {label: label_of(text, f"labels{pointer_part(label)}") for label, text in value.items()}
-    return found
+            filled[name] = {label: label_of(text, f"labels{pointer_part(label)}") for label, text in value.items()}
+    return filled

@@ -50,12 +50,12 @@ def read_tests(value: Any) -> tuple[RuleTest, ...]:
     if value is None:
         return ()
     _bounded(value, "tests", MAX_TESTS, "a list of tests")
-    found = tuple(_test_from(one, number) for number, one in enumerate(value, 1))
-    names = [one.name for one in found]
+    tests = tuple(_test_from(test, number) for number, test in enumerate(value, 1))
+    names = [test.name for test in tests]
     for name in names:
         if names.count(name) > 1:
             raise PatternProcessorError(f"two tests have the name {name!r:.60}")
-    return found
+    return tests
 
 
 def _test_from(value: Any, number: int) -> RuleTest:
@@ -94,17 +94,17 @@ def _events_from(value: Any, where: str) -> str | tuple[Mapping[str, Any], ...]:
             raise PatternProcessorError(f"{what} are too many: {words:,} (limit {MAX_EVENTS:,})")
         return value
     _bounded(value, what, MAX_EVENTS, 'literals, "a1 b2", or a list of objects')
-    for one in value:
-        if not isinstance(one, Mapping):
-            raise PatternProcessorError(f"{what} must be objects, not {one!r:.60}")
-        if len(one) > MAX_COLUMNS:
-            raise PatternProcessorError(f"{what} have {len(one):,} columns (limit {MAX_COLUMNS:,})")
-    return tuple(dict(one) for one in value)
+    for event in value:
+        if not isinstance(event, Mapping):
+            raise PatternProcessorError(f"{what} must be objects, not {event!r:.60}")
+        if len(event) > MAX_COLUMNS:
+            raise PatternProcessorError(f"{what} have {len(event):,} columns (limit {MAX_COLUMNS:,})")
+    return tuple(dict(event) for event in value)
 
 
 def _matches_from(value: Any, what: str) -> tuple[ExpectedMatch, ...]:
     _bounded(value, what, MAX_EVENTS, 'a list, ["a1 b2"]')
-    return tuple(_match_from(one, what) for one in value)
+    return tuple(_match_from(expected, what) for expected in value)
 
 
 def _match_from(value: Any, what: str) -> ExpectedMatch:
@@ -118,7 +118,7 @@ def _match_from(value: Any, what: str) -> ExpectedMatch:
         return dict(value)
     if isinstance(value, Sequence) and not isinstance(value, bytes):
         _bounded(value, what, MAX_EVENTS, "lists of numbers")
-        if all(isinstance(one, int) and not isinstance(one, bool) and one > 0 for one in value):
+        if all(isinstance(number, int) and not isinstance(number, bool) and number > 0 for number in value):
             return tuple(value)
     raise PatternProcessorError(
         f"{what} must be literals, numbers of events (from 1), or objects, not {value!r:.60}",

@@ -77,15 +77,15 @@ class RuleState:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, without those that have their default."""
-        found = {name: getattr(self, name) for name in _KINDS}
-        return {name: value for name, value in found.items() if value or name in _REQUIRED}
+        values = {name: getattr(self, name) for name in _KINDS}
+        return {name: value for name, value in values.items() if value or name in _REQUIRED}
 
     @classmethod
-    def from_dict(cls, found: Any) -> RuleState:
+    def from_dict(cls, stored: Any) -> RuleState:
         """:raises ValueError: the value was not written by :meth:`to_dict`"""
-        if not isinstance(found, dict):
+        if not isinstance(stored, dict):
             raise ValueError("a rule is not an object")
-        known = {name: value for name, value in found.items() if name in _KINDS}
+        known = {name: value for name, value in stored.items() if name in _KINDS}
         if isinstance(groups := known.get("groups"), list) and all(type(group) is int for group in groups):
             known["groups"] = tuple(groups)
         for name, value in known.items():
@@ -99,17 +99,17 @@ class RuleState:
         """The state with counts, and disabled if it is in a key group."""
         if counts is None or self.state in (PENDING, REFUSED):
             return self
-        found = replace(self, matches=counts.matches, timed_out=counts.timed_out, errors=counts.errors)
-        found = replace(found, shadow_matches=counts.shadow_matches, events=counts.events)
+        state = replace(self, matches=counts.matches, timed_out=counts.timed_out, errors=counts.errors)
+        state = replace(state, shadow_matches=counts.shadow_matches, events=counts.events)
         if counts.last_match is not None:
-            found = replace(found, last_match=to_datetime(counts.last_match).isoformat())
+            state = replace(state, last_match=to_datetime(counts.last_match).isoformat())
         if counts.since < self.added or self.state in (KILLED, EXPIRED):
-            return found  # it has begun again without partial matches, or has ended
-        found = replace(found, partial_matches=max(counts.partial_matches, 0))
+            return state  # it has begun again without partial matches, or has ended
+        state = replace(state, partial_matches=max(counts.partial_matches, 0))
         if counts.disabled > 0:
-            found = replace(found, state=DISABLED, disabled_groups=counts.disabled, reason=counts.error)
-            found = replace(found, groups=tuple(counts.groups))
-        return found
+            state = replace(state, state=DISABLED, disabled_groups=counts.disabled, reason=counts.error)
+            state = replace(state, groups=tuple(counts.groups))
+        return state
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +128,14 @@ class LookupState:
     error: str | None = None
 
     @classmethod
-    def from_dict(cls, found: Any) -> LookupState:
+    def from_dict(cls, stored: Any) -> LookupState:
         """:raises ValueError: the value was not written as a dict of this class"""
-        if not isinstance(found, dict):
+        if not isinstance(stored, dict):
             raise ValueError("a lookup is not an object")
-        state = cls(**{each.name: found[each.name] for each in fields(cls) if each.name in found})
+        state = cls(**{each.name: stored[each.name] for each in fields(cls) if each.name in stored})
         numbers = type(state.version) is int and type(state.rows) is int
         if not numbers or not isinstance(state.read_at, str) or not isinstance(state.error, str | None):
-            raise ValueError(f"a lookup has an invalid value: {found!r:.100}")
+            raise ValueError(f"a lookup has an invalid value: {stored!r:.100}")
         return state
 
 
@@ -193,22 +193,22 @@ class Status:
     lookups: dict[str, LookupState] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        found = {each.name: getattr(self, each.name) for each in fields(self)}
-        found["lookups"] = {name: asdict(one) for name, one in self.lookups.items()}
-        return json.dumps(found | {"rules": [rule.to_dict() for rule in self.rules]}).encode()
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values["lookups"] = {name: asdict(lookup) for name, lookup in self.lookups.items()}
+        return json.dumps(values | {"rules": [rule.to_dict() for rule in self.rules]}).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes) -> Status:
         """:raises ValueError: the value was not written by :meth:`to_bytes`"""
-        found = json.loads(value)
-        if not isinstance(found, dict):
+        stored = json.loads(value)
+        if not isinstance(stored, dict):
             raise ValueError("it is not an object")
-        found.setdefault("last_poll", found.get("looked", ""))  # the name in release 0.1
+        stored.setdefault("last_poll", stored.get("looked", ""))  # the name in release 0.1
         status = cls()
         for each in fields(cls):
-            if each.name not in found:
+            if each.name not in stored:
                 continue  # a field that earlier releases do not write
-            given, kind = found[each.name], type(getattr(status, each.name))
+            given, kind = stored[each.name], type(getattr(status, each.name))
             good = isinstance(
                 given, (str, type(None)) if each.name == "error" else (int, float) if kind is float else kind
             )
@@ -216,7 +216,7 @@ class Status:
                 raise ValueError(f"{each.name} has the invalid value {given!r:.60}")
             setattr(status, each.name, given)
         status.rules = list(map(RuleState.from_dict, status.rules))
-        status.lookups = {str(name): LookupState.from_dict(one) for name, one in status.lookups.items()}
+        status.lookups = {str(name): LookupState.from_dict(lookup) for name, lookup in status.lookups.items()}
         if status.alive and datetime.fromisoformat(status.alive).tzinfo is None:
             raise ValueError(f"alive is {status.alive!r:.60}, without a zone")
         return status
@@ -239,17 +239,17 @@ class Status:
         force until the time of its successor, and is left out afterwards.
         """
         reached = "" if counts.watermark is None else to_datetime(counts.watermark).isoformat()
-        found: list[RuleState] = []
+        rules: list[RuleState] = []
         for rule in self.rules:
             if rule.state == WAITING and _is_reached(rule.begins, reached):
                 rule = replace(rule, state=rule.active_state)
-                if found and (found[-1].id, found[-1].shadow) == (rule.id, rule.shadow):  # its predecessor
-                    found.pop()
+                if rules and (rules[-1].id, rules[-1].shadow) == (rule.id, rule.shadow):  # its predecessor
+                    rules.pop()
             if rule.state == rule.active_state and _is_reached(rule.expires, reached):
                 rule = replace(rule, state=EXPIRED)
             key = None if rule.version is None else (rule.id, rule.version)
-            found.append(rule.counted(counts.versions.get(key)) if key is not None else rule)
-        return replace(self, rules=found, missed=counts.missed)
+            rules.append(rule.counted(counts.versions.get(key)) if key is not None else rule)
+        return replace(self, rules=rules, missed=counts.missed)
 
 
 def _is_reached(time: str, reached: str) -> bool:

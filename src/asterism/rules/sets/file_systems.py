@@ -38,5 +38,5 @@ def opened(location: str) -> tuple[fs.FileSystem, str]:
     """
     if is_path(location):
         return fs.LocalFileSystem(), location
-    found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(_S3.sub("s3:", location))
-    return found
+    file_system_and_path: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(_S3.sub("s3:", location))
+    return file_system_and_path

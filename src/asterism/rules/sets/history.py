@@ -79,7 +79,7 @@ class HistoryEntry:
         """
         subject = f"shadow of {self.id}" if self.shadow else self.id
         if self.what in (ADDED, REPLACED, PROMOTED, REMOVED):
-            versions = " -> ".join("-" if one is None else str(one) for one in (self.before, self.version))
+            versions = " -> ".join("-" if number is None else str(number) for number in (self.before, self.version))
             return f"{subject} {self.what}, version {versions}, accepted"
         if self.what == CHANGED:
             return f"{subject} {self.reason}, version {self.version} continues"
@@ -97,11 +97,11 @@ class HistoryEntry:
         return {name: value for name, value in asdict(self).items() if value is not None and value is not False}
 
     @classmethod
-    def from_dict(cls, found: Any) -> HistoryEntry:
+    def from_dict(cls, stored: Any) -> HistoryEntry:
         """:raises ValueError: the value was not written by :meth:`to_dict`"""
-        if not isinstance(found, dict):
+        if not isinstance(stored, dict):
             raise ValueError("an entry is not an object")
-        known = {name: found[name] for name in _KINDS if name in found}
+        known = {name: stored[name] for name in _KINDS if name in stored}
         for name, value in known.items():
             if type(value) is not _KINDS[name]:
                 raise ValueError(f"{name} has the invalid value {value!r:.60}")
@@ -124,8 +124,8 @@ def changes(
     """
     now = now_text()
     was, now_are = _by_slot(before), _by_slot(after)
-    versions = {id: found[-1].version for (id, shadow), found in now_are.items() if not shadow}
-    promoted = {id for (id, shadow), found in was.items() if shadow and versions.get(id) == found[-1].version}
+    versions = {id: in_slot[-1].version for (id, shadow), in_slot in now_are.items() if not shadow}
+    promoted = {id for (id, shadow), in_slot in was.items() if shadow and versions.get(id) == in_slot[-1].version}
 
     def brought(what: str, new: PatternProcessor, old: PatternProcessor | None = None) -> HistoryEntry:
         return HistoryEntry(
@@ -136,7 +136,7 @@ def changes(
     for slot in [*now_are, *(slot for slot in was if slot not in now_are)]:
         id, shadow = slot
         had, has = was.get(slot, []), now_are.get(slot, [])
-        known, kept = {one.version: one for one in had}, {one.version for one in has}
+        known, kept = {processor.version: processor for processor in had}, {processor.version for processor in has}
         for old in had if not has else had[:-1]:
             if old.version not in kept and not (shadow and id in promoted):
                 yield HistoryEntry(now, number, REMOVED, id, before=old.version, shadow=shadow)
@@ -154,14 +154,14 @@ def changes(
 
 
 def _by_slot(processors: Iterable[PatternProcessor]) -> dict[Slot, list[PatternProcessor]]:
-    found: dict[Slot, list[PatternProcessor]] = {}
-    for one in processors:
-        found.setdefault(one.slot, []).append(one)
-    return found
+    by_slot: dict[Slot, list[PatternProcessor]] = {}
+    for processor in processors:
+        by_slot.setdefault(processor.slot, []).append(processor)
+    return by_slot
 
 
-def _place(one: PatternProcessor) -> str | None:
-    return None if one.place is None else one.place[:MAX_TEXT]
+def _place(processor: PatternProcessor) -> str | None:
+    return None if processor.place is None else processor.place[:MAX_TEXT]
 
 
 def _reasons(old: PatternProcessor, new: PatternProcessor) -> Iterator[str]:
@@ -176,10 +176,12 @@ def item_of_version(entries: Iterable[HistoryEntry], id: str, version: int) -> d
     """The JSON form with which a version last came into a set, as a rule that is not a shadow; None: it is not in *entries*,
     of which the oldest are the first.
     """
-    found = [
-        one.definition for one in entries if one.id == id and one.version == version and one.definition is not None
+    definitions = [
+        entry.definition
+        for entry in entries
+        if entry.id == id and entry.version == version and entry.definition is not None
     ]
-    return promoted_item(json.loads(found[-1])) if found else None
+    return promoted_item(json.loads(definitions[-1])) if definitions else None
 
 
 class HistoryStore(Protocol):

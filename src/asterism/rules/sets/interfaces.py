@@ -69,9 +69,9 @@ class RefusedProcessor:
 Discovered = PatternProcessor | RefusedProcessor
 
 
-def slots_of(one: Discovered) -> list[Slot]:
-    """The slot that *one* has, or may have, in a set."""
-    return [(one.id, shadow) for shadow in (False, True) if one.shadow in (None, shadow)]
+def slots_of(discovered: Discovered) -> list[Slot]:
+    """The slots that *discovered* has, or may have, in a set."""
+    return [(discovered.id, shadow) for shadow in (False, True) if discovered.shadow in (None, shadow)]
 
 
 class PatternProcessorManager(ABC):
@@ -253,7 +253,7 @@ def processors_from(
     :param parameters: the rows of templates without rows, from a table
     """
     make = make or processor_from
-    found: list[Discovered] = []
+    discovered: list[Discovered] = []
     count = size = 0
     for number, item in enumerate(items, 1):
         rules = expanded(item, parameters) if is_template(item) else [ExpandedRule(f"#{number}", item)]
@@ -263,14 +263,14 @@ def processors_from(
             error = PatternProcessorError(
                 many if count > MAX_PROCESSORS else "the rules of the templates are too large"
             )
-            found.append(RefusedProcessor("…", error, place=place, unidentified=True))
+            discovered.append(RefusedProcessor("…", error, place=place, unidentified=True))
             break
         for rule in rules:
-            one = make(rule.item, rule.id, place) if rule.error is None else refused_rule(rule, place)
-            if isinstance(one, PatternProcessor) and is_shadow_template(item):
-                one = in_shadow_template(one)
-            found += [] if one is None else [one]
-    return without_duplicates(found)
+            processor = make(rule.item, rule.id, place) if rule.error is None else refused_rule(rule, place)
+            if isinstance(processor, PatternProcessor) and is_shadow_template(item):
+                processor = in_shadow_template(processor)
+            discovered += [] if processor is None else [processor]
+    return without_duplicates(discovered)
 
 
 def refused_rule(rule: ExpandedRule, place: str | None) -> RefusedProcessor:
@@ -341,7 +341,7 @@ def without_flag(item: Any) -> tuple[Any, bool]:
     return {name: value for name, value in item.items() if name != "enabled"}, item["enabled"]
 
 
-def without_duplicates(found: Iterable[Discovered]) -> list[Discovered]:
+def without_duplicates(discovered: Iterable[Discovered]) -> list[Discovered]:
     """Refuse the processors with the id of an earlier one, unless they are versions that come into force in turn
     (:func:`~asterism.rules.definition.processor.fits`); and in the same way for shadows.
 
@@ -349,30 +349,30 @@ def without_duplicates(found: Iterable[Discovered]) -> list[Discovered]:
     """
     kept: list[Discovered] = []
     accepted: dict[Slot, list[PatternProcessor]] = {}
-    for one in found:
-        if isinstance(one, PatternProcessor):
-            others = accepted.setdefault(one.slot, [])
-            if fits(one, others):
-                others.append(one)
+    for processor in discovered:
+        if isinstance(processor, PatternProcessor):
+            others = accepted.setdefault(processor.slot, [])
+            if fits(processor, others):
+                others.append(processor)
             else:
-                one = duplicate(one, others, others[0].place)
-        kept.append(one)
+                processor = duplicate(processor, others, others[0].place)
+        kept.append(processor)
     return good_first(kept)
 
 
-def duplicate(one: PatternProcessor, others: Sequence[PatternProcessor], place: str | None) -> RefusedProcessor:
-    """Refuse *one*, because there are *others* with its id, the first of them at *place*, which it does not fit."""
-    where = None if place in (None, one.place) else f"The other is in {place}."
+def duplicate(processor: PatternProcessor, others: Sequence[PatternProcessor], place: str | None) -> RefusedProcessor:
+    """Refuse *processor*, because *others* have its id, the first of them at *place*, and it does not follow them in time."""
+    where = None if place in (None, processor.place) else f"The other is in {place}."
     hint = None
-    if others and one.version not in {other.version for other in others}:
+    if others and processor.version not in {other.version for other in others}:
         hint = "several versions of a rule need timestamps, a later one for each higher version"
     error = PatternProcessorError(
-        f"two {'shadows' if one.shadow else 'processors'} have the id {one.id!r:.60}", where, hint
+        f"two {'shadows' if processor.shadow else 'processors'} have the id {processor.id!r:.60}", where, hint
     )
     return RefusedProcessor(
-        one.id, error, one.version, one.place, changed_by=one.changed_by, shadow=one.shadow
+        processor.id, error, processor.version, processor.place, changed_by=processor.changed_by, shadow=processor.shadow
     )  # fmt: skip
 
 
-def good_first(found: Iterable[Discovered]) -> list[Discovered]:
-    return sorted(found, key=lambda one: isinstance(one, RefusedProcessor))
+def good_first(discovered: Iterable[Discovered]) -> list[Discovered]:
+    return sorted(discovered, key=lambda processor: isinstance(processor, RefusedProcessor))

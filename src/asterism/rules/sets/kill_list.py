@@ -106,13 +106,13 @@ def checked_names(names: Iterable[str]) -> frozenset[str]:
         raise StreamDefinitionError(
             f"without must be a list of names, not {names!r:.60}", hint='without=["id"], or without=["id@version"]'
         )
-    found = list(names)
-    wrong = [name for name in found if not _is_name(name)]
+    listed = list(names)
+    wrong = [name for name in listed if not _is_name(name)]
     if wrong:
         raise StreamDefinitionError(
             f"this is not the name of a pattern processor: {wrong[0]!r:.60}", hint='"id", or "id@version"'
         )
-    return frozenset(found)
+    return frozenset(listed)
 
 
 def _is_name(name: object) -> bool:
@@ -120,28 +120,28 @@ def _is_name(name: object) -> bool:
 
 
 def to_bytes(killed: Mapping[str, Killed]) -> bytes:
-    found = {
+    document = {
         "killed": {
-            name: {field: value for field, value in asdict(one).items() if value is not None}
-            for name, one in killed.items()
+            name: {field: value for field, value in asdict(details).items() if value is not None}
+            for name, details in killed.items()
         }
     }
     # JSON can represent an unpaired surrogate, which a shell creates for a byte that is not UTF-8, but UTF-8 cannot.
-    return json.dumps(found, ensure_ascii=False, indent=2).encode(errors="backslashreplace") + b"\n"
+    return json.dumps(document, ensure_ascii=False, indent=2).encode(errors="backslashreplace") + b"\n"
 
 
 def from_bytes(value: bytes) -> KillList:
     """:raises ValueError: the value was not written by :func:`to_bytes`"""
-    found = json.loads(value)
-    if not isinstance(found, dict) or not isinstance(found.get("killed"), dict):
+    stored = json.loads(value)
+    if not isinstance(stored, dict) or not isinstance(stored.get("killed"), dict):
         raise ValueError('it has no object "killed"')
-    if len(found["killed"]) > MAX_PROCESSORS:
+    if len(stored["killed"]) > MAX_PROCESSORS:
         raise ValueError(f"it has more than {MAX_PROCESSORS:,} names")
     killed = {}
-    for name, one in found["killed"].items():
-        match one:
+    for name, details in stored["killed"].items():
+        match details:
             case {"reason": str() as reason, "since": str() as since} if _is_name(name):
-                by = one.get("by")
+                by = details.get("by")
                 killed[name] = Killed(reason[:MAX_REASON], since, by if is_name(by) else None)
             case _:
                 raise ValueError(f"not a name with a reason: {name!r:.60}")
@@ -173,7 +173,7 @@ def unkill(store: KillListStore, names: Iterable[str]) -> None:
         if unknown:
             listed = ", ".join(sorted(killed)) or "nothing"
             raise RuleNotFoundError(f"{unknown[0]!r:.220} is not killed", f"Killed: {listed:.1000}")
-        return {name: one for name, one in killed.items() if name not in gone}
+        return {name: details for name, details in killed.items() if name not in gone}
 
     _change(store, without)
 

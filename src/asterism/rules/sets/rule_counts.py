@@ -180,35 +180,35 @@ class RuleCounts:
     def to_bytes(self) -> bytes:
         names = VersionCounts.__slots__
         versions = [[*key, *(getattr(counts, name) for name in names)] for key, counts in self.versions.items()]
-        found = {"query": self.query, "batch": self.batch, "missed": self.missed, "watermark": self.watermark}
-        found["reached"] = self.reached
-        return json.dumps({**found, "versions": versions}, ensure_ascii=False, separators=(",", ":")).encode()
+        document = {"query": self.query, "batch": self.batch, "missed": self.missed, "watermark": self.watermark}
+        document["reached"] = self.reached
+        return json.dumps({**document, "versions": versions}, ensure_ascii=False, separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes) -> RuleCounts:
         """:raises ValueError: the value was not written by :meth:`to_bytes`"""
-        found = json.loads(value)
-        query, batch, missed, watermark = (found[name] for name in ("query", "batch", "missed", "watermark"))
+        stored = json.loads(value)
+        query, batch, missed, watermark = (stored[name] for name in ("query", "batch", "missed", "watermark"))
         if type(query) is not str or {type(batch), type(missed)} != {int} or type(watermark) not in (int, type(None)):
             raise ValueError("a field has an invalid value")
         versions = {}
-        for id, version, *values in found["versions"]:
-            one = VersionCounts(*values)
-            counts = (
-                one.matches,
-                one.shadow_matches,
-                one.timed_out,
-                one.errors,
-                one.partial_matches,
-                one.disabled,
-                one.events,
+        for id, version, *values in stored["versions"]:
+            counts = VersionCounts(*values)
+            totals = (
+                counts.matches,
+                counts.shadow_matches,
+                counts.timed_out,
+                counts.errors,
+                counts.partial_matches,
+                counts.disabled,
+                counts.events,
             )
-            numbers = version, one.since, *counts, *one.groups
-            others = type(one.last_match) in (int, type(None)) and type(one.error) in (str, type(None))
+            numbers = version, counts.since, *totals, *counts.groups
+            others = type(counts.last_match) in (int, type(None)) and type(counts.error) in (str, type(None))
             if type(id) is not str or {*map(type, numbers)} != {int} or not others:
                 raise ValueError(f"the counts of {id!r:.60} are invalid")
-            versions[id, version] = one
-        reached = [(number, time) for number, time in found.get("reached", ())]
+            versions[id, version] = counts
+        reached = [(number, time) for number, time in stored.get("reached", ())]
         if {type(value) for pair in reached for value in pair} - {int}:
             raise ValueError("reached has an invalid value")
         return cls(versions, watermark, query, batch, missed, reached)

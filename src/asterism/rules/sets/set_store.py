@@ -100,10 +100,10 @@ class FolderStore:
                 with Path(f"{self._folder}/{name}").open("rb") as local:
                     return local.read()
             with files.open_input_file(f"{self._folder}/{name}") as file:
-                found: bytes = file.readall()
+                content: bytes = file.readall()
         except FileNotFoundError:
             return None
-        return found
+        return content
 
     def _write(self, name: str, value: bytes) -> None:
         """Replace a file, so that a reader sees the old or the new content, never a part."""
@@ -133,11 +133,11 @@ class FolderStore:
         self._write("owner", owner.encode())
 
     def belongs_to(self, owner: str) -> bool:
-        found = self._read("owner")
-        if found is None or not _OWNER.fullmatch(found):
+        stored_owner = self._read("owner")
+        if stored_owner is None or not _OWNER.fullmatch(stored_owner):
             self.claim(owner)  # the file was lost
             return True
-        return found == owner.encode()
+        return stored_owner == owner.encode()
 
     def numbers(self) -> list[int]:
         """The sorted numbers of the retained sets. If the list is lost, the numbers of all stored sets, since additional sets
@@ -146,9 +146,9 @@ class FolderStore:
         value = self._read("retained.json")
         if value is not None:
             with suppress(ValueError, RecursionError):
-                found = json.loads(value)
-                if isinstance(found, list) and all(type(number) is int and number > 0 for number in found):
-                    return sorted(found)
+                retained = json.loads(value)
+                if isinstance(retained, list) and all(type(number) is int and number > 0 for number in retained):
+                    return sorted(retained)
         return self._numbers_of_sets()
 
     def _numbers_of_sets(self) -> list[int]:
@@ -157,8 +157,8 @@ class FolderStore:
     def _numbered(self, folder: str, suffix: str) -> list[int]:
         """The sorted numbers of the files in a folder that are named by numbers."""
         files = self._open()
-        found = files.get_file_info(fs.FileSelector(f"{self._folder}/{folder}", allow_not_found=True))
-        names = [re.fullmatch(rf"([1-9][0-9]{{0,17}})\.{suffix}", one.base_name) for one in found]
+        listed = files.get_file_info(fs.FileSelector(f"{self._folder}/{folder}", allow_not_found=True))
+        names = [re.fullmatch(rf"([1-9][0-9]{{0,17}})\.{suffix}", file.base_name) for file in listed]
         return sorted(int(name[1]) for name in names if name)
 
     def get(self, number: int) -> ProcessorSet:
@@ -202,7 +202,7 @@ class FolderStore:
         return [self.get(number) for number in numbers]
 
     def _forget_others(self, numbers: Sequence[int]) -> None:
-        self._cache = {number: found for number, found in self._cache.items() if number in numbers}
+        self._cache = {number: processor_set for number, processor_set in self._cache.items() if number in numbers}
 
     def put(self, new: ProcessorSet) -> None:
         """Store a set durably, before it is announced."""
@@ -221,7 +221,7 @@ class FolderStore:
         stored = self._numbered(folder, "parquet")
         self._write(f"{folder}/{version.version}.parquet", value)
         needed = {
-            max((one for one in stored if one <= number), default=0)
+            max((candidate for candidate in stored if candidate <= number), default=0)
             for number in [*self._numbers_of_sets(), *self.numbers()]
         }
         for old in stored:
@@ -284,7 +284,7 @@ class FolderStore:
                     int(stored["set"]),
                     {(str(id), int(version)) for id, version in stored["processors"]},
                 )
-        found: dict[Slot, dict[int, PatternProcessor]] = {}
+        replaced_by_slot: dict[Slot, dict[int, PatternProcessor]] = {}
         last = 0
         before: dict[Slot, PatternProcessor] = {}
         for number in numbers:
@@ -292,14 +292,14 @@ class FolderStore:
             for slot, old in before.items():
                 new = now.get(slot)
                 if new is None or (new.version != old.version and new.timestamp is None):
-                    found.pop(slot, None)
+                    replaced_by_slot.pop(slot, None)
                 elif new.version != old.version and (number > reported or (old.id, old.version) in in_force):
-                    found.setdefault(slot, {})[last] = old
+                    replaced_by_slot.setdefault(slot, {})[last] = old
             last, before = number, now
         killed = {number: self.get(number).killed for number in numbers if number <= committed}
         return {
             number
-            for replaced in found.values()
+            for replaced in replaced_by_slot.values()
             for number, old in replaced.items()
             if not any(is_named(old, names) for later, names in killed.items() if later > number)
         }
@@ -308,7 +308,9 @@ class FolderStore:
         """The digests of all versions, and whether they are stored, which they are not in a store of an earlier release."""
         stored = self._versions_in(_VERSIONS), self._versions_in(_RECENT_VERSIONS)
         if stored == (None, None):
-            return UsedVersions().with_(one for found in self.retained() for one in found.processors), False
+            return UsedVersions().with_(
+                processor for retained_set in self.retained() for processor in retained_set.processors
+            ), False
         return UsedVersions(*stored), True
 
     def _versions_in(self, name: str) -> Versions | None:
@@ -403,8 +405,8 @@ class SingleSetStore(FolderStore):
 
     def retained(self) -> list[ProcessorSet]:
         if self._value is not None and not self._cache:
-            found = ProcessorSet.from_bytes(self._value)
-            self._cache[found.version] = found
+            processor_set = ProcessorSet.from_bytes(self._value)
+            self._cache[processor_set.version] = processor_set
         return list(self._cache.values())
 
     def put_lookup(self, version: LookupVersion, value: bytes) -> None:

@@ -83,27 +83,27 @@ class ProcessorSet:
     def all_processors(self) -> Iterator[PatternProcessor]:
         """Those of the set, and those of earlier ones that may be in force."""
         yield from self.processors
-        for one in self.earlier:
-            yield one.processor
+        for version in self.earlier:
+            yield version.processor
 
     def used_from(self, time: int | None) -> Iterator[PatternProcessor]:
         """Those to which events from the event time *time* on matter; None: any time."""
         followers: dict[Slot, int] = {}
-        for one in reversed([*self.earlier, *(EarlierVersion(0, one, LISTED) for one in self.processors)]):
-            processor, follower = one.processor, followers.get(one.processor.slot)
+        for version in reversed([*self.earlier, *(EarlierVersion(0, last, LISTED) for last in self.processors)]):
+            processor, follower = version.processor, followers.get(version.processor.slot)
             ends = [end for end in (follower, processor.effective_until) if end is not None]
             if time is None or not ends or min(ends) > time:
                 yield processor
-            if one.status != WITHDRAWN:
+            if version.status != WITHDRAWN:
                 followers[processor.slot] = _begins(processor)
 
     @property
     def listed(self) -> list[PatternProcessor]:
         """What the source has: all versions of each rule, in the order in which they come into force."""
         before: dict[Slot, list[PatternProcessor]] = {}
-        for one in self.earlier:
-            if one.status == LISTED:
-                before.setdefault(one.processor.slot, []).append(one.processor)
+        for version in self.earlier:
+            if version.status == LISTED:
+                before.setdefault(version.processor.slot, []).append(version.processor)
         return [each for last in self.processors for each in (*before.get(last.slot, ()), last)]
 
     @property
@@ -112,13 +112,13 @@ class ProcessorSet:
         return zip(self.added or (0,) * len(self.processors), self.processors, strict=True)
 
     def to_bytes(self) -> bytes:
-        found = {"version": self.version, "processors": [processor.text for processor in self.processors]}
+        document = {"version": self.version, "processors": [processor.text for processor in self.processors]}
         killed = {"killed": self.killed} if self.killed else {}
         lookups = {"lookups": lookups_to_json(self.lookups)} if self.lookups else {}
-        earlier = {"earlier": [[one.added, one.processor.text, one.status] for one in self.earlier]}
+        earlier = {"earlier": [[version.added, version.processor.text, version.status] for version in self.earlier]}
         added = {"added": self.added} if any(self.added) else {}
         return json.dumps(
-            found | killed | lookups | (earlier if self.earlier else {}) | added, ensure_ascii=False
+            document | killed | lookups | (earlier if self.earlier else {}) | added, ensure_ascii=False
         ).encode()
 
     @classmethod
@@ -134,14 +134,14 @@ class ProcessorSet:
 
     @classmethod
     def _read(cls, value: bytes) -> ProcessorSet:
-        found = json.loads(value)
+        stored = json.loads(value)
         with rarely_collected():
-            processors = tuple(processor_of(text) for text in found["processors"])
+            processors = tuple(processor_of(text) for text in stored["processors"])
             earlier = tuple(
-                EarlierVersion(added, processor_of(text), status) for added, text, status in found.get("earlier", ())
+                EarlierVersion(added, processor_of(text), status) for added, text, status in stored.get("earlier", ())
             )
-        killed, lookups = tuple(found.get("killed", ())), lookups_from_json(found.get("lookups", {}))
-        return cls(found["version"], processors, killed, lookups, earlier, tuple(found.get("added", ())))
+        killed, lookups = tuple(stored.get("killed", ())), lookups_from_json(stored.get("lookups", {}))
+        return cls(stored["version"], processors, killed, lookups, earlier, tuple(stored.get("added", ())))
 
 
 def next_versions(
@@ -158,22 +158,24 @@ def next_versions(
     """
     number = before.version + 1
     slots: dict[Slot, list[PatternProcessor]] = {}
-    for one in listed:
-        slots.setdefault(one.slot, []).append(one)
-    known = [*before.earlier, *(EarlierVersion(since, one, LISTED) for since, one in before.numbered)]
+    for processor in listed:
+        slots.setdefault(processor.slot, []).append(processor)
+    known = [*before.earlier, *(EarlierVersion(since, processor, LISTED) for since, processor in before.numbered)]
     former: dict[Slot, list[EarlierVersion]] = {}
     for each in known:
         former.setdefault(each.processor.slot, []).append(each)
     versions_before = {(each.processor.id, each.processor.version): each for each in known}
 
-    def added(one: PatternProcessor) -> int:
-        same = versions_before.get((one.id, one.version))  # perhaps in the other slot: a shadow that is promoted
-        return same.added if same is not None and same.processor.has_definition_of(one) else number
+    def added(processor: PatternProcessor) -> int:
+        same = versions_before.get(
+            (processor.id, processor.version)
+        )  # perhaps in the other slot: a shadow that is promoted
+        return same.added if same is not None and same.processor.has_definition_of(processor) else number
 
     earlier: list[EarlierVersion] = []
     for slot, versions in slots.items():
         in_turn = [*_former_versions(former.get(slot, ()), versions)]
-        in_turn += [EarlierVersion(added(one), one, LISTED) for one in versions[:-1]]
+        in_turn += [EarlierVersion(added(processor), processor, LISTED) for processor in versions[:-1]]
         begins = versions[-1].effective_from
         kept: list[EarlierVersion] = []
         for each in reversed(in_turn):
@@ -188,7 +190,11 @@ def next_versions(
 
 def not_superseded(listed: Sequence[PatternProcessor], time: int) -> list[PatternProcessor]:
     """The versions without those that the next one has replaced by the event time *time*, in microseconds."""
-    kept = [one for one, following in pairwise(listed) if one.slot != following.slot or _begins(following) > time]
+    kept = [
+        processor
+        for processor, following in pairwise(listed)
+        if processor.slot != following.slot or _begins(following) > time
+    ]
     return [*kept, *listed[-1:]]
 
 
@@ -199,8 +205,8 @@ def _former_versions(
     first = versions[0].effective_from
     if first is None:
         return
-    still_listed = {one.version for one in versions}
-    followers = [one.processor.version for one in former if one.status == LISTED]
+    still_listed = {processor.version for processor in versions}
+    followers = [version.processor.version for version in former if version.status == LISTED]
     for each in former:
         begins = each.processor.effective_from
         status = each.status
@@ -212,11 +218,11 @@ def _former_versions(
 
 
 def lookups_to_json(lookups: Iterable[LookupVersion]) -> dict[str, Any]:
-    return {one.name: one.to_dict() for one in lookups}
+    return {lookup.name: lookup.to_dict() for lookup in lookups}
 
 
-def lookups_from_json(found: Mapping[str, Any]) -> tuple[LookupVersion, ...]:
-    return tuple(LookupVersion.from_dict(name, one) for name, one in found.items())
+def lookups_from_json(stored: Mapping[str, Any]) -> tuple[LookupVersion, ...]:
+    return tuple(LookupVersion.from_dict(name, lookup) for name, lookup in stored.items())
 
 
 def digest_of(value: bytes) -> bytes:
@@ -322,19 +328,19 @@ class Entry:
         return until if expires is None else min(until, expires)
 
     def to_dict(self) -> dict[str, Any]:
-        found = {"since": self.since, "begins": self.begins, "until": self.until, "disabled": self.disabled}
-        found["killed"] = self.killed
-        return {"processor": self.processor.text, **{k: v for k, v in found.items() if v}}
+        state = {"since": self.since, "begins": self.begins, "until": self.until, "disabled": self.disabled}
+        state["killed"] = self.killed
+        return {"processor": self.processor.text, **{k: v for k, v in state.items() if v}}
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> Entry:
+    def from_dict(cls, stored: dict[str, Any]) -> Entry:
         return cls(
-            processor_of(found["processor"]),
-            found["since"],
-            found.get("begins"),
-            found.get("until"),
-            found.get("disabled", False),
-            found.get("killed", False),
+            processor_of(stored["processor"]),
+            stored["since"],
+            stored.get("begins"),
+            stored.get("until"),
+            stored.get("disabled", False),
+            stored.get("killed", False),
         )
 
 
@@ -408,7 +414,11 @@ class Entries(tuple[Entry, ...]):
 
     def depend_on_time(self, new: ProcessorSet) -> bool:
         """Whether the entries after the set *new* depend on the event time at which it arrives."""
-        return self.are_scheduled or self._end or any(one.timestamp or one.expires for one in new.all_processors)
+        return (
+            self.are_scheduled
+            or self._end
+            or any(processor.timestamp or processor.expires for processor in new.all_processors)
+        )
 
     def after(self, new: ProcessorSet, horizon: int) -> Entries:
         """:func:`updated`, without those that the set has killed."""
@@ -440,32 +450,32 @@ def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[E
     for added, processor in new.numbered:
         by_id.setdefault(processor.id, []).append(EarlierVersion(added, processor, LISTED))
     earlier: dict[Slot, list[EarlierVersion]] = {}
-    for one in new.earlier:
-        earlier.setdefault(one.processor.slot, []).append(one)
-    found: list[Entry] = []
+    for version in new.earlier:
+        earlier.setdefault(version.processor.slot, []).append(version)
+    after: list[Entry] = []
     for id, versions in by_id.items():
         free = before.get(id, [])
-        for last in sorted(versions, key=lambda one: one.processor.shadow):
+        for last in sorted(versions, key=lambda version: version.processor.shadow):
             in_turn = [*earlier.get(last.processor.slot, ()), last]
-            own = [e for e in free if e.processor.shadow == last.processor.shadow and e.first_time <= horizon]
-            for one in _from(in_turn, own, horizon):
-                own = _with_new(one, own, free, new.version, horizon)
-            found += own
-            names = {entry.name for entry in own}
+            of_slot = [e for e in free if e.processor.shadow == last.processor.shadow and e.first_time <= horizon]
+            for version in _from(in_turn, of_slot, horizon):
+                of_slot = _with_new(version, of_slot, free, new.version, horizon)
+            after += of_slot
+            names = {entry.name for entry in of_slot}
             free = [entry for entry in free if entry.name not in names]
-    return passed(found, horizon)
+    return passed(after, horizon)
 
 
 def _from(in_turn: Sequence[EarlierVersion], in_force: Sequence[Entry], horizon: int) -> list[EarlierVersion]:
     """Those of the versions of a slot that are in force, or will be, while the entries *in_force* are until the next one."""
     first = 0
-    for number, one in enumerate(in_turn):
-        if _begins(one.processor) <= horizon:
-            if one.status != WITHDRAWN:
+    for number, version in enumerate(in_turn):
+        if _begins(version.processor) <= horizon:
+            if version.status != WITHDRAWN:
                 first = number
-            elif any(_is_of(entry, one) for entry in in_force):
+            elif any(_is_of(entry, version) for entry in in_force):
                 first = number + 1
-    return [one for one in in_turn[first:] if one.status != WITHDRAWN]
+    return [version for version in in_turn[first:] if version.status != WITHDRAWN]
 
 
 def _is_of(entry: Entry, version: EarlierVersion) -> bool:
@@ -478,23 +488,23 @@ def _begins(processor: PatternProcessor) -> int:
 
 
 def _with_new(
-    new: EarlierVersion, own: Sequence[Entry], free: Sequence[Entry], number: int, horizon: int
+    new: EarlierVersion, of_slot: Sequence[Entry], free: Sequence[Entry], number: int, horizon: int
 ) -> list[Entry]:
     """The entries of a slot with a version that comes after them, in the order of their times.
 
-    :param own: the entries of the slot that are in force, or come before the version
+    :param of_slot: the entries of the slot that are in force, or come before the version
     :param free: those of its id before the set, of which it may take its own, also one that was, or was not, a shadow
     :param number: the number of the set
     """
-    same = next((entry for entry in (*own, *free) if _is_of(entry, new)), None)
+    same = next((entry for entry in (*of_slot, *free) if _is_of(entry, new)), None)
     if same is None:
         entry = Entry(new.processor, number, new.processor.effective_from)
     else:
         entry = _until(None, _as_now(new.processor, same))
     if entry.first_time <= horizon:
         return [entry]
-    earlier = [one for one in own if one is not same and one.first_time < entry.first_time]
-    return [*earlier[:-1], *(_until(entry.begins, one) for one in earlier[-1:]), entry]
+    earlier = [other for other in of_slot if other is not same and other.first_time < entry.first_time]
+    return [*earlier[:-1], *(_until(entry.begins, other) for other in earlier[-1:]), entry]
 
 
 def _until(time: int | None, entry: Entry) -> Entry:

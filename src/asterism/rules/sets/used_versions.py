@@ -63,20 +63,20 @@ class UsedVersions:
 
         :param in_use: id and version of other processors that must not be removed; read only if there are too many
         """
-        keys = {(one.id, one.version): one for one in accepted}
-        new = {key: _digest(one.definition) for key, one in keys.items() if self._digest_of(key) is None}
+        keys = {(processor.id, processor.version): processor for processor in accepted}
+        new = {key: _digest(processor.definition) for key, processor in keys.items() if self._digest_of(key) is None}
         if not new:
             return self
         recent = {**self._recent, **new}
         if len(recent) <= MAX_RECENT:
             return UsedVersions(self._earlier, recent)
-        found = {**self._earlier, **recent}
-        too_many = len(found) - MAX_VERSIONS
+        versions = {**self._earlier, **recent}
+        too_many = len(versions) - MAX_VERSIONS
         if too_many > 0:
             kept = keys.keys() | set(in_use)
-            for key in [key for key in found if key not in kept][:too_many]:
-                del found[key]
-        return UsedVersions(found)
+            for key in [key for key in versions if key not in kept][:too_many]:
+                del versions[key]
+        return UsedVersions(versions)
 
     def write(
         self, stored: UsedVersions | None, earlier: Callable[[bytes], None], recent: Callable[[bytes], None]
@@ -100,11 +100,11 @@ def versions_from_bytes(value: bytes) -> Versions:
 
     :raises ValueError: the value was not written by :class:`UsedVersions`
     """
-    found = json.loads(value)
-    if not isinstance(found, dict) or found.get("layout") != _LAYOUT or not isinstance(found.get("versions"), list):
+    stored = json.loads(value)
+    if not isinstance(stored, dict) or stored.get("layout") != _LAYOUT or not isinstance(stored.get("versions"), list):
         raise ValueError(f"not versions of layout {_LAYOUT}")
     digests = {}
-    for row in found["versions"]:
+    for row in stored["versions"]:
         match row:
             case [str() as id, int() as version, str() as digest]:
                 digests[id, version] = digest
@@ -119,7 +119,7 @@ def _digest(text: str) -> str:
 
 def _earlier_text_of(processor: PatternProcessor) -> str:
     """The text that earlier releases wrote: the timestamp keeps its time zone."""
-    found = defining(processor).to_dict()
+    json_form = defining(processor).to_dict()
     if processor.timestamp is not None:
-        found["timestamp"] = processor.timestamp.isoformat()
-    return canonical_text(found)
+        json_form["timestamp"] = processor.timestamp.isoformat()
+    return canonical_text(json_form)
