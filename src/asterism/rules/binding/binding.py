@@ -103,10 +103,10 @@ def selector_of_partitions(partition_by: tuple[str, ...], keys: Sequence[str]) -
 def _column_as_sql(name: str) -> str:
     """A column as a rule would write it, so that both share the copies of events."""
     try:
-        found = parse(name)
+        tree = parse(name)
     except ExpressionError:
-        found = None
-    plain = isinstance(found, exp.Column) and not found.table and found.name == name
+        tree = None
+    plain = isinstance(tree, exp.Column) and not tree.table and tree.name == name
     return name if plain else quoted_name(name)
 
 
@@ -120,11 +120,11 @@ def number_of(*texts: str) -> int:
     return int.from_bytes(hashlib.sha256(json.dumps(texts).encode()).digest()[:8], "big", signed=True)
 
 
-def _parts_of(text: str, found: Indexable | None) -> tuple[Ranges | None, str | None]:
+def _parts_of(text: str, indexable: Indexable | None) -> tuple[Ranges | None, str | None]:
     """The ranges of a condition, and the SQL of its evaluated rest, if there is one."""
-    if found is None:
+    if indexable is None:
         return None, text
-    return found.ranges, None if found.rest is None else found.rest.text
+    return indexable.ranges, None if indexable.rest is None else indexable.rest.text
 
 
 def _number_of_call(condition: PythonCondition) -> int:
@@ -231,18 +231,22 @@ class ProcessorCompiler:
     ) -> None:
         self.events, self.keys, self.time = schema, list(keys), time
         self.stream_selector = selector_of_stream(keys)
-        self.lookups = {one.name: one for one in lookups}
+        self.lookups = {lookup.name: lookup for lookup in lookups}
         self.schema = with_lookups(schema, lookups)
         """The columns of the events, and the lookups."""
         self.semantics = semantics
         self.functions: dict[str, Any] = {
-            name: MatchFunction(one, schema) if isinstance(one, PatternProcessFunction) else rich(one, schema)
-            for name, one in functions.items()
+            name: MatchFunction(function, schema)
+            if isinstance(function, PatternProcessFunction)
+            else rich(function, schema)
+            for name, function in functions.items()
         }
         """Those that are opened and closed are :class:`~asterism.operators.rich_functions.RichFunction`."""
         self.conditions = {
-            name: one if (function := rich(one.function, schema)) is one.function else replace(one, function=function)
-            for name, one in (conditions or {}).items()
+            name: condition
+            if (function := rich(condition.function, schema)) is condition.function
+            else replace(condition, function=function)
+            for name, condition in (conditions or {}).items()
         }
         self.max_partial_matches = max_partial_matches
         self.ids_by_events = ids_by_events
@@ -253,16 +257,18 @@ class ProcessorCompiler:
         if self.lookups:
             self.definition += repr(lookups)
         if self.conditions:
-            self.definition += repr(sorted((name, id(one.function), one) for name, one in self.conditions.items()))
+            self.definition += repr(
+                sorted((name, id(condition.function), condition) for name, condition in self.conditions.items())
+            )
 
     @property
     def match_functions(self) -> list[MatchFunction]:
         """The functions with outputs and metrics of their own."""
-        return [one for one in self.functions.values() if isinstance(one, MatchFunction)]
+        return [function for function in self.functions.values() if isinstance(function, MatchFunction)]
 
     def close(self) -> None:
         """Close the functions and conditions that were opened."""
-        close_all([*self.functions.values(), *(one.function for one in self.conditions.values())])
+        close_all([*self.functions.values(), *(condition.function for condition in self.conditions.values())])
 
     def with_lookups(self, lookups: Sequence[LookupColumn], events: pa.Schema | None = None) -> ProcessorCompiler:
         """A compiler with other lookups.
@@ -289,11 +295,11 @@ class ProcessorCompiler:
         takes time.)
         """
         key = (self.definition, id(processor))
-        found = _BOUND.get(key)
-        if found is None or found.processor is not processor:
+        bound = _BOUND.get(key)
+        if bound is None or bound.processor is not processor:
             with tried_before():
-                found = _BOUND[key] = self.compile(processor)
-        return found
+                bound = _BOUND[key] = self.compile(processor)
+        return bound
 
     def binds(self, processor: PatternProcessor) -> bool:
         """Whether :meth:`bind` succeeds."""
@@ -348,10 +354,10 @@ class ProcessorCompiler:
             else (None, None)
             for source in pattern.bit_sources
         ]
-        ranges = tuple(found for found, _ in parts)
+        ranges = tuple(indexed for indexed, _ in parts)
         evaluated = tuple(
-            None if found is not None and text is None else number if text is None else number_of(text)
-            for number, (found, text) in zip(conditions, parts, strict=True)
+            None if indexed is not None and text is None else number if text is None else number_of(text)
+            for number, (indexed, text) in zip(conditions, parts, strict=True)
         )
         lookups = tuple(() if text is None else self._lookups_in([text]) for _, text in parts)
         kept = {name for output in outputs.values() if output.measures for name in output.kept_columns}
@@ -417,20 +423,20 @@ class ProcessorCompiler:
     def _with_clause(self, processor: PatternProcessor) -> BoundClauseProcessor:
         assert processor.sql is not None
         written = read(processor.sql)
-        for one in written.partition_by:
+        for partition_key in written.partition_by:
             try:
-                self.key_expressions((one.expression.text,))
+                self.key_expressions((partition_key.expression.text,))
             except ExpressionError as error:
-                raise error.moved(written.text, one.expression.start) from None
+                raise error.moved(written.text, partition_key.expression.start) from None
         if processor.suppress is not None and written.rows is RowsPerMatch.ALL_WITH_UNMATCHED:
             raise PatternProcessorError(
                 "suppress cannot be combined with WITH UNMATCHED ROWS, whose rows are no matches"
             )
-        key = tuple(one.expression.text for one in written.partition_by)
+        key = tuple(partition_key.expression.text for partition_key in written.partition_by)
         selector = selector_of_partitions(key, self.keys)
         clause = ClauseOfRule(written, self.schema, self.time, self._limit(processor), *self._id_names(processor))
         starts = () if clause.starts is None else (clause.starts,)
-        conditions = tuple(number_of("starts", repr(one)) for one in starts)
+        conditions = tuple(number_of("starts", repr(start)) for start in starts)
         words = {word.lower() for word in re.findall(r"\w+", processor.sql)}
         kept = frozenset(name for name in self.lookups if name.lower() in words)
         return BoundClauseProcessor(
@@ -488,15 +494,15 @@ class ProcessorCompiler:
         :param versions: of the tables; a lookup without one is left out
         :param read: see :func:`~asterism.rules.definition.lookup_tables.table_of`
         """
-        found: dict[str, pa.Array] = {}
+        columns: dict[str, pa.Array] = {}
         for version in versions:
             lookup = self.lookups.get(version.name)
             if lookup is not None:
                 if lookup.name not in self._on:
                     self._on[lookup.name] = lookup.key_expressions(self.events)
                 keys = lookup.keys_of(events, self._on[lookup.name])
-                found[lookup.name] = table_of(lookup, version, read).of_keys(keys)
-        return found
+                columns[lookup.name] = table_of(lookup, version, read).of_keys(keys)
+        return columns
 
 
 _BOUND: WeakValueDictionary[tuple[str, int], BoundProcessor] = WeakValueDictionary()

@@ -64,11 +64,11 @@ ANY_TIME = TimeColumn("", PROCESSING_TIME.type)
 def clause_of(processor: PatternProcessor, time: str | None = None) -> MatchRecognize:
     """The clause of a rule in SQL. Without an ORDER BY, its rows are in the order of the event time *time*."""
     assert processor.sql is not None
-    found = MatchRecognize(processor.sql)
-    if not found.clause.order_by and time is not None:
+    match_recognize = MatchRecognize(processor.sql)
+    if not match_recognize.clause.order_by and time is not None:
         order = (OrderKey(ExpressionText(quoted_name(time))),)
-        found.clause = replace(found.clause, order_by=order)
-    return found
+        match_recognize.clause = replace(match_recognize.clause, order_by=order)
+    return match_recognize
 
 
 class ClauseOutcome(NamedTuple):
@@ -108,13 +108,13 @@ class ClauseOfRule:
         )
         self._all_ways = written.skip.to is SkipTo.NO_SKIP
         known = time.name in schema.names and time != PROCESSING_TIME
-        own = [
+        internal_fields = [
             pa.field(self._key, pa.string()),
             pa.field(self._time, pa.int64() if known else PROCESSING_TIME.type),
             pa.field(self._position, pa.int64()),
         ]
-        rows = pa.schema([*schema, *own], metadata=schema.metadata)
-        self._fields = own
+        rows = pa.schema([*schema, *internal_fields], metadata=schema.metadata)
+        self._fields = internal_fields
         checked = self._with_own_columns(written, rows, time.name if known else self._time)
         for measure, resolved in zip(written.measures, checked.measures, strict=False):  # then come its own columns
             if MatchProcessingTime() in resolved.leaves:
@@ -155,7 +155,7 @@ class ClauseOfRule:
         key = PartitionKey(ExpressionText("key"))
         shown = replace(clause, partition_by=(key,), order_by=written.order_by or (OrderKey(ExpressionText(time)),))
         types = [measure.type for measure in checked.measures]
-        output = [pa.field(one.name, of) for one, of in zip(clause.measures, types, strict=True)]
+        output = [pa.field(measure.name, of) for measure, of in zip(clause.measures, types, strict=True)]
         events = [] if self.one_row else list(self.schema)
         return replace(
             checked, clause=shown, output=pa.schema([*self._fields[:1], *output, *self._fields[1:], *events])
@@ -176,8 +176,10 @@ class ClauseOfRule:
         :param needed: some of the copies; None: all
         """
         schema = self.operator.inputs[EVENTS].schema
-        own = {self._key: copies.column(KEY), self._time: copies.column(TIME), self._position: positions}
-        columns = [own[name] if name in own else copies.column(f"e:{name}") for name in schema.names]
+        internal_columns = {self._key: copies.column(KEY), self._time: copies.column(TIME), self._position: positions}
+        columns = [
+            internal_columns[name] if name in internal_columns else copies.column(f"e:{name}") for name in schema.names
+        ]
         rows = pa.table(columns, names=schema.names)
         if needed is not None and not needed.all():
             rows = rows.filter(pa.array(needed))
@@ -253,40 +255,40 @@ class ClauseOfRule:
             yield from group.taken().values()
         return ClauseOutcome(store.read_page(0), int(header.next_event_times[0]))
 
-    def keys_of(self, found: pa.Table) -> pa.Array:
+    def keys_of(self, results: pa.Table) -> pa.Array:
         """The key texts of results."""
-        return one_chunk(found.column(self._key))
+        return one_chunk(results.column(self._key))
 
-    def ids_of(self, found: pa.Table) -> pa.Array:
+    def ids_of(self, results: pa.Table) -> pa.Array:
         """The match id of each row. With ALL ROWS PER MATCH, each row of a match has its own."""
-        row = [_integers(found.column(name)) for name in (self._time, self._position)]
-        keys = self.keys_of(found)
+        row = [_integers(results.column(name)) for name in (self._time, self._position)]
+        keys = self.keys_of(results)
         if self._all_ways:
-            labels = pc.coalesce(pc.binary_join(one_chunk(found.column(self._labels)), " "), "")
+            labels = pc.coalesce(pc.binary_join(one_chunk(results.column(self._labels)), " "), "")
             keys = pc.binary_join_element_wise(keys, labels, "\n")
-        return ids_of_numbers(self._seed, keys, [*self.ends_of(found), *row])
+        return ids_of_numbers(self._seed, keys, [*self.ends_of(results), *row])
 
-    def ends_of(self, found: pa.Table) -> list[Ints]:
+    def ends_of(self, results: pa.Table) -> list[Ints]:
         """The time and position of the first row of the match of each row, and those of its last row."""
-        row = [_integers(found.column(name)) for name in (self._time, self._position)]
-        return [_integers(found.column(name), own) for name, own in zip(self._ends, [*row, *row], strict=True)]
+        row = [_integers(results.column(name)) for name in (self._time, self._position)]
+        return [_integers(results.column(name), of_row) for name, of_row in zip(self._ends, [*row, *row], strict=True)]
 
-    def times_of(self, found: pa.Table) -> list[pa.Array]:
+    def times_of(self, results: pa.Table) -> list[pa.Array]:
         """The times of the first and of the last row of the match, and the latter once more: then it is complete."""
-        row = _integers(found.column(self._time))
-        first, last = (_integers(found.column(name), row) for name in self._ends[::2])
-        start, end = (self.time.from_micros(one, last) for one in (first, last))
+        row = _integers(results.column(self._time))
+        first, last = (_integers(results.column(name), row) for name in self._ends[::2])
+        start, end = (self.time.from_micros(micros, last) for micros in (first, last))
         return [start, end, end]
 
-    def events_of(self, found: pa.Table, type_: pa.DataType) -> pa.Array:
+    def events_of(self, results: pa.Table, type_: pa.DataType) -> pa.Array:
         """With ALL ROWS PER MATCH the event of each row with its variable, otherwise NULL."""
         if self.one_row:
-            return pa.nulls(found.num_rows, type_)
+            return pa.nulls(results.num_rows, type_)
         fields = list(type_.value_type.field("event").type)  # without lookups
-        columns = [one_chunk(found.column(field.name)) for field in fields]
+        columns = [one_chunk(results.column(field.name)) for field in fields]
         events = pa.StructArray.from_arrays(columns, fields=fields)
-        pairs = pa.StructArray.from_arrays([one_chunk(found.column(self._label)), events], names=["stage", "event"])
-        offsets = pa.array(np.arange(found.num_rows + 1, dtype=np.int32))
+        pairs = pa.StructArray.from_arrays([one_chunk(results.column(self._label)), events], names=["stage", "event"])
+        offsets = pa.array(np.arange(results.num_rows + 1, dtype=np.int32))
         return cast_to(pa.ListArray.from_arrays(offsets, pairs), type_)
 
 
@@ -370,10 +372,10 @@ def _starts(clause: CheckedClause, automaton: RowAutomaton, events: pa.Schema) -
     for target, _, _ in automaton.edges_of(automaton.start):
         if target == ACCEPT:
             return None
-        found = _ranges_of(clause, automaton.names[automaton.variables[target]], events)
-        if found is None:
+        ranges = _ranges_of(clause, automaton.names[automaton.variables[target]], events)
+        if ranges is None:
             return None
-        alternatives |= dict.fromkeys(found)
+        alternatives |= dict.fromkeys(ranges)
     return tuple(alternatives)
 
 
@@ -400,18 +402,18 @@ def _ranges_of(clause: CheckedClause, variable: str, events: pa.Schema) -> Range
     for part in conjuncts(resolved.tree):
         read = [column.name for column in part.find_all(exp.Column)]
         if all(name in columns for name in read):
-            one = exp.Paren(this=part.copy())
-            for node in list(one.find_all(exp.Column)):
+            parenthesized = exp.Paren(this=part.copy())
+            for node in list(parenthesized.find_all(exp.Column)):
                 node.set("this", exp.to_identifier(columns[node.name], quoted=True))
-            if ranges_of(whole.translate(one.this, resolved.source.text)) is not None:
-                able.append(one.this)
+            if ranges_of(whole.translate(parenthesized.this, resolved.source.text)) is not None:
+                able.append(parenthesized.this)
     return ranges_of(whole.translate(exp.and_(*able), resolved.source.text)) if able else None
 
 
 def _integers(column: pa.ChunkedArray, instead: Ints | None = None) -> Ints:
     """The values, and those of *instead* where they are NULL: an empty match, or an unmatched row, has no first row."""
-    found = one_chunk(column).cast(pa.int64())
+    integers = one_chunk(column).cast(pa.int64())
     if instead is not None:
-        found = pc.coalesce(found, pa.array(instead))
-    values: Ints = found.to_numpy(zero_copy_only=False)
+        integers = pc.coalesce(integers, pa.array(instead))
+    values: Ints = integers.to_numpy(zero_copy_only=False)
     return values

@@ -35,28 +35,30 @@ class ConditionIndex:
     """
 
     def __init__(self, schema: pa.Schema, conditions: Sequence[Ranges], rests: Sequence[int] | None = None) -> None:
-        ranges = [one for condition in conditions for alternative in condition for one in alternative]
-        uses = Counter((one.column, one.floating) for one in ranges)
-        values = {(one.column, one.floating, one.low) for one in ranges if one.is_one}
+        ranges = [range_ for condition in conditions for alternative in condition for range_ in alternative]
+        uses = Counter((range_.column, range_.floating) for range_ in ranges)
+        values = {(range_.column, range_.floating, range_.low) for range_ in ranges if range_.is_one}
         distinct = Counter((column, floating) for column, floating, _ in values)
         self.count = len(conditions)
         self._columns = {column: number for number, column in enumerate(uses)}
         self.columns = sorted({column for column, _ in uses})
         """The numbers of the columns that the conditions read."""
-        self._encoders = [_Encoder(schema, column, [one for one in ranges if one[:2] == column]) for column in uses]
+        self._encoders = [
+            _Encoder(schema, column, [range_ for range_ in ranges if range_[:2] == column]) for column in uses
+        ]
 
         groups: dict[tuple[int, int, bool], dict[int, list[tuple[int, int, list[tuple[int, int, int]]]]]] = {}
         for number, alternatives in enumerate(conditions):
             for alternative in alternatives:
                 rest = list(alternative)
                 equal = max(
-                    (one for one in rest if one.is_one),
-                    key=lambda one: (distinct[one[:2]], uses[one[:2]]),
+                    (range_ for range_ in rest if range_.is_one),
+                    key=lambda range_: (distinct[range_[:2]], uses[range_[:2]]),
                     default=None,
                 )
                 if equal is not None:
                     rest.remove(equal)
-                ordered = max(rest, key=lambda one: uses[one[:2]], default=None)
+                ordered = max(rest, key=lambda range_: uses[range_[:2]], default=None)
                 if ordered is not None and ordered.is_one:
                     ordered = None
                 from_above = ordered is not None and ordered.low is None and ordered.high is not None
@@ -67,18 +69,18 @@ class ConditionIndex:
                     if ordered.low is None or ordered.high is None:
                         rest.remove(ordered)
                 group = groups.setdefault((self._at(equal), self._at(ordered), from_above), defaultdict(list))
-                tests = [(self._at(one), *self._bounds(one)) for one in rest]
+                tests = [(self._at(range_), *self._bounds(range_)) for range_ in rest]
                 if rests is not None and rests[number] != NO_REST:
                     tests.append((~rests[number], 0, 0))
                 group[0 if equal is None else self._bounds(equal)[0]].append((bound, number, tests))
 
         self._groups, self._buckets, self._entries, self._tests = _tables(groups)
 
-    def _at(self, one: Range | None) -> int:
-        return NO_COLUMN if one is None else self._columns[one[:2]]
+    def _at(self, range_: Range | None) -> int:
+        return NO_COLUMN if range_ is None else self._columns[range_[:2]]
 
-    def _bounds(self, one: Range) -> tuple[int, int]:
-        return self._encoders[self._at(one)].bounds(one)
+    def _bounds(self, range_: Range) -> tuple[int, int]:
+        return self._encoders[self._at(range_)].bounds(range_)
 
     def met(self, columns: Sequence[pa.ChunkedArray], rows: int, masks: Mask | None = None) -> tuple[Ints, Ints]:
         """For each event, the numbers of the conditions that it satisfies, as offsets and values.
@@ -94,8 +96,8 @@ class ConditionIndex:
         """The events that satisfy any of the conditions. See :meth:`met`."""
         from asterism.rules.binding.kernels import meets_any
 
-        found: Mask = meets_any(*self._encoded(columns, rows), _masks(masks, rows), *self._arrays)
-        return found
+        mask: Mask = meets_any(*self._encoded(columns, rows), _masks(masks, rows), *self._arrays)
+        return mask
 
     @property
     def _arrays(self) -> tuple[Ints, Ints, Ints, Ints]:
@@ -152,13 +154,13 @@ class _Encoder:
     def __init__(self, schema: pa.Schema, column: _Column, ranges: Sequence[Range]) -> None:
         number, self.floating = column
         self.type = spark_type(schema.field(number).type, "UTC")
-        texts = {bound[0] for one in ranges for bound in (one.low, one.high) if isinstance(bound, tuple)}
+        texts = {bound[0] for range_ in ranges for bound in (range_.low, range_.high) if isinstance(bound, tuple)}
         self.constants = sorted(texts)
         self.is_string = pa.types.is_string(self.type)
-        self.only_equality = all(one.is_one for one in ranges)
+        self.only_equality = all(range_.is_one for range_ in ranges)
 
-    def bounds(self, one: Range) -> tuple[int, int]:
-        low, high = one.low, one.high
+    def bounds(self, range_: Range) -> tuple[int, int]:
+        low, high = range_.low, range_.high
         if isinstance(low, tuple):
             low = 2 * bisect_left(self.constants, low[0]) + 1 + low[1]
         if isinstance(high, tuple):
@@ -181,10 +183,10 @@ class _Encoder:
     def _places(self, array: pa.Array) -> Ints:
         constants = pa.array(self.constants, pa.string())
         if self.only_equality:
-            found: Ints = (
+            positions: Ints = (
                 pc.fill_null(pc.index_in(array, constants), -1).to_numpy(zero_copy_only=False).astype(np.int64)
             )
-            return 2 * found + 1
+            return 2 * positions + 1
         values = pc.dictionary_encode(array)
         both = pa.concat_arrays([constants, values.dictionary])
         order = pc.sort_indices(both).to_numpy()

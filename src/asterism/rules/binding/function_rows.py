@@ -48,11 +48,11 @@ class FunctionRows:
             )
         if MATCH_ID in answer.column_names:
             places = {id: number for number, id in enumerate(matches.column(MATCH_ID).to_pylist())}
-            found = [places.get(id, -1) for id in answer.column(MATCH_ID).to_pylist()]
-            if -1 in found:
-                wrong = printable(repr(answer.column(MATCH_ID)[found.index(-1)].as_py())[:60])
+            numbers = [places.get(id, -1) for id in answer.column(MATCH_ID).to_pylist()]
+            if -1 in numbers:
+                wrong = printable(repr(answer.column(MATCH_ID)[numbers.index(-1)].as_py())[:60])
                 raise PatternProcessorError(f"the function {name!r} returned a match_id that it did not get: {wrong}")
-            match = np.array(found, np.int64)
+            match = np.array(numbers, np.int64)
         elif answer.num_rows == matches.num_rows:
             match = np.arange(matches.num_rows)
         else:
@@ -65,12 +65,12 @@ class FunctionRows:
 
     def of(self, rows: pa.Table) -> pa.Table:
         """The rows of the output, given a row for each match."""
-        found = rows.take(pa.array(self.match))
-        ids = found.column(MATCH_ID).to_pylist()
+        output = rows.take(pa.array(self.match))
+        ids = output.column(MATCH_ID).to_pylist()
         ids = [_id_of(id, number) for id, number in zip(ids, self.number.tolist(), strict=True)]
         for name, column in ((MATCH_ID, pa.array(ids, pa.string())), (RESULT, self.results)):
-            found = found.set_column(found.column_names.index(name), found.schema.field(name), column)
-        return found
+            output = output.set_column(output.column_names.index(name), output.schema.field(name), column)
+        return output
 
 
 def _id_of(match_id: str, number: int) -> str:

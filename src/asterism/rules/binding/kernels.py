@@ -91,19 +91,19 @@ def entries_of(
 @entry
 def meets_any(values: Any, nulls: Any, masks: Any, groups: Any, buckets: Any, entries: Any, tests: Any) -> Any:
     """Which events satisfy any condition."""
-    found = np.zeros(nulls.shape[1], np.bool_)
-    for event in range(len(found)):
+    met = np.zeros(nulls.shape[1], np.bool_)
+    for event in range(len(met)):
         for group in range(len(groups)):
             begin, end = entries_of(groups, group, buckets, entries, values, nulls, event)
             at = begin
-            while at < end and not found[event]:
-                found[event] = holds_all(
+            while at < end and not met[event]:
+                met[event] = holds_all(
                     tests, entries[at, FIRST_TEST], entries[at, END_TEST], values, nulls, masks, event
                 )
                 at += 1
-            if found[event]:
+            if met[event]:
                 break
-    return found
+    return met
 
 
 @entry
@@ -113,26 +113,26 @@ def met_conditions(
     """For each event the numbers of the conditions that it satisfies, of *count* conditions, as offsets and values."""
     n_events = nulls.shape[1]
     offsets = np.zeros(n_events + 1, np.int64)
-    found = np.empty(max(4 * n_events, 64), np.int32)
+    numbers = np.empty(max(4 * n_events, 64), np.int32)
     last = np.full(count, -1, np.int64)  # the last event that satisfies a condition, which may have several entries
     put = 0
     for event in range(n_events):
         for group in range(len(groups)):
             begin, end = entries_of(groups, group, buckets, entries, values, nulls, event)
-            if put + end - begin > len(found):
-                larger = np.empty(max(put + end - begin, 2 * len(found)), np.int32)
-                larger[:put] = found[:put]
-                found = larger
+            if put + end - begin > len(numbers):
+                larger = np.empty(max(put + end - begin, 2 * len(numbers)), np.int32)
+                larger[:put] = numbers[:put]
+                numbers = larger
             for at in range(begin, end):
                 number = entries[at, NUMBER]
                 if last[number] != event and holds_all(
                     tests, entries[at, FIRST_TEST], entries[at, END_TEST], values, nulls, masks, event
                 ):
                     last[number] = event
-                    found[put] = number
+                    numbers[put] = number
                     put += 1
         offsets[event + 1] = put
-    return offsets, found[:put]
+    return offsets, numbers[:put]
 
 
 # ------------------------------------------------------------------------------------------------ events of a pattern
@@ -248,8 +248,8 @@ def shares(patterns: Any, uses: Any, events: SortedEvents, states: StateKeys, wo
     for pattern in range(len(patterns)):
         end, n_new = -1, 0
         while end < 0:
-            found = SharedEvents(seen, bits, alike, runs)
-            end, n_new = share(tables, events, states, pattern, found, put, n_runs)
+            shared = SharedEvents(seen, bits, alike, runs)
+            end, n_new = share(tables, events, states, pattern, shared, put, n_runs)
             if end < 0 and n_new == len(runs):
                 more = np.empty((2 * len(runs), 3), np.int64)
                 more[:n_runs] = runs[:n_runs]
@@ -300,15 +300,15 @@ def roles_of(tables: Patterns, events: SortedEvents, pattern: int, event: int) -
 
 @uncounted
 def share(
-    tables: Patterns, events: SortedEvents, states: StateKeys, pattern: int, found: SharedEvents, put: int, n_runs: int
+    tables: Patterns, events: SortedEvents, states: StateKeys, pattern: int, shared: SharedEvents, put: int, n_runs: int
 ) -> tuple[int, int]:
     """Add the events that may matter to a *pattern*. Returns the number of events, or -1 if there is not enough room, and the
-    number of rows of ``found.runs``.
+    number of rows of ``shared.runs``.
     """
     patterns, uses, heads = tables
     since, times, keys, key_at, at, positions = events
     state_at, state_keys = states
-    seen, bits, alike, runs = found
+    seen, bits, alike, runs = shared
     first_use, end_use = patterns[pattern, FIRST_USE], patterns[pattern, END_USE]
     needs_all, always = patterns[pattern, NEEDS_ALL] == 1, patterns[pattern, ALWAYS] == 1
     most_events, window = patterns[pattern, MOST_EVENTS], patterns[pattern, WINDOW]

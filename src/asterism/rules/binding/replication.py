@@ -102,7 +102,7 @@ def copies_of(
     all_met, all_failed = _listed(met, events.num_rows), _listed(failed, events.num_rows)
     seen = np.zeros(events.num_rows, np.bool_)
     of_selectors = RuleConditions.by_selector(processors)
-    known = [one.selector for one in processors]
+    known = [bound.selector for bound in processors]
     if kept is not None and kept.any():
         known += selectors
     for number, selector in _in_order(known, compiler):
@@ -143,8 +143,8 @@ def _in_order(selectors: Iterable[Selector], compiler: ProcessorCompiler) -> lis
     whatever other rules there are.
     """
     stream = compiler.stream_selector.number
-    known = {one.number: one for one in selectors}
-    return sorted(known.items(), key=lambda one: (one[0] != stream, one[1].expressions, one[0]))
+    known = {selector.number: selector for selector in selectors}
+    return sorted(known.items(), key=lambda numbered: (numbered[0] != stream, numbered[1].expressions, numbered[0]))
 
 
 def _timeless(events: pa.Table, schema: pa.Schema, compiler: ProcessorCompiler) -> pa.Table:
@@ -158,10 +158,10 @@ def _timeless(events: pa.Table, schema: pa.Schema, compiler: ProcessorCompiler) 
     return pa.table(columns, schema=schema).append_column(KEY_HASH, zeros)
 
 
-def _taken(own: tuple[Ints, Ints], every: tuple[Ints, Ints], rows: Ints, first: Mask) -> pa.ListArray:
-    """For each of *rows* its numbers in *own*, or in *every* if the row is *first*."""
-    both = pa.concat_arrays([_lists(*own), _lists(*every)])
-    return both.take(pa.array(np.where(first, len(own[0]) - 1 + rows, rows)))
+def _taken(selected: tuple[Ints, Ints], every: tuple[Ints, Ints], rows: Ints, first: Mask) -> pa.ListArray:
+    """For each of *rows* its numbers in *selected*, or in *every* if the row is *first*."""
+    both = pa.concat_arrays([_lists(*selected), _lists(*every)])
+    return both.take(pa.array(np.where(first, len(selected[0]) - 1 + rows, rows)))
 
 
 def _lists(at: Ints, numbers: Ints) -> pa.ListArray:
@@ -203,21 +203,21 @@ class CopyFilter:
         self.processors = list(processors)
         reading = {
             _written(number, lookups, versions): number
-            for one in processors
-            for number, lookups in zip(one.evaluated, one.lookups, strict=True)
+            for bound in processors
+            for number, lookups in zip(bound.evaluated, bound.lookups, strict=True)
             if number is not None and lookups
         }
         self._written = np.array(sorted(reading), np.int64)
         self._number_of_written = np.array([reading[each] for each in self._written.tolist()], np.int64)
-        kept = {name for one in processors for name in one.kept_lookups}
+        kept = {name for bound in processors for name in bound.kept_lookups}
         self.kept_lookups = {
-            name: np.array(sorted({one.number for one in processors if name in one.kept_lookups}), np.int64)
+            name: np.array(sorted({bound.number for bound in processors if name in bound.kept_lookups}), np.int64)
             for name in sorted(kept)
         }
         """For each lookup that is read after the exchange, the selectors of the processors that read it."""
         self._of = RuleConditions.by_selector(processors)
         # A shadow must not affect the output of late events.
-        self._if_late = RuleConditions.of([one for one in processors if not one.processor.shadow])
+        self._if_late = RuleConditions.of([bound for bound in processors if not bound.processor.shadow])
 
     @classmethod
     def of(cls, processors: Sequence[BoundProcessor], versions: LookupVersions) -> CopyFilter:
@@ -255,9 +255,9 @@ class CopyFilter:
         selectors = copies.column(SELECTOR).to_numpy()
         wanted = np.zeros(copies.num_rows, np.bool_)
         for selector, conditions in self._of.items():
-            mine = which & (selectors == selector)
-            if mine.any():
-                wanted[mine] = conditions.required(conditions.read_of(copies, np.flatnonzero(mine)))
+            of_selector = which & (selectors == selector)
+            if of_selector.any():
+                wanted[of_selector] = conditions.required(conditions.read_of(copies, np.flatnonzero(of_selector)))
         return wanted
 
     def _with_what_is_used(self, copies: pa.Table, version: int, waits: Mask) -> pa.Table:
@@ -266,8 +266,8 @@ class CopyFilter:
         failed_rows, failed = flattened(copies.column(FAILED))
         used_met, used_failed = np.zeros(len(met), np.bool_), failed == selectors[failed_rows]
         for selector, conditions in self._of.items():
-            mine = selectors == selector
-            of_met, of_failed = mine[met_rows], mine[failed_rows]
+            of_selector = selectors == selector
+            of_met, of_failed = of_selector[met_rows], of_selector[failed_rows]
             used_met[of_met] = np.isin(met[of_met], conditions.evaluated)
             used_failed[of_failed] |= np.isin(failed[of_failed], conditions.evaluated)
         columns = {
@@ -303,8 +303,8 @@ class CopyFilter:
             rows = np.flatnonzero(selectors == selector)
             if not len(rows) or not len(conditions.evaluated):
                 continue
-            mine = copies.take(pa.array(rows))
-            events = pa.table([mine.column(f"e:{name}") for name in schema.names], schema=schema)
+            selected = copies.take(pa.array(rows))
+            events = pa.table([selected.column(f"e:{name}") for name in schema.names], schema=schema)
             met, bad, written = _evaluated(events, conditions.processors, compiler, [versions], read)
             number_of = {each: number for number, some in written.items() for each in some}
             for masks, places, numbers in ((met, rows_of_met, all_met), (bad, rows_of_failed, all_failed)):
@@ -332,11 +332,11 @@ def with_numbers(copies: pa.Table, written: Ints, numbers: Ints) -> pa.Table:
     if not len(written):
         return copies
     for name in (MET, FAILED):
-        rows, found = flattened(copies.column(name))
-        at = np.minimum(np.searchsorted(written, found), len(written) - 1)
-        found = np.where(written[at] == found, numbers[at], found)
+        rows, values = flattened(copies.column(name))
+        at = np.minimum(np.searchsorted(written, values), len(written) - 1)
+        values = np.where(written[at] == values, numbers[at], values)
         number = copies.column_names.index(name)
-        copies = copies.set_column(number, copies.schema.field(name), _counted(rows, found, copies.num_rows))
+        copies = copies.set_column(number, copies.schema.field(name), _counted(rows, values, copies.num_rows))
     return copies
 
 
@@ -356,12 +356,12 @@ class RuleConditions:
         self.processors = list(processors)
         parts = {
             number: (ranges, evaluated)
-            for one in processors
-            for number, ranges, evaluated in zip(one.conditions, one.ranges, one.evaluated, strict=True)
+            for bound in processors
+            for number, ranges, evaluated in zip(bound.conditions, bound.ranges, bound.evaluated, strict=True)
         }
         self.numbers = np.array(sorted(parts), np.int64)
         self.evaluated = np.array(sorted({number for _, number in parts.values() if number is not None}), np.int64)
-        self.needs_all = any(one.needs_all for one in processors)
+        self.needs_all = any(bound.needs_all for bound in processors)
         place_of = {number: place for place, number in enumerate(self.evaluated.tolist())}
         self._condition_of = np.full(len(self.evaluated), -1, np.int64)
         """For each of *evaluated* the place of the condition that it is; -1: it is a rest of others only."""
@@ -405,8 +405,8 @@ class RuleConditions:
         return self._satisfied(columns, np.array(rows, np.bool_).reshape(len(rows), events.num_rows))
 
     def _satisfied(self, columns: Sequence[pa.ChunkedArray], masks: Mask) -> Mask:
-        found: Mask = self._index.meets_any(columns, masks.shape[1], masks)
-        return found | masks[self._condition_of >= 0].any(axis=0)
+        satisfied: Mask = self._index.meets_any(columns, masks.shape[1], masks)
+        return satisfied | masks[self._condition_of >= 0].any(axis=0)
 
     def _masks(self, rows: Ints, numbers: Ints, count: int) -> Mask:
         """Which of *count* copies satisfy what is evaluated, from the *numbers* of their *rows*."""
@@ -429,10 +429,10 @@ class RuleConditions:
         if not self.processors:
             return np.zeros(copies.num_rows, np.bool_)
         masks = self._masks(*flattened(copies.column(MET)), copies.num_rows)
-        found = self._satisfied([copies.column(name) for name in self._read], masks)
+        is_required = self._satisfied([copies.column(name) for name in self._read], masks)
         rows, numbers = flattened(copies.column(FAILED))
-        found[rows[np.isin(numbers, self.evaluated)]] = True
-        return found
+        is_required[rows[np.isin(numbers, self.evaluated)]] = True
+        return is_required
 
     def by_condition(self, copies: pa.Table) -> tuple[Ints, Ints]:
         """For each condition the ascending positions of the copies that satisfy it, as offsets and values."""
@@ -507,10 +507,10 @@ def _evaluated(
     """Evaluate the conditions that are not in an index, and the rests of those that are."""
     unions: dict[tuple[LookupVersion, ...], _ConditionUnion] = {}
     met, failed, written = dict[int, Mask](), dict[int, Mask](), dict[int, list[int]]()
-    for one in processors:
-        if not isinstance(one, BoundPatternProcessor):
+    for bound in processors:
+        if not isinstance(bound, BoundPatternProcessor):
             continue
-        sources = zip(one.evaluated, one.pattern.bit_sources, one.ranges, one.lookups, strict=True)
+        sources = zip(bound.evaluated, bound.pattern.bit_sources, bound.ranges, bound.lookups, strict=True)
         for number, source, ranges, lookups in sources:
             if number is None:
                 continue
@@ -520,15 +520,15 @@ def _evaluated(
                     if bad.any():
                         failed[number] = bad
             elif number not in written:
-                found = {_written(number, lookups, each): each for each in versions} if lookups else {number: {}}
-                written[number] = list(found)
-                for each, known in found.items():
+                versions_of = {_written(number, lookups, each): each for each in versions} if lookups else {number: {}}
+                written[number] = list(versions_of)
+                for each, known in versions_of.items():
                     of = tuple(known[name] for name in lookups if name in known)
                     union = unions.get(of)
                     if union is None:
                         union = unions[of] = _ConditionUnion(Vectorized(compiler.schema))
                     adopt = union.vectorized.adopt if ranges is None else union.vectorized.adopt_rest
-                    union.numbers[each] = adopt(one.pattern.vectorized, source)
+                    union.numbers[each] = adopt(bound.pattern.vectorized, source)
     for of, union in unions.items():
         enriched = events
         if compiler.lookups:
@@ -567,8 +567,10 @@ def _evaluate(union: _ConditionUnion, events: pa.Table, met: dict[int, Mask], fa
 
 def _written(number: int, lookups: Sequence[str], versions: LookupVersions) -> int:
     """The number of a condition that reads *lookups*, with their versions."""
-    found = (versions.get(name) for name in lookups)
-    return number_of("lookups", str(number), *("" if one is None else f"{one.version} {one.digest}" for one in found))
+    known = (versions.get(name) for name in lookups)
+    return number_of(
+        "lookups", str(number), *("" if version is None else f"{version.version} {version.digest}" for version in known)
+    )
 
 
 def _tolerant(expression: Vectorized, template: str, events: pa.Table) -> tuple[Mask, Mask]:
@@ -616,7 +618,7 @@ def _without_error(text: str) -> str:
     >>> _without_error("CASE WHEN (c0 = 0) THEN error('by (0)') ELSE 1 / c0 END")
     "CASE WHEN (c0 = 0) THEN list_extract([NULL], CAST('!' || 'by (0)' AS INTEGER)) ELSE 1 / c0 END"
     """
-    found, ends = [], []
+    replaced, ends = [], []
     for token in _TOKENS.findall(text):
         if token == "error(":
             ends.append(" AS INTEGER))")
@@ -625,8 +627,8 @@ def _without_error(text: str) -> str:
             ends.append(")")
         elif token == ")":
             token = ends.pop()
-        found.append(token)
-    return "".join(found)
+        replaced.append(token)
+    return "".join(replaced)
 
 
 def _keys(events: pa.Table, selector: Selector, compiler: ProcessorCompiler) -> tuple[pa.Array, Mask]:
@@ -659,20 +661,20 @@ def _key_texts(
     if not nulls.any():
         return keys
     expressions, numbers = compiler.key_expressions(selector.instead_of_null)
-    found = expressions.evaluate(events)
-    return pc.if_else(pa.array(nulls), key_strings([found[number] for number in numbers], events.num_rows), keys)
+    instead = expressions.evaluate(events)
+    return pc.if_else(pa.array(nulls), key_strings([instead[number] for number in numbers], events.num_rows), keys)
 
 
-def failure_of(one: BoundProcessor, number: int, event: pa.Table, compiler: ProcessorCompiler) -> InvalidEventError:
+def failure_of(bound: BoundProcessor, number: int, event: pa.Table, compiler: ProcessorCompiler) -> InvalidEventError:
     """The error for an event for which *number*, as in FAILED, could not be computed."""
     evaluate: Callable[[pa.Table], Any]
-    what, evaluate = "its key", compiler.key_expressions(one.selector.expressions)[0].evaluate
-    if number != one.number:
-        assert isinstance(one, BoundPatternProcessor), "a clause has no conditions here"
-        what = f"a condition of {one.stages_with(number)}"
-        source = one.pattern.bit_sources[one.evaluated.index(number)]
+    what, evaluate = "its key", compiler.key_expressions(bound.selector.expressions)[0].evaluate
+    if number != bound.number:
+        assert isinstance(bound, BoundPatternProcessor), "a clause has no conditions here"
+        what = f"a condition of {bound.stages_with(number)}"
+        source = bound.pattern.bit_sources[bound.evaluated.index(number)]
         if isinstance(source, int):
-            evaluate = one.pattern.vectorized.alone(source).evaluate
+            evaluate = bound.pattern.vectorized.alone(source).evaluate
         else:
             # Functions see the columns of the events alone.
             evaluate = partial(_mask_of_call, source, compiler.events.names)
