@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +247,17 @@ HARNESS: dict[str, Any] = {
 LITERALS: dict[str, Any] = {
     "kind": "kind", "value": "value", "key": "key", "time": "ts", "step": SECOND, "timed_by_value": False, "label": None,
 }  # fmt: skip
+OPERATOR_CONTENTS: dict[str, dict[str, Any]] = {
+    "fold": {"fold": Fold("n INT", {"n": 0}, lambda total, element: total)},
+    "reduce": {"reduce": max, "late_output": True, "in_order": True},
+    "function": {"function": lambda rows, window: {"n": 1}, "output": "n INT"},
+}
+HARNESS_CONTENTS: dict[str, dict[str, Any]] = {
+    "fold": {"fold": Fold("n INT", {"n": 0}, lambda total, element: total)},
+    "reduce": {"reduce": max},
+    "process": {"process": lambda rows, window: {"n": 1}, "schema": "n INT"},
+}
+NUMBERS = pa.schema({"ts": pa.timestamp("us", "UTC"), "n": pa.int64()})
 CLAUSE = "ORDER BY ts MEASURES value AS v PATTERN (A)"
 TABLE = table_of([{"kind": "a"}], asterism.testing.EVENTS)
 
@@ -537,6 +550,11 @@ CALLS: dict[str, Call] = {
         lambda made: made.send("a1").end().matches,
     ),
     "PatternHarness": Call(PatternHarness, HARNESS, lambda made: made.send("a1").end().matches),
+    "PatternHarness, process": Call(
+        partial(PatternHarness, Pattern.begin("a")),
+        {"process": lambda matches: {"n": 1}, "schema": "n INT"},
+        lambda made: made.processed,
+    ),
     "PatternHarness.send": of_harness("send", events="a1"),
     "PatternHarness.parts": of_harness("parts", events="a1"),
     "PatternHarness.deliver": of_harness("deliver", parts=[TABLE, 5]),
@@ -590,10 +608,12 @@ CALLS: dict[str, Call] = {
             "session_ids": False,
         },
     ),
-    "WindowOperator, fold": Call(
-        lambda fold: asterism.WindowOperator(TumblingWindows.of(SECOND), asterism.testing.EVENTS, time="ts", fold=fold),
-        {"fold": Fold("n INT", {"n": 0}, lambda total, element: total)},
-    ),
+    **{
+        f"WindowOperator, {name}": Call(
+            partial(asterism.WindowOperator, TumblingWindows.of(SECOND), NUMBERS, time="ts"), arguments
+        )
+        for name, arguments in OPERATOR_CONTENTS.items()
+    },
     "status_of": Call(state_of_status, {"place": "."}),
     "history_of": Call(changes_in_history, {"place": "."}),
     "wait_for": Call(waited, {"place": ".", "versions": {}, "timeout": timedelta()}),
@@ -679,6 +699,10 @@ CALLS: dict[str, Call] = {
         },
         lambda made: made.send("a1").end().firings,
     ),
+    **{
+        f"WindowHarness, {name}": Call(partial(WindowHarness, TumblingWindows.of(SECOND), None, NUMBERS), arguments)
+        for name, arguments in HARNESS_CONTENTS.items()
+    },
     "WindowHarness.play": of_harness("play", window_harness, transcript="in a1"),
     "assert_firings": Call(assert_firings, {"harness": window_harness(), "expected": []}),
     "check_window_independence": Call(
@@ -736,6 +760,30 @@ def test_all_that_is_public_is_called() -> None:
             if takes and not called & {f"{owner}.{name}" for owner in owners}:
                 missing.append(f"{kind.__name__}.{name}")
     assert missing == []
+
+
+def test_every_option_is_called() -> None:
+    """Those that a function has as keywords of a TypedDict."""
+    called: dict[str, set[str]] = defaultdict(set)
+    known: dict[str, set[str]] = {}
+    for name, call in CALLS.items():
+        name = name.partition(",")[0]
+        called[name] |= call.arguments.keys()
+        function = call.function.__init__ if isinstance(call.function, type) else call.function  # type: ignore[misc]
+        function = inspect.unwrap(function)
+        for parameter in inspect.signature(function).parameters.values() if inspect.isroutine(function) else ():
+            options = re.fullmatch(r"Unpack\[(\w+)\]", str(parameter.annotation))
+            if options is not None:
+                known[name] = {*function.__globals__[options[1]].__annotations__}
+    assert len(known) > 3
+    assert {name: options - called[name] for name, options in known.items() if options - called[name]} == {}
+
+
+def test_an_option_that_does_not_exist_is_named() -> None:
+    with pytest.raises(
+        TypeError, match=r"WindowHarness\(\) got an unexpected keyword argument 'evict'. Did you mean 'evictor'"
+    ):
+        WindowHarness(TumblingWindows.of(SECOND), evict=None)  # type: ignore[call-arg]
 
 
 def test_calls_that_are_right_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
