@@ -63,7 +63,7 @@ TEXTS: dict[str, Callable[[], object]] = {
     "key_alone": lambda: ConsoleOptions("rules.json", "", SETTINGS, private_key=Path("key.pem")),
     "changed": lambda: save("0" * 32),
     "exists": lambda: save(None),
-    "no_rule": lambda: ConsoleRules("rules.json", "").one("b"),
+    "no_rule": lambda: ConsoleRules("rules.json", "").details("b"),
     "no_events": lambda: events_in(" ", None, None),
     "events_syntax": lambda: events_in('{"a": 1}\n{"a": 1,}', None, None),
     "event_is_number": lambda: events_in('[{"a": 1}, 2]', None, None),

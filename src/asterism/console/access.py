@@ -40,7 +40,7 @@ def access_from(path: Path) -> Access:
         where = f", line {error.line} column {error.column}" if error.offset is not None else ""
         raise PatternProcessorError(f"{path}{where}: {error.message}", hint=_HINT) from None
     tokens = _tokens_in(root, path)
-    has_secrets = any("secret" in one for one in root["tokens"])
+    has_secrets = any("secret" in token for token in root["tokens"])
     forbidden = stat.S_IWGRP | stat.S_IWOTH | (stat.S_IRGRP | stat.S_IROTH if has_secrets else 0)
     if os.name == "posix" and mode & forbidden:
         what = "read its secrets" if has_secrets else "change it"
@@ -56,11 +56,14 @@ def _tokens_in(root: Any, path: Path) -> tuple[AccessToken, ...]:
     items = root["tokens"]
     if isinstance(items, str) or not 1 <= len(items) <= MAX_TOKENS:
         raise PatternProcessorError(f"{path} must have 1 to {MAX_TOKENS:,} tokens", hint=_HINT)
-    found = [_token_from(item, f"{path}: token {number}") for number, item in enumerate(items, 1)]
-    for what, values in (("name", [one.principal.name for one in found]), ("secret", [one.digest for one in found])):
+    tokens = [_token_from(item, f"{path}: token {number}") for number, item in enumerate(items, 1)]
+    for what, values in (
+        ("name", [token.principal.name for token in tokens]),
+        ("secret", [token.digest for token in tokens]),
+    ):
         if len(set(values)) < len(values):
             raise PatternProcessorError(f"{path}: two tokens have the same {what}")
-    return tuple(found)
+    return tuple(tokens)
 
 
 def _token_from(item: Any, where: str) -> AccessToken:

@@ -143,14 +143,14 @@ class ConsoleApplication(RuleApplication):
             self._check_host(request)
         except AnswerError as error:
             return _secured(error.answer)
-        found = self._assets.get(request.target)
-        if found is None:
+        asset = self._assets.get(request.target)
+        if asset is None:
             return None
         if request.method != "GET":
             return _secured(AnswerError(405, "only GET is supported", Allow="GET").answer)
-        if request.headers.get("if-none-match") == found.headers["ETag"]:
-            return Answer(HTTPStatus.NOT_MODIFIED, headers={"ETag": found.headers["ETag"], **HEADERS})
-        return found
+        if request.headers.get("if-none-match") == asset.headers["ETag"]:
+            return Answer(HTTPStatus.NOT_MODIFIED, headers={"ETag": asset.headers["ETag"], **HEADERS})
+        return asset
 
     def authorize(self, request: Request) -> None:
         with _secured_errors():
@@ -182,17 +182,17 @@ class ConsoleApplication(RuleApplication):
 
     def _session(self, call: AuthorizedCall) -> Answer:
         schema = self.source.schema(0)
-        found = {
+        session = {
             "name": call.principal.name,
             "isOpen": self.access.tokens is None,
             "rights": sorted(right.value for right in call.principal.rights),
             "source": self.source.name,
-            "columns": None if schema is None else [[one.name, name_of(one.type)] for one in schema],
+            "columns": None if schema is None else [[field.name, name_of(field.type)] for field in schema],
             "hasStatus": self.status is not None,
             "hasBacktest": self.backtests is not None,
             "maxEvents": MAX_EVENTS,
         }
-        return json_answer(found | self.facts, 200)
+        return json_answer(session | self.facts, 200)
 
     def _rules(self, call: AuthorizedCall) -> Answer:
         text = json.dumps({"rules": self.source.views()}, ensure_ascii=False).encode(errors="backslashreplace")
@@ -202,27 +202,27 @@ class ConsoleApplication(RuleApplication):
         if self.status is None:
             raise AnswerError(404, "there is no checkpoint", "start the console with --checkpoint")
         status, problem = self.status.current()
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "series": self.status.series(),
             "error": None if problem is None else error_fields(problem),
         }
         if status is not None:
-            found["status"] = json.loads(status.to_bytes())
-        return json_answer(found, 200)
+            fields["status"] = json.loads(status.to_bytes())
+        return json_answer(fields, 200)
 
     def _rule(self, call: AuthorizedCall) -> Answer:
-        return json_answer(self.source.one(_Fields.of(call).text("id")), 200)
+        return json_answer(self.source.details(_Fields.of(call).text("id")), 200)
 
     def _check(self, call: AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
         text, id = fields.text("text"), fields.optional_text("id")
         checked = self._limited(lambda: self.source.check(text, id))
-        found = checked.checked.to_dict()
+        report = checked.checked.to_dict()
         processor = checked.checked.processor
         if processor is not None and checked.item is not None:
-            found |= {"id": checked.item["id"], "effect": self.source.effect(checked)}
-            found |= _described(processor, self.source.semantics)
-        return json_answer(found, 200)
+            report |= {"id": checked.item["id"], "effect": self.source.effect(checked)}
+            report |= _described(processor, self.source.semantics)
+        return json_answer(report, 200)
 
     def _limited(self, compute: Callable[[], _T]) -> _T:
         """Compute in one of a few threads.
@@ -299,14 +299,14 @@ class ConsoleApplication(RuleApplication):
         if not reason:
             raise AnswerError(422, "a reason is needed", "it stays in the history of the query")
         kill_list.kill(self._store(), [name], reason, by=call.principal.author)
-        _log.info("%s: %s killed: %s", *(one_line(one, 300) for one in (call.principal.name, name, reason)))
+        _log.info("%s: %s killed: %s", *(one_line(text, 300) for text in (call.principal.name, name, reason)))
         return json_answer({"done": [f"{name} killed"]}, 200)
 
     def _unkill(self, call: AuthorizedCall) -> Answer:
         """Admit killed rules again, by their names in the kill list."""
         name = _Fields.of(call).text("name")
         kill_list.unkill(self._store(), [name])
-        _log.info("%s: %s admitted", *(one_line(one, 300) for one in (call.principal.name, name)))
+        _log.info("%s: %s admitted", *(one_line(text, 300) for text in (call.principal.name, name)))
         return json_answer({"done": [f"{name} is admitted again, with its next version"]}, 200)
 
     def _store(self) -> FolderStore:
@@ -321,7 +321,7 @@ class ConsoleApplication(RuleApplication):
         if self.status is None:
             raise AnswerError(404, "there is no checkpoint", "start the console with --checkpoint")
         entries = self.status.history(_Fields.of(call).text("id"))
-        return json_answer({"entries": [_entry(one) for one in entries]}, 200)
+        return json_answer({"entries": [_entry(entry) for entry in entries]}, 200)
 
     def _roll_back(self, call: AuthorizedCall) -> Answer:
         fields = _Fields.of(call)
@@ -367,63 +367,63 @@ class ConsoleApplication(RuleApplication):
 class _Fields:
     """The JSON object of a request."""
 
-    found: Mapping[str, Any]
+    values: Mapping[str, Any]
 
     @classmethod
     def of(cls, call: AuthorizedCall) -> _Fields:
         return cls(_object(call.body))
 
     def text(self, name: str) -> str:
-        value = self.found.get(name)
+        value = self.values.get(name)
         if not isinstance(value, str):
             raise AnswerError(422, f"{name} must be a string")
         return value
 
     def optional_text(self, name: str) -> str | None:
-        return None if self.found.get(name) is None else self.text(name)
+        return None if self.values.get(name) is None else self.text(name)
 
     def number(self, name: str) -> int:
-        value = self.found.get(name)
+        value = self.values.get(name)
         if isinstance(value, bool) or not isinstance(value, int):
             raise AnswerError(422, f"{name} must be an integer")
         return value
 
     def optional_number(self, name: str) -> int | None:
-        return None if self.found.get(name) is None else self.number(name)
+        return None if self.values.get(name) is None else self.number(name)
 
     def key(self, name: str) -> Sequence[str | None] | None:
         """The values of a key, each a string or null."""
-        value = self.found.get(name)
+        value = self.values.get(name)
         if value is None:
             return None
         if not isinstance(value, list) or len(value) > 100:
             raise AnswerError(422, f"{name} must be a list")
-        for one in value:
-            if one is not None and not (isinstance(one, str) and len(one) <= MAX_KEY_VALUE):
+        for part in value:
+            if part is not None and not (isinstance(part, str) and len(part) <= MAX_KEY_VALUE):
                 raise AnswerError(422, f"{name} must be a list of strings of up to {MAX_KEY_VALUE:,} characters")
         return value
 
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        found = decode(text_of(body, MAX_BODY))
+        fields = decode(text_of(body, MAX_BODY))
     except DocumentSyntaxError as error:
         detail = ": ".join(part for part in (error.detail, error.place) if part) or None
         raise PatternProcessorError(error.message, detail, error.hint) from None
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise AnswerError(422, "the body must be an object")
-    return found
+    return fields
 
 
 def _entry(entry: HistoryEntry) -> dict[str, Any]:
     """An entry of the history, with the source of the version that it added."""
-    found = {name: value for name, value in entry.to_dict().items() if name != "definition"} | {"text": str(entry)}
+    fields = {name: value for name, value in entry.to_dict().items() if name != "definition"} | {"text": str(entry)}
     if entry.definition is not None:
         item = json.loads(entry.definition)
         with suppress(AsterismError):  # of a later release
             item = PatternProcessor.from_dict(item).to_dict()  # the fields in their usual order, for comparisons
-        found["source"] = written_yaml(item)
-    return found
+        fields["source"] = written_yaml(item)
+    return fields
 
 
 def _described(processor: PatternProcessor, semantics: Semantics) -> dict[str, Any]:
@@ -458,11 +458,11 @@ def _secured_errors() -> Iterator[None]:
 
 def _assets() -> dict[str, Answer]:
     """The files of the page, by path. There are no others, so no request chooses a file."""
-    found: dict[str, Answer] = {}
+    assets: dict[str, Answer] = {}
     for file in resources.files("asterism.console").joinpath("page").iterdir():
         suffix = "." + file.name.rpartition(".")[2]
         if suffix in _TYPES:
             body = file.read_bytes()
             headers = {"Content-Type": _TYPES[suffix], "ETag": etag_of(body), **HEADERS}
-            found["/" if file.name == "index.html" else f"/page/{file.name}"] = Answer(HTTPStatus.OK, body, headers)
-    return found
+            assets["/" if file.name == "index.html" else f"/page/{file.name}"] = Answer(HTTPStatus.OK, body, headers)
+    return assets

@@ -42,11 +42,11 @@ class BacktestJob:
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        found = {
+        fields = {
             name: getattr(self, name) for name in ("rule", "version", "author", "state", "told", "result", "error")
         }
         seconds = time.monotonic() - self.begun if self.state == RUNNING else self.seconds
-        return found | {"job": self.number, "seconds": round(seconds, 1)}
+        return fields | {"job": self.number, "seconds": round(seconds, 1)}
 
 
 class Backtests:
@@ -67,7 +67,11 @@ class Backtests:
                 raise AnswerError(503, "too many backtests wait", "cancel one, or try again later", Retry_After="30")
             job = BacktestJob(next(self._numbers), rule, version, author, request)
             self._jobs[job.number] = job
-            finished = [one.number for one in self._jobs.values() if one.state not in (WAITING, RUNNING)]
+            finished = [
+                finished_job.number
+                for finished_job in self._jobs.values()
+                if finished_job.state not in (WAITING, RUNNING)
+            ]
             for number in finished[: max(len(self._jobs) - MAX_KEPT, 0)]:
                 del self._jobs[number]
             self._queue.put(job)

@@ -90,9 +90,9 @@ class WatchedStatus:
         with self._lock:
             points = list(self._points)
         names = dict.fromkeys(name for _, matches in points for name in matches)
-        found = {}
+        increments = {}
         for name in names:
             totals = [matches.get(name) for _, matches in points]
             # Before a rule was there, it had no matches. A query that begins again counts from 0.
-            found[name] = [max((after or 0) - (before or 0), 0) for before, after in pairwise(totals)]
-        return {"times": [moment for moment, _ in points], "matches": {n: v for n, v in found.items() if any(v)}}
+            increments[name] = [max((after or 0) - (before or 0), 0) for before, after in pairwise(totals)]
+        return {"times": [moment for moment, _ in points], "matches": {n: v for n, v in increments.items() if any(v)}}

@@ -99,7 +99,7 @@ class ConsoleRules:
         self._kept = self._source(None)
         self._keeps_tests = not isinstance(self._kept, SqlRules)
         self._lock = threading.Lock()
-        self._found: tuple[float, list[Rule]] = (0.0, [])
+        self._last_read: tuple[float, list[Rule]] = (0.0, [])
         self._views: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     @property
@@ -124,17 +124,17 @@ class ConsoleRules:
             return self._all()
 
     def _all(self) -> list[Rule]:
-        read_at, found = self._found
+        read_at, rules = self._last_read
         if read_at == 0 or time.monotonic() - read_at > FRESH:
-            found = self._kept.all()
-            self._found = (time.monotonic(), found)
-        return found
+            rules = self._kept.all()
+            self._last_read = (time.monotonic(), rules)
+        return rules
 
     def views(self) -> list[dict[str, Any]]:
         """The rules, without their sources."""
         return [self._view(rule) for rule in self.all()]
 
-    def one(self, id: str) -> dict[str, Any]:
+    def details(self, id: str) -> dict[str, Any]:
         """All versions of a rule, with their sources.
 
         :raises PatternProcessorError: there is no such rule
@@ -142,20 +142,20 @@ class ConsoleRules:
         stored = self.versions(id)[0].stored_slot[0]
         tag = self._kept.rule_set([stored]).tag(stored) or ""
         with self._lock:
-            self._found = (0.0, [])  # what is shown must not be older than the tag
+            self._last_read = (0.0, [])  # what is shown must not be older than the tag
         versions = self.versions(id)
         shown = [self._view(rule) | {"text": source_of(rule.item)} for rule in versions]
-        shown.sort(key=lambda one: -1 if one["version"] is None else one["version"], reverse=True)
-        found = {"id": id, "tag": tag, "versions": shown}
+        shown.sort(key=lambda view: -1 if view["version"] is None else view["version"], reverse=True)
+        fields = {"id": id, "tag": tag, "versions": shown}
         # Of a template and its shadow, the template is shown.
         first = next((rule for rule in versions if not rule.stored_slot[1]), versions[0])
-        return found if first.template is None else found | {"template": self._template(first, first.template, tag)}
+        return fields if first.template is None else fields | {"template": self._template(first, first.template, tag)}
 
     def _template(self, rule: Rule, template: Mapping[str, Any], tag: str) -> dict[str, Any]:
         """The template of a rule, with its parameters and rows."""
         id = rule.stored_slot[0]
         parameters, rows, text = template.get("parameters"), template.get("rows"), source_of(template)
-        stored = [one for one in self.all() if one.stored_slot[0] == id]
+        stored = [stored_rule for stored_rule in self.all() if stored_rule.stored_slot[0] == id]
         values = None
         if isinstance(parameters, Mapping) and isinstance(rows, list):
             values = _row_values(rows, list(parameters))
@@ -164,19 +164,19 @@ class ConsoleRules:
             "tag": tag,
             "text": text if text is not None and len(text) <= MAX_SOURCE else None,
             "canEdit": values is not None and text is not None and len(text) <= MAX_SOURCE,
-            "rules": sum(one.stored_slot == rule.stored_slot for one in stored),
+            "rules": sum(stored_rule.stored_slot == rule.stored_slot for stored_rule in stored),
             "isShadow": rule.stored_slot[1],
-            "shadow": any(one.stored_slot[1] for one in stored),
+            "shadow": any(stored_rule.stored_slot[1] for stored_rule in stored),
             "parameters": _parameter_types(parameters) if isinstance(parameters, Mapping) else [],
             "rows": values,
         }
 
     def versions(self, id: str) -> list[Rule]:
         """:raises PatternProcessorError: there is no such rule"""
-        found = [rule for rule in self.all() if rule.id == id]
-        if not found:
+        of_id = [rule for rule in self.all() if rule.id == id]
+        if not of_id:
             raise RuleNotFoundError(f"there is no rule {id!r:.220}")
-        return found
+        return of_id
 
     def used(self, id: str) -> Mapping[str, Any] | None:
         """The version of a rule that queries use, in its JSON form."""
@@ -196,12 +196,12 @@ class ConsoleRules:
                 rule.stored_slot[0],
             ]
         )
-        found = self._views.get(key)
-        if found is None:
-            found = self._views[key] = _view_of(rule)
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = _view_of(rule)
             while len(self._views) > MAX_VIEWS:
                 self._views.popitem(last=False)
-        return found
+        return view
 
     # ------------------------------------------------------------------ checking
 
@@ -255,7 +255,7 @@ class ConsoleRules:
         if chosen is None:
             lost = Problem(*place("/rows"), "the template has no rows, so it has no rules")
             return CheckedText(item, CheckedProcessor(None, [lost]))
-        for number, rule in enumerate([chosen, *(one for one in rules if one is not chosen)]):
+        for number, rule in enumerate([chosen, *(other for other in rules if other is not chosen)]):
             at = place("" if rule.row is None else f"/rows/{rule.row}")
             checked = None
             try:
@@ -267,12 +267,12 @@ class ConsoleRules:
                     )
                 else:
                     PatternProcessor.from_dict(without_flag(rule.item)[0])
-                found = [] if checked is None else list(checked.problems)
+                problems_of_rule = [] if checked is None else list(checked.problems)
             except AsterismError as error:
-                found = [Problem(*at, error.message, error.detail, error.hint)]
-            problems |= {(one.line, one.column, one.message): one for one in found}
+                problems_of_rule = [Problem(*at, error.message, error.detail, error.hint)]
+            problems |= {(problem.line, problem.column, problem.message): problem for problem in problems_of_rule}
             shown = shown or checked
-        listed = sorted(problems.values(), key=lambda one: (one.line, one.column))
+        listed = sorted(problems.values(), key=lambda problem: (problem.line, problem.column))
         processor = None if shown is None or listed else shown.processor
         warnings = () if shown is None else shown.warnings
         more = max(len(listed) - MAX_PROBLEMS, 0)
@@ -291,7 +291,7 @@ class ConsoleRules:
     ) -> tuple[str, Mapping[str, Any]]:
         """The effect of saving, and the item to save, perhaps with another version."""
         versions = rules.of_id(item["id"])
-        if any(is_template(one) for one in (item, *(rule.item for rule in versions))):
+        if any(is_template(document) for document in (item, *(rule.item for rule in versions))):
             return self._decided_template(item, versions, rules)
         if not versions:
             return NEW, item
@@ -335,7 +335,7 @@ class ConsoleRules:
             try:
                 return self._source(author).change(change, ids, adds=adds)
             finally:
-                self._found = (0.0, [])
+                self._last_read = (0.0, [])
 
     def save(self, text: str, tag: str | None, author: str | None) -> dict[str, Any]:
         """Add a rule or a template, or a version of it. A changed definition gets the next version automatically.
@@ -442,7 +442,7 @@ def _processor(item: Any) -> PatternProcessor | None:
 
 
 def _view_of(rule: Rule) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    view: dict[str, Any] = {
         "id": rule.id,
         "version": rule.version,
         "state": rule.state,
@@ -454,16 +454,16 @@ def _view_of(rule: Rule) -> dict[str, Any]:
     if rule.call is not None:
         name, parameters = rule.call
         summary = f"{name}({', '.join(map(repr, parameters))})"
-        return found | {"kind": "call", "summary": one_line(summary, 200)}
+        return view | {"kind": "call", "summary": one_line(summary, 200)}
     try:
         if rule.error is not None:
             raise rule.error
-        found |= _parts_of(PatternProcessor.from_dict(without_flag(rule.item)[0]))
+        view |= _parts_of(PatternProcessor.from_dict(without_flag(rule.item)[0]))
     except AsterismError as error:
-        return found | {"error": error_fields(error), "summary": ""}
+        return view | {"error": error_fields(error), "summary": ""}
     if rule.twice is not None:
-        found["error"] = {"message": rule.twice}
-    return found | {"tests": len(rule.item.get("tests") or ())}
+        view["error"] = {"message": rule.twice}
+    return view | {"tests": len(rule.item.get("tests") or ())}
 
 
 def _parts_of(processor: PatternProcessor) -> dict[str, Any]:
@@ -471,14 +471,14 @@ def _parts_of(processor: PatternProcessor) -> dict[str, Any]:
     key, gives = processor.key, list(processor.select)
     if processor.sql is not None:
         clause = read(processor.sql)
-        key = tuple(one.expression.text for one in clause.partition_by) or None
+        key = tuple(column.expression.text for column in clause.partition_by) or None
         gives = [f"{measure.expression.text} AS {measure.name}" for measure in clause.measures]
     stored = processor.to_dict()
     return {
         "kind": "pattern" if processor.sql is None else "sql",
         "summary": summary_of(processor),
-        "key": None if key is None else [one_line(one, 100) for one in key],
-        "select": [one_line(one, 100) for one in gives],
+        "key": None if key is None else [one_line(text, 100) for text in key],
+        "select": [one_line(text, 100) for text in gives],
         "labels": dict(processor.labels),
         "timestamp": stored.get("timestamp"),
         "expires": stored.get("expires"),
@@ -490,8 +490,10 @@ def _parts_of(processor: PatternProcessor) -> dict[str, Any]:
 def _parameter_types(parameters: Mapping[str, Any]) -> list[list[Any]]:
     """The name, the type and the default of each parameter of a template, which may be invalid."""
     return [
-        [name, one.get("type"), one.get("default")] if isinstance(one, Mapping) else [name, one, None]
-        for name, one in parameters.items()
+        [name, parameter.get("type"), parameter.get("default")]
+        if isinstance(parameter, Mapping)
+        else [name, parameter, None]
+        for name, parameter in parameters.items()
     ]
 
 

@@ -70,11 +70,11 @@ class SampleSettings:
     lookups: tuple[tuple[str, str, str], ...] = ()
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> SampleSettings:
-        """:param found: what :func:`dataclasses.asdict` gave, perhaps after it was JSON"""
-        columns, time = found["columns"], found["time"]
-        lookups = tuple((name, place, key) for name, place, key in found["lookups"])
-        return cls(columns, tuple(found["history"]), tuple(found["keys"]), time, found["semantics"], lookups)
+    def from_dict(cls, fields: Mapping[str, Any]) -> SampleSettings:
+        """:param fields: the output of :func:`dataclasses.asdict`, perhaps read from JSON"""
+        columns, time = fields["columns"], fields["time"]
+        lookups = tuple((name, place, key) for name, place, key in fields["lookups"])
+        return cls(columns, tuple(fields["history"]), tuple(fields["keys"]), time, fields["semantics"], lookups)
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class Samples:
         if self._history is None:
             if not self.settings.history:
                 raise StreamDefinitionError("there is no history", hint="start the console with --history")
-            paths = [Path(one) for one in self.settings.history]
+            paths = [Path(path) for path in self.settings.history]
             size = sum(file.stat().st_size for path in paths for file in files_of(path)[1])
             if size > MAX_FILES:
                 raise StreamDefinitionError(
@@ -104,12 +104,12 @@ class Samples:
     def schema(self) -> pa.Schema | None:
         """The columns of events, if they are known, and of lookups."""
         if self.settings.columns is not None:
-            found = schema_of(self.settings.columns)
+            columns = schema_of(self.settings.columns)
         elif self.settings.history:
-            found = self.history().schema
+            columns = self.history().schema
         else:
             return None
-        return with_lookups(found, [one.column for one in self._lookups_over(found)])
+        return with_lookups(columns, [lookup.column for lookup in self._lookups_over(columns)])
 
     def _lookups_over(self, events: pa.Schema) -> Sequence[DefinedLookup]:
         if self._lookups is None:
@@ -119,27 +119,27 @@ class Samples:
     def _looked_up(self, events: pa.Table) -> pa.Table:
         """The events with the lookups that the sample does not have itself."""
         names = [name for name, _, _ in self.settings.lookups]
-        own = events.drop_columns([name for name in names if name in events.column_names])
-        lookups = self._lookups_over(own.schema)
+        without_lookups = events.drop_columns([name for name in names if name in events.column_names])
+        lookups = self._lookups_over(without_lookups.schema)
         store = SingleSetStore()
-        versions = {one.name: one for one in fixed_versions(lookups, store)}
-        for column in (one.column for one in lookups):
+        versions = {lookup_version.name: lookup_version for lookup_version in fixed_versions(lookups, store)}
+        for column in (lookup.column for lookup in lookups):
             if column.name in events.column_names:
                 place = events.column_names.index(column.name)
                 if events.column(place).null_count < events.num_rows:
                     continue
                 events = events.remove_column(place)
-            keys = column.keys_of(own, column.key_expressions(own.schema))
-            found = table_of(column, versions[column.name], store.read_lookup).of_keys(keys)
-            events = events.append_column(column.field, found)
+            keys = column.keys_of(without_lookups, column.key_expressions(without_lookups.schema))
+            looked_up = table_of(column, versions[column.name], store.read_lookup).of_keys(keys)
+            events = events.append_column(column.field, looked_up)
         return events
 
     def answer(self, request: Mapping[str, Any]) -> Any:
         """:raises AsterismError: the request cannot be answered, for the reason in the message"""
         match request["do"]:
             case "schema":
-                found = self.schema()
-                return None if found is None else base64.b64encode(found.serialize()).decode()
+                schema_of_sample = self.schema()
+                return None if schema_of_sample is None else base64.b64encode(schema_of_sample.serialize()).decode()
             case "events":
                 rule = request["rule"]
                 processor = None if rule is None else PatternProcessor.from_dict(rule)
@@ -153,7 +153,7 @@ class Samples:
         events = self.history()
         time = self.settings.time
         if key is not None and rule is not None:
-            wanted = key_strings([pa.chunked_array([[one]], pa.string()) for one in key], 1)[0]
+            wanted = key_strings([pa.chunked_array([[part]], pa.string()) for part in key], 1)[0]
             events = events.filter(pc.equal(_keys_of(rule, events, self.settings.keys), wanted))
         if time is not None and time in events.column_names:
             events = events.take(pc.sort_indices(events, sort_keys=[(time, "ascending")]))
@@ -169,34 +169,37 @@ class Samples:
         # Columns without values are those that the sample does not have.
         shown = events.select(
             [
-                one.name
-                for one, column in zip(events.schema, events.columns, strict=True)
+                field.name
+                for field, column in zip(events.schema, events.columns, strict=True)
                 if column.null_count < events.num_rows
             ]
         )
-        found: dict[str, Any] = {"columns": [[one.name, name_of(one.type)] for one in shown.schema], "time": time}
-        found["rows"] = [[_cell(value) for value in row.values()] for row in shown.to_pylist()]
+        response: dict[str, Any] = {
+            "columns": [[field.name, name_of(field.type)] for field in shown.schema],
+            "time": time,
+        }
+        response["rows"] = [[_cell(value) for value in row.values()] for row in shown.to_pylist()]
         semantics = Semantics(settings.semantics)
         keys = _keys_of(rule, events, settings.keys)
-        found["key"] = list(_key_of(rule, settings.keys))
-        found["rowKeys"] = [key_values(one) for one in keys.to_pylist()]
+        response["key"] = list(_key_of(rule, settings.keys))
+        response["rowKeys"] = [key_values(encoded_key) for encoded_key in keys.to_pylist()]
         try:
-            matches, timed_out = found_in(rule, events, settings.keys, time, semantics)
-            found["matches"], found["timedOut"] = matches[:MAX_MATCHES], timed_out[:MAX_MATCHES]
-            found["moreMatches"] = len(matches) - len(found["matches"])
+            matches, timed_out = numbered_matches(rule, events, settings.keys, time, semantics)
+            response["matches"], response["timedOut"] = matches[:MAX_MATCHES], timed_out[:MAX_MATCHES]
+            response["moreMatches"] = len(matches) - len(response["matches"])
         except AsterismError as error:
             matches = []
-            found["error"] = {"message": error.message, "detail": error.detail, "hint": error.hint}
-        counts, matched = Counter(keys.to_pylist()), Counter(tuple(one["key"]) for one in matches)
-        found["keys"] = [
-            {"key": key_values(one), "events": count, "matches": matched[tuple(key_values(one))]}
-            for one, count in list(counts.items())[:MAX_KEYS]
+            response["error"] = {"message": error.message, "detail": error.detail, "hint": error.hint}
+        counts, matched = Counter(keys.to_pylist()), Counter(tuple(match["key"]) for match in matches)
+        response["keys"] = [
+            {"key": key_values(encoded_key), "events": count, "matches": matched[tuple(key_values(encoded_key))]}
+            for encoded_key, count in list(counts.items())[:MAX_KEYS]
         ]
         chosen = self._chosen(counts, matches, key)
         if chosen is not None:
-            own = events.filter(pc.equal(keys, chosen))
-            found["trace"] = {"key": key_values(chosen), "lines": list(_trace_lines(rule, own, time, semantics))}
-        return found
+            of_key = events.filter(pc.equal(keys, chosen))
+            response["trace"] = {"key": key_values(chosen), "lines": list(_trace_lines(rule, of_key, time, semantics))}
+        return response
 
     @staticmethod
     def _chosen(
@@ -204,10 +207,10 @@ class Samples:
     ) -> str | None:
         """The key to trace: the given one, the first that has a match, or the one with most events."""
         wanted = key if key is not None else matches[0]["key"] if matches else None
-        for one in counts:
-            if wanted is not None and key_values(one) == list(wanted):
-                return one
-        return max(counts, key=lambda one: counts[one], default=None)
+        for candidate in counts:
+            if wanted is not None and key_values(candidate) == list(wanted):
+                return candidate
+        return max(counts, key=lambda candidate: counts[candidate], default=None)
 
 
 # ---------------------------------------------------------------------- events
@@ -242,17 +245,17 @@ def events_in(text: str, schema: pa.Schema | None, time: str | None) -> pa.Table
         raise StreamDefinitionError("there are no events")
     if len(set(table.column_names)) < table.num_columns:
         raise StreamDefinitionError("two columns have the same name")
-    for number, one in enumerate(table.schema):
-        wanted = None if schema is None or one.name not in schema.names else schema.field(one.name).type
+    for number, column in enumerate(table.schema):
+        wanted = None if schema is None or column.name not in schema.names else schema.field(column.name).type
         if wanted is not None:
-            table = table.set_column(number, one.name, _typed(table.column(number), one.name, wanted))
-        elif pa.types.is_null(one.type):
-            table = table.set_column(number, one.name, table.column(number).cast(pa.string()))
+            table = table.set_column(number, column.name, _typed(table.column(number), column.name, wanted))
+        elif pa.types.is_null(column.type):
+            table = table.set_column(number, column.name, table.column(number).cast(pa.string()))
     if schema is not None:
         # A condition may read a column that no event of the sample has.
-        for one in schema:
-            if one.name not in table.column_names:
-                table = table.append_column(one.name, pa.nulls(table.num_rows, one.type))
+        for column in schema:
+            if column.name not in table.column_names:
+                table = table.append_column(column.name, pa.nulls(table.num_rows, column.type))
     return as_in_spark(table, time)
 
 
@@ -318,7 +321,7 @@ def _cell(value: Any) -> str | None:
 # ---------------------------------------------------------------------- matches
 
 
-def found_in(
+def numbered_matches(
     rule: PatternProcessor, events: pa.Table, keys: Sequence[str], time: str | None, semantics: Semantics
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The matches and the timed-out partial matches of a rule, each with the numbers of its events (from 1), where they are
@@ -331,11 +334,11 @@ def found_in(
         number = "_" + number
     numbered = events.append_column(number, pa.array(range(1, events.num_rows + 1), pa.int64()))
 
-    def rows(one: PatternProcessor) -> dict[str, list[Row]]:
-        return rows_of_rule(one, numbered.schema, [numbered], keys=keys, time=time, semantics=semantics)
+    def rows(variant: PatternProcessor) -> dict[str, list[Row]]:
+        return rows_of_rule(variant, numbered.schema, [numbered], keys=keys, time=time, semantics=semantics)
 
     plain = rule if rule.sql is not None else replace(rule, select=(), function=None)
-    found = rows(plain)
+    rows_by_output = rows(plain)
     measured = rows(replace(rule, function=None)) if rule.select else {}
     outputs = []
     for name, decided in ((MATCHES, "match_time"), (TIMED_OUT, "timeout_time")):
@@ -346,20 +349,20 @@ def found_in(
                 "start": time_text(row["start_time"]),
                 "end": time_text(row["end_time"]),
                 "time": time_text(row[decided]),
-                "events": [[one["stage"], one["event"][number]] for one in row["events"] or ()],
+                "events": [[entry["stage"], entry["event"][number]] for entry in row["events"] or ()],
                 "measures": measures.get(row["match_id"]) or row["measures"] or {},
                 "suppressed": row.get("suppressed") or 0,
             }
-            for row in found.get(name, ())
+            for row in rows_by_output.get(name, ())
         ]
-        outputs.append(sorted(made, key=lambda one: (str(one["time"]), str(one["key"]))))
+        outputs.append(sorted(made, key=lambda match: (str(match["time"]), str(match["key"]))))
     return outputs[0], outputs[1]
 
 
 def _key_of(rule: PatternProcessor, keys: Sequence[str]) -> Sequence[str]:
     """The key of a rule as expressions."""
     if rule.sql is not None:
-        partition = [one.expression.text for one in read(rule.sql).partition_by]
+        partition = [column.expression.text for column in read(rule.sql).partition_by]
         return partition or selector_of(rule, keys).expressions
     return selector_of(rule, keys).expressions
 

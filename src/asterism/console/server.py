@@ -100,7 +100,7 @@ class ConsoleServer:
         worker = options.backtest_worker
         backtests = None if worker is None or not settings.history else Backtests(WorkerProcess(worker, setup))
         facts = {
-            "history": [Path(one).name for one in settings.history],
+            "history": [Path(path).name for path in settings.history],
             "time": settings.time,
             "streamKey": list(settings.keys),
         }
@@ -136,8 +136,8 @@ class ConsoleServer:
     def _find_schema(self) -> None:
         """Until the columns of the history are known, they are not checked."""
         try:
-            found = self.application.sampler.ask({"do": "schema"}, timeout=SCHEMA_TIMEOUT)
-            self._schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(found)))
+            schema = self.application.sampler.ask({"do": "schema"}, timeout=SCHEMA_TIMEOUT)
+            self._schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(schema)))
         except AsterismError as error:
             _log.warning("the columns of the history are not known: %s", error)
         finally:

@@ -127,12 +127,12 @@ class WorkerProcess:
             if not line.endswith(b"\n"):
                 self.stop(f"the result has more than {MAX_RESPONSE:,} bytes")
                 break
-            found = json.loads(line)
-            if "result" in found:
-                return found["result"]
-            if "error" in found:
-                raise PatternProcessorError(*(found["error"].get(part) for part in ("message", "detail", "hint")))
-            tell(found["told"])
+            response = json.loads(line)
+            if "result" in response:
+                return response["result"]
+            if "error" in response:
+                raise PatternProcessorError(*(response["error"].get(part) for part in ("message", "detail", "hint")))
+            tell(response["told"])
         self.stop("the process that computes this has ended")
         raise WorkerError(self._why_stopped, hint="try again")
 
