@@ -113,7 +113,7 @@ def trace(
             assert isinstance(pattern, Path)
             wanted = Pattern.from_json(read_pattern_file(pattern))
         with status_line("tracing"):
-            found = trace_of(
+            report = trace_of(
                 wanted,
                 read_events(source, options["time"]),
                 key=key,
@@ -123,7 +123,7 @@ def trace(
                 max_out_of_orderness=options["max_out_of_orderness"],
                 drain=not options["no_drain"],
             )
-        for what, line in found.lines(limit=limit, only_dropped=only_dropped):
+        for what, line in report.lines(limit=limit, only_dropped=only_dropped):
             click.secho(line, **_TRACE_STYLES.get(what.value if what is not None else "", {}))
 
 
@@ -133,8 +133,8 @@ def _trace_clause(
     from asterism.trace.row_patterns import trace_rows
 
     with status_line("tracing"):
-        found = trace_rows(clause, rows, key=key, explained=limit)
-    for outcome, line in found.lines(limit=limit, only_dropped=only_dropped):
+        report = trace_rows(clause, rows, key=key, explained=limit)
+    for outcome, line in report.lines(limit=limit, only_dropped=only_dropped):
         click.secho(line, **_ROW_STYLES.get(outcome.value if outcome is not None else "", {}))
 
 

@@ -77,9 +77,11 @@ def _key_type(kind: pa.DataType) -> pa.DataType:
 
 def check_evolution(old: StateDefinition, new: StateDefinition) -> None:
     """:raises StateError: the state of *old* cannot be continued"""
-    found = incompatibility(old, new)
-    if found is not None:
-        raise CheckpointMismatchError(f"the checkpoint cannot be continued: {found.what}", found.detail, found.hint)
+    problem = incompatibility(old, new)
+    if problem is not None:
+        raise CheckpointMismatchError(
+            f"the checkpoint cannot be continued: {problem.what}", problem.detail, problem.hint
+        )
 
 
 _OTHER = "use a new checkpoint location, or run the query that created the checkpoint"
@@ -177,7 +179,7 @@ def aligned_batch(value: bytes, old: pa.Schema, new: pa.Schema) -> bytes:
 
 def aligned_tables(value: bytes, old: Mapping[str, pa.Schema], new: Mapping[str, pa.Schema]) -> bytes:
     """A page with the tables *new*, by name; those that are new are empty."""
-    found = dict(zip(old, tables_from_bytes(value, list(old.values())), strict=True))
+    tables = dict(zip(old, tables_from_bytes(value, list(old.values())), strict=True))
     return tables_to_bytes(
-        [aligned(found[name], schema) if name in found else schema.empty_table() for name, schema in new.items()]
+        [aligned(tables[name], schema) if name in tables else schema.empty_table() for name, schema in new.items()]
     )

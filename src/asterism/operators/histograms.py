@@ -64,16 +64,16 @@ class HistogramStatistics:
         cls, name: str, bounds: Sequence[float], calls: Iterable[tuple[Mapping[str, int], Mapping[str, float]]]
     ) -> HistogramStatistics:
         """Of the results of several calls: their counts and values."""
-        found = list(calls)
+        results = list(calls)
         numbers = [
-            sum(counts.get(count_name(name, bucket), 0) for counts, _ in found) for bucket in range(len(bounds) + 1)
+            sum(counts.get(count_name(name, bucket), 0) for counts, _ in results) for bucket in range(len(bounds) + 1)
         ]
         least, greatest = value_name(name, LEAST), value_name(name, GREATEST)
         return cls(
             numbers[-1],
-            sum(values.get(value_name(name, SUM), 0.0) for _, values in found),
-            min((values[least] for _, values in found if least in values), default=None),
-            max((values[greatest] for _, values in found if greatest in values), default=None),
+            sum(values.get(value_name(name, SUM), 0.0) for _, values in results),
+            min((values[least] for _, values in results if least in values), default=None),
+            max((values[greatest] for _, values in results if greatest in values), default=None),
             dict(zip(bounds, numbers, strict=False)),
         )
 

@@ -86,9 +86,9 @@ class Group:
 
     def taken(self) -> dict[str, pa.Table]:
         """The output rows since the previous call of this method, by output."""
-        found = {name: pa.concat_tables(tables) for name, tables in self.outputs.items()}
+        by_output = {name: pa.concat_tables(tables) for name, tables in self.outputs.items()}
         self.outputs.clear()
-        return found
+        return by_output
 
     def emit(self, output: str, rows: pa.Table) -> None:
         if rows.num_rows:

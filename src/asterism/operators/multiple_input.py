@@ -143,7 +143,7 @@ class MultipleInputOperator(KeyGroupOperator):
         self.output_schemas = {name: output.schema for name, output in outputs.items()}
         self.metrics = (*operator.declared(Counter), LATE)
         self.gauges = {name: gauge.aggregate for name, gauge in operator.declared(Gauge).items()}
-        self.histograms = {name: one.buckets for name, one in operator.declared(Histogram).items()}
+        self.histograms = {name: histogram.buckets for name, histogram in operator.declared(Histogram).items()}
         self.processing_time = not self.event_time or any(wire.idle_after is not None for wire in self.wires.values())
         self.processing_time |= type(operator).on_processing_time_timer is not StreamOperator.on_processing_time_timer
         self._stored_keys = pa.schema([field.with_name("k:" + field.name) for field in self.key_schema])
@@ -397,12 +397,12 @@ class MultipleInputOperator(KeyGroupOperator):
         if not names:
             return None
         waiting = Waiting({name: self.declared[name] for name in names})
-        found: list[tuple[int, str, dict[str, Any]]] = []
+        waiting_rows: list[tuple[int, str, dict[str, Any]]] = []
         for start, tables in zip(starts, pages, strict=False):
             for name, table in zip(names, tables, strict=True):
                 rows = table.to_pylist(maps_as_pydicts="lossy")
-                found += [(row.pop("order"), name, row | {"key": row["key"] + int(start)}) for row in rows]
-        for _, name, row in sorted(found, key=lambda item: item[0]):
+                waiting_rows += [(row.pop("order"), name, row | {"key": row["key"] + int(start)}) for row in rows]
+        for _, name, row in sorted(waiting_rows, key=lambda item: item[0]):
             key, time = row.pop("key"), row.pop("time")
             waiting.add_row(key, self.declared[name], time, {column[2:]: value for column, value in row.items()})
         return waiting
@@ -434,10 +434,10 @@ class MultipleInputOperator(KeyGroupOperator):
         """A page of the keys ``remaining[which]``, and the next event time and processing time at which it has something to
         do.
         """
-        mine = remaining[which]
+        selected = remaining[which]
         new_number = np.full(keys.num_rows, -1, np.int64)
-        new_number[mine] = np.arange(len(mine))
-        tables = [keys.take(pa.array(mine))]
+        new_number[selected] = np.arange(len(selected))
+        tables = [keys.take(pa.array(selected))]
         for rows in left:
             numbers = new_number[rows.column("key").to_numpy()]
             kept = rows.filter(pa.array(numbers >= 0))
@@ -556,27 +556,30 @@ def _check_wires(operator: str, declared: Mapping[str, Input], wires: Mapping[st
                 raise ColumnNotFoundError.from_missing_and_available(
                     field.name, wire.schema.names, f'in the input "{name}" of {operator}'
                 )
-            found = wire.schema.field(field.name).type
-            if not _same_type(small_type(found), small_type(field.type)):
+            actual = wire.schema.field(field.name).type
+            if not _same_type(small_type(actual), small_type(field.type)):
                 raise ColumnTypeError(
-                    f'the column "{field.name}" of the input "{name}" is {found}, but {operator} declares {field.type}',
+                    f'the column "{field.name}" of the input "{name}" is {actual}, but {operator} declares {field.type}',
                     hint="CAST it before connecting, or declare the actual types of the input's columns",
                 )
 
 
-def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
-    if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
-        return bool((found.tz is None) == (wanted.tz is None))
-    if not pa.types.is_nested(found):
-        return bool(found == wanted)
+def _same_type(actual: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_timestamp(actual) and pa.types.is_timestamp(wanted):
+        return bool((actual.tz is None) == (wanted.tz is None))
+    if not pa.types.is_nested(actual):
+        return bool(actual == wanted)
     # The names of the fields inside a list or a map differ between engines.
-    inner = [[t.field(n) for n in range(t.num_fields)] for t in (found, wanted)]
-    named = [[field.name for field in fields] for fields in inner] if pa.types.is_struct(found) else [[], []]
+    inner = [[t.field(n) for n in range(t.num_fields)] for t in (actual, wanted)]
+    named = [[field.name for field in fields] for fields in inner] if pa.types.is_struct(actual) else [[], []]
     return (
-        found.id == wanted.id
+        actual.id == wanted.id
         and named[0] == named[1]
         and len(inner[0]) == len(inner[1])
-        and all(_same_type(one.type, other.type) for one, other in zip(*inner, strict=True))
+        and all(
+            _same_type(actual_field.type, declared_field.type)
+            for actual_field, declared_field in zip(*inner, strict=True)
+        )
     )
 
 
@@ -598,11 +601,11 @@ def check_same_keys(fields: Mapping[str, Sequence[pa.Field]]) -> None:
     :raises StreamDefinitionError: their types differ
     """
     (first_name, first), *others = fields.items()
-    for name, mine in others:
-        if [f.type for f in mine] != [f.type for f in first]:
+    for name, key_fields in others:
+        if [f.type for f in key_fields] != [f.type for f in first]:
             raise StreamDefinitionError(
                 f'the keys of the inputs "{first_name}" and "{name}" differ',
-                f"{first_name}: {_shown(first)}\n{name}: {_shown(mine)}",
+                f"{first_name}: {_shown(first)}\n{name}: {_shown(key_fields)}",
                 "connect inputs with the same number of key columns, of the same types",
             )
 

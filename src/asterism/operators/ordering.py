@@ -140,11 +140,11 @@ _NO_ELEMENT = Element()
 
 def _of_order(order: npt.NDArray[np.int64], columns: Sequence[Ints]) -> Ints:
     """The values of the elements in the *order*, from a column of each input."""
-    found = np.empty(len(order), np.int64)
+    values = np.empty(len(order), np.int64)
     for number, column in enumerate(columns):
-        mine = order[:, 0] == number
-        found[mine] = column[order[mine, 1]]
-    return found
+        of_input = order[:, 0] == number
+        values[of_input] = column[order[of_input, 1]]
+    return values
 
 
 def _elements(arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> dict[int, list[Element]]:
@@ -236,8 +236,8 @@ def _run_of_batch(runtime: Runtime, part: Arrived, rows: Ints, begun: int) -> No
             limits = {key: runtime.next_timer(key) for key in first}
             now = times <= np.array([limits[key] for key in keys.tolist()], np.int64)
         runtime.time = begun
-        mine = rows[now]
-        runtime.batch(part.spec, part.rows.take(pa.array(mine)), keys[now], times[now])
+        before_timers = rows[now]
+        runtime.batch(part.spec, part.rows.take(pa.array(before_timers)), keys[now], times[now])
         rows = rows[~now]
 
 
@@ -249,8 +249,8 @@ def _runs(arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> Iterator[
         return
     keys = np.empty(len(order), np.int64)
     for number, part in enumerate(arrived):
-        mine = parts == number
-        keys[mine] = part.keys[rows[mine]]
+        of_part = parts == number
+        keys[of_part] = part.keys[rows[of_part]]
     by_key = np.argsort(keys, kind="stable")
     sorted_keys, sorted_parts = keys[by_key], parts[by_key]
     new_key = np.concatenate([[True], sorted_keys[1:] != sorted_keys[:-1]])
@@ -261,6 +261,6 @@ def _runs(arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> Iterator[
     run_of[by_key] = number_in_key
     for turn in range(int(run_of.max()) + 1):
         for number in range(len(arrived)):
-            mine = (run_of == turn) & (parts == number)
-            if mine.any():
-                yield number, rows[mine]
+            is_selected = (run_of == turn) & (parts == number)
+            if is_selected.any():
+                yield number, rows[is_selected]

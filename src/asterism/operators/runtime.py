@@ -47,11 +47,13 @@ class Arrived:
     keys: Ints
 
     def elements(self) -> list[Element]:
-        found = [Element() for _ in range(self.rows.num_rows)]
+        new_elements = [Element() for _ in range(self.rows.num_rows)]
         for name, column in zip(self.rows.column_names, self.rows.columns, strict=True):
-            for element, value in zip(found, python_values(column), strict=True):  # faster than Element(zip(...))
+            for element, value in zip(
+                new_elements, python_values(column), strict=True
+            ):  # faster than Element(zip(...))
                 element[name] = value
-        return found
+        return new_elements
 
 
 @dataclass(slots=True)
@@ -488,12 +490,12 @@ class Runtime:
     def times_of(self, keys: Ints, *, last: bool) -> Ints:
         """The operator's event time at the first or *last* row of each of *keys* in the current batch."""
         step = -1 if last else 1
-        found, at = np.unique(self.batch_keys[::step], return_index=True)
+        distinct_keys, at = np.unique(self.batch_keys[::step], return_index=True)
         times = np.maximum(self.batch_times[::step][at], self.time + 1) - 1
-        if not len(found):
+        if not len(distinct_keys):
             return np.full(len(keys), self.time, np.int64)
-        place = np.minimum(np.searchsorted(found, keys), len(found) - 1)
-        return np.where(found[place] == keys, times[place], self.time)
+        place = np.minimum(np.searchsorted(distinct_keys, keys), len(distinct_keys) - 1)
+        return np.where(distinct_keys[place] == keys, times[place], self.time)
 
 
 def _nothing_to_return(function: str, returned: object) -> UserFunctionError:
@@ -524,16 +526,16 @@ class Waiting:
 
     def drain(self, runtime: Runtime, key: int) -> None:
         """Process buffered elements of the key, as long as there are any of selected inputs."""
-        mine = self.elements.get(key, [])
-        while mine:
+        buffered = self.elements.get(key, [])
+        while buffered:
             selection = runtime.select(key)
             wanted = selection or self.inputs.keys()
-            at = next((n for n, item in enumerate(mine) if item[0].name in wanted), None)
+            at = next((n for n, item in enumerate(buffered) if item[0].name in wanted), None)
             if at is None:
                 if not all(runtime.has_ended(name) for name in wanted):
                     return
                 at = 0
-            spec, time, element = mine.pop(at)
+            spec, time, element = buffered.pop(at)
             runtime.element(spec, element, time, key)
             self.counts[key, spec.name] -= 1
         self.elements.pop(key, None)

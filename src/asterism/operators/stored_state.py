@@ -63,15 +63,15 @@ def entries_schema(key: pa.DataType | None, table: pa.Schema, *, positions: bool
     :param table: the schema of the state
     :param positions: whether it is a list
     """
-    found = [] if key is None else [pa.field("key", key)]
+    fields = [] if key is None else [pa.field("key", key)]
     if positions:
-        found.append(pa.field("position", pa.int64()))
+        fields.append(pa.field("position", pa.int64()))
     if NAME in table.names:
-        found.append(pa.field("map_key", table.field(NAME).type))
-    found.append(table.field(VALUE))
+        fields.append(pa.field("map_key", table.field(NAME).type))
+    fields.append(table.field(VALUE))
     if EXPIRES in table.names:
-        found.append(pa.field(EXPIRES, MOMENT))
-    return pa.schema(found)
+        fields.append(pa.field(EXPIRES, MOMENT))
+    return pa.schema(fields)
 
 
 def entries(rows: pa.Table, keys: pa.Array | None, *, positions: bool, first: int = 0) -> pa.Table:
@@ -94,8 +94,8 @@ def entries(rows: pa.Table, keys: pa.Array | None, *, positions: bool, first: in
 
 def _positions(sorted_keys: Ints) -> Ints:
     begins = np.flatnonzero(np.append(True, sorted_keys[1:] != sorted_keys[:-1])) if len(sorted_keys) else sorted_keys
-    found: Ints = np.arange(len(sorted_keys)) - np.repeat(begins, np.diff(np.append(begins, len(sorted_keys))))
-    return found
+    positions: Ints = np.arange(len(sorted_keys)) - np.repeat(begins, np.diff(np.append(begins, len(sorted_keys))))
+    return positions
 
 
 def timers_schema(key: pa.DataType) -> pa.Schema:
@@ -153,8 +153,8 @@ def waiting_events(definition: StateDefinition, name: str, value: bytes, schema:
 
 def unselected_events(rows: pa.Table, keys: pa.Array, schema: pa.Schema) -> pa.Table:
     """The elements of an input that wait to be selected, with the *keys* of their page."""
-    mine = keys.take(pa.array(rows.column(KEY).to_numpy()))
-    return events_of(mine, rows, "time", schema)
+    keys_of_rows = keys.take(pa.array(rows.column(KEY).to_numpy()))
+    return events_of(keys_of_rows, rows, "time", schema)
 
 
 def events_of(keys: pa.Array, rows: pa.Table, time: str, schema: pa.Schema) -> pa.Table:
@@ -169,8 +169,8 @@ def events_of(keys: pa.Array, rows: pa.Table, time: str, schema: pa.Schema) -> p
 
 def numbers_of_entries(tables: Mapping[str, pa.Table], keys: int) -> tuple[Ints, Ints]:
     """For each key of a page the number of entries of all its states, and of its timers."""
-    found = np.zeros((2, keys), np.int64)
+    counts = np.zeros((2, keys), np.int64)
     for name, rows in tables.items():
         if name.startswith(STATE) or name == TIMERS_TABLE:
-            np.add.at(found[int(name == TIMERS_TABLE)], rows.column(KEY).to_numpy(), 1)
-    return found[0], found[1]
+            np.add.at(counts[int(name == TIMERS_TABLE)], rows.column(KEY).to_numpy(), 1)
+    return counts[0], counts[1]

@@ -309,10 +309,10 @@ class Output(_Declared):
 
 def declared_in(operator: type, kind: type | tuple[type, ...]) -> dict[str, Any]:
     """The class attributes of one or several types, by name, in the order of declaration, those of base classes first."""
-    found: dict[str, Any] = {}
+    declared: dict[str, Any] = {}
     for base in reversed(operator.__mro__):
-        found |= {name: value for name, value in vars(base).items() if isinstance(value, kind)}
-    return found
+        declared |= {name: value for name, value in vars(base).items() if isinstance(value, kind)}
+    return declared
 
 
 def check_function(function: Callable[..., Any]) -> None:
@@ -507,7 +507,7 @@ class StreamOperator:
                 raise StreamDefinitionError(
                     f'"{name}" is a counter that every operator already has', hint="use another name"
                 )
-        cls._own_inputs()
+        cls._copy_inputs()
         for method in ("open", "close", "select_inputs", *ON_TIMER.values()):
             check_function(getattr(cls, method))
         for name, declared in cls.declared(Input).items():
@@ -527,12 +527,12 @@ class StreamOperator:
             )
 
     @classmethod
-    def _own_inputs(cls) -> None:
+    def _copy_inputs(cls) -> None:
         """Set copies of the inputs on this class, with the functions that it and its base classes attach to them."""
         inputs = {name: copy.copy(declared) for name, declared in cls.declared(Input).items()}
-        for name, mine in inputs.items():
-            mine.functions = {}
-            setattr(cls, name, mine)
+        for name, copied in inputs.items():
+            copied.functions = {}
+            setattr(cls, name, copied)
         for base in reversed(cls.__mro__):
             here: dict[tuple[str, str], str] = {}
             for function, value in vars(base).items():

@@ -38,16 +38,16 @@ class Tools:
     def __init__(self, runtime: RunningOperator) -> None:
         declared = type(runtime.operator)
         self.outputs: dict[str, Output] = {
-            name: one.running_in(runtime) for name, one in declared_in(declared, Output).items()
+            name: output.running_in(runtime) for name, output in declared_in(declared, Output).items()
         }
         self.counters: dict[str, Counter] = {
-            name: one.running_in(runtime) for name, one in declared_in(declared, Counter).items()
+            name: counter.running_in(runtime) for name, counter in declared_in(declared, Counter).items()
         }
         self.gauges: dict[str, Gauge] = {
-            name: one.running_in(runtime) for name, one in declared_in(declared, Gauge).items()
+            name: gauge.running_in(runtime) for name, gauge in declared_in(declared, Gauge).items()
         }
         self.histograms: dict[str, Histogram] = {
-            name: one.running_in(runtime) for name, one in declared_in(declared, Histogram).items()
+            name: histogram.running_in(runtime) for name, histogram in declared_in(declared, Histogram).items()
         }
         self.reset()
         runtime.operator.__dict__["_tools"] = self.outputs | self.counters | self.gauges | self.histograms
@@ -73,7 +73,7 @@ class Tools:
             {name: table for name, table in rows.items() if table is not None},
             {name: counter.count for name, counter in self.counters.items() if counter.count},
             {name: gauge.last for name, gauge in self.gauges.items() if gauge.last is not None},
-            {name: copy.copy(one) for name, one in self.histograms.items() if any(one.counts)},
+            {name: copy.copy(histogram) for name, histogram in self.histograms.items() if any(histogram.counts)},
         )
         self.reset()
         return emitted

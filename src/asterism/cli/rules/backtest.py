@@ -145,8 +145,8 @@ def check_lookups(given: Sequence[tuple[str, str, str]]) -> None:
 
 def history_frame(spark: SparkSession, files: Sequence[Files], time: str | None) -> DataFrame:
     """The events of several files or folders."""
-    return with_event_time(reduce(_both, (read_batch(spark, one) for one in files)), time)
+    return with_event_time(reduce(_both, (read_batch(spark, source) for source in files)), time)
 
 
-def _both(one: DataFrame, other: DataFrame) -> DataFrame:
-    return one.unionByName(other, allowMissingColumns=True)
+def _both(first: DataFrame, second: DataFrame) -> DataFrame:
+    return first.unionByName(second, allowMissingColumns=True)

@@ -137,8 +137,8 @@ class BroadcastState:
             # The state of release 0.1.0 is one page with all tables.
             assert self._stored is not None
             rows = tables_from_bytes(self._stored, [spec.schema for spec in specs.values()])
-            for table, found in zip(self.tables.values(), rows, strict=True):
-                table.replace(0, _entries_of(table.spec, [found]))
+            for table, rows_of_state in zip(self.tables.values(), rows, strict=True):
+                table.replace(0, _entries_of(table.spec, [rows_of_state]))
 
     def shared(self, spec: StateSpec) -> Any:
         """The entries of a state as they were at the beginning of the call."""
@@ -157,9 +157,9 @@ class BroadcastState:
 
     def changes(self) -> dict[str, Any]:
         """The entries of the states that have changed, to be shared with other key groups."""
-        found = {name: table.entries(0) for name, table in self.tables.items() if table.is_changed}
-        self.take_over(found)
-        return found
+        changed = {name: table.entries(0) for name, table in self.tables.items() if table.is_changed}
+        self.take_over(changed)
+        return changed
 
     def take_over(self, entries: Mapping[str, Any]) -> None:
         for name, shared in entries.items():
@@ -234,15 +234,15 @@ def _are_in(version: _Version, entries: Mapping[str, Any], before: _Version) -> 
     )
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(left: Any, right: Any) -> bool:
     """Whether the entries of a state are the same, in the same order."""
-    if one is other:
+    if left is right:
         return True
-    if isinstance(one, dict):
-        return len(one) == len(other) and _alike(one, other) and _alike(one.values(), other.values())
-    if isinstance(one, list):
-        return len(one) == len(other) and _alike(one, other)
-    return _alike([one], [other])
+    if isinstance(left, dict):
+        return len(left) == len(right) and _alike(left, right) and _alike(left.values(), right.values())
+    if isinstance(left, list):
+        return len(left) == len(right) and _alike(left, right)
+    return _alike([left], [right])
 
 
 def _alike(some: Iterable[Any], others: Iterable[Any]) -> bool:

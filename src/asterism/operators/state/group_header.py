@@ -117,8 +117,8 @@ class GroupHeader:
         else:
             length, pages, inputs, watermark = _FIRST_SIZES.unpack_from(value, at)
             at += _FIRST_SIZES.size
-        found = value[at : at + length]
-        if fingerprint is not None and found != fingerprint:
+        stored_fingerprint = value[at : at + length]
+        if fingerprint is not None and stored_fingerprint != fingerprint:
             raise other_query()
         at += length
         arrays = np.frombuffer(value, np.int64, 2 * pages + 3 * inputs, at).copy()
@@ -138,7 +138,7 @@ class GroupHeader:
             buffers.append(value[at : at + each])
             at += each
         return cls(
-            found,
+            stored_fingerprint,
             next_event_times,
             next_processing_times,
             watermarks,

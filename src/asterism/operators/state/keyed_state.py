@@ -157,15 +157,15 @@ class StateTable(StateEntries):
             ends = np.append(begins, len(self.keys))[1:]
             self._where = dict(zip(distinct.tolist(), zip(begins.tolist(), ends.tolist(), strict=True), strict=True))
         begin, end = self._where.get(key, (0, 0))
-        found = [(self._values[at], self._expires[at]) for at in range(begin, end)]
+        stored = [(self._values[at], self._expires[at]) for at in range(begin, end)]
         if self.spec.kind is StateKind.VALUE:
-            return found[0] if found else None
+            return stored[0] if stored else None
         if self.spec.kind is StateKind.MAP:
-            mine: Any = dict(zip(self._names[begin:end], found, strict=True))
+            of_key: Any = dict(zip(self._names[begin:end], stored, strict=True))
         else:
-            mine = found
-        self.touched[key] = mine
-        return mine
+            of_key = stored
+        self.touched[key] = of_key
+        return of_key
 
     def replace(self, key: int, entries: Any) -> None:
         self.touched[key] = entries
@@ -189,16 +189,16 @@ class StateTable(StateEntries):
         keys: list[int] = []
         names: list[Any] = []
         entries: list[Entry] = []
-        for key, found in self.touched.items():
+        for key, of_key in self.touched.items():
             if self.spec.kind is StateKind.VALUE:
-                mine = [] if found is None else [found]
+                key_entries = [] if of_key is None else [of_key]
             elif self.spec.kind is StateKind.MAP:
-                names += found.keys()
-                mine = list(found.values())
+                names += of_key.keys()
+                key_entries = list(of_key.values())
             else:
-                mine = found
-            keys += [key] * len(mine)
-            entries += mine
+                key_entries = of_key
+            keys += [key] * len(key_entries)
+            entries += key_entries
         columns = {KEY: pa.array(keys, pa.int64()), VALUE: self.array([value for value, _ in entries])}
         if self.spec.key_type is not None:
             columns[NAME] = self.array(names, self.spec.key_type)
@@ -357,9 +357,9 @@ class State(metaclass=PythonNames):
 
     def bound(self, runtime: StateScope) -> Self:
         """This state in a running operator."""
-        mine = copy.copy(self)
-        mine._runtime = runtime
-        return mine
+        running_state = copy.copy(self)
+        running_state._runtime = runtime
+        return running_state
 
     def attach(self, table: StateEntries | None) -> None:
         self._table = table
@@ -480,8 +480,8 @@ class ValueState(SingleValueState):
         at_row = None if self.ttl is None else self._running.times_of(keys, last=False)
         values = table.column(keys, self._running.time, at_row)
         if self.refreshed_by_reads:
-            found = values.is_valid()
-            self.update_column(keys[found.to_numpy(zero_copy_only=False)], values.filter(found))
+            has_value = values.is_valid()
+            self.update_column(keys[has_value.to_numpy(zero_copy_only=False)], values.filter(has_value))
         return values
 
     def update_column(self, keys: Ints, values: Any) -> None:
@@ -634,10 +634,10 @@ class ListState(State):
 
     def get(self) -> list[Any]:
         """A copy of the list."""
-        found = [entry for entry in self._entries() if self._alive(entry)]
-        if self.refreshed_by_reads and found:
-            self._here.replace(self._key(), [(value, self._expiry) for value, _ in found])
-        return [self._shown(value) for value, _ in found]
+        alive = [entry for entry in self._entries() if self._alive(entry)]
+        if self.refreshed_by_reads and alive:
+            self._here.replace(self._key(), [(value, self._expiry) for value, _ in alive])
+        return [self._shown(value) for value, _ in alive]
 
     def add(self, value: Any) -> None:
         self._here.entries(self._to_change()).append(self._entry(value))
@@ -704,10 +704,10 @@ class MapState(State):
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         entries = self._entries()
-        found = [(key, entry[0]) for key, entry in entries.items() if self._alive(entry)]
+        alive = [(key, entry[0]) for key, entry in entries.items() if self._alive(entry)]
         if self.refreshed_by_reads:
-            entries.update({key: (value, self._expiry) for key, value in found})
-        return iter([(key, self._shown(value)) for key, value in found])
+            entries.update({key: (value, self._expiry) for key, value in alive})
+        return iter([(key, self._shown(value)) for key, value in alive])
 
     def keys(self) -> Iterator[Any]:
         return (key for key, _ in self.items())

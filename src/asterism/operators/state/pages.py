@@ -96,8 +96,8 @@ class Pages:
         # So many events have enough keys to decide, if there are enough.
         sample = _SAMPLE * _grown(count, header.size)
         keys = sum(group_codes(table.slice(0, sample))[1] for table in tables)
-        found = wanted_pages(count, header.size, keys)
-        return min(found, count) if header.undivided else found
+        wanted = wanted_pages(count, header.size, keys)
+        return min(wanted, count) if header.undivided else wanted
 
     def _id(self, number: int, count: int) -> int:
         return page_number(number, count, fixed=self._fixed)
@@ -156,8 +156,8 @@ def wanted_pages(pages: int, size: int, keys: int) -> int:
     if pages > 1 and (2 * keys > pages or size < pages * PAGE_BYTES // _STEP**2):
         return pages // _STEP
     # More pages have a larger size, so that it must have grown before they are divided again.
-    found = _grown(pages, size) if pages == 1 or size > 2 * pages * PAGE_BYTES else pages
-    return found if keys < found // _STEP else pages
+    grown = _grown(pages, size) if pages == 1 or size > 2 * pages * PAGE_BYTES else pages
+    return grown if keys < grown // _STEP else pages
 
 
 def _grown(pages: int, size: int) -> int:

@@ -56,14 +56,14 @@ class StateDefinition:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        found = {
+        document = {
             "kind": self.kind.value,
             "keys": _text_of(self.keys),
             "tables": {name: _text_of(schema) for name, schema in self.tables.items()},
             "inputs": {name: _text_of(schema) for name, schema in self.inputs.items()},
             "details": self.details,
         }
-        written = json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
+        written = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
         return record_of(Record.DEFINITION, zlib.compress(written))
 
     @classmethod
@@ -71,13 +71,13 @@ class StateDefinition:
         """:raises StateError: it was written by a later release, or by something else"""
         layout_of(value, Record.DEFINITION)
         try:
-            found = json.loads(zlib.decompress(value[BODY:]))
+            document = json.loads(zlib.decompress(value[BODY:]))
             return cls(
-                OperatorKind(found["kind"]),
-                _schema_of(found["keys"]),
-                {name: _schema_of(text) for name, text in found["tables"].items()},
-                {name: _schema_of(text) for name, text in found["inputs"].items()},
-                found["details"],
+                OperatorKind(document["kind"]),
+                _schema_of(document["keys"]),
+                {name: _schema_of(text) for name, text in document["tables"].items()},
+                {name: _schema_of(text) for name, text in document["inputs"].items()},
+                document["details"],
             )
         except (zlib.error, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
             raise StateError("the definition of the state in the checkpoint cannot be read", str(error)) from None

@@ -85,14 +85,14 @@ def record_of(kind: Record, *body: bytes) -> bytes:
 
 def kind_of(value: bytes) -> int:
     """The kind of a record; 0 if it is none."""
-    magic, _, found = _PREFIX.unpack_from(value) if len(value) >= _PREFIX.size else (b"", 0, 0)
-    return int(found) if magic == _MAGIC else 0
+    magic, _, kind = _PREFIX.unpack_from(value) if len(value) >= _PREFIX.size else (b"", 0, 0)
+    return int(kind) if magic == _MAGIC else 0
 
 
 def layout_of(value: bytes, kind: Record) -> int:
     """The layout of a record."""
-    magic, layout, found = _PREFIX.unpack_from(value) if len(value) >= _PREFIX.size else (b"", 0, 0)
-    if magic != _MAGIC or found != kind:
+    magic, layout, stored_kind = _PREFIX.unpack_from(value) if len(value) >= _PREFIX.size else (b"", 0, 0)
+    if magic != _MAGIC or stored_kind != kind:
         raise CheckpointMismatchError("the state of the checkpoint was not written by this operator")
     if layout < FIRST_LAYOUT or FIRST_LAYOUT < layout < LAYOUT:
         raise CheckpointMismatchError(
