@@ -374,11 +374,11 @@ def test_an_invalid_rule_is_not_saved(client: Asker, rules: Path) -> None:
 
 def test_a_source_that_cannot_be_read_is_told(client: Asker, rules: Path) -> None:
     rules.write_text("[")
-    client.application.source._found = (0.0, [])
+    client.application.source._last_read = (0.0, [])
     [shown] = client.good("GET", "/api/rules")["rules"]
     assert shown["state"] == "wrong"
     rules.unlink()
-    client.application.source._found = (0.0, [])
+    client.application.source._last_read = (0.0, [])
     assert client.ask("GET", "/api/rules")[0] == 422
     assert client.ask("GET", "/health")[0] == 503
 
@@ -403,7 +403,7 @@ def test_rules_that_cannot_be_used_do_not_hide_others(client: Asker, rules: Path
         rule(suppress={"for": "soon"}), rule("twice"), rule("twice", 2), graph("key", key=["x >"]), rule(sql=None, pattern="{"),
     ]  # fmt: skip
     rules.write_text(json.dumps([*broken, rule("good")]))
-    client.application.source._found = (0.0, [])
+    client.application.source._last_read = (0.0, [])
     found = client.good("GET", "/api/rules")["rules"]
     assert len(found) == len(broken) + 1
     assert [one["id"] for one in found if "error" not in one] == ["condition", "twice", "key", "good"]

@@ -132,7 +132,7 @@ def page(chrome: Chrome, server: tuple[ConsoleServer, str]) -> Iterator[Page]:
         kept.remove(ids)
     added(url, rule(), graph(labels={"severity": "high"}))
     added(url, graph(version=2, suppress={"for": "1 hour"}, labels={"severity": "high"}))
-    console.application.source._found = (0.0, [])
+    console.application.source._last_read = (0.0, [])
     logged(chrome)
     yield Page(chrome, console, url)
     assert logged(chrome) == []
@@ -455,7 +455,7 @@ def test_a_template_is_shown_and_edited(page: Page) -> None:
         "sql": "PARTITION BY user PATTERN (A) DEFINE A AS price > :limit",
     }  # fmt: skip
     rules_at(page.url).add([Addition(item)])
-    page.server.application.source._found = (0.0, [])
+    page.server.application.source._last_read = (0.0, [])
     page.open("#/rule/large%2Fuk")
     assert page.text(".template").split("\n\n") == [
         "Template large", "limit number = 5", f"Row\tlimit\nuk\t8\n{HOSTILE}\tdefault"
@@ -476,7 +476,7 @@ def test_a_template_is_shown_and_edited(page: Page) -> None:
     rules_at(page.url).add(
         [Addition({**item, "version": 3, "shadow": True, "rows": [{"id": "uk", "limit": 7}, {"id": HOSTILE}]})]
     )
-    page.server.application.source._found = (0.0, [])
+    page.server.application.source._last_read = (0.0, [])
     page.open("#/").open("#/rule/large%2Fuk")
     page.wait(".title .primary", "Promote the template")
     page.click(".title .primary")

@@ -49,9 +49,8 @@ class Arrived:
     def elements(self) -> list[Element]:
         new_elements = [Element() for _ in range(self.rows.num_rows)]
         for name, column in zip(self.rows.column_names, self.rows.columns, strict=True):
-            for element, value in zip(
-                new_elements, python_values(column), strict=True
-            ):  # faster than Element(zip(...))
+            # This is faster than Element(zip(...)).
+            for element, value in zip(new_elements, python_values(column), strict=True):
                 element[name] = value
         return new_elements
 
