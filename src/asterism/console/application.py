@@ -138,7 +138,7 @@ class ConsoleApplication(RuleApplication):
     # ------------------------------------------------------------------ the steps of a request
 
     def public(self, request: Request) -> Answer | None:
-        """The page itself, which has no secrets: it asks for the token."""
+        """The page, which contains no secrets. It asks its user for the token."""
         try:
             self._check_host(request)
         except AnswerError as error:

@@ -59,7 +59,7 @@ MAX_VIEWS = 30_000
 NEW_FILE = "console.yaml"
 """The file to which new rules are added if the source is a folder."""
 NEW, VERSION, LABELS, UNCHANGED = "new", "version", "labels", "unchanged"
-"""The effect of saving: it adds a rule or a version, changes what is not part of a version, or nothing."""
+"""The effect of saving: a new rule, a new version, a change of fields that are not part of a version, or none."""
 _R = TypeVar("_R")
 
 
@@ -315,7 +315,7 @@ class ConsoleRules:
             is_equal = not self._keeps_tests or _tests(there.item) == _tests(item)
             return UNCHANGED if is_equal else LABELS, item
         effect = NEW if there is None else VERSION
-        # In a file, a template needs no version: each of its rules has one of its own.
+        # In a file, a template needs no version: each of its rules has a version.
         given, numbers = item.get("version"), [rule.version for rule in versions if isinstance(rule.version, int)]
         highest = max(numbers, default=-1 if versions else 0)
         if (self._keeps_tests and given is None) or (isinstance(given, int) and (not versions or given > highest)):

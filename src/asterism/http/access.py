@@ -54,7 +54,7 @@ class Access:
             return ANYONE
         digest = hash_of_token(request.headers)
         holder = None
-        # All are compared, so the duration does not depend on which one it is.
+        # All tokens are compared, so that the duration does not depend on the token.
         for token in self.tokens:
             if hmac.compare_digest(digest, token.digest):
                 holder = token.principal
