@@ -165,9 +165,9 @@ class BoundPattern:
             return self._bit(self.vectorized.add_value(value, condition.text, indexable)), -1
         replaced = False
         try:
-            with resolved(self.scope, self.vectorized.zone, condition.text) as found:
-                replaced = found.replaced
-                return self._bind_sql(found, condition.text)
+            with resolved(self.scope, self.vectorized.zone, condition.text) as resolution:
+                replaced = resolution.replaced
+                return self._bind_sql(resolution, condition.text)
         except ExpressionError:
             if not replaced:
                 raise
@@ -213,9 +213,9 @@ class BoundPattern:
         """Close the functions of conditions that were opened."""
         close_all(self._rich.values())
 
-    def _check_boolean(self, part: exp.Expr, found: pa.DataType, text: str) -> None:
-        if kind_of(found) is not ValueKind.BOOL and not isinstance(part, exp.Null):
-            raise ExpressionTypeError.at(f"a condition must be BOOLEAN, this one is {type_name(found)}", text)
+    def _check_boolean(self, part: exp.Expr, data_type: pa.DataType, text: str) -> None:
+        if kind_of(data_type) is not ValueKind.BOOL and not isinstance(part, exp.Null):
+            raise ExpressionTypeError.at(f"a condition must be BOOLEAN, this one is {type_name(data_type)}", text)
 
     def _bit(self, source: int | PythonCondition) -> int:
         if source not in self._bits:
@@ -269,7 +269,9 @@ class BoundPattern:
 
     def stages_with(self, bit: int) -> list[str]:
         """The stages whose conditions use a condition bit."""
-        return self.plan.stages_with(*(number for number, own in enumerate(self.evaluation.bit) if own == bit))
+        return self.plan.stages_with(
+            *(number for number, used_bit in enumerate(self.evaluation.bit) if used_bit == bit)
+        )
 
     def slot_column(self, number: int) -> str:
         """The column with the values of a slot: a kept column of the events (``e:``), or a computed one (``s:``)."""
@@ -373,8 +375,8 @@ class BoundPattern:
         if any(not self.slot_column(slot).startswith("e:") for slot in self.programs.slots):
             return None
         for source in self._bits:
-            found = None if isinstance(source, PythonCondition) else self.vectorized.indexable[source]
-            if found is None or found.rest is not None:
+            indexable = None if isinstance(source, PythonCondition) else self.vectorized.indexable[source]
+            if indexable is None or indexable.rest is not None:
                 return None
         words: list[list[str]] = [[] for _ in range(self.words)]
         for bit, text in enumerate(self._texts_of_bits):

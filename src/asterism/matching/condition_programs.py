@@ -197,10 +197,10 @@ class StageTranslator(Translator):
             return limited(replace(value, text=COLUMN.sub(text_of, value.text), nulls=None, cost=cost))
 
         with contextlib.suppress(UnsupportedError):
-            found = write_out(value)
+            of_event = write_out(value)
             pick = picks.pop()
             if pick is not None and not picks:
-                return found, pick
+                return of_event, pick
         return None
 
 
@@ -279,11 +279,11 @@ class _Emitter:
     def constant(self, value: Sql) -> tuple[Any] | None:
         """The stack representation of a value that does not depend on events; None if it does."""
         if value.text not in self.constants:
-            found = None
+            computed = None
             if not columns_of(value.text):
                 with contextlib.suppress(ExpressionError):  # an expression that fails here fails for each event
-                    found = (self._constant(value),)
-            self.constants[value.text] = found
+                    computed = (self._constant(value),)
+            self.constants[value.text] = computed
         return self.constants[value.text]
 
     def _constant(self, value: Sql) -> Any:
@@ -308,10 +308,10 @@ class _Emitter:
                 self.text,
                 hint="write them as plain numbers",
             )
-        found = self.vectorized.constant(held(value))
-        if pa.types.is_timestamp(found.type):
-            return found.cast(pa.int64()).as_py()
-        return found.cast(pa.int32()).as_py() if pa.types.is_date(found.type) else found.as_py()
+        scalar = self.vectorized.constant(held(value))
+        if pa.types.is_timestamp(scalar.type):
+            return scalar.cast(pa.int64()).as_py()
+        return scalar.cast(pa.int32()).as_py() if pa.types.is_date(scalar.type) else scalar.as_py()
 
     def push(self, constant: Any) -> Instruction:
         if constant is None:
@@ -324,10 +324,10 @@ class _Emitter:
 
     def in_advance(self, value: Sql) -> Code | None:
         """``f(LAST(a.x), LAST(a.y))`` as ``LAST(f(a.x, a.y))``, if both give the same result for an empty stage, too."""
-        found = self.translator.for_one_event(value)
-        if found is None:
+        for_event = self.translator.for_one_event(value)
+        if for_event is None:
             return None
-        content, pick = found
+        content, pick = for_event
         casts = [value]  # the casts of the picked value, from the outside in
         while casts[-1].operation is not None and casts[-1].operation.name == "CAST":
             casts += casts[-1].operation.operands
@@ -378,10 +378,10 @@ class _Emitter:
                 self.known[id(value)] = value, self._computed(value)
             except (UnsupportedError, ExpressionError) as problem:
                 self.known[id(value)] = value, problem
-        found = self.known[id(value)][1]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        code = self.known[id(value)][1]
+        if isinstance(code, Exception):
+            raise code
+        return code
 
     def _computed(self, value: Sql) -> Code:
         if value.operation is None:
@@ -666,10 +666,10 @@ class _Emitter:
         """Search the literals of the list in a table; compare the other items one by one."""
         fixed = [constant for constant in map(self.constant, choices) if constant is not None]
         if len(fixed) < _FEW or self.needs_scaling([value, *choices]):
-            found, *others = self.codes([value, *choices])
-            return _chain([self.compare("=", found, other, value.type) for other in others], Op.OR)
-        found, *others = map(self.code, [value, *(choice for choice in choices if self.constant(choice) is None)])
-        tests = [self.compare("=", found, other, value.type) for other in others]
+            searched, *others = self.codes([value, *choices])
+            return _chain([self.compare("=", searched, other, value.type) for other in others], Op.OR)
+        searched, *others = map(self.code, [value, *(choice for choice in choices if self.constant(choice) is None)])
+        tests = [self.compare("=", searched, other, value.type) for other in others]
         constants = [constant for (constant,) in fixed]
         # -0.0 is equal to 0.0; NaN is equal to itself and larger than every other value.
         items = {item + 0.0 if isinstance(item, float) else item for item in constants if item == item}
@@ -679,7 +679,7 @@ class _Emitter:
         rows = tuple(self.push(item) for item in table)
 
         def search() -> list[Instruction]:
-            return [*found(), (int(Op.IN), 0, len(rows), has_null, floating, self.programs.table(rows))]
+            return [*searched(), (int(Op.IN), 0, len(rows), has_null, floating, self.programs.table(rows))]
 
         return _chain([search, *tests], Op.OR)
 

@@ -69,7 +69,9 @@ class KeyMemory:
         self._patterns, self._of_keys, self._begins, self._times, self._bits = patterns, of_keys, begins, times, bits
         n_keys = len(of_keys)
         self._previous = np.array([pattern.remembers_events for pattern in patterns], np.int64)
-        width = max(before + len(one.nfa.absences) for before, one in zip(self._previous, patterns, strict=True))
+        width = max(
+            before + len(pattern.nfa.absences) for before, pattern in zip(self._previous, patterns, strict=True)
+        )
         self._events = np.full((n_keys, width), -1, np.int64)
         """for each key the remembered events, in the order of their codes; -1: there is none"""
         self._known = np.zeros(n_keys, np.bool_)
@@ -101,10 +103,10 @@ class KeyMemory:
             values[:, column + 1] = 1
             if isinstance(slot, PreviousValue):
                 source = self.before(slot.before)
-                found = source >= 0
+                exists = source >= 0
                 of_source = values[source, 2 * slot.slot : 2 * slot.slot + 2]
-                values[new, column] = np.where(found, of_source[:, 0], 0)
-                values[new, column + 1] = np.where(found, of_source[:, 1], 1)
+                values[new, column] = np.where(exists, of_source[:, 0], 0)
+                values[new, column + 1] = np.where(exists, of_source[:, 1], 1)
             elif slot.number == FIRST_EVENT:
                 values[new, column] = ~self._known[self._key_of_event] & (self._place == 0)
                 values[new, column + 1] = 0
@@ -118,37 +120,37 @@ class KeyMemory:
         stored = np.maximum(before - 1 - self._place, 0)
         stored = np.where(stored < self._events.shape[1], stored, 0)
         here = np.arange(len(self._place)) + self._begins[0] - before
-        found: Ints = np.where(self._place >= before, here, self._events[self._key_of_event, stored])
-        return np.where(self._previous[self._of_keys[self._key_of_event]] >= before, found, -1)
+        numbers: Ints = np.where(self._place >= before, here, self._events[self._key_of_event, stored])
+        return np.where(self._previous[self._of_keys[self._key_of_event]] >= before, numbers, -1)
 
     def _of_absence(self, fact: Fact) -> tuple[Ints, Mask]:
         """(for each new event the last event of the absence up to it, among the new ones of its key, or -1; whether the event's
         key has the pattern)
         """
         pattern = self._patterns[fact.pattern]
-        mine = self._of_keys[self._key_of_event] == fact.pattern
+        of_pattern = self._of_keys[self._key_of_event] == fact.pattern
         bits = self._bits[self._begins[0] : self._begins[-1]]
-        holds = mine & pattern.evaluation.holding(pattern.nfa.absences[fact.number].guard, bits)
-        numbers = np.arange(len(mine)) + self._begins[0]
-        last = np.maximum.accumulate(np.where(holds, numbers, -1)) if len(mine) else numbers
-        return np.where(last >= self._begins[self._key_of_event], last, -1), mine
+        holds = of_pattern & pattern.evaluation.holding(pattern.nfa.absences[fact.number].guard, bits)
+        numbers = np.arange(len(of_pattern)) + self._begins[0]
+        last = np.maximum.accumulate(np.where(holds, numbers, -1)) if len(of_pattern) else numbers
+        return np.where(last >= self._begins[self._key_of_event], last, -1), of_pattern
 
     def _last_before(self, fact: Fact) -> Ints:
         """For each new event the last event of the absence before it, or -1."""
-        last, mine = self._of_absence(fact)
+        last, of_pattern = self._of_absence(fact)
         earlier = np.where(self._place > 0, np.concatenate([[-1], last[:-1]]) if len(last) else last, -1)
         code = int(self._previous[fact.pattern]) + fact.number
-        return np.where(earlier >= 0, earlier, np.where(mine, self._events[self._key_of_event, code], -1))
+        return np.where(earlier >= 0, earlier, np.where(of_pattern, self._events[self._key_of_event, code], -1))
 
     # ------------------------------------------------------------------ matches
 
     def numbers(self, keys: Ints) -> Ints:
         """The numbers of matches, which continue those of their *keys*; the matches of a key are neighbours."""
-        found = (
+        match_numbers = (
             self._matches[keys] + positions_among_equals(keys, np.zeros_like(keys), np.ones(len(keys), np.bool_)) + 1
         )
         np.add.at(self._matches, keys, 1)
-        return found
+        return match_numbers
 
     # ------------------------------------------------------------------ state
 
@@ -160,39 +162,39 @@ class KeyMemory:
         for number, pattern in enumerate(self._patterns):
             if not pattern.has_memory:
                 continue
-            mine = self._of_keys == number
+            of_pattern = self._of_keys == number
             if pattern.counts_keys:
-                keys = np.flatnonzero(mine & known)
+                keys = np.flatnonzero(of_pattern & known)
                 row = np.stack(
                     [np.full(len(keys), NO_EVENT), -1 - self._matches[keys], np.full(len(keys), -1 - _KEY)], 1
                 )
                 parts_of_keys.append(keys)
                 parts.append(row)
             for code, events in enumerate(self._remembered(number), start=1):
-                keys = np.flatnonzero(mine & (events >= 0) & ~self._ended)
+                keys = np.flatnonzero(of_pattern & (events >= 0) & ~self._ended)
                 added = np.full((len(keys), 3), -1)
                 added[:, 0] = events[keys]
                 row = np.stack([events[keys], len(nodes) + np.arange(len(keys)), np.full(len(keys), -1 - code)], 1)
                 nodes = np.concatenate([nodes, added])
                 parts_of_keys.append(keys)
                 parts.append(row)
-        own = np.repeat(np.arange(n_keys), np.diff(rows.run_at))
-        of_rows = np.concatenate([own, *parts_of_keys])
+        key_of_row = np.repeat(np.arange(n_keys), np.diff(rows.run_at))
+        of_rows = np.concatenate([key_of_row, *parts_of_keys])
         order = np.argsort(of_rows, kind="stable")
         run_rows = np.concatenate([rows.run_rows, *parts])[order]
         return rows._replace(run_at=offsets_of(np.bincount(of_rows, minlength=n_keys)), run_rows=run_rows), nodes
 
     def _remembered(self, number: int) -> list[Ints]:
         """For each code of a pattern the event of each key to remember, or -1."""
-        ends, found = self._begins[1:], []
+        ends, events_by_code = self._begins[1:], []
         for place in range(int(self._previous[number])):
             stored = self._events[np.arange(len(ends)), np.maximum(place - self._counts, 0)]
-            found.append(np.where(self._counts > place, ends - 1 - place, stored))
+            events_by_code.append(np.where(self._counts > place, ends - 1 - place, stored))
         for absence in range(len(self._patterns[number].nfa.absences)):
             last, _ = self._of_absence(Fact(number, absence))
             stored = self._events[:, int(self._previous[number]) + absence]
             newest = np.where(
                 self._counts > 0, last[np.maximum(ends - 1 - self._begins[0], 0)] if len(last) else -1, -1
             )
-            found.append(np.where(newest >= 0, newest, stored))
-        return found
+            events_by_code.append(np.where(newest >= 0, newest, stored))
+        return events_by_code

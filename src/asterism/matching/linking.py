@@ -41,7 +41,9 @@ class Linked:
         number of the slot
         """
         self._strings: dict[str, int] = {}
-        parts = [one.tables._replace(ops=self._moved_ops(number, one)) for number, one in enumerate(patterns)]
+        parts = [
+            pattern.tables._replace(ops=self._moved_ops(number, pattern)) for number, pattern in enumerate(patterns)
+        ]
         at = {name: offsets_of([len(getattr(part, name)) for part in parts]) for name in _TABLES}
         joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _TABLES}
 
@@ -64,7 +66,7 @@ class Linked:
 
     def _moved_ops(self, number: int, pattern: BoundPattern) -> Ints:
         """The operations of a pattern, with slots and strings renumbered."""
-        slots = [self._slot(pattern, own) for own in pattern.programs.slots]
+        slots = [self._slot(pattern, slot) for slot in pattern.programs.slots]
         ops: Ints = pattern.tables.ops.copy()
         for row in ops:
             if row[0] == Op.SLOT:
@@ -140,6 +142,6 @@ def stack_values(columns: Sequence[pa.Array | None], rows: Ints, strings: Sequen
 def with_address(tables: Tables, wanted: slice, pointer: Any) -> Tables:
     """The tables with the address of the Python callback in the *wanted* operations."""
     ops = tables.ops.copy()
-    own = ops[wanted]
-    own[own[:, 0] == Op.PYTHON, 2] = ctypes.cast(pointer, ctypes.c_void_p).value or 0
+    selected = ops[wanted]
+    selected[selected[:, 0] == Op.PYTHON, 2] = ctypes.cast(pointer, ctypes.c_void_p).value or 0
     return tables._replace(ops=ops)

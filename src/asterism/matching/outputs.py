@@ -212,13 +212,13 @@ class _Parts:
 
     def of(self, stages: Sequence[int] | None) -> tuple[Ints, Ints]:
         """(the events of *stages*, in order of match and acceptance; the match of each of them); None: of all stages"""
-        mine = self._of(stages)
-        return self.events[mine], self.matches[mine]
+        selected = self._of(stages)
+        return self.events[selected], self.matches[selected]
 
     def stages_of(self, stages: Sequence[int] | None) -> Ints:
         """The stage of each of these events."""
-        found: Ints = self.stages[self._of(stages)]
-        return found
+        stages_of_events: Ints = self.stages[self._of(stages)]
+        return stages_of_events
 
     def _of(self, stages: Sequence[int] | None) -> Any:
         if stages is None:
@@ -287,7 +287,14 @@ class _MatchMeasures:
         if not column.table and name not in self._scope.schema.names:
             raise ColumnNotFoundError.from_missing_and_available(name, self._base.names[:-1], f"in: {text}")
         if not isinstance(self._scope.resolve(column, text), exp.Last):
-            previous = next((one for one in self.previous if one.column == column.parts[0].name), None)
+            previous = next(
+                (
+                    column_of_previous
+                    for column_of_previous in self.previous
+                    if column_of_previous.column == column.parts[0].name
+                ),
+                None,
+            )
             if previous is not None:
                 problem = f"{previous} reads the event before one of the match, and a match has several events"
                 hint = f"PREV({self._scope.stages[-1]}.{previous.name}), or PREV(LAST({previous.name}))"

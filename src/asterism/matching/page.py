@@ -41,15 +41,15 @@ class KeyRows(NamedTuple):
 
     def of(self, keys: Ints) -> KeyRows:
         """The rows of *keys*, in this order; -1 denotes a key without rows."""
-        found: list[Ints] = []
+        arrays: list[Ints] = []
         for at, rows in self.pairs():
             if not len(rows):
-                found += np.zeros(len(keys) + 1, np.int64), rows
+                arrays += np.zeros(len(keys) + 1, np.int64), rows
                 continue
             new_at = offsets_of(np.append(np.diff(at), 0)[keys])
             first = np.append(at[:-1], 0)[keys]
-            found += new_at, rows[np.arange(new_at[-1]) + np.repeat(first - new_at[:-1], np.diff(new_at))]
-        return KeyRows(*found)
+            arrays += new_at, rows[np.arange(new_at[-1]) + np.repeat(first - new_at[:-1], np.diff(new_at))]
+        return KeyRows(*arrays)
 
 
 @dataclass(slots=True)
@@ -94,9 +94,9 @@ class Page:
         rows: list[Ints] = []
         for number, pairs in enumerate(zip(*(page.rows.pairs() for page in pages), strict=True)):
             rows.append(offsets_of(np.concatenate([np.diff(at) for at, _ in pairs])))
-            some = [found for _, found in pairs]
+            arrays = [rows_of_page for _, rows_of_page in pairs]
             is_timer = number == _TIMERS
-            rows.append(np.concatenate(some) if is_timer else _shifted(some, {0: n_events, 1: n_nodes}, of=1))
+            rows.append(np.concatenate(arrays) if is_timer else _shifted(arrays, {0: n_events, 1: n_nodes}, of=1))
         return cls(
             pa.concat_tables([page.keys for page in pages]),
             pa.concat_tables([page.events for page in pages]),
@@ -183,10 +183,10 @@ def _shifted(arrays: Sequence[Ints], columns: Mapping[int, Sequence[int]], of: i
 
     :param of: only in rows where this column is not negative; otherwise negative numbers do not change
     """
-    found = np.concatenate(arrays)
+    joined = np.concatenate(arrays)
     sizes = [len(array) for array in arrays]
     for column, counts in columns.items():
         shift = np.repeat(offsets_of(counts)[:-1], sizes)
-        refers = found[:, column if of is None else of] >= 0
-        found[refers, column] += shift[refers]
-    return found
+        refers = joined[:, column if of is None else of] >= 0
+        joined[refers, column] += shift[refers]
+    return joined

@@ -252,7 +252,7 @@ def declared_by(functions: Iterable[MatchFunction]) -> DeclaredTools:
             **{name: ("output", str(schema)) for name, schema in function.outputs.items()},
             **dict.fromkeys(function.counters, "counter"),
             **{name: ("gauge", gauge.aggregate) for name, gauge in function.gauges.items()},
-            **{name: ("histogram", one.buckets) for name, one in function.histograms.items()},
+            **{name: ("histogram", histogram.buckets) for name, histogram in function.histograms.items()},
         }
         for name, what in described.items():
             former, owner = seen.setdefault(name, (what, function.__qualname__))

@@ -110,10 +110,10 @@ class PythonCalls:
     def event(self, condition: int, number: int) -> Event:
         """The event as passed to a condition."""
         events = self._events[condition]
-        found = events.get(number)
-        if found is None:
-            found = events[number] = Event(self._columns[condition], int(self.rows[number]))
-        return found
+        known = events.get(number)
+        if known is None:
+            known = events[number] = Event(self._columns[condition], int(self.rows[number]))
+        return known
 
     def accepted(self, stage: int, node: int, nodes: int, n_nodes: int) -> list[int]:
         """The events that a stage has accepted on the path to *node*, in order."""
@@ -121,13 +121,13 @@ class PythonCalls:
         if (address, length) != (nodes, n_nodes):
             cells = (ctypes.c_int64 * (3 * n_nodes)).from_address(nodes)  # event, stage, parent
             self._nodes = nodes, n_nodes, cells
-        found = []
+        numbers = []
         while node >= 0:
             if cells[3 * node + 1] == stage:
-                found.append(cells[3 * node])
+                numbers.append(cells[3 * node])
             node = cells[3 * node + 2]
-        found.reverse()
-        return found
+        numbers.reverse()
+        return numbers
 
 
 class _PartialMatchContext:

@@ -43,8 +43,8 @@ def _accepted(event: pa.DataType) -> pa.StructType:
 
 def accepted_events(stages: pa.Array, times: Ints, rows: pa.Table, counts: Ints, event: pa.DataType) -> pa.ListArray:
     """The column ACCEPTED: for each partial match as many of the events *rows*, in order, as *counts* says."""
-    found = pa.StructArray.from_arrays([kept_column(rows, field) for field in event], fields=list(event))
-    accepted = pa.StructArray.from_arrays([stages, moments(times), found], fields=list(_accepted(event)))
+    rows_of_events = pa.StructArray.from_arrays([kept_column(rows, field) for field in event], fields=list(event))
+    accepted = pa.StructArray.from_arrays([stages, moments(times), rows_of_events], fields=list(_accepted(event)))
     return pa.ListArray.from_arrays(pa.array(offsets_of(counts).astype(np.int32)), accepted)
 
 
@@ -85,27 +85,27 @@ def partial_matches(
     of_runs, (first, node, state) = of_runs[begun], page.run_rows[begun].T
     of_automata = of_keys[of_runs]
     counts, events, accepted_by = _chains(page.nodes, node)
-    stages = [None if one is None else one["stages"] for one in automata]
+    stages = [None if automaton is None else automaton["stages"] for automaton in automata]
     since, last = page.times[first], page.times[page.nodes[node, 0]]
     deadlines = np.full(len(node), END_OF_TIME, np.int64)
     reached: list[str] = [""] * len(node)
     waits: list[str | None] = [None] * len(node)
     for number in np.unique(of_automata).tolist():
-        mine, one = np.flatnonzero(of_automata == number), automata[number]
-        for at, stage in zip(mine.tolist(), page.nodes[node[mine], 1].tolist(), strict=True):
+        of_automaton, automaton = np.flatnonzero(of_automata == number), automata[number]
+        for at, stage in zip(of_automaton.tolist(), page.nodes[node[of_automaton], 1].tolist(), strict=True):
             reached[at] = _name(stages[number], stage)
-        if one is None:
+        if automaton is None:
             continue
-        if state[mine].max() >= len(one["states"]):
+        if state[of_automaton].max() >= len(automaton["states"]):
             raise CheckpointMismatchError("the state of the checkpoint belongs to another pattern")
-        names, kinds, gaps = zip(*one["states"], strict=True)
-        for at, each in zip(mine.tolist(), state[mine].tolist(), strict=True):
+        names, kinds, gaps = zip(*automaton["states"], strict=True)
+        for at, each in zip(of_automaton.tolist(), state[of_automaton].tolist(), strict=True):
             waits[at] = names[each]
-        ends = np.array(kinds)[state[mine]] == NfaStateKind.LAST
-        gap, window = np.array(gaps, np.int64)[state[mine]], int(one["window"])
-        by_gap = np.where(gap > 0, last[mine] + gap, END_OF_TIME)
-        by_window = since[mine] + window if window else np.full(len(mine), END_OF_TIME)
-        deadlines[mine] = np.where(ends, END_OF_TIME, np.minimum(by_gap, by_window))
+        ends = np.array(kinds)[state[of_automaton]] == NfaStateKind.LAST
+        gap, window = np.array(gaps, np.int64)[state[of_automaton]], int(automaton["window"])
+        by_gap = np.where(gap > 0, last[of_automaton] + gap, END_OF_TIME)
+        by_window = since[of_automaton] + window if window else np.full(len(of_automaton), END_OF_TIME)
+        deadlines[of_automaton] = np.where(ends, END_OF_TIME, np.minimum(by_gap, by_window))
     ids = [(None, None)] * len(automata) if rules is None else rules
     columns = [
         keys.take(pa.array(of_runs)),

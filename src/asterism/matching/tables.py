@@ -129,8 +129,8 @@ class Evaluation:
         match guard:
             case Test(condition):
                 bit = self.bit[condition]
-                found: Mask = (bits[:, bit // BITS_PER_WORD] >> (bit % BITS_PER_WORD)) & 1 == 1
-                return found
+                is_set: Mask = (bits[:, bit // BITS_PER_WORD] >> (bit % BITS_PER_WORD)) & 1 == 1
+                return is_set
             case Not(inner):
                 return ~self.holding(inner, bits)
             case Both(left, right):
@@ -162,8 +162,8 @@ class Evaluation:
             case Test(condition) if self.bit[condition] >= 0:
                 return frozenset([self.bit[condition]])
             case Both(left, right):
-                found = [bits for bits in map(self.required_bits, (left, right)) if bits is not None]
-                return min(found, key=len, default=None)
+                known = [bits for bits in map(self.required_bits, (left, right)) if bits is not None]
+                return min(known, key=len, default=None)
             case Either(left, right):
                 a, b = self.required_bits(left), self.required_bits(right)
                 return None if a is None or b is None else a | b
@@ -289,7 +289,7 @@ def completion(nfa: Nfa, evaluation: Evaluation, semantics: Semantics) -> Comple
     completing = [(state, edge) for state in nfa.states for edge in state.edges if ends[edge.target]]
     completing = [(state, edge) for state, edge in completing if edge.action is not Action.PROCEED]
     required = [evaluation.required_bits(edge.guard) for _, edge in completing]
-    bits = frozenset[int]().union(*(one for one in required if one is not None))
+    bits = frozenset[int]().union(*(bits_of_edge for bits_of_edge in required if bits_of_edge is not None))
     if None in required or max(ways.values()) > MAX_WAYS:
         return None
     from_start = _reached_at_once(nfa.start)
@@ -298,12 +298,12 @@ def completion(nfa: Nfa, evaluation: Evaluation, semantics: Semantics) -> Comple
 
 def _reached_at_once(state: NfaState) -> set[NfaState]:
     """The state and those to which PROCEED edges lead from it."""
-    found, todo = {state}, [state]
+    reached, todo = {state}, [state]
     while todo:
-        new = {edge.target for edge in todo.pop().edges if edge.action is Action.PROCEED} - found
-        found |= new
+        new = {edge.target for edge in todo.pop().edges if edge.action is Action.PROCEED} - reached
+        reached |= new
         todo += new
-    return found
+    return reached
 
 
 @dataclass(slots=True)

@@ -95,16 +95,16 @@ class Timeline:
 
     def _stages(self, rows: Sequence[Row]) -> dict[str, str]:
         """The columns with the events of a stage, and the column of an event that has its time."""
-        found = {}
+        columns_of_stages = {}
         for column in self.rows.schema:
             if not pa.types.is_list(column.type) or not pa.types.is_struct(column.type.value_type):
                 continue
-            times = [one.name for one in column.type.value_type if pa.types.is_timestamp(one.type)]
+            times = [field.name for field in column.type.value_type if pa.types.is_timestamp(field.type)]
             if times:
-                found[column.name] = next(
+                columns_of_stages[column.name] = next(
                     (name for name in times if self._are_between(rows, column.name, name)), times[0]
                 )
-        return found
+        return columns_of_stages
 
     def _are_between(self, rows: Sequence[Row], stage: str, time: str) -> bool:
         """Whether the times of all events are between the start and the end of their match."""
@@ -122,7 +122,7 @@ class Timeline:
         """
         matches = self.rows.to_pylist()
         drawn, note = self._lanes(matches)
-        bars = [bar for found in drawn.values() for bar in found]
+        bars = [bar for bars_of_key in drawn.values() for bar in bars_of_key]
         stages = [
             (stage, time, color)
             for (stage, time), color in zip(self._stages(matches).items(), cycle(_STAGES), strict=False)
@@ -149,17 +149,17 @@ class Timeline:
         def x_at(time: datetime) -> float:
             return left + _WIDTH * ((time - first) / span)
 
-        lines = sum(1 + max(bar.lane for bar in found) for found in drawn.values())
+        lines = sum(1 + max(bar.lane for bar in bars_of_key) for bars_of_key in drawn.values())
         bottom = top + lines * _LANE + 8 * len(drawn)
         for tick, text in _ticks(first, first + span):
             canvas.line([(x_at(tick), top - 10), (x_at(tick), bottom)], EDGE_OF_PAPER, width=1)
             canvas.text(x_at(tick), top - 15, text, 11, text_anchor="middle", fill=FAINT, font_family=MONO)
         y = top
-        for label, found in drawn.items():
+        for label, bars_of_key in drawn.items():
             canvas.text(PAD, y + _BAR / 2 + 8, label, 12)
-            for bar in found:
+            for bar in bars_of_key:
                 self._draw(canvas, bar, y + 4 + bar.lane * _LANE, x_at, stages)
-            y += (1 + max(bar.lane for bar in found)) * _LANE + 8
+            y += (1 + max(bar.lane for bar in bars_of_key)) * _LANE + 8
             canvas.line([(PAD, y - 4), (left + _WIDTH, y - 4)], EDGE_OF_PAPER, width=1)
         height = bottom + PAD
         if note:
