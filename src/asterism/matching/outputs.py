@@ -288,11 +288,7 @@ class _MatchMeasures:
             raise ColumnNotFoundError.from_missing_and_available(name, self._base.names[:-1], f"in: {text}")
         if not isinstance(self._scope.resolve(column, text), exp.Last):
             previous = next(
-                (
-                    column_of_previous
-                    for column_of_previous in self.previous
-                    if column_of_previous.column == column.parts[0].name
-                ),
+                (candidate for candidate in self.previous if candidate.column == column.parts[0].name),
                 None,
             )
             if previous is not None:
