@@ -35,8 +35,8 @@ class SeenCopies:
 
     @cached_property
     def times(self) -> Ints:
-        found: Ints = self.copies.column(TIME).to_numpy()
-        return found
+        values: Ints = self.copies.column(TIME).to_numpy()
+        return values
 
     @cached_property
     def has_failures(self) -> bool:
@@ -50,8 +50,8 @@ class SeenCopies:
     @cached_property
     def codes(self) -> Ints:
         """The key number of each copy."""
-        found: Ints = self.keys.indices.to_numpy(zero_copy_only=False)
-        return found
+        values: Ints = self.keys.indices.to_numpy(zero_copy_only=False)
+        return values
 
     @cached_property
     def positions(self) -> pa.Array:
@@ -79,7 +79,7 @@ class ClauseEvents:
         self._selectors = copies.column(SELECTOR).to_numpy()
         self._seen: dict[tuple[int, Span], SeenCopies] = {}
 
-    def of(self, one: BoundClauseProcessor, span: Span) -> SeenCopies:
+    def of(self, bound: BoundClauseProcessor, span: Span) -> SeenCopies:
         """The copies that a processor sees."""
         first, since, last = (
             (int(self._times.min()), int(self._since.min()), int(self._times.max()))
@@ -88,22 +88,22 @@ class ClauseEvents:
         )
         # Spans that make no difference here are one.
         alike = Span(max(span.since, since), max(span.begins, first), END_OF_TIME if span.until > last else span.until)
-        key = one.number, alike
+        key = bound.number, alike
         if key not in self._seen:
-            mask = (self._selectors == one.number) & (self._since >= alike.since)
+            mask = (self._selectors == bound.number) & (self._since >= alike.since)
             mask &= (self._times >= alike.begins) & (self._times < alike.until)
             self._seen[key] = SeenCopies(self._copies if mask.all() else self._copies.filter(pa.array(mask)), mask)
         return self._seen[key]
 
-    def needed(self, one: BoundClauseProcessor, seen: SeenCopies, waiting: pa.Array | None) -> Mask | None:
+    def needed(self, bound: BoundClauseProcessor, seen: SeenCopies, waiting: pa.Array | None) -> Mask | None:
         """Which of the copies the search needs: all of those of keys that are *waiting*, and for other keys those from the first
         event on with which a match can begin. None: all of them.
         """
-        if not one.conditions:
+        if not bound.conditions:
             return None
         first = np.full(len(seen.keys.dictionary), END_OF_TIME)
         at, rows = self._starting
-        (place,) = np.searchsorted(self._conditions.numbers, one.conditions)
+        (place,) = np.searchsorted(self._conditions.numbers, bound.conditions)
         starting = rows[at[place] : at[place + 1]]
         starting = seen.place_of[starting[seen.mask[starting]]]
         np.minimum.at(first, seen.codes[starting], seen.times[starting])

@@ -102,7 +102,7 @@ class BacktestMatch:
 
     def __str__(self) -> str:
         """The match in one line."""
-        key = ", ".join("NULL" if one is None else one_line(one, 100) for one in self.key)
+        key = ", ".join("NULL" if value is None else one_line(value, 100) for value in self.key)
         times = " to ".join(dict.fromkeys(time_text(time) for time in (self.start_time, self.end_time)))
         words = [f"key {key}" if self.key else "", times]
         words += [
@@ -139,12 +139,12 @@ class BacktestRule:
         """The row of the summary. A rule that does not exist has 0 matches."""
         absent = BacktestRun(matches=0, keys=0, matches_per_day=0.0, most_in_a_day=0, timed_out=0, errors=0)
         new, old = self.new or absent, self.old or absent
-        found: dict[str, Any] = {"id": self.id}
-        found |= {name: getattr(new, name) for name, _ in _SUMMARY[1:]}
+        row: dict[str, Any] = {"id": self.id}
+        row |= {name: getattr(new, name) for name, _ in _SUMMARY[1:]}
         if compared:
-            found |= {name: getattr(old, name.removeprefix("old_")) for name, _ in _COMPARED[:-3]}
-            found |= {name: getattr(self, name) for name, _ in _COMPARED[-3:]}
-        return found
+            row |= {name: getattr(old, name.removeprefix("old_")) for name, _ in _COMPARED[:-3]}
+            row |= {name: getattr(self, name) for name, _ in _COMPARED[-3:]}
+        return row
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,9 @@ class BacktestReport:
     @property
     def refused(self) -> dict[str, str]:
         """The rules that cannot be used, with the reasons."""
-        return {one.id: one.new.refused for one in self.rules if one.new is not None and one.new.refused is not None}
+        return {
+            rule.id: rule.new.refused for rule in self.rules if rule.new is not None and rule.new.refused is not None
+        }
 
     @property
     def summary(self) -> pa.Table:
@@ -183,7 +185,7 @@ class BacktestReport:
         ``added``, ``removed`` and ``kept`` are numbers of matches.
         """
         schema = pa.schema([*_SUMMARY, *(_COMPARED if self.compared else [])])
-        return pa.Table.from_pylist([one.to_dict(compared=self.compared) for one in self.rules], schema)
+        return pa.Table.from_pylist([rule.to_dict(compared=self.compared) for rule in self.rules], schema)
 
     def where(self, expression: str) -> list[str]:
         """The ids of the rules for which an SQL expression over the columns of :attr:`summary` is true.
@@ -199,8 +201,8 @@ class BacktestReport:
         check_where(expression, compared=self.compared)
         rows = self.summary
         condition = _condition(expression, rows.schema)
-        found = condition.evaluate(rows)[0].to_pylist() if rows.num_rows else []
-        return [one.id for one, holds in zip(self.rules, found, strict=True) if holds]
+        selected = condition.evaluate(rows)[0].to_pylist() if rows.num_rows else []
+        return [rule.id for rule, holds in zip(self.rules, selected, strict=True) if holds]
 
     # ------------------------------------------------------------------ human-readable output
 
@@ -242,34 +244,34 @@ class BacktestReport:
 
     def _cells(self, limit: int | None) -> list[list[str]]:
         differences = [ADDED, REMOVED, KEPT] if self.compared else []
-        found = [["rule", "version", "matches", *differences, "keys", "a day", "most in a day", "timed out", "errors"]]
-        for one in self.rules[:limit]:
-            row = one.to_dict(compared=self.compared)
-            runs = (one.old, one.new) if self.compared else (one.new,)
+        cells = [["rule", "version", "matches", *differences, "keys", "a day", "most in a day", "timed out", "errors"]]
+        for rule in self.rules[:limit]:
+            row = rule.to_dict(compared=self.compared)
+            runs = (rule.old, rule.new) if self.compared else (rule.new,)
             versions = list(dict.fromkeys(map(_version_text, runs)))
             counts = ["matches", *differences, "keys", "matches_per_day", "most_in_a_day", "timed_out", "errors"]
-            found.append([one_line(one.id, 60), " -> ".join(versions), *(_text(row[name]) for name in counts)])
-        return found
+            cells.append([one_line(rule.id, 60), " -> ".join(versions), *(_text(row[name]) for name in counts)])
+        return cells
 
     def _notes(self, limit: int | None) -> Iterator[tuple[str, list[str]]]:
         """Everything that does not fit into the table: headlines, each with its lines."""
         shown = self.rules[:limit]
         if len(shown) < len(self.rules):
             yield f"... and {len(self.rules) - len(shown):,} more rules", []
-        for one in shown:
-            name = one_line(one.id, 60)
-            for run, which in ((one.new, ""), (one.old, "the other rules: ")):
+        for rule in shown:
+            name = one_line(rule.id, 60)
+            for run, which in ((rule.new, ""), (rule.old, "the other rules: ")):
                 if run is not None and run.refused is not None:
                     yield f"{which}{name}: refused", [one_line(run.refused, _MAX_REASON)]
                 if run is not None and run.errors:
                     disabled = f"disabled in {run.errors:,} key {'group' if run.errors == 1 else 'groups'}"
                     yield f"{which}{name}: {disabled}", [one_line(run.error or "", _MAX_REASON)]
-            for what, total in ((ADDED, one.added), (REMOVED, one.removed)):
-                examples = [match for match in one.examples if match.difference == what]
+            for what, total in ((ADDED, rule.added), (REMOVED, rule.removed)):
+                examples = [match for match in rule.examples if match.difference == what]
                 if not examples:
                     continue
                 if not self.compared:
-                    what, total = "matches", None if one.new is None else one.new.matches
+                    what, total = "matches", None if rule.new is None else rule.new.matches
                 yield f"{name}: {what}, {len(examples):,} of {_text(total)}", [str(match) for match in examples]
 
 
@@ -282,13 +284,13 @@ def check_where(expression: str, *, compared: bool) -> None:
 
 
 def _condition(expression: str, schema: pa.Schema) -> Vectorized:
-    found = Vectorized(schema)
-    found.add(Scope(schema).resolve(parse(expression), expression), expression)
-    if found.types[0] != pa.bool_():
+    condition = Vectorized(schema)
+    condition.add(Scope(schema).resolve(parse(expression), expression), expression)
+    if condition.types[0] != pa.bool_():
         raise ExpressionTypeError.at(
-            f"a condition must be BOOLEAN, this one is {name_of(found.types[0])}", expression, hint="matches > 1000"
+            f"a condition must be BOOLEAN, this one is {name_of(condition.types[0])}", expression, hint="matches > 1000"
         )
-    return found
+    return condition
 
 
 def _version_text(run: BacktestRun | None) -> str:

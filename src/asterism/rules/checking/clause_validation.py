@@ -36,15 +36,15 @@ def check_text(
         return [], [Problem(error.line, error.column, error.message, error.detail, error.hint)]
     try:
         clauses = clauses_in(text, dialect)
-        for begin, one in clauses:
+        for begin, match_recognize in clauses:
             try:
                 if schema is not None:
-                    check(one.clause, schema)
-                compiled_pattern(one.clause)
+                    check(match_recognize.clause, schema)
+                compiled_pattern(match_recognize.clause)
             except ExpressionError as error:
                 raise error.moved(text, begin) from None
     except ExpressionError as error:
         line, column = line_and_column(text, error.position or 0)
         detail = re.sub(r"\Aline \d+, column \d+\n", "", error.detail or "")
         return [], [Problem(line, column, error.message, detail, error.hint)]
-    return [summary(one.clause) for _, one in clauses], []
+    return [summary(match_recognize.clause) for _, match_recognize in clauses], []

@@ -90,15 +90,15 @@ def check(source: str | bytes, schema: pa.Schema | None = None, semantics: Seman
     """
     try:
         text = text_of(source)
-        pattern, found, diagnostics = _in_pattern(decode(text), schema, semantics)
+        pattern, findings, diagnostics = _in_pattern(decode(text), schema, semantics)
     except DocumentSyntaxError as error:
         return Checked(None, [Problem(error.line, error.column, error.message, error.detail, error.hint)])
 
     def place(path: str) -> tuple[int, int]:
         return line_and_column(text, offset_of(text, path))
 
-    problems = _placed(found, place)
-    return Checked(None if problems else pattern, problems, len(found) - len(problems), _placed(diagnostics, place))
+    problems = _placed(findings, place)
+    return Checked(None if problems else pattern, problems, len(findings) - len(problems), _placed(diagnostics, place))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +114,9 @@ class CheckedProcessor:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "problems": [asdict(one) for one in self.problems],
+            "problems": [asdict(problem) for problem in self.problems],
             "more": self.more,
-            "warnings": [asdict(one) for one in self.warnings],
+            "warnings": [asdict(warning) for warning in self.warnings],
         }
 
 
@@ -169,29 +169,29 @@ def check_processor(
     >>> problem.message
     'a version must be an integer from 0 to 2147483647, not -1'
     """
-    found: list[Found] = []
-    diagnostics: list[Found] = []
+    findings: list[Finding] = []
+    diagnostics: list[Finding] = []
     processor = None
     try:
         fields = without_flag(item)[0]
-        processor, found = _in_fields(fields)
+        processor, findings = _in_fields(fields)
     except AsterismError as error:
-        found.append(("", "", error))
+        findings.append(("", "", error))
     if processor is not None and processor.sql is not None:
-        found += _in_clause(processor, schema, semantics)
+        findings += _in_clause(processor, schema, semantics)
     elif isinstance(item, Mapping) and "pattern" in item:
         graph = _Graph.of(item["pattern"], schema, semantics)
         pattern = graph.pattern
-        found += [("/pattern" + path, "pattern: " + where, error) for path, where, error in graph.found]
+        findings += [("/pattern" + path, "pattern: " + where, error) for path, where, error in graph.findings]
         diagnostics = [("/pattern" + path, "pattern: " + where, error) for path, where, error in graph.diagnostics]
         if processor is not None:
-            found += _in_expressions(processor, graph, schema, semantics)
-            if pattern is not None and not found:
+            findings += _in_expressions(processor, graph, schema, semantics)
+            if pattern is not None and not findings:
                 processor = replace(processor, pattern=pattern)
-                found = _together(processor, schema, semantics)
-    problems = _placed(found, place)
+                findings = _together(processor, schema, semantics)
+    problems = _placed(findings, place)
     warnings = _placed(diagnostics, place)
-    return CheckedProcessor(None if problems else processor, problems, len(found) - len(problems), warnings)
+    return CheckedProcessor(None if problems else processor, problems, len(findings) - len(problems), warnings)
 
 
 def summary(pattern: Pattern) -> str:
@@ -232,33 +232,35 @@ def check_clause(text: str) -> None:
 
 # ---------------------------------------------------------------------- checks
 
-Found = tuple[str, str, AsterismError]
+Finding = tuple[str, str, AsterismError]
 """The path of the JSON value, a prefix of the message, and the error."""
 _ANY_CLAUSE = "PATTERN (a)"
 _ANY = {"type": "COMPOSITE", "nodes": [{"name": "a", "type": "ATOMIC", "quantifier": {"properties": ["SINGLE"]}}]}
 
 
-def _placed(found: Sequence[Found], place: Callable[[str], tuple[int, int]]) -> list[Problem]:
-    problems = [Problem(*place(path), where + e.message, e.detail, e.hint) for path, where, e in found[:MAX_PROBLEMS]]
+def _placed(findings: Sequence[Finding], place: Callable[[str], tuple[int, int]]) -> list[Problem]:
+    problems = [
+        Problem(*place(path), where + e.message, e.detail, e.hint) for path, where, e in findings[:MAX_PROBLEMS]
+    ]
     return sorted(problems, key=lambda problem: (problem.line, problem.column))
 
 
 def _in_pattern(
     document: Any, schema: pa.Schema | None, semantics: Semantics | None
-) -> tuple[Pattern | None, list[Found], list[Found]]:
+) -> tuple[Pattern | None, list[Finding], list[Finding]]:
     """Return the pattern, its problems and its warnings."""
     reading = read_graph(Pattern, document)
-    found: list[Found] = [(problem.path or "", "", problem) for problem in reading.problems]
-    found += _in_conditions(reading, schema)
-    if reading.pattern is not None and not found:
-        found = _in_the_whole(reading, reading.pattern, schema, semantics)
-    diagnostics: list[Found] = []
-    if reading.pattern is not None and not found:
+    findings: list[Finding] = [(problem.path or "", "", problem) for problem in reading.problems]
+    findings += _in_conditions(reading, schema)
+    if reading.pattern is not None and not findings:
+        findings = _in_the_whole(reading, reading.pattern, schema, semantics)
+    diagnostics: list[Finding] = []
+    if reading.pattern is not None and not findings:
         diagnostics = [
             (reading.places.get(each.stage, ""), "", PatternError(each.message, each.detail, each.hint))
             for each in (*diagnose(reading.pattern), *costs(reading.pattern))
         ]
-    return reading.pattern, found, diagnostics
+    return reading.pattern, findings, diagnostics
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +268,8 @@ class _Graph:
     """The pattern of a processor. *stages* and *subsets* may be known even if the pattern is invalid."""
 
     pattern: Pattern | None
-    found: list[Found]
-    diagnostics: list[Found]
+    findings: list[Finding]
+    diagnostics: list[Finding]
     stages: tuple[str, ...] | None = None
     subsets: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
@@ -279,13 +281,13 @@ class _Graph:
         except DocumentSyntaxError as error:
             detail = ": ".join(part for part in (error.detail, error.place) if part) or None
             return cls(None, [("", "", PatternFormatError(error.message, detail, error.hint))], [])
-        pattern, found, diagnostics = _in_pattern(document, schema, semantics)
+        pattern, findings, diagnostics = _in_pattern(document, schema, semantics)
         if pattern is None:
-            return cls(None, found, diagnostics)
-        return cls(pattern, found, diagnostics, tuple(s.name for s in pattern.atoms()), pattern.subsets)
+            return cls(None, findings, diagnostics)
+        return cls(pattern, findings, diagnostics, tuple(s.name for s in pattern.atoms()), pattern.subsets)
 
 
-def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Found]]:
+def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Finding]]:
     """Create a processor from the valid fields, with a placeholder pattern; each field is checked together with valid values
     of the required ones.
     """
@@ -295,7 +297,7 @@ def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Found]]:
         PatternProcessor.from_dict(fields)
     has_sql = fields.get("sql") is not None
     good = {"id": "a", "version": 0} | ({"sql": _ANY_CLAUSE} if has_sql else {"pattern": _ANY})
-    found: list[Found] = []
+    findings: list[Finding] = []
     kept: dict[str, Any] = {}
     for name, value in fields.items():
         try:
@@ -303,22 +305,22 @@ def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Found]]:
                 PatternProcessor.from_dict({**good, name: value})
                 kept[name] = value
         except AsterismError as error:
-            found.append((pointer_part(name), "", error))
+            findings.append((pointer_part(name), "", error))
     if kept.get("select") and kept.get("function") is not None:
         both = PatternProcessorError("a processor can have measures (select) or a function, not both")
-        found.append(("/function", "", both))
+        findings.append(("/function", "", both))
         del kept["function"]
     if {"timestamp", "expires"} <= kept.keys():
         try:
             PatternProcessor.from_dict({**good, **{name: kept[name] for name in ("timestamp", "expires")}})
         except AsterismError as error:
-            found.append(("/expires", "", error))
+            findings.append(("/expires", "", error))
             del kept["expires"]
-    found += [("", "", PatternProcessorError(f"a processor needs {name}")) for name in missing_fields(fields)]
-    return PatternProcessor.from_dict({**good, **kept}), found
+    findings += [("", "", PatternProcessorError(f"a processor needs {name}")) for name in missing_fields(fields)]
+    return PatternProcessor.from_dict({**good, **kept}), findings
 
 
-def _in_clause(processor: PatternProcessor, schema: pa.Schema | None, semantics: Semantics | None) -> list[Found]:
+def _in_clause(processor: PatternProcessor, schema: pa.Schema | None, semantics: Semantics | None) -> list[Finding]:
     assert processor.sql is not None
     try:
         if schema is None:
@@ -332,9 +334,9 @@ def _in_clause(processor: PatternProcessor, schema: pa.Schema | None, semantics:
 
 def _in_expressions(
     processor: PatternProcessor, graph: _Graph, schema: pa.Schema | None, semantics: Semantics | None
-) -> list[Found]:
+) -> list[Finding]:
     """Check each key and measure separately, even if the pattern is invalid, provided that its stages are known."""
-    found: list[Found] = []
+    findings: list[Finding] = []
     for name, texts in (("key", processor.key or ()), ("select", processor.select)):
         for number, text in enumerate(texts):
             try:
@@ -352,11 +354,11 @@ def _in_expressions(
                         replace(alone, key=(text,)) if name == "key" else replace(alone, select=(text,))
                     )
             except AsterismError as error:
-                found.append((f"/{name}/{number}", f"{name}: ", error))
-    return found
+                findings.append((f"/{name}/{number}", f"{name}: ", error))
+    return findings
 
 
-def _together(processor: PatternProcessor, schema: pa.Schema | None, semantics: Semantics | None) -> list[Found]:
+def _together(processor: PatternProcessor, schema: pa.Schema | None, semantics: Semantics | None) -> list[Finding]:
     try:
         data = processor.as_data()
         if schema is not None:
@@ -372,19 +374,19 @@ def _compiler(schema: pa.Schema, semantics: Semantics | None) -> ProcessorCompil
     return ProcessorCompiler(schema, (), ANY_TIME, semantics or Semantics.DEFAULT, {})
 
 
-def _in_conditions(reading: Reading[Pattern], schema: pa.Schema | None) -> list[Found]:
+def _in_conditions(reading: Reading[Pattern], schema: pa.Schema | None) -> list[Finding]:
     # The stages are known only if all of them could be read.
     pattern = reading.pattern
     names = None
     if pattern is not None:
         names = [*(stage.name for stage in pattern.atoms()), *(name for name, _ in pattern.subsets)]
-    found: list[Found] = []
+    findings: list[Finding] = []
     for condition in reading.conditions:
         try:
             _check_condition(condition.text, names, schema)
         except AsterismError as error:
-            found.append((condition.path, f"{condition.stage}: {condition.what}: ", error))
-    return found
+            findings.append((condition.path, f"{condition.stage}: {condition.what}: ", error))
+    return findings
 
 
 def parse_sql(text: str, what: str) -> exp.Expr:
@@ -421,7 +423,7 @@ def _check_condition(text: str, stages: Sequence[str] | None, schema: pa.Schema 
 
 def _in_the_whole(
     reading: Reading[Pattern], pattern: Pattern, schema: pa.Schema | None, semantics: Semantics | None
-) -> list[Found]:
+) -> list[Finding]:
     if semantics is None:
         # Queries with the default semantics refuse what Flink ignores, those with Flink's what it lacks.
         semantics = Semantics.FLINK if beyond_flink(pattern) is None else Semantics.DEFAULT

@@ -37,7 +37,7 @@ class InForce:
         self.with_clause = entries.enabled.with_clause
         self.with_pattern = entries.enabled.with_pattern
         bound = [compiler.bind(entry.processor) for entry in self.with_pattern]
-        self.patterns = [one for one in bound if isinstance(one, BoundPatternProcessor)]
+        self.patterns = [rule for rule in bound if isinstance(rule, BoundPatternProcessor)]
         """The entries of :attr:`with_pattern`, in their order."""
         self.shares = Shares.of(self.patterns) if self.patterns else None
         self.spans = self.with_pattern.spans
@@ -64,8 +64,12 @@ def selectors_of(new: ProcessorSet, compiler: ProcessorCompiler) -> frozenset[in
     """
 
     def selectors() -> frozenset[int]:
-        usable = [one for one in new.processors if not is_named(one, new.killed) and compiler.binds(one)]
-        return frozenset(compiler.bind(one).number for one in usable)
+        usable = [
+            processor
+            for processor in new.processors
+            if not is_named(processor, new.killed) and compiler.binds(processor)
+        ]
+        return frozenset(compiler.bind(processor).number for processor in usable)
 
     return _SELECTORS.of([new], selectors, compiler.definition)
 

@@ -36,44 +36,46 @@ class Emission:
         """The matches that are emitted, and for each the number of those suppressed before it. A suppressed match computes no
         measures.
         """
-        found = step.matches
-        emitted, suppressed = np.ones(len(found), np.bool_), np.zeros(len(found), np.int64)
-        entries = step.keys.column(ENTRY).to_numpy()[found.key]
+        matches = step.matches
+        emitted, suppressed = np.ones(len(matches), np.bool_), np.zeros(len(matches), np.int64)
+        entries = step.keys.column(ENTRY).to_numpy()[matches.key]
         for number in self._suppressing:
-            mine = np.flatnonzero(entries == number)
-            if not mine.size:
+            of_entry = np.flatnonzero(entries == number)
+            if not of_entry.size:
                 continue
             entry = self._entries[number]
             span = entry.processor.suppress_micros
             assert span is not None
-            keys = step.keys.column(KEY).take(pa.array(found.key[mine])).to_pylist()
-            decided = self.attempt.decide(entry.name, span, keys, found.emitted[mine].tolist())
-            emitted[mine], suppressed[mine] = decided
+            keys = step.keys.column(KEY).take(pa.array(matches.key[of_entry])).to_pylist()
+            decided = self.attempt.decide(entry.name, span, keys, matches.emitted[of_entry].tolist())
+            emitted[of_entry], suppressed[of_entry] = decided
             self._count(entry, decided.emitted)
-        return (found, suppressed) if emitted.all() else (some_of(found, emitted), suppressed[emitted])
+        return (matches, suppressed) if emitted.all() else (some_of(matches, emitted), suppressed[emitted])
 
-    def rows_of_clause(self, bound: BoundClauseProcessor, found: pa.Table) -> tuple[pa.Table, Ints]:
+    def rows_of_clause(self, bound: BoundClauseProcessor, results: pa.Table) -> tuple[pa.Table, Ints]:
         """As :meth:`matches_of`, for the results of the only processor, which has a clause."""
         [entry] = self._entries
         span, clause = entry.processor.suppress_micros, bound.clause
         if span is None:
-            return found, np.zeros(found.num_rows, np.int64)
-        ends = [column.tolist() for column in clause.ends_of(found)]
+            return results, np.zeros(results.num_rows, np.int64)
+        ends = [column.tolist() for column in clause.ends_of(results)]
         matches = None if clause.one_row else list(zip(*ends, strict=True))
-        emitted, suppressed = self.attempt.decide(entry.name, span, clause.keys_of(found).to_pylist(), ends[2], matches)
+        emitted, suppressed = self.attempt.decide(
+            entry.name, span, clause.keys_of(results).to_pylist(), ends[2], matches
+        )
         self._count(entry, emitted)
-        return found.filter(pa.array(emitted)), suppressed[emitted]
+        return results.filter(pa.array(emitted)), suppressed[emitted]
 
     def _count(self, entry: Entry, emitted: Mask) -> None:
         if not entry.processor.shadow:
             self.suppressed += int((~emitted).sum())
 
 
-def some_of(found: Found, wanted: Mask) -> Found:
+def some_of(matches: Found, wanted: Mask) -> Found:
     """Select some of the matches."""
-    counts = np.diff(found.offsets)
+    counts = np.diff(matches.offsets)
     events = np.repeat(wanted, counts)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[wanted])])
-    parts = (found.events[events], found.positions[events], found.stages[events])
-    numbers = None if found.numbers is None else found.numbers[wanted]
-    return Found(found.key[wanted], found.emitted[wanted], offsets, *parts, numbers)
+    parts = (matches.events[events], matches.positions[events], matches.stages[events])
+    numbers = None if matches.numbers is None else matches.numbers[wanted]
+    return Found(matches.key[wanted], matches.emitted[wanted], offsets, *parts, numbers)

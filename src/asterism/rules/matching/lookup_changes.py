@@ -84,24 +84,24 @@ def check_lookups(
 
     :raises CheckpointMismatchError: something that one of them reads has changed
     """
-    names = {one.name for one in former}
+    names = {lookup.name for lookup in former}
     changes = list(_changes(former, compiler.lookups))
-    added = [one for name, one in compiler.lookups.items() if name not in names]
+    added = [lookup for name, lookup in compiler.lookups.items() if name not in names]
     if not changes and not added:
         return
     known = list(dict.fromkeys(processors))
     for change in changes:
-        readers = [one for one in known if _reads(one, change, former, compiler)]
+        readers = [processor for processor in known if _reads(processor, change, former, compiler)]
         if readers:
             what, detail = f"{change.what}, and rules read it", change.detail + _listed(readers)
             raise CheckpointMismatchError(f"{_PROBLEM}: {what}", detail, change.hint)
     for lookup in added:
         others = [
-            one
-            for one in known
-            if _mentions(one, lookup)
-            and _binds(one, former, compiler)
-            and not _binds(one, sorted([*former, lookup], key=_NAME), compiler)
+            processor
+            for processor in known
+            if _mentions(processor, lookup)
+            and _binds(processor, former, compiler)
+            and not _binds(processor, sorted([*former, lookup], key=_NAME), compiler)
         ]
         if others:
             what = f"there is a new lookup {lookup.name}, and rules have this name for something else"
@@ -116,7 +116,7 @@ def unusable_rules(processors: Sequence[PatternProcessor], error: AsterismError)
 
 
 def _listed(processors: Sequence[PatternProcessor]) -> str:
-    names = [f"{one.id} version {one.version}" for one in processors]
+    names = [f"{processor.id} version {processor.version}" for processor in processors]
     more = f" and {len(names) - MAX_SHOWN:,} more" if len(names) > MAX_SHOWN else ""
     return f"Rules: {', '.join(names[:MAX_SHOWN])}{more}"
 
@@ -132,7 +132,7 @@ def _reads(
     lookup = change.lookup
     if not _mentions(processor, lookup) or not _binds(processor, former, compiler):
         return False
-    others = [one for one in former if one is not lookup]
+    others = [other for other in former if other is not lookup]
     if _binds(processor, others, compiler):
         return False  # the name is another one
     rest = [field for field in lookup.schema if field.name != change.column]
@@ -151,8 +151,8 @@ def _reads_as_a_whole(processor: PatternProcessor, lookup: str) -> bool:
     ``limits IS NULL``.
     """
     alone = re.compile(rf"""(?<!\w){re.escape(lookup)}(?!\w)(?!["`\s]*(\.|IS\s+(NOT\s+)?NULL\b))""", re.IGNORECASE)
-    found = json.loads(processor.text)
-    return any(alone.search(text) for name in _SQL_FIELDS for text in _strings(found.get(name)))
+    document = json.loads(processor.text)
+    return any(alone.search(text) for name in _SQL_FIELDS for text in _strings(document.get(name)))
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -248,7 +248,7 @@ class DynamicCepOperator(KeyGroupOperator):
         declared = declared_by(self.compiler.match_functions)
         self.metrics = (*usual, f"{rule_counts.FAMILY}/*", *declared.counters)
         self.gauges = {name: gauge.aggregate for name, gauge in declared.gauges.items()}
-        self.histograms = {name: one.buckets for name, one in declared.histograms.items()}
+        self.histograms = {name: histogram.buckets for name, histogram in declared.histograms.items()}
         prepared = copies_schema(self.compiler.schema)
         self.inputs = {
             PROCESSORS: InputSpec(pa.schema([]), SET_SCHEMA, broadcast=True, timed=False),
@@ -258,7 +258,7 @@ class DynamicCepOperator(KeyGroupOperator):
         for function in self.compiler.match_functions:
             check_names(function, self.results.schemas, (*usual, rule_counts.FAMILY))
         self.output_schemas = {**self.results.schemas, **declared.outputs}
-        self.fingerprint = self._hash_of(prepared, {one.name: one.key for one in options.lookups})
+        self.fingerprint = self._hash_of(prepared, {lookup.name: lookup.key for lookup in options.lookups})
 
     @property
     def definition(self) -> StateDefinition:
@@ -272,7 +272,7 @@ class DynamicCepOperator(KeyGroupOperator):
                 "semantics": self.compiler.semantics.value,
                 "time": None if self.processing_time else self.time.name,
                 "unit": self.time.unit,
-                "lookups": {one.name: list(one.key) for one in self.compiler.lookups.values()},
+                "lookups": {lookup.name: list(lookup.key) for lookup in self.compiler.lookups.values()},
                 FIXED: {
                     "the key of the stream": ", ".join(self.compiler.keys) or "none",
                     "semantics": self.compiler.semantics.value,
@@ -316,7 +316,7 @@ class DynamicCepOperator(KeyGroupOperator):
 
     def _former_events(self, old: StateDefinition) -> pa.Schema:
         """The columns of the events of a former definition, without lookups."""
-        lookups = {one.name for one in self._former_lookups(old)}
+        lookups = {lookup.name for lookup in self._former_lookups(old)}
         return pa.schema([field for field in old.tables[EVENTS] if field.name not in lookups])
 
     def check_rules(self, old: StateDefinition, processors: Iterable[PatternProcessor]) -> None:
@@ -341,7 +341,7 @@ class DynamicCepOperator(KeyGroupOperator):
             **definition.details.get(FIXED, {}),
             _COLUMNS: "",
         }  # a hash that depends on their order: see _check_columns
-        lookups = {f"e:{one.name}" for one in self._former_lookups(definition)}
+        lookups = {f"e:{lookup.name}" for lookup in self._former_lookups(definition)}
         events = pa.schema([field for field in definition.inputs[EVENTS] if field.name not in lookups])
         return replace(
             definition,
@@ -357,8 +357,8 @@ class DynamicCepOperator(KeyGroupOperator):
         names, content = page_parts(page)
         if not content or before.equals(now):
             return page
-        found = Page.from_bytes(content, KEYS, before)
-        return names + replace(found, events=aligned(found.events, now)).to_bytes()
+        decoded = Page.from_bytes(content, KEYS, before)
+        return names + replace(decoded, events=aligned(decoded.events, now)).to_bytes()
 
     def converted_events(self, group: Group, old: StateDefinition, name: str, value: bytes) -> bytes:
         value = super().converted_events(group, old, name, value)
@@ -374,8 +374,8 @@ class DynamicCepOperator(KeyGroupOperator):
             return
         clauses = self._conversion(old, _call_of(group).sets.entries).clauses
         states = [
-            replace(one, value=aligned_tables(one.value, *clauses[one.name])) if one.name in clauses else one
-            for one in clauses_from(stored).values()
+            replace(state, value=aligned_tables(state.value, *clauses[state.name])) if state.name in clauses else state
+            for state in clauses_from(stored).values()
         ]
         group.store.write_page(CLAUSES_PAGE, clauses_to(states))
 
@@ -388,8 +388,8 @@ class DynamicCepOperator(KeyGroupOperator):
         # Includes events that are relevant to no processor.
         if self.processing_time or name != EVENTS:
             return NO_TIME
-        found = pc.max(self.time.to_micros(events.column(self.time.name), lenient=self.options.wants_late)).as_py()
-        return NO_TIME if found is None else int(found)
+        last = pc.max(self.time.to_micros(events.column(self.time.name), lenient=self.options.wants_late)).as_py()
+        return NO_TIME if last is None else int(last)
 
     def prepare(self, name: str, events: pa.Table) -> pa.Table:
         """The copies of the events, with KEY_HASH."""
@@ -401,17 +401,17 @@ class DynamicCepOperator(KeyGroupOperator):
         used = set[int]()
         first = NO_TIME if self.processing_time or times.null_count else pc.min(times).as_py()
         retained = self.source.retained()
-        for found in retained:
-            killed = {*found.killed, *self._left_out(found.version)}
-            named |= {id(p): p for p in found.all_processors if not is_named(p, killed)}
-            used |= {id(p) for p in found.used_from(first)}
+        for processor_set in retained:
+            killed = {*processor_set.killed, *self._left_out(processor_set.version)}
+            named |= {id(p): p for p in processor_set.all_processors if not is_named(p, killed)}
+            used |= {id(p) for p in processor_set.used_from(first)}
         processors = [p for p in named.values() if id(p) in used]
         bound = self._bound(processors, retained)
         kept = self._may_wait(times)
         selectors = {self.compiler.stream_selector} if kept is not None else set()
         if kept is not None:
-            selectors |= {one.selector for one in self._bound(named.values(), retained)}
-        versions = [{one.name: one for one in found.lookups} for found in retained]
+            selectors |= {rule.selector for rule in self._bound(named.values(), retained)}
+        versions = [{version.name: version for version in processor_set.lookups} for processor_set in retained]
         for lookup in self.compiler.lookups.values():
             keep_versions(lookup, {known[lookup.name].digest for known in versions if lookup.name in known})
         return copies_of(
@@ -437,8 +437,10 @@ class DynamicCepOperator(KeyGroupOperator):
         try:
             return self.compiler.bind_all(processors)
         except AsterismError:
-            newest = {id(one) for one in retained[-1].all_processors}
-            return self.compiler.bind_all(one for one in processors if id(one) in newest or self.compiler.binds(one))
+            newest = {id(processor) for processor in retained[-1].all_processors}
+            return self.compiler.bind_all(
+                processor for processor in processors if id(processor) in newest or self.compiler.binds(processor)
+            )
 
     def _left_out(self, version: int) -> set[str]:
         """The names of processors that are left out while the set *version* is the newest."""
@@ -456,7 +458,7 @@ class DynamicCepOperator(KeyGroupOperator):
             if arrival.input == PROCESSORS and arrival.events is not None
             for value in arrival.events.column("set").to_pylist()
         ]
-        newest = max(sets, key=lambda found: found.version, default=None)
+        newest = max(sets, key=lambda processor_set: processor_set.version, default=None)
         call = _call_of(group)
         call.change(waiting_time=max(call.sets.waiting_time, self.options.waiting_time or 0))
         if call.sets.version and call.sets.selectors is None:
@@ -489,24 +491,24 @@ class DynamicCepOperator(KeyGroupOperator):
         the same key expressions.
         """
         known = [entry.processor for entry in call.sets.entries if not entry.killed]
-        bound = [self.compiler.bind(one) for one in known if self.compiler.binds(one)]
-        numbers = {one.selector.seed: one.number for one in bound if one.number != one.selector.seed}
+        bound = [self.compiler.bind(processor) for processor in known if self.compiler.binds(processor)]
+        numbers = {rule.selector.seed: rule.number for rule in bound if rule.number != rule.selector.seed}
         if not numbers:
             return
 
         def with_copies(copies: pa.Table) -> pa.Table:
             parts = [copies]
             for before, number in numbers.items():
-                mine = copies.filter(pc.equal(copies.column(SELECTOR), before))
-                column = pa.array(np.full(mine.num_rows, number))
-                parts.append(mine.set_column(0, copies.schema.field(SELECTOR), column))
+                selected = copies.filter(pc.equal(copies.column(SELECTOR), before))
+                column = pa.array(np.full(selected.num_rows, number))
+                parts.append(selected.set_column(0, copies.schema.field(SELECTOR), column))
             return pa.concat_tables(parts)
 
         place = list(self.inputs).index(EVENTS)
         WaitingEvents(call.store, call.header, place, self.inputs[EVENTS].prepared).replace(with_copies)
 
     def _copy_filter(self, call: _Call) -> CopyFilter:
-        return CopyFilter.of(self._in_force(call).bound, {one.name: one for one in call.sets.lookups})
+        return CopyFilter.of(self._in_force(call).bound, {version.name: version for version in call.sets.lookups})
 
     def _known_selectors(self, call: _Call, new: ProcessorSet | None, time: int) -> tuple[KnownSelector, ...]:
         """The selectors of which every event that may wait has a copy.
@@ -543,7 +545,7 @@ class DynamicCepOperator(KeyGroupOperator):
         except AsterismError as error:
             # Without events that wait and partial matches, a key group has no definition to compare.
             before = [entry.processor for entry in call.stored.entries if not entry.killed]
-            unusable = [one for one in before if not self.compiler.binds(one)]
+            unusable = [processor for processor in before if not self.compiler.binds(processor)]
             if not unusable:
                 raise
             raise unusable_rules(unusable, error) from error
@@ -568,7 +570,7 @@ class DynamicCepOperator(KeyGroupOperator):
             copies, whole, since = copies.filter(pa.array(kept)), whole[kept], since[kept]
         changed = whole & ((since < sets.version) | copies.column(MET).is_null().to_numpy())
         if changed.any():
-            versions = {one.name: one for one in sets.lookups}
+            versions = {version.name: version for version in sets.lookups}
             again = copies.filter(pa.array(changed))
             again = copy_filter.evaluated_again(again, sets.version, self.compiler, versions, self.source.read_lookup)
             order = np.concatenate([np.flatnonzero(~changed), np.flatnonzero(changed)])
@@ -589,8 +591,8 @@ class DynamicCepOperator(KeyGroupOperator):
             if version.name not in self.compiler.lookups or not needed.any():
                 continue
             rows = np.flatnonzero(needed)
-            own = copies.take(pa.array(rows))
-            events = pa.table([own.column(f"e:{name}") for name in self.schema.names], schema=self.schema)
+            selected = copies.take(pa.array(rows))
+            events = pa.table([selected.column(f"e:{name}") for name in self.schema.names], schema=self.schema)
             column = self.compiler.looked_up(events, [version], self.source.read_lookup)[version.name]
             place = np.full(copies.num_rows, -1, np.int64)
             place[rows] = np.arange(len(rows))
@@ -806,9 +808,9 @@ class DynamicCepOperator(KeyGroupOperator):
         events = ClauseEvents(copies, [*bound.values()])
         searched = np.zeros(len(entries), np.int64)
         for number, entry in enumerate(entries):
-            one, known = bound[entry.name], before.get(entry.name)
+            rule, known = bound[entry.name], before.get(entry.name)
             state, failure, searched[number] = yield from self._match_clause(
-                call, entry, one, known, events, suppressions, horizon
+                call, entry, rule, known, events, suppressions, horizon
             )
             if failure is not None:
                 failures[entry.name] = failure
@@ -862,11 +864,11 @@ class DynamicCepOperator(KeyGroupOperator):
         with enough_memory(lambda: f"{bound.name} with {rows.num_rows:,} events"):
             while True:
                 try:
-                    found = next(search)
+                    results = next(search)
                 except StopIteration as end:
                     outcome: ClauseOutcome = end.value
                     break
-                made = self.results.of_clause(bound, *emission.rows_of_clause(bound, found))
+                made = self.results.of_clause(bound, *emission.rows_of_clause(bound, results))
                 if made.num_rows:
                     last = pc.max(self.time.to_micros(made.column("match_time"))).as_py()
                     output = SHADOW if entry.processor.shadow else MATCHES
@@ -891,7 +893,7 @@ class DynamicCepOperator(KeyGroupOperator):
         processing_time: int,
     ) -> tuple[Step | None, list[OutputRows] | None, list[RuleFailure]]:
         """Try to compute all slices. Return the last step, its results if it is the only slice, and the failures."""
-        found: list[RuleFailure] = []
+        failures: list[RuleFailure] = []
         step, made = None, None
         for number, each in enumerate(slices):
             if isinstance(each, list):
@@ -900,13 +902,13 @@ class DynamicCepOperator(KeyGroupOperator):
             whole = step.last and number == 0
             rows, failed = self.results.of_step(bound, step, emission, processing_time, only_try=not whole)
             made = rows if whole else None
-            found += failed
-        return step, made, found
+            failures += failed
+        return step, made, failures
 
     def _emit(self, group: Group, made: Sequence[OutputRows], entries: Sequence[Entry]) -> None:
         for name, table, counts, emitted in made:
-            for one in emitted:
-                one.add_to(group)
+            for by_function in emitted:
+                by_function.add_to(group)
             if table is not None and (name != SHADOW or self.options.wants_shadow):
                 group.emit(name, table)
             if name in self.output_schemas:
@@ -932,15 +934,15 @@ class DynamicCepOperator(KeyGroupOperator):
                 failure, time=min(failure.time, before - 1)
             )  # ensures that the loop terminates
 
-    def _check_disabling(self, one: BoundProcessor, failure: RuleFailure) -> None:
-        if one.processor.shadow:
+    def _check_disabling(self, bound: BoundProcessor, failure: RuleFailure) -> None:
+        if bound.processor.shadow:
             return
         error = failure.error
         if failure.limit and not self.options.disable_on_limit:
             assert isinstance(error, LimitExceededError)
-            raise type(error)(f"{one.name}: {error.message}", error.detail, error.hint) from error
+            raise type(error)(f"{bound.name}: {error.message}", error.detail, error.hint) from error
         if not failure.limit and not self.options.disable_on_error:
-            raise PatternProcessorError(f"{one.name} failed", str(error)) from error
+            raise PatternProcessorError(f"{bound.name} failed", str(error)) from error
 
     def _failed_before(
         self, copies: pa.Table, bound: Sequence[BoundProcessor], spans: Sequence[Span]
@@ -951,23 +953,23 @@ class DynamicCepOperator(KeyGroupOperator):
             return []
         times, since = copies.column(TIME).to_numpy(), copies.column(SINCE).to_numpy()
         selectors = copies.column(SELECTOR).to_numpy()
-        found = []
-        for entry, (one, span) in enumerate(zip(bound, spans, strict=True)):
-            sees = (selectors == one.number) & (since >= span.since) & (times >= span.begins) & (times < span.until)
-            evaluated = [number for number in one.evaluated if number is not None]
-            mine = (np.isin(failed, evaluated) | (failed == one.number)) & sees[failed_rows]
-            if mine.any():
+        failures = []
+        for entry, (rule, span) in enumerate(zip(bound, spans, strict=True)):
+            sees = (selectors == rule.number) & (since >= span.since) & (times >= span.begins) & (times < span.until)
+            evaluated = [number for number in rule.evaluated if number is not None]
+            of_rule = (np.isin(failed, evaluated) | (failed == rule.number)) & sees[failed_rows]
+            if of_rule.any():
                 # The key may fail for an event that the processor does not require.
-                mine[mine] = RuleConditions([one]).required(copies.take(pa.array(failed_rows[mine])))
-            if mine.any():
-                rows, numbers = failed_rows[mine], failed[mine]
+                of_rule[of_rule] = RuleConditions([rule]).required(copies.take(pa.array(failed_rows[of_rule])))
+            if of_rule.any():
+                rows, numbers = failed_rows[of_rule], failed[of_rule]
                 first = int(np.argmin(times[rows]))
                 schema = self.compiler.schema
                 event = copies.slice(int(rows[first]), 1).select(["e:" + name for name in schema.names])
                 event = pa.table(event.columns, schema=schema)
-                error = failure_of(one, int(numbers[first]), event, self.compiler)
-                found.append(RuleFailure(entry, int(times[rows[first]]), error))
-        return found
+                error = failure_of(rule, int(numbers[first]), event, self.compiler)
+                failures.append(RuleFailure(entry, int(times[rows[first]]), error))
+        return failures
 
     def _report(self, group: Group, entry: Entry, failure: RuleFailure) -> None:
         _log.error("pattern processor %s version %s is disabled: %s", *entry.name[:2], failure.error)
@@ -994,7 +996,7 @@ class _Left:
         """The size of a page with all of them, if it is more than *limit*; otherwise 0."""
         page = self.page
         arrays = (page.times, page.positions, page.nodes, *page.rows)
-        if page.keys.nbytes + page.events.nbytes + sum(one.nbytes for one in arrays) + _ROOM <= limit:
+        if page.keys.nbytes + page.events.nbytes + sum(array.nbytes for array in arrays) + _ROOM <= limit:
             return 0
         size = len(page_to(in_force, page))
         return size if size > limit else 0
@@ -1041,7 +1043,7 @@ def _count_events(group: Group, entries: Sequence[Entry], events: Ints) -> None:
 
 def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time: int) -> RuleFailure:
     counts = _of_entries(page, len(bound))
-    of_shadows = np.where([one.processor.shadow for one in bound], counts, 0)
+    of_shadows = np.where([rule.processor.shadow for rule in bound], counts, 0)
     # A shadow must not affect other processors.
     entry = int(of_shadows.argmax() if of_shadows.any() else counts.argmax())
     error = LimitExceededError(
@@ -1052,24 +1054,24 @@ def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time
     return RuleFailure(entry, time, error, limit=True)
 
 
-def _kind(one: BoundProcessor) -> str:
+def _kind(bound: BoundProcessor) -> str:
     """The candidates for being disabled: if there are shadows, only these."""
-    return " shadow" if one.processor.shadow else ""
+    return " shadow" if bound.processor.shadow else ""
 
 
-def _too_many_rows(one: BoundProcessor, size: int, time: int) -> RuleFailure:
+def _too_many_rows(bound: BoundProcessor, size: int, time: int) -> RuleFailure:
     error = LimitExceededError(
         f"the rows of the processors with a clause have more than {MAX_STATE:,} bytes in a key group",
-        f"{size:,} are of {one.name}, more than of any other{_kind(one)}.",
+        f"{size:,} are of {bound.name}, more than of any other{_kind(bound)}.",
         "bound its matches with WITHIN, or use more key_groups; see docs/limits.md",
     )
     return RuleFailure(0, time, error, limit=True)
 
 
-def _too_many_suppressed(one: BoundProcessor, size: int, time: int) -> RuleFailure:
+def _too_many_suppressed(bound: BoundProcessor, size: int, time: int) -> RuleFailure:
     error = LimitExceededError(
         f"the keys with suppressed matches have more than {MAX_STATE:,} bytes in a key group",
-        f"{size:,} bytes in all; {one.name} has more of them than any other{_kind(one)}.",
+        f"{size:,} bytes in all; {bound.name} has more of them than any other{_kind(bound)}.",
         "suppress for a shorter time, or use more key_groups; see docs/limits.md",
     )
     return RuleFailure(0, time, error, limit=True)

@@ -79,8 +79,8 @@ class RuleResults:
         times = self.time.written
 
         def output(decided: str) -> list[tuple[str, pa.DataType]]:
-            own = [("start_time", times), ("end_time", times), (decided, times), ("match_id", pa.string())]
-            return [*head, *own, *tail]
+            times_and_id = [("start_time", times), ("end_time", times), (decided, times), ("match_id", pa.string())]
+            return [*head, *times_and_id, *tail]
 
         matches = pa.schema([*output("match_time"), *suppressed])
         self.schemas = {
@@ -91,18 +91,18 @@ class RuleResults:
             ERRORS: pa.schema([*head[:2], ("time", times), ("error", pa.string())]),
         }
 
-    def of_clause(self, bound: BoundClauseProcessor, found: pa.Table, suppressed: Ints) -> pa.Table:
+    def of_clause(self, bound: BoundClauseProcessor, results: pa.Table, suppressed: Ints) -> pa.Table:
         """Results of a clause in the format shared by all processors."""
-        schema, clause, count = self.schemas[MATCHES], bound.clause, found.num_rows
-        own = _measured(found.select(clause.measures)) if clause.measures else {}
+        schema, clause, count = self.schemas[MATCHES], bound.clause, results.num_rows
+        measured = _measured(results.select(clause.measures)) if clause.measures else {}
         columns = [
             pa.array([bound.processor.id] * count, pa.string()),
             pa.array(np.full(count, bound.processor.version, np.int64)),
-            _key_lists(clause.keys_of(found)),
-            *clause.times_of(found),
-            clause.ids_of(found),
-            clause.events_of(found, schema.field("events").type),
-            *(own.get(name, pa.nulls(count, schema.field(name).type)) for name in ("measures", "result")),
+            _key_lists(clause.keys_of(results)),
+            *clause.times_of(results),
+            clause.ids_of(results),
+            clause.events_of(results, schema.field("events").type),
+            *(measured.get(name, pa.nulls(count, schema.field(name).type)) for name in ("measures", "result")),
             _labels_of([bound.processor]).take(pa.array(np.zeros(count, np.int64))),
             pa.array(suppressed),
         ]
@@ -123,18 +123,18 @@ class RuleResults:
         made: list[OutputRows] = []
         failed: list[RuleFailure] = []
         entry_of_key = step.keys.column(ENTRY).to_numpy()
-        is_shadow = np.array([one.processor.shadow for one in bound], np.bool_)
-        matches, suppressed = emission.matches_of(step)
-        for name, found, numbers in ((MATCHES, matches, suppressed), (TIMED_OUT, step.timeouts, None)):
-            of_shadow = is_shadow[entry_of_key[found.key]]
-            for output, mine in ((name, ~of_shadow), (_OF_SHADOWS[name], of_shadow)):
-                if not mine.any():
+        is_shadow = np.array([rule.processor.shadow for rule in bound], np.bool_)
+        emitted_matches, suppressed = emission.matches_of(step)
+        for name, matches, numbers in ((MATCHES, emitted_matches, suppressed), (TIMED_OUT, step.timeouts, None)):
+            of_shadow = is_shadow[entry_of_key[matches.key]]
+            for output, is_selected in ((name, ~of_shadow), (_OF_SHADOWS[name], of_shadow)):
+                if not is_selected.any():
                     continue
-                own = found if mine.all() else some_of(found, mine)
-                own_numbers = None if numbers is None else numbers[mine]
+                selected = matches if is_selected.all() else some_of(matches, is_selected)
+                selected_numbers = None if numbers is None else numbers[is_selected]
                 counted = only_try or output == TIMED_OUT_OF_SHADOWS or (output == SHADOW and not self.wants_shadow)
                 made_of, failures = self._output(
-                    bound, step, name, own, own_numbers, to_datetime(processing_time), only_try=counted
+                    bound, step, name, selected, selected_numbers, to_datetime(processing_time), only_try=counted
                 )
                 failed += failures
                 if made_of.counts:
@@ -147,133 +147,140 @@ class RuleResults:
         bound: Sequence[BoundPatternProcessor],
         step: Step,
         name: str,
-        found: Found,
+        matches: Found,
         suppressed: Ints | None,
         now: datetime,
         *,
         only_try: bool,
     ) -> tuple[OutputRows, list[RuleFailure]]:
-        """The rows of *found*, and the processors that fail.
+        """The rows of *matches*, and the processors that fail.
 
         :param suppressed: for each match, the number of those suppressed before it
         """
-        entries = step.keys.column(ENTRY).to_numpy()[found.key]
+        entries = step.keys.column(ENTRY).to_numpy()[matches.key]
         parts: list[pa.Table] = []
         emitted: list[Emitted] = []
         failed: list[RuleFailure] = []
         counts: dict[int, tuple[int, int]] = {}
-        default = np.zeros(len(found), np.bool_)
+        default = np.zeros(len(matches), np.bool_)
 
-        def add(mine: Mask, own: Found, columns: Mapping[str, pa.Array] | FunctionRows) -> None:
-            numbers = {} if suppressed is None else {"suppressed": pa.array(suppressed[mine])}
+        def add(is_selected: Mask, selected: Found, columns: Mapping[str, pa.Array] | FunctionRows) -> None:
+            numbers = {} if suppressed is None else {"suppressed": pa.array(suppressed[is_selected])}
             if isinstance(columns, FunctionRows):
-                parts.append(columns.of(self._rows(name, bound, step, own, numbers)))
+                parts.append(columns.of(self._rows(name, bound, step, selected, numbers)))
             else:
-                parts.append(self._rows(name, bound, step, own, {**columns, **numbers}))
+                parts.append(self._rows(name, bound, step, selected, {**columns, **numbers}))
 
         order = np.argsort(entries, kind="stable")
         numbers, begins = np.unique(entries[order], return_index=True)
-        last = np.maximum.reduceat(found.emitted[order], begins).tolist() if len(numbers) else []
+        last = np.maximum.reduceat(matches.emitted[order], begins).tolist() if len(numbers) else []
         bounds = itertools.pairwise([*begins.tolist(), len(order)])
         for number, (begin, end), time in zip(numbers.tolist(), bounds, last, strict=True):
-            one, rows = bound[number], order[begin:end]
-            if name not in one.outputs:
+            rule, rows = bound[number], order[begin:end]
+            if name not in rule.outputs:
                 continue
             counts[number] = len(rows), time
-            if not one.processor.select and one.processor.function is None:
+            if not rule.processor.select and rule.processor.function is None:
                 default[rows] = True
                 continue
-            mine = np.zeros(len(found), np.bool_)
-            mine[rows] = True
-            own = some_of(found, mine)
-            if one.processor.function is not None and not one.processor.shadow:
+            is_selected = np.zeros(len(matches), np.bool_)
+            is_selected[rows] = True
+            selected = some_of(matches, is_selected)
+            if rule.processor.function is not None and not rule.processor.shadow:
                 # That a function cannot be opened is no failure of the rule.
-                ready(self.compiler.functions[one.processor.function])
+                ready(self.compiler.functions[rule.processor.function])
             try:
-                columns, by_function = self._own_columns(one, name, step, own, now)
+                columns, by_function = self._own_columns(rule, name, step, selected, now)
             except MemoryError:
                 raise
             except Exception as error:
-                failed.append(self._first_failure(number, one, name, step, own, now, error))
+                failed.append(self._first_failure(number, rule, name, step, selected, now, error))
                 continue
             if not only_try:
-                add(mine, own, columns)
+                add(is_selected, selected, columns)
                 emitted.append(by_function)
         if default.any() and not only_try:
-            own = some_of(found, default)
-            add(default, own, {"events": self._events(bound, step, own)})
+            selected = some_of(matches, default)
+            add(default, selected, {"events": self._events(bound, step, selected)})
         return OutputRows(name, pa.concat_tables(parts) if parts else None, counts, emitted), failed
 
     def _first_failure(
         self,
         number: int,
-        one: BoundPatternProcessor,
+        rule: BoundPatternProcessor,
         name: str,
         step: Step,
-        found: Found,
+        matches: Found,
         now: datetime,
         error: Exception,
     ) -> RuleFailure:
         """Find the first time at which the output for the matches up to it cannot be computed. *error* is the error for all
         of them.
         """
-        times = np.unique(found.emitted)
+        times = np.unique(matches.emitted)
 
         def failure(last: int) -> Exception | None:
             return failure_of(
-                lambda: self._own_columns(one, name, step, some_of(found, found.emitted <= times[last]), now)
+                lambda: self._own_columns(rule, name, step, some_of(matches, matches.emitted <= times[last]), now)
             )
 
         first, error = first_failure(failure, 0, len(times) - 1, error)
         return RuleFailure(number, int(times[first]), error)
 
     def _rows(
-        self, name: str, bound: Sequence[BoundPatternProcessor], step: Step, found: Found, own: Mapping[str, pa.Array]
+        self,
+        name: str,
+        bound: Sequence[BoundPatternProcessor],
+        step: Step,
+        matches: Found,
+        computed: Mapping[str, pa.Array],
     ) -> pa.Table:
         schema = self.schemas[name]
-        entries = pa.array(step.keys.column(ENTRY).to_numpy()[found.key])
-        used, place = np.unique(found.key, return_inverse=True)
+        entries = pa.array(step.keys.column(ENTRY).to_numpy()[matches.key])
+        used, place = np.unique(matches.key, return_inverse=True)
         keys = _key_lists(one_chunk(step.keys.column(KEY).take(pa.array(used))))
-        seeds = np.array([one.outputs[name].id_seed if name in one.outputs else seed_of() for one in bound])
+        seeds = np.array([rule.outputs[name].id_seed if name in rule.outputs else seed_of() for rule in bound])
         columns = [
-            pa.array([one.processor.id for one in bound]).take(entries),
-            pa.array([one.processor.version for one in bound], pa.int64()).take(entries),
+            pa.array([rule.processor.id for rule in bound]).take(entries),
+            pa.array([rule.processor.version for rule in bound], pa.int64()).take(entries),
             keys.take(pa.array(place)),
-            *times_of(self.time, step, found),
-            match_ids(step, found, [KEY], seeds[entries.to_numpy()], with_stages=not self.compiler.ids_by_events),
+            *times_of(self.time, step, matches),
+            match_ids(step, matches, [KEY], seeds[entries.to_numpy()], with_stages=not self.compiler.ids_by_events),
         ]
         numbers, number = np.unique(entries.to_numpy(), return_inverse=True)
         labels = _labels_of([bound[each].processor for each in numbers.tolist()])
-        own = {**own, "labels": labels.take(pa.array(number))}
-        columns += [own.get(field.name, pa.nulls(len(found), field.type)) for field in list(schema)[len(columns) :]]
+        computed = {**computed, "labels": labels.take(pa.array(number))}
+        columns += [
+            computed.get(field.name, pa.nulls(len(matches), field.type)) for field in list(schema)[len(columns) :]
+        ]
         return pa.table(columns, schema=schema)
 
-    def _events(self, bound: Sequence[BoundPatternProcessor], step: Step, found: Found) -> pa.Array:
+    def _events(self, bound: Sequence[BoundPatternProcessor], step: Step, matches: Found) -> pa.Array:
         """The default output: for each match its events in order of acceptance, each with the name of its stage."""
-        names = [one.pattern.nfa.stages for one in bound]
+        names = [rule.pattern.nfa.stages for rule in bound]
         begins = np.cumsum([0, *(len(stages) for stages in names)])
-        entries = step.keys.column(ENTRY).to_numpy()[found.key]
-        stages = np.repeat(begins[entries], np.diff(found.offsets)) + found.stages
-        events = events_of(step, self.schema).take(pa.array(found.events))
+        entries = step.keys.column(ENTRY).to_numpy()[matches.key]
+        stages = np.repeat(begins[entries], np.diff(matches.offsets)) + matches.stages
+        events = events_of(step, self.schema).take(pa.array(matches.events))
         stage_names = pa.array([stage for stages in names for stage in stages], pa.string())
         pairs = pa.StructArray.from_arrays([stage_names.take(pa.array(stages)), events], names=["stage", "event"])
-        lists = pa.ListArray.from_arrays(pa.array(found.offsets.astype(np.int32)), pairs)
+        lists = pa.ListArray.from_arrays(pa.array(matches.offsets.astype(np.int32)), pairs)
         return cast_to(lists, self.schemas[MATCHES].field("events").type)
 
     def _own_columns(
-        self, one: BoundPatternProcessor, name: str, step: Step, found: Found, now: datetime
+        self, rule: BoundPatternProcessor, name: str, step: Step, matches: Found, now: datetime
     ) -> tuple[dict[str, pa.Array] | FunctionRows, Emitted]:
         """Compute the measures or the function of a processor for its matches, and what the function emits to outputs of its
         own.
         """
-        made = one.outputs[name].build(step, found)
-        if one.processor.select:
+        made = rule.outputs[name].build(step, matches)
+        if rule.processor.select:
             return _measured(made), Emitted()
-        function = one.processor.function
+        function = rule.processor.function
         assert function is not None
         called, emitted = self.compiler.functions[function], Emitted()
         if isinstance(called, MatchFunction):
-            context = MatchContext(now, one.processor.id, one.processor.version)
+            context = MatchContext(now, rule.processor.id, rule.processor.version)
             answer, emitted = called.process(made, context, timed_out=name == TIMED_OUT)
             if answer is None:
                 return {}, emitted
@@ -290,7 +297,7 @@ def _key_lists(texts: pa.Array) -> pa.Array:
 
 
 def _labels_of(processors: Sequence[PatternProcessor]) -> pa.Array:
-    return pa.array([list(one.labels.items()) for one in processors], _STRINGS)
+    return pa.array([list(processor.labels.items()) for processor in processors], _STRINGS)
 
 
 def _measured(made: pa.Table) -> dict[str, pa.Array]:
@@ -334,10 +341,10 @@ def _as_strings(column: pa.ChunkedArray) -> list[str | None]:
         nulls = column.is_null().to_numpy()
         return [None if null else float_text(value) for value, null in zip(values, nulls, strict=True)]
     try:
-        found: list[str | None] = column.cast(pa.string()).to_pylist()
+        texts: list[str | None] = column.cast(pa.string()).to_pylist()
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-        found = [None if value is None else str(value) for value in column.to_pylist()]
-    return found
+        texts = [None if value is None else str(value) for value in column.to_pylist()]
+    return texts
 
 
 def float_text(value: np.floating[Any]) -> str:

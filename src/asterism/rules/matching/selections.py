@@ -54,8 +54,8 @@ class Shares:
         self.bound = list(bound)
         schema = bound[0].pattern.scope.schema
         self.event_schema = pa.schema([field.with_name("e:" + field.name) for field in schema])
-        self.matcher = Matcher([one.pattern for one in bound], self.event_schema)
-        self._selectors = {number: _OfSelector.of(bound, number) for number in {one.number for one in bound}}
+        self.matcher = Matcher([rule.pattern for rule in bound], self.event_schema)
+        self._selectors = {number: _OfSelector.of(bound, number) for number in {rule.number for rule in bound}}
 
     @classmethod
     def of(cls, bound: Sequence[BoundPatternProcessor]) -> Shares:
@@ -145,17 +145,17 @@ class Shares:
         limits = np.array([(span.since, span.begins, span.until) for span in spans], np.int64)
         selectors = copies.column(SELECTOR).to_numpy()
         since = copies.column(SINCE).to_numpy()
-        found = [_Seen.none(self.matcher.words)]
+        seen_of_selectors = [_Seen.none(self.matcher.words)]
         for selector in np.unique(selectors).tolist():
             if selector not in self._selectors:
                 continue  # of a removed processor
             selected = self._selectors[selector]
-            mine, patterns = selected.processors, selected.patterns
+            indices, patterns = selected.processors, selected.patterns
             rows = order[selectors[order] == selector]
             rows = rows[np.argsort(codes[rows], kind="stable")]
             at, positions = selected.conditions.by_condition(selected.conditions.read_of(copies, rows))
-            patterns[:, [SINCE_SET, BEGINS, UNTIL]], patterns[:, HORIZON] = limits[mine], ends[mine]
-            state_at = np.searchsorted(state_keys, [mine * n_codes, (mine + 1) * n_codes])
+            patterns[:, [SINCE_SET, BEGINS, UNTIL]], patterns[:, HORIZON] = limits[indices], ends[indices]
+            state_at = np.searchsorted(state_keys, [indices * n_codes, (indices + 1) * n_codes])
             of_state = np.repeat(state_at[0], np.diff(state_at, axis=0)[0])
             own_at = offsets_of(np.diff(state_at, axis=0)[0])
             own_state = state_keys[of_state + np.arange(own_at[-1]) - np.repeat(own_at[:-1], np.diff(own_at))] % n_codes
@@ -167,9 +167,14 @@ class Shares:
                 StateKeys(own_at, own_state),
                 self.matcher.words,
             )
-            found.append(_Seen(rows[seen], bits, alike, mine[runs[:, 0]] * n_codes + runs[:, 1], runs[:, 2]))
-        begins = offsets_of([len(one.rows) for one in found])
-        parts = [one._replace(begins=one.begins + begin) for one, begin in zip(found, begins.tolist(), strict=False)]
+            seen_of_selectors.append(
+                _Seen(rows[seen], bits, alike, indices[runs[:, 0]] * n_codes + runs[:, 1], runs[:, 2])
+            )
+        begins = offsets_of([len(part.rows) for part in seen_of_selectors])
+        parts = [
+            part._replace(begins=part.begins + begin)
+            for part, begin in zip(seen_of_selectors, begins.tolist(), strict=False)
+        ]
         return _Seen(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
@@ -205,27 +210,27 @@ class _OfSelector:
     def of(cls, bound: Sequence[BoundPatternProcessor], selector: int) -> _OfSelector:
         from asterism.matching.kernels import BITS, RELEVANT, START_STATE, WINDOW
 
-        processors = [number for number, one in enumerate(bound) if one.number == selector]
+        processors = [number for number, rule in enumerate(bound) if rule.number == selector]
         conditions = RuleConditions.by_selector(bound)[selector]
         places = {number: place for place, number in enumerate(conditions.numbers.tolist())}
         uses: list[tuple[int, int, int, int]] = []
         patterns = []
-        for one in (bound[number] for number in processors):
-            tables = one.pattern.tables
+        for rule in (bound[number] for number in processors):
+            tables = rule.pattern.tables
             starting = int(tables.states[tables.automata[0, START_STATE], RELEVANT])
-            always = starting < 0 or one.pattern.semantics is Semantics.FLINK or one.pattern.depends_on_all_events
+            always = starting < 0 or rule.pattern.semantics is Semantics.FLINK or rule.pattern.depends_on_all_events
             first_use = len(uses)
-            most_in_vain, at_once, completing = one.completing
+            most_in_vain, at_once, completing = rule.completing
             uses += [
                 (places[condition], bit, starting >> (bit % BITS) & 1, int(bit in completing))
-                for bit, condition in enumerate(one.conditions)
+                for bit, condition in enumerate(rule.conditions)
             ]
-            most = one.pattern.longest_match
+            most = rule.pattern.longest_match
             patterns.append(
                 (
                     first_use,
                     len(uses),
-                    int(one.needs_all),
+                    int(rule.needs_all),
                     int(always),
                     END_OF_TIME if most is None else most,
                     int(tables.automata[0, WINDOW]),
@@ -269,8 +274,8 @@ def _places(values: Ints, wanted: Ints) -> Ints:
     at = np.minimum(np.searchsorted(values, wanted, sorter=order), max(len(values) - 1, 0))
     if not len(values):
         return np.full(len(wanted), -1, np.int64)
-    found = order[at]
-    return np.where(values[found] == wanted, found, -1)
+    index = order[at]
+    return np.where(values[index] == wanted, index, -1)
 
 
 _SETS = IdentityCache[Shares](MAX_SETS)

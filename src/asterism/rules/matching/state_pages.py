@@ -80,15 +80,15 @@ _ENCODED = IdentityCache[bytes](MAX_SETS)
 
 
 def _decoded(value: bytes) -> SetState:
-    found = json.loads(zlib.decompress(value))
-    entries = Entries.of(Entry.from_dict(entry) for entry in found["entries"])
-    selectors = found.get("selectors")
+    stored = json.loads(zlib.decompress(value))
+    entries = Entries.of(Entry.from_dict(entry) for entry in stored["entries"])
+    selectors = stored.get("selectors")
     return SetState(
-        found["version"],
+        stored["version"],
         entries,
-        lookups_from_json(found.get("lookups", {})),
+        lookups_from_json(stored.get("lookups", {})),
         None if selectors is None else tuple(KnownSelector(*each) for each in selectors),
-        found.get("waiting_time", 0),
+        stored.get("waiting_time", 0),
     )
 
 
@@ -105,14 +105,14 @@ def entries_to(state: SetState) -> bytes:
 
 
 def _encoded(state: SetState) -> bytes:
-    found: dict[str, Any] = {"version": state.version, "entries": [entry.to_dict() for entry in state.entries]}
+    document: dict[str, Any] = {"version": state.version, "entries": [entry.to_dict() for entry in state.entries]}
     if state.lookups:
-        found["lookups"] = lookups_to_json(state.lookups)
+        document["lookups"] = lookups_to_json(state.lookups)
     if state.selectors is not None:
-        found["selectors"] = [each if each.until > BEFORE_TIME else each[:2] for each in state.selectors]
+        document["selectors"] = [each if each.until > BEFORE_TIME else each[:2] for each in state.selectors]
     if state.waiting_time:
-        found["waiting_time"] = state.waiting_time
-    value = zlib.compress(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode())
+        document["waiting_time"] = state.waiting_time
+    value = zlib.compress(json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
     keep(_DECODED, MAX_SETS, value, state)
     return value
 
@@ -129,8 +129,8 @@ def page_to(in_force: InForce, page: Page) -> bytes:
 
 def joined(pages: Pages, in_force: InForce, event_schema: pa.Schema) -> Page:
     """The keys of all pages that were read, with indexes of the processors with a pattern, and without the keys of others."""
-    found = [_page_from(value, in_force, event_schema) for value in pages.stored if value is not None]
-    return Page.concat(found or [Page.empty(KEYS, event_schema)])
+    decoded = [_page_from(value, in_force, event_schema) for value in pages.stored if value is not None]
+    return Page.concat(decoded or [Page.empty(KEYS, event_schema)])
 
 
 def _page_from(value: bytes, in_force: InForce, event_schema: pa.Schema) -> Page:
@@ -187,13 +187,13 @@ def clauses_to(states: Sequence[ClauseState]) -> bytes:
 
 def clauses_from(value: bytes | None) -> dict[RuleName, ClauseState]:
     """Read the result of :func:`clauses_to`."""
-    found: dict[RuleName, ClauseState] = {}
+    states: dict[RuleName, ClauseState] = {}
     if value is None:
-        return found
+        return states
     (length,) = _LENGTH.unpack_from(value)
     at = _LENGTH.size + length
     for (id_, version, since), deadline, size, *waiting in json.loads(value[_LENGTH.size : at]):
         name = (id_, version, since)
-        found[name] = ClauseState(name, value[at : at + size], deadline, *waiting)
+        states[name] = ClauseState(name, value[at : at + size], deadline, *waiting)
         at += size
-    return found
+    return states

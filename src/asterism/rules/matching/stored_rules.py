@@ -73,12 +73,12 @@ def searches_of_rules(
     their rows have.
     """
     nothing = matches_schema(RULE_KEY, event).empty_table()
-    found = [nothing]
+    tables = [nothing]
     for name, page in clauses_of_page(value):
         clause = _clause(definition, processors.get(name))
         if clause is not None:
-            found.append(searches_of(clause, page, None, name[:2]))
-    return pa.concat_tables(found, promote_options="default")
+            tables.append(searches_of(clause, page, None, name[:2]))
+    return pa.concat_tables(tables, promote_options="default")
 
 
 def _clause(definition: StateDefinition | None, text: str | None) -> StateDefinition | None:

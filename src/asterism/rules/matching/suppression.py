@@ -79,7 +79,7 @@ class Suppressions:
         """
         if not changed and self._deadline > horizon and not any(self._changes.values()):
             return self._value, self._deadline
-        found: list[tuple[Name, dict[str, _Last]]] = []
+        remaining: list[tuple[Name, dict[str, _Last]]] = []
         latest = horizon
         for name, span in spans.items():
             keys = self._of(name)
@@ -88,11 +88,11 @@ class Suppressions:
                 keys = {key: last for key, last in keys.items() if _end(last, span) > horizon or key in kept}
             latest = max([latest, *(_end(last, span) for last in keys.values())])
             if keys:
-                found.append((name, keys))
-        if not found:
+                remaining.append((name, keys))
+        if not remaining:
             return None, END_OF_TIME
         deadline = latest if horizon < latest < END_OF_TIME else END_OF_TIME
-        return _written(found, deadline), deadline
+        return _written(remaining, deadline), deadline
 
     def largest(self, names: Iterable[Name], first: Collection[Name] = ()) -> Name:
         """The rule with the most keys, or the one of *first* with the most, if one of them has any."""
@@ -164,13 +164,13 @@ class Attempt:
         return Decided(emitted, suppressed)
 
 
-def _written(found: Sequence[tuple[Name, Mapping[str, _Last]]], deadline: int) -> bytes:
-    rows = [(number, key, *last) for number, (_, keys) in enumerate(found) for key, last in sorted(keys.items())]
+def _written(remaining: Sequence[tuple[Name, Mapping[str, _Last]]], deadline: int) -> bytes:
+    rows = [(number, key, *last) for number, (_, keys) in enumerate(remaining) for key, last in sorted(keys.items())]
     arrays = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _SCHEMA, strict=True)]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, _SCHEMA) as writer:
         writer.write_table(pa.table(arrays, schema=_SCHEMA))
-    names = json.dumps([name for name, _ in found], ensure_ascii=False).encode()
+    names = json.dumps([name for name, _ in remaining], ensure_ascii=False).encode()
     return _HEAD.pack(deadline, len(names)) + names + bytes(sink.getvalue())
 
 

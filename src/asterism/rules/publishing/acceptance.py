@@ -51,9 +51,9 @@ class ProcessorChecks:
                 self._errors[new.text] = as_error(error)
         return self._errors[new.text]
 
-    def forget_others(self, found: Iterable[Discovered]) -> None:
-        """Forget the results of all processors that are not among *found*."""
-        texts = {item.text for item in found if isinstance(item, PatternProcessor)}
+    def forget_others(self, discovered: Iterable[Discovered]) -> None:
+        """Forget the results of all processors that are not among *discovered*."""
+        texts = {processor.text for processor in discovered if isinstance(processor, PatternProcessor)}
         self._errors = {text: error for text, error in self._errors.items() if text in texts}
 
 
@@ -74,8 +74,8 @@ def accept(
         versions
     """
     known: dict[Slot, list[PatternProcessor]] = {}
-    for one in before.listed:
-        known.setdefault(one.slot, []).append(one)
+    for processor in before.listed:
+        known.setdefault(processor.slot, []).append(processor)
     accepted: dict[Slot, list[PatternProcessor]] = {}
     unusable: dict[Slot, set[int]] = {}
     """Versions of the set before that stay, because what has taken their place cannot be used."""
@@ -83,48 +83,50 @@ def accept(
     """Slots of which all versions of the set before stay, because it is not known which of them cannot be used."""
     order: dict[Slot, None] = {}
     refused: dict[str, RefusedProcessor] = {}
-    definitions = {(one.id, one.version): one for one in before.all_processors}
-    for item in discovered:
-        if isinstance(item, PatternProcessor) and not fits(item, accepted.get(item.slot, ())):
-            item = duplicate(item, accepted[item.slot], accepted[item.slot][0].place)
-        elif isinstance(item, PatternProcessor) and not is_named(item, left_out):
-            same = definitions.get((item.id, item.version))
-            error = _conflict(item, same) or check(item, same is not None)
+    definitions = {(processor.id, processor.version): processor for processor in before.all_processors}
+    for candidate in discovered:
+        if isinstance(candidate, PatternProcessor) and not fits(candidate, accepted.get(candidate.slot, ())):
+            candidate = duplicate(candidate, accepted[candidate.slot], accepted[candidate.slot][0].place)
+        elif isinstance(candidate, PatternProcessor) and not is_named(candidate, left_out):
+            same = definitions.get((candidate.id, candidate.version))
+            error = _conflict(candidate, same) or check(candidate, same is not None)
             if error is None and same is None:
-                others = accepted.get(item.slot, ())
-                error = used.check(item) or _check_waiting(before, item, others, event_time)
+                others = accepted.get(candidate.slot, ())
+                error = used.check(candidate) or _check_waiting(before, candidate, others, event_time)
             if error is None:
-                accepted.setdefault(item.slot, []).append(item)
-                order[item.slot] = None
+                accepted.setdefault(candidate.slot, []).append(candidate)
+                order[candidate.slot] = None
                 continue
-            item = refusal(item, error)
+            candidate = refusal(candidate, error)
         # One that is left out stays in the set as killed. A newer version is checked when it is allowed again.
-        if isinstance(item, RefusedProcessor):
-            refused[item.name] = item
-        for slot in slots_of(item):
+        if isinstance(candidate, RefusedProcessor):
+            refused[candidate.name] = candidate
+        for slot in slots_of(candidate):
             if slot in known:
                 order[slot] = None
-                if item.version in {one.version for one in known[slot]}:
-                    unusable.setdefault(slot, set()).add(item.version)
+                if candidate.version in {processor.version for processor in known[slot]}:
+                    unusable.setdefault(slot, set()).add(candidate.version)
                 else:
                     unknown.add(slot)
-    if any(isinstance(item, RefusedProcessor) and item.unidentified for item in discovered):
+    if any(isinstance(candidate, RefusedProcessor) and candidate.unidentified for candidate in discovered):
         # The item may be any of the missing processors.
         order, unknown = dict.fromkeys([*known, *order]), {*known}
     after: dict[Slot, list[PatternProcessor]] = {}
     for slot in order:
-        own, former = accepted.get(slot, []), known.get(slot, [])
-        all_stay = slot in unknown and {one.version for one in own} <= {one.version for one in former}
-        kept = [one for one in former if all_stay or one.version in unusable.get(slot, ())]
-        after[slot] = _in_turn(own, kept)
+        new, former = accepted.get(slot, []), known.get(slot, [])
+        all_stay = slot in unknown and {processor.version for processor in new} <= {
+            processor.version for processor in former
+        }
+        kept = [processor for processor in former if all_stay or processor.version in unusable.get(slot, ())]
+        after[slot] = _in_turn(new, kept)
     for (id, shadow), versions in [*after.items()]:
-        in_force = {one.version for one in after.get((id, False), ())} if shadow else set()
-        for one in [one for one in versions if one.version in in_force]:
-            versions.remove(one)
-            if one in accepted.get(one.slot, ()) and not one.of_shadow_template:
-                wrong = _refused_shadow(one)
+        in_force = {processor.version for processor in after.get((id, False), ())} if shadow else set()
+        for processor in [processor for processor in versions if processor.version in in_force]:
+            versions.remove(processor)
+            if processor in accepted.get(processor.slot, ()) and not processor.of_shadow_template:
+                wrong = _refused_shadow(processor)
                 refused[wrong.name] = wrong
-    return Acceptance([one for versions in after.values() for one in versions], list(refused.values()))
+    return Acceptance([processor for versions in after.values() for processor in versions], list(refused.values()))
 
 
 def _conflict(new: PatternProcessor, former: PatternProcessor | None) -> AsterismError | None:
@@ -144,11 +146,11 @@ def _check_waiting(
 
     :param others: versions of the rule that come into force, too
     """
-    former = sum(one.processor.slot == new.slot for one in before.earlier)
+    former = sum(version.processor.slot == new.slot for version in before.earlier)
     if new.timestamp is None or former + len(others) < MAX_WAITING:
         return None
     _, earlier, _ = next_versions(before, _in_turn([*others, new], ()), event_time())
-    if sum(one.processor.timestamp is not None for one in earlier) < MAX_WAITING:
+    if sum(version.processor.timestamp is not None for version in earlier) < MAX_WAITING:
         return None
     return PatternProcessorError(
         f"{MAX_WAITING} earlier versions wait for their timestamps",
@@ -162,23 +164,30 @@ def _in_turn(accepted: Sequence[PatternProcessor], kept: Iterable[PatternProcess
     """Versions of a rule in the order in which they come into force: those that were *accepted*, and those that are *kept* as far
     as they fit.
     """
-    found = list(accepted)
-    for one in kept:
-        if fits(one, found):
-            found.append(one)
-    return sorted(found, key=attrgetter("version"))
+    versions = list(accepted)
+    for processor in kept:
+        if fits(processor, versions):
+            versions.append(processor)
+    return sorted(versions, key=attrgetter("version"))
 
 
-def _refused_shadow(one: PatternProcessor) -> RefusedProcessor:
+def _refused_shadow(processor: PatternProcessor) -> RefusedProcessor:
     error = PatternProcessorError(
-        f"version {one.version} is in force, so it cannot be a shadow, too",
+        f"version {processor.version} is in force, so it cannot be a shadow, too",
         hint="remove the shadow, or raise its version",
     )
-    return refusal(one, error)
+    return refusal(processor, error)
 
 
-def refusal(one: PatternProcessor, error: AsterismError) -> RefusedProcessor:
-    return RefusedProcessor(one.id, error, one.version, one.place, changed_by=one.changed_by, shadow=one.shadow)
+def refusal(processor: PatternProcessor, error: AsterismError) -> RefusedProcessor:
+    return RefusedProcessor(
+        processor.id,
+        error,
+        processor.version,
+        processor.place,
+        changed_by=processor.changed_by,
+        shadow=processor.shadow,
+    )
 
 
 def as_error(error: Exception) -> AsterismError:

@@ -119,7 +119,7 @@ class Coordinator(PatternProcessorManager):
         self._taken_with = self._killed
         """The kill list with which they were made into a set."""
         self._checks = ProcessorChecks(compiler)
-        self._expired = {_expiry(one) for one in self._expired_at(store.expired_until())}
+        self._expired = {_expiry(processor) for processor in self._expired_at(store.expired_until())}
         """The expired processors that have been reported, in this run or before."""
         self._entries = Entries()
         """The processors that the last planned micro-batch uses."""
@@ -144,7 +144,7 @@ class Coordinator(PatternProcessorManager):
             killed=self._reasons(),
             since=now_text(),
             heartbeat=HEARTBEAT,
-            conditions={name: one.signature for name, one in compiler.conditions.items()},
+            conditions={name: condition.signature for name, condition in compiler.conditions.items()},
             lookups=self._lookups.states(),
         )
         self._tell_states()
@@ -226,11 +226,11 @@ class Coordinator(PatternProcessorManager):
         try:
             try:
                 self.read_lookups()
-                found = self._first_poll()
+                discovered = self._first_poll()
             finally:
                 polled.set()
             if not self._closed.is_set():  # else start() has given up
-                self.on_pattern_processors_updated(found)
+                self.on_pattern_processors_updated(discovered)
         except BaseException as error:  # a discoverer may call sys.exit
             try:
                 if not self._can_go_on:
@@ -354,14 +354,14 @@ class Coordinator(PatternProcessorManager):
 
     def on_pattern_processors_updated(self, pattern_processors: Sequence[Discovered]) -> None:
         self._poll_started = None
-        for item in pattern_processors:
-            if not isinstance(item, PatternProcessor | RefusedProcessor):
+        for processor in pattern_processors:
+            if not isinstance(processor, PatternProcessor | RefusedProcessor):
                 raise PatternProcessorError(
-                    f"the discoverer returned {item!r:.60}",
+                    f"the discoverer returned {processor!r:.60}",
                     "It must return PatternProcessor or RefusedProcessor objects.",
                 )
         with self._updating:
-            self._take([_as_data(one) for one in pattern_processors])
+            self._take([_as_data(each) for each in pattern_processors])
         self._enter(VALID, polled=True, write=True)
 
     def on_nothing_changed(self) -> None:
@@ -401,20 +401,31 @@ class Coordinator(PatternProcessorManager):
     def _report_expired(self) -> None:
         """Report the processors that have expired, each once."""
         with self._lock, self._tried("read which pattern processors have expired"):
-            for one in self._expired_at(self.store.expired_until()):
-                if _expiry(one) not in self._expired:
-                    self._expired.add(_expiry(one))
+            for processor in self._expired_at(self.store.expired_until()):
+                if _expiry(processor) not in self._expired:
+                    self._expired.add(_expiry(processor))
                     self._record(
-                        [HistoryEntry(now_text(), self._set.version, EXPIRED, one.id, one.version, shadow=one.shadow)]
+                        [
+                            HistoryEntry(
+                                now_text(),
+                                self._set.version,
+                                EXPIRED,
+                                processor.id,
+                                processor.version,
+                                shadow=processor.shadow,
+                            )
+                        ]
                     )
 
     def _expired_at(self, time: int) -> list[PatternProcessor]:
         """The processors of the newest set that have expired at this event time."""
         return [
-            one for one in self._set.all_processors if one.effective_until is not None and one.effective_until <= time
+            processor
+            for processor in self._set.all_processors
+            if processor.effective_until is not None and processor.effective_until <= time
         ]
 
-    def _take(self, found: Sequence[Discovered]) -> None:
+    def _take(self, discovered: Sequence[Discovered]) -> None:
         """Make a set of the processors found, without those that were killed. The caller holds *_updating*.
 
         Checking thousands of rules takes minutes, during which other threads may read the newest set, or kill one of its
@@ -423,12 +434,14 @@ class Coordinator(PatternProcessorManager):
         while True:
             with self._lock:
                 known, killed = self._set, self._killed
-            accepted = accept(known, found, {*self._without, *killed}, self._used, self._checks.error, self._event_time)
-            self._checks.forget_others(found)
+            accepted = accept(
+                known, discovered, {*self._without, *killed}, self._used, self._checks.error, self._event_time
+            )
+            self._checks.forget_others(discovered)
             with self._lock:
                 if self._set is known and self._killed is killed:
                     self._publish(accepted.listed, accepted.refused, killed)
-                    self._discovered, self._taken_with = found, killed
+                    self._discovered, self._taken_with = discovered, killed
                     return
 
     def _publish(
@@ -446,7 +459,10 @@ class Coordinator(PatternProcessorManager):
         before, after = not_superseded(self._set.listed, time), not_superseded(after, time)
         reasons = self.status.refused
         if refused is not None:
-            reasons = {one.name: str(one.error) + (f"\n  In: {one.place}" if one.place else "") for one in refused}
+            reasons = {
+                processor.name: str(processor.error) + (f"\n  In: {processor.place}" if processor.place else "")
+                for processor in refused
+            }
             self._record_refused(refused)
         out = self._named_by(killed, after)
         changed = len(before) != len(after) or not all(map(_are_equal, before, after))
@@ -474,9 +490,9 @@ class Coordinator(PatternProcessorManager):
                 self._lookups.published(lookups)
                 self.status.lookups = self._lookups.states()
                 entries += [
-                    HistoryEntry(now_text(), number, LOOKED_UP, one.name, reason=f"{one.rows:,} rows")
-                    for one in lookups
-                    if one.version == number
+                    HistoryEntry(now_text(), number, LOOKED_UP, lookup.name, reason=f"{lookup.rows:,} rows")
+                    for lookup in lookups
+                    if lookup.version == number
                 ]
             self._record([*entries, *changes(new.version, before, after)])
         if refused is not None:
@@ -500,7 +516,7 @@ class Coordinator(PatternProcessorManager):
         :raises PatternProcessorError: rules were found, and all of them were refused
         """
         if self._refused and not (self.status.processors or self.status.shadows):
-            shown = [str(one) for one in self._refused[:MAX_NAMED]]
+            shown = [str(processor) for processor in self._refused[:MAX_NAMED]]
             more = len(self._refused) - len(shown)
             raise PatternProcessorError(
                 "the rule cannot be used"
@@ -512,18 +528,18 @@ class Coordinator(PatternProcessorManager):
 
     def _record_refused(self, refused: Sequence[RefusedProcessor]) -> None:
         """Report the refusals that are new in the log, and append them to the history."""
-        found = {one.name: one.error.message[:MAX_TEXT] for one in refused}
-        for one in refused:
-            if self._recorded.get(one.name) != found[one.name]:
-                self._tell(logging.WARNING, f"refused: {one}")
-                place = None if one.place is None else one.place[:MAX_TEXT]
+        reasons = {processor.name: processor.error.message[:MAX_TEXT] for processor in refused}
+        for processor in refused:
+            if self._recorded.get(processor.name) != reasons[processor.name]:
+                self._tell(logging.WARNING, f"refused: {processor}")
+                place = None if processor.place is None else processor.place[:MAX_TEXT]
                 self._unwritten.append(
                     HistoryEntry(
-                        now_text(), self._set.version, REFUSED, one.id, one.version, by=one.changed_by, place=place,
-                        reason=found[one.name], shadow=bool(one.shadow),
+                        now_text(), self._set.version, REFUSED, processor.id, processor.version, by=processor.changed_by,
+                        place=place, reason=reasons[processor.name], shadow=bool(processor.shadow),
                     )
                 )  # fmt: skip
-        self._recorded = found
+        self._recorded = reasons
         self._write_history()
 
     def _write_history(self) -> None:
@@ -551,7 +567,7 @@ class Coordinator(PatternProcessorManager):
         return reasons
 
     def _reasons(self) -> dict[str, str]:
-        return {name: one.reason for name, one in self._killed.items()} | self._without
+        return {name: details.reason for name, details in self._killed.items()} | self._without
 
     def _named_by(self, killed: KillList, processors: Iterable[PatternProcessor]) -> tuple[str, ...]:
         """The names on the list that match one of *processors*, or one of an older set, which may be in force until the time
@@ -560,8 +576,11 @@ class Coordinator(PatternProcessorManager):
         """
         if not killed:
             return ()
-        known = [*processors, *(one for found in self.store.retained() for one in found.all_processors)]
-        names = {name for one in known for name in names_of(one)}
+        known = [
+            *processors,
+            *(processor for processor_set in self.store.retained() for processor in processor_set.all_processors),
+        ]
+        names = {name for processor in known for name in names_of(processor)}
         return tuple(sorted((names | {*self._set.killed}) & killed.keys()))
 
     def _check_owner(self) -> None:
@@ -579,10 +598,14 @@ class Coordinator(PatternProcessorManager):
         with self._lock, self._tried("determine what is in force", Exception):
             if number <= self._planned:
                 return
-            first = [found for found in self.store.retained() if found.version <= before] if not self._planned else []
-            for found in [*first, self.store.get(number)]:
-                horizon = self._event_time() if self._entries.depend_on_time(found) else BEFORE_TIME
-                self._entries = self._entries.after(found, horizon).without(self._without)
+            first = (
+                [processor_set for processor_set in self.store.retained() if processor_set.version <= before]
+                if not self._planned
+                else []
+            )
+            for processor_set in [*first, self.store.get(number)]:
+                horizon = self._event_time() if self._entries.depend_on_time(processor_set) else BEFORE_TIME
+                self._entries = self._entries.after(processor_set, horizon).without(self._without)
             self._planned = number
             known = {(state.id, state.version): state for state in self._live}
             restored = before if first else 0
@@ -611,21 +634,21 @@ class Coordinator(PatternProcessorManager):
         begins = "" if entry.begins is None else to_datetime(entry.begins).isoformat()
         ends = entry.processor.effective_until
         expires = "" if ends is None else to_datetime(ends).isoformat()
-        found = RuleState(id, version, WAITING, since, begins, expires, added=added, shadow=entry.processor.shadow)
+        state = RuleState(id, version, WAITING, since, begins, expires, added=added, shadow=entry.processor.shadow)
         if entry.killed:
             names = names_of(entry.processor)
             reason = next((why for name, why in self._reasons().items() if name in names), None)
-            return replace(found, state=KILLED, reason=reason)
-        return found if begins else replace(found, state=found.active_state)
+            return replace(state, state=KILLED, reason=reason)
+        return state if begins else replace(state, state=state.active_state)
 
     def _states_before(self) -> list[RuleState]:
         with suppress(OSError, AsterismError):
-            states = [one for one in self.store.read_status().rules if one.state not in (PENDING, REFUSED)]
+            states = [state for state in self.store.read_status().rules if state.state not in (PENDING, REFUSED)]
             return [
-                replace(one, state=WAITING if one.begins else one.active_state, reason=None)
-                if one.state == DISABLED
-                else one
-                for one in states
+                replace(state, state=WAITING if state.begins else state.active_state, reason=None)
+                if state.state == DISABLED
+                else state
+                for state in states
             ]
         return []
 
@@ -633,14 +656,16 @@ class Coordinator(PatternProcessorManager):
         """Determine the states of the processors that are in force, pending or refused."""
         live = {(state.id, state.version, state.shadow) for state in self._live}
         pending = [
-            RuleState(one.id, one.version, PENDING, shadow=one.shadow)
-            for one in self._set.listed
-            if (one.id, one.version, one.shadow) not in live
+            RuleState(processor.id, processor.version, PENDING, shadow=processor.shadow)
+            for processor in self._set.listed
+            if (processor.id, processor.version, processor.shadow) not in live
         ]
         reasons = self.status.refused
         refused = [
-            RuleState(one.id, one.version, REFUSED, reason=reasons[one.name], shadow=bool(one.shadow))
-            for one in self._refused
+            RuleState(
+                processor.id, processor.version, REFUSED, reason=reasons[processor.name], shadow=bool(processor.shadow)
+            )
+            for processor in self._refused
         ]
         self.status.rules = [*self._live, *pending, *refused]
 
@@ -702,28 +727,28 @@ class Coordinator(PatternProcessorManager):
 
 
 def _versions(processors: Iterable[PatternProcessor], *, shadow: bool) -> dict[str, int]:
-    return {one.id: one.version for one in processors if one.shadow == shadow}
+    return {processor.id: processor.version for processor in processors if processor.shadow == shadow}
 
 
-def _are_equal(one: PatternProcessor, other: PatternProcessor) -> bool:
+def _are_equal(processor: PatternProcessor, other: PatternProcessor) -> bool:
     # An earlier release may have written a different text.
-    return one.text == other.text or one == other
+    return processor.text == other.text or processor == other
 
 
-def _as_data(one: Discovered) -> Discovered:
+def _as_data(processor: Discovered) -> Discovered:
     """Convert a processor to the form that the store returns: without additions of a user-defined subclass, and with
     conditions as strings.
     """
-    if isinstance(one, RefusedProcessor):
-        return one
+    if isinstance(processor, RefusedProcessor):
+        return processor
     try:
-        return found_at(one, one.place).as_data()
+        return found_at(processor, processor.place).as_data()
     except Exception as error:
-        return refusal(one, as_error(error))
+        return refusal(processor, as_error(error))
 
 
-def _expiry(one: PatternProcessor) -> tuple[str, int, int | None]:
-    return one.id, one.version, one.effective_until
+def _expiry(processor: PatternProcessor) -> tuple[str, int, int | None]:
+    return processor.id, processor.version, processor.effective_until
 
 
 def _too_long() -> TimeoutError:

@@ -157,7 +157,7 @@ def defined_lookups(
         raise StreamDefinitionError(f"lookups must be a dict by name, not {shown(given)}", hint=_HINT)
     if len(given) > MAX_LOOKUPS:
         raise StreamDefinitionError(f"more than {MAX_LOOKUPS:,} lookups")
-    found = []
+    defined = []
     names: dict[str, str] = {name.lower(): "a column of the events" for name in events.names}
     for name, lookup in given.items():
         if not isinstance(name, str) or not isinstance(lookup, Lookup):
@@ -174,8 +174,8 @@ def defined_lookups(
         source = source_of(lookup)
         column = LookupColumn(name, tuple(lookup.key), tuple(lookup.on or ()), _columns(name, lookup, source))
         column.key_expressions(events)
-        found.append(DefinedLookup(column, source, lookup.interval))
-    return tuple(sorted(found, key=lambda one: one.column.name))
+        defined.append(DefinedLookup(column, source, lookup.interval))
+    return tuple(sorted(defined, key=lambda lookup: lookup.column.name))
 
 
 def _columns(name: str, lookup: Lookup, source: LookupSource) -> pa.Schema:
@@ -192,22 +192,22 @@ def _columns(name: str, lookup: Lookup, source: LookupSource) -> pa.Schema:
             hint='name some of them: schema="id STRING, max DOUBLE"',
         )
     fields = []
-    for one in schema:
-        if not one.name.isprintable() or [other.lower() for other in schema.names].count(one.name.lower()) > 1:
-            raise StreamDefinitionError(f"{what}: {one.name!r:.100} cannot be the name of a column, or occurs twice")
-        kind = spark_type(one.type, "UTC")
+    for column in schema:
+        if not column.name.isprintable() or [other.lower() for other in schema.names].count(column.name.lower()) > 1:
+            raise StreamDefinitionError(f"{what}: {column.name!r:.100} cannot be the name of a column, or occurs twice")
+        kind = spark_type(column.type, "UTC")
         if kind is None or is_nested(kind) or pa.types.is_null(kind):
             raise StreamDefinitionError(
-                f"{what}: the column {one.name!r:.100} has the type {one.type}, which lookups do not support",
+                f"{what}: the column {column.name!r:.100} has the type {column.type}, which lookups do not support",
                 hint='name the others, with their types: schema="id STRING, max DOUBLE"',
             )
-        fields.append(pa.field(one.name, kind))
+        fields.append(pa.field(column.name, kind))
     for key in lookup.key:
         if key not in schema.names:
             raise StreamDefinitionError(
                 f"{what} has no column {key!r:.100} for its key", f"Columns: {', '.join(schema.names):.1000}"
             )
-        kind = next(one.type for one in fields if one.name == key)
+        kind = next(column.type for column in fields if column.name == key)
         if key_type(kind) is None:
             raise StreamDefinitionError(f"{what}: the key {key!r:.100} cannot be {name_of(kind)}")
     return pa.schema(fields)
@@ -229,7 +229,10 @@ def stored_lookups(versions: Sequence[LookupVersion], store: FolderStore) -> lis
 
     :raises StateError: a stored table is missing, or cannot be read
     """
-    return [LookupColumn(one.name, one.key, (), columns_in(one.name, store.read_lookup(one))) for one in versions]
+    return [
+        LookupColumn(version.name, version.key, (), columns_in(version.name, store.read_lookup(version)))
+        for version in versions
+    ]
 
 
 def _can_be_used(stored: LookupColumn, now: LookupColumn) -> bool:
@@ -243,14 +246,14 @@ class _WatchedLookup:
     version: LookupVersion | None = None
     state: Any = None
     due: float = 0.0
-    found: tuple[bytes, str, int] | None = None
+    last_read: tuple[bytes, str, int] | None = None
     """The rows that were read last: their stored form, their digest and their number."""
     error: str | None = None
     read_at: str = ""
 
     @property
     def is_new(self) -> bool:
-        return self.found is not None and (self.version is None or self.found[1] != self.version.digest)
+        return self.last_read is not None and (self.version is None or self.last_read[1] != self.version.digest)
 
 
 class LookupWatch:
@@ -267,10 +270,12 @@ class LookupWatch:
         known: Sequence[LookupVersion],
         former: Sequence[LookupColumn] = (),
     ) -> None:
-        columns = {one.column.name: one.column for one in lookups}
-        usable = {one.name for one in former if one.name in columns and _can_be_used(one, columns[one.name])}
-        versions = {one.name: one for one in known if one.name in usable}
-        self._watched = [_WatchedLookup(one, versions.get(one.column.name)) for one in lookups]
+        columns = {lookup.column.name: lookup.column for lookup in lookups}
+        usable = {
+            lookup.name for lookup in former if lookup.name in columns and _can_be_used(lookup, columns[lookup.name])
+        }
+        versions = {version.name: version for version in known if version.name in usable}
+        self._watched = [_WatchedLookup(lookup, versions.get(lookup.column.name)) for lookup in lookups]
         self._have_changed = len(versions) < len(known)
         """Whether the newest set has versions that are not used any more."""
         self._lock = threading.Lock()
@@ -284,25 +289,25 @@ class LookupWatch:
         The errors are those of reading, and of rows that cannot be used; the version in force stays.
         """
         failures = []
-        for one in self._watched:
-            if time.monotonic() < one.due:
+        for watched in self._watched:
+            if time.monotonic() < watched.due:
                 continue
             begun, error, state = time.monotonic(), None, None
             try:
-                state = one.lookup.source.state()
-                if state is None or state != one.state:
-                    value, rows = one.lookup.read()
+                state = watched.lookup.source.state()
+                if state is None or state != watched.state:
+                    value, rows = watched.lookup.read()
                     with self._lock:
-                        one.found, one.state = (value, digest_of_rows(value), rows), state
-                one.read_at = now_text()
+                        watched.last_read, watched.state = (value, digest_of_rows(value), rows), state
+                watched.read_at = now_text()
             except (Exception, SystemExit) as reason:  # a user-defined source may raise anything
                 error = str(reason) if isinstance(reason, AsterismError) else described(reason)
             ended = time.monotonic()
             pause = RESTING * (ended - begun) if state is None and ended - begun > LONG_READING else 0.0
-            one.due = ended + max(one.lookup.interval.total_seconds(), pause)
-            if one.error != error:
-                failures.append((one.lookup.column.name, error))
-            one.error = error
+            watched.due = ended + max(watched.lookup.interval.total_seconds(), pause)
+            if watched.error != error:
+                failures.append((watched.lookup.column.name, error))
+            watched.error = error
         return failures
 
     @property
@@ -311,14 +316,16 @@ class LookupWatch:
 
     @property
     def _unknown(self) -> _WatchedLookup | None:
-        return next((one for one in self._watched if one.version is None and one.found is None), None)
+        return next(
+            (watched for watched in self._watched if watched.version is None and watched.last_read is None), None
+        )
 
     def check_all_are_known(self) -> None:
         """:raises PatternProcessorError: a table has never been read"""
-        one = self._unknown
-        if one is not None:
-            name = one.lookup.column.name
-            raise PatternProcessorError(f"the table of the lookup {name} cannot be used", one.error)
+        watched = self._unknown
+        if watched is not None:
+            name = watched.lookup.column.name
+            raise PatternProcessorError(f"the table of the lookup {name} cannot be used", watched.error)
 
     @property
     def has_news(self) -> bool:
@@ -326,40 +333,40 @@ class LookupWatch:
 
         A set has all tables or those of the set before it, so there is nothing new while one has never been read.
         """
-        return self.all_are_known and (self._have_changed or any(one.is_new for one in self._watched))
+        return self.all_are_known and (self._have_changed or any(watched.is_new for watched in self._watched))
 
     def store_versions(self, number: int, store: FolderStore) -> tuple[LookupVersion, ...]:
         """The versions for the set *number*; new ones are stored."""
-        found = []
-        for one in self._watched:
+        versions = []
+        for watched in self._watched:
             with self._lock:
-                version, new = one.version, one.found if one.is_new else None
+                version, new = watched.version, watched.last_read if watched.is_new else None
             if new is not None:
                 value, digest, rows = new
-                version = LookupVersion(one.lookup.column.name, number, digest, rows, one.lookup.column.key)
+                version = LookupVersion(watched.lookup.column.name, number, digest, rows, watched.lookup.column.key)
                 store.put_lookup(version, value)
             if version is not None:
-                found.append(version)
-        return tuple(found)
+                versions.append(version)
+        return tuple(versions)
 
     def published(self, versions: Sequence[LookupVersion]) -> None:
         """The newest set has these versions."""
-        known = {one.name: one for one in versions}
+        known = {version.name: version for version in versions}
         self._have_changed = False
         with self._lock:
-            for one in self._watched:
-                one.version = known.get(one.lookup.column.name)
-                if not one.is_new:
-                    one.found = None
+            for watched in self._watched:
+                watched.version = known.get(watched.lookup.column.name)
+                if not watched.is_new:
+                    watched.last_read = None
 
     def states(self) -> dict[str, LookupState]:
         """For the status."""
         return {
-            one.lookup.column.name: LookupState(
-                0 if one.version is None else one.version.version,
-                0 if one.version is None else one.version.rows,
-                one.read_at,
-                one.error,
+            watched.lookup.column.name: LookupState(
+                0 if watched.version is None else watched.version.version,
+                0 if watched.version is None else watched.version.rows,
+                watched.read_at,
+                watched.error,
             )
-            for one in self._watched
+            for watched in self._watched
         }
