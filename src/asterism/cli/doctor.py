@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LEAST_JAVA = 17
 LEAST_FREE = 2**30
 _SECONDS = 60
-"""For how long another program may run."""
+"""The maximum duration of another program in seconds."""
 
 
 class CheckFailedError(Exception):

@@ -1,4 +1,4 @@
-"""The counts of rules over time, which the status of a query does not have: it is read at intervals and remembered."""
+"""The counts of rules over time. The status of a query has only current counts, so it is read at intervals and remembered."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """The memory of a pattern of the earlier events of a key, beside the partial matches.
 
 * ``PREV(x)`` reads the events of the key before the current one, in a condition, or before an event of the match, in a measure.
-* ``begin_without(stage)`` asks when the last event of the stage was.
-* ``starts_with_first_event()`` asks whether there was an event before.
-* ``MATCH_NUMBER()`` asks how many matches there were before.
+* ``begin_without(stage)`` needs the time of the last event of the stage.
+* ``starts_with_first_event()`` needs to know whether the key had an event before.
+* ``MATCH_NUMBER()`` needs the number of earlier matches of the key.
 
-The kernel knows nothing of this: the answers are computed for all events of a call in advance, and become slots.
+The kernel does not read this memory: the values are computed in advance for all events of a call, and become slots.
 
 In the state, they are rows among the partial matches of a page. Such a row has a negative state, -1 minus its *code*: 0 for the
 key itself, whose node is -1 minus the number of its matches; then the last events, from the newest on; then the last event of

@@ -20,7 +20,7 @@ from asterism.columns.keys import key_strings
 from asterism.matching.matcher import Found, Step
 
 
-def match_ids(step: Step, found: Found, keys: Sequence[str], seeds: Numbers, *, with_stages: bool = True) -> pa.Array:
+def match_ids(step: Step, matched: Found, keys: Sequence[str], seeds: Numbers, *, with_stages: bool = True) -> pa.Array:
     """The id of each match, 32 hexadecimal digits.
 
     :param keys: the columns of ``step.keys`` that form the key of an event
@@ -29,15 +29,15 @@ def match_ids(step: Step, found: Found, keys: Sequence[str], seeds: Numbers, *, 
     """
     from asterism.columns.hashing import hash_strings, mixed
 
-    counts = np.diff(found.offsets)
-    seeds = np.broadcast_to(seeds, (len(found), 2))
-    used, place = np.unique(found.key, return_inverse=True)
+    counts = np.diff(matched.offsets)
+    seeds = np.broadcast_to(seeds, (len(matched), 2))
+    used, place = np.unique(matched.key, return_inverse=True)
     key_hashes = hash_strings(key_strings(step.keys.select(keys).take(pa.array(used)).columns, len(used)))[place]
-    ids = np.empty((len(found), 2), ">u8")
+    ids = np.empty((len(matched), 2), ">u8")
     for half in range(2):
         events = np.repeat(seeds[:, half], counts)
-        for part in (step.times[found.events], found.positions, *([found.stages] if with_stages else [])):
+        for part in (step.times[matched.events], matched.positions, *([matched.stages] if with_stages else [])):
             events = mixed(events ^ part.astype(np.int64).view(np.uint64))
         # The events of a match differ in these values, so the hash need not depend on their order.
-        ids[:, half] = mixed(np.add.reduceat(events, found.offsets[:-1]) ^ key_hashes)
+        ids[:, half] = mixed(np.add.reduceat(events, matched.offsets[:-1]) ^ key_hashes)
     return as_hex(ids.view(np.uint8))

@@ -100,7 +100,7 @@ class CepOperator(KeyGroupOperator):
         self.process_spec = process
         self.function = None if process is None else MatchFunction(process.function, schema)
         self.function_inputs: dict[OutputKind, MatchOutput] = {}
-        """Make what the match function gets."""
+        """The outputs that make the rows for the match function."""
         if self.function is not None:
             kinds = [OutputKind.MATCHES, *([OutputKind.TIMED_OUT] if self.function.handles_timeouts else [])]
             self.function_inputs = {
@@ -213,9 +213,9 @@ class CepOperator(KeyGroupOperator):
 
     def converted(self, old: StateDefinition, page: bytes) -> bytes:
         keys, events = old.tables.values()
-        found = Page.from_bytes(page, keys, events)
-        events = aligned(found.events, self.pattern.event_schema)
-        return replace(found, keys=aligned(found.keys, self.key_schema), events=events).to_bytes()
+        stored_page = Page.from_bytes(page, keys, events)
+        events = aligned(stored_page.events, self.pattern.event_schema)
+        return replace(stored_page, keys=aligned(stored_page.keys, self.key_schema), events=events).to_bytes()
 
     @property
     def wants_late(self) -> bool:
@@ -275,7 +275,7 @@ class CepOperator(KeyGroupOperator):
                 if not step.last:
                     yield
             first_events = shown.rows[shown.begins[page.keys.num_rows : -1]]
-            sizes = [one.keys.num_rows for one in stored]
+            sizes = [stored_page.keys.num_rows for stored_page in stored]
             page_of = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), pages.of_events[0][first_events]])
             left = step.page
             assert left is not None
@@ -308,13 +308,13 @@ class CepOperator(KeyGroupOperator):
             if count:
                 group.metrics[metric] += count
         for name, output in self.match_outputs.items():
-            found = step.timeouts if output.spec.kind is OutputKind.TIMED_OUT else step.matches
-            if len(found):
-                group.emit(name, output.build(step, found))
+            matched = step.timeouts if output.spec.kind is OutputKind.TIMED_OUT else step.matches
+            if len(matched):
+                group.emit(name, output.build(step, matched))
         for kind, of_function in self.function_inputs.items():
-            found = step.timeouts if kind is OutputKind.TIMED_OUT else step.matches
-            if len(found):
-                self._process(kind, of_function.build(step, found), group)
+            matched = step.timeouts if kind is OutputKind.TIMED_OUT else step.matches
+            if len(matched):
+                self._process(kind, of_function.build(step, matched), group)
 
     def _process(self, kind: OutputKind, matches: pa.Table, group: Group) -> None:
         """Call the match function, and emit its rows."""
@@ -405,17 +405,17 @@ def event_times(
 
 def _heaviest(page: Page, keys: pa.Table) -> str:
     """The key with the most partial matches, or if there are none, the key with the most events of the call."""
-    most, found, what = 0, None, "partial matches before it"
+    most, heaviest, what = 0, None, "partial matches before it"
     counts = np.diff(page.run_at)  # including the start state of each key
     if len(counts) and counts.max() > most:
-        most, found = int(counts.max()), page.keys.slice(int(counts.argmax()), 1)
-    if found is None and keys.num_rows:
+        most, heaviest = int(counts.max()), page.keys.slice(int(counts.argmax()), 1)
+    if heaviest is None and keys.num_rows:
         codes, _ = group_codes(keys)
         counts, what = np.bincount(codes), "events in this call"
-        most, found = int(counts.max()), keys.slice(int(np.argmax(codes == counts.argmax())), 1)
-    if found is None:
+        most, heaviest = int(counts.max()), keys.slice(int(np.argmax(codes == counts.argmax())), 1)
+    if heaviest is None:
         return "no key has events or partial matches"
-    return f"the key {', '.join(f'{name}={values[0]!r}' for name, values in found.to_pydict().items())} with {most:,} {what}"
+    return f"the key {', '.join(f'{name}={values[0]!r}' for name, values in heaviest.to_pydict().items())} with {most:,} {what}"
 
 
 def _plain(value: Any, seen: tuple[int, ...] = ()) -> Any:

@@ -59,11 +59,11 @@ class OutputSpec:
     function_schema: pa.Schema | None = None
 
 
-def times_of(time: TimeColumn, step: Step, found: Found) -> list[pa.Array]:
+def times_of(time: TimeColumn, step: Step, matched: Found) -> list[pa.Array]:
     """The times of matches: of the first event, of the last event, and of the decision."""
-    first, last = found.events[found.offsets[:-1]], found.events[found.offsets[1:] - 1]
+    first, last = matched.events[matched.offsets[:-1]], matched.events[matched.offsets[1:] - 1]
     return [
-        time.from_micros(values, step.times[last]) for values in (step.times[first], step.times[last], found.emitted)
+        time.from_micros(values, step.times[last]) for values in (step.times[first], step.times[last], matched.emitted)
     ]
 
 
@@ -114,7 +114,7 @@ class MatchOutput:
         )
         self.counts_matches = self.measures is not None and self.measures.counts_matches
         self.previous = frozenset() if self.measures is None else self.measures.previous
-        """what the measures read of earlier events"""
+        """the columns of earlier events that the measures read"""
         if self.counts_matches and spec.kind is OutputKind.TIMED_OUT:
             raise StreamDefinitionError("MATCH_NUMBER() is not defined for timed-out partial matches")
         if self.measures is not None:
@@ -136,26 +136,26 @@ class MatchOutput:
             assert spec.function_schema is not None
             self.schema = spec.function_schema
 
-    def base(self, step: Step, found: Found) -> pa.Table:
+    def base(self, step: Step, matched: Found) -> pa.Table:
         """The key columns, the times and the id of each match."""
-        times = times_of(self.time, step, found)
-        keys = step.keys.select(self.key_schema.names).take(pa.array(found.key))
-        ids = pa.nulls(len(found), pa.string())
+        times = times_of(self.time, step, matched)
+        keys = step.keys.select(self.key_schema.names).take(pa.array(matched.key))
+        ids = pa.nulls(len(matched), pa.string())
         if self.measures is None or self.measures.read_id:
-            ids = match_ids(step, found, self.id_keys, self.id_seed)
+            ids = match_ids(step, matched, self.id_keys, self.id_seed)
         return pa.table([*keys.columns, *times, ids], schema=self.base_schema)
 
-    def build(self, step: Step, found: Found) -> pa.Table:
-        base = self.base(step, found)
+    def build(self, step: Step, matched: Found) -> pa.Table:
+        base = self.base(step, matched)
         if self.measures is not None:
-            measured = self.measures.build(base, step, found)
+            measured = self.measures.build(base, step, matched)
             return pa.table([*base.columns[: len(self.key_schema)], *measured], schema=self.schema)
-        parts = _Parts(found)
+        parts = _Parts(matched)
         columns: list[Any] = list(base.columns)
         events = events_of(step, self.input_schema)
         for number in range(len(self.stages)):
             rows, matches = parts.of([number])
-            offsets = offsets_of(np.bincount(matches, minlength=len(found))).astype(np.int32)
+            offsets = offsets_of(np.bincount(matches, minlength=len(matched))).astype(np.int32)
             columns.append(
                 pa.ListArray.from_arrays(pa.array(offsets), events.take(pa.array(rows)), type=pa.list_(events.type))
             )
@@ -206,9 +206,9 @@ def _check_alike(spec: OutputSpec, names: Sequence[str], keys: int, hint: str) -
 class _Parts:
     """The events of each match, stage by stage."""
 
-    def __init__(self, found: Found) -> None:
-        self.events, self.stages = found.events, found.stages
-        self.matches = np.repeat(np.arange(len(found)), np.diff(found.offsets))
+    def __init__(self, matched: Found) -> None:
+        self.events, self.stages = matched.events, matched.stages
+        self.matches = np.repeat(np.arange(len(matched)), np.diff(matched.offsets))
 
     def of(self, stages: Sequence[int] | None) -> tuple[Ints, Ints]:
         """(the events of *stages*, in order of match and acceptance; the match of each of them); None: of all stages"""
@@ -302,13 +302,13 @@ class _MatchMeasures:
             )
         return Call("last", column.sql(), position_of(column) or 0, (column,))
 
-    def build(self, base: pa.Table, step: Step, found: Found) -> list[pa.ChunkedArray]:
-        parts = _Parts(found)
+    def build(self, base: pa.Table, step: Step, matched: Found) -> list[pa.ChunkedArray]:
+        parts = _Parts(matched)
         results = {}
         for stage, calls in self._calls.items():
             numbers = self._numbers(stage)
             if _CLASSIFIER in calls.read:
-                results[stage] = self._with_classifier(calls, step, found, parts, numbers)
+                results[stage] = self._with_classifier(calls, step, matched, parts, numbers)
                 continue
             events, matches = parts.of(numbers)
             # Take each event once, however many matches contain it. This takes a tenth of the time of np.unique.
@@ -317,8 +317,8 @@ class _MatchMeasures:
             used = np.flatnonzero(is_used)
             place[used] = np.arange(len(used))
             columns = {name: step.events.column("e:" + name).take(pa.array(used)) for name in calls.read}
-            results[stage] = calls.compute(matches, len(found), pa.table({"event": used} | columns), place[events])
-        number = pa.nulls(len(found), pa.int64()) if found.numbers is None else pa.array(found.numbers)
+            results[stage] = calls.compute(matches, len(matched), pa.table({"event": used} | columns), place[events])
+        number = pa.nulls(len(matched), pa.int64()) if matched.numbers is None else pa.array(matched.numbers)
         return self._measures.build(
             [*base.columns, number, *(results[stage][number] for stage, number in self._measures.calls)]
         )
@@ -330,7 +330,7 @@ class _MatchMeasures:
         return [self._scope.stages.index(member) for member in dict(self._scope.subsets).get(stage, (stage,))]
 
     def _with_classifier(
-        self, calls: Calls, step: Step, found: Found, parts: _Parts, numbers: list[int] | None
+        self, calls: Calls, step: Step, matched: Found, parts: _Parts, numbers: list[int] | None
     ) -> list[pa.Array]:
         """The results of calls that read the stage of an event, which can differ between the matches that contain it."""
         events, matches = parts.of(numbers)
@@ -338,7 +338,7 @@ class _MatchMeasures:
         columns = {name: step.events.column("e:" + name).take(rows) for name in calls.read if name != _CLASSIFIER}
         names = pa.array(self._scope.stages, pa.string())
         columns[_CLASSIFIER] = names.take(pa.array(parts.stages_of(numbers)))
-        return calls.compute(matches, len(found), pa.table({"event": rows} | columns), np.arange(len(events)))
+        return calls.compute(matches, len(matched), pa.table({"event": rows} | columns), np.arange(len(events)))
 
 
 def check_outputs(outputs: Mapping[str, OutputSpec]) -> None:

@@ -48,8 +48,8 @@ def add_values(
 class HistogramStatistics:
     """The statistics of a histogram.
 
-    :ivar count: their number
-    :ivar min: the least of them; *max*: the greatest one; None if there are none
+    :ivar count: the number of values
+    :ivar min: the least value; *max*: the greatest one; None if there are no values
     :ivar buckets: the number of values that are not greater than each bound
     """
 
@@ -63,7 +63,7 @@ class HistogramStatistics:
     def of(
         cls, name: str, bounds: Sequence[float], calls: Iterable[tuple[Mapping[str, int], Mapping[str, float]]]
     ) -> HistogramStatistics:
-        """Of the results of several calls: their counts and values."""
+        """The statistics of a histogram from the counts and values in the results of several calls."""
         results = list(calls)
         numbers = [
             sum(counts.get(count_name(name, bucket), 0) for counts, _ in results) for bucket in range(len(bounds) + 1)
@@ -78,7 +78,7 @@ class HistogramStatistics:
         )
 
     def plus(self, other: HistogramStatistics) -> HistogramStatistics:
-        """Those of both, which have the same bounds."""
+        """The statistics of both histograms, which have the same bounds."""
         return HistogramStatistics(
             self.count + other.count,
             self.sum + other.sum,
@@ -89,5 +89,5 @@ class HistogramStatistics:
 
     @property
     def mean(self) -> float | None:
-        """Their mean; None if there are none."""
+        """The mean of the values; None if there are none."""
         return self.sum / self.count if self.count else None

@@ -207,7 +207,7 @@ class KeyGroupOperator(ABC):
         return any(spec.timed for spec in self.inputs.values())
 
     def process(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Result:
-        """:meth:`slices` in one."""
+        """The results of :meth:`slices`, combined into one."""
         return Result.whole(self.slices(store, arrivals, now))
 
     def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:

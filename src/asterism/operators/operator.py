@@ -148,5 +148,5 @@ class Operator(Protocol):
         """
 
     def process(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Result:
-        """:meth:`slices` in one."""
+        """The results of :meth:`slices`, combined into one."""
         return Result.whole(self.slices(store, arrivals, now))

@@ -158,7 +158,7 @@ def _elements(arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> dict[
 
 
 def _run_ends(arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> Ints:
-    """Where the elements of one input and one time end in the *order*; not needed without broadcast batches."""
+    """The indexes in *order* at which the elements of one input and one time end; empty without broadcast batches."""
     if not any(part.spec.broadcast and "process_batch" in part.spec.functions for part in arrived):
         return NONE
     parts, times = order[:, 0], _of_order(order, [part.times for part in arrived])

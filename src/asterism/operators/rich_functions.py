@@ -65,7 +65,7 @@ class Openable(ABC):
 
     @abstractmethod
     def opened(self) -> Callable[..., Any]:
-        """What is called. It is opened first, if it is not open yet.
+        """The function to call. It is opened first, if it is not open yet.
 
         :raises UserFunctionError: ``open`` failed
         """
@@ -150,7 +150,7 @@ def _method(function: object, name: str) -> Callable[..., Any] | None:
 
 
 def ready(function: Any) -> Any:
-    """What is called for a function: opened, if it needs to be.
+    """The function to call for *function*: opened, if it has ``open``.
 
     :raises UserFunctionError: ``open`` failed
     """
@@ -158,7 +158,7 @@ def ready(function: Any) -> Any:
 
 
 def close_all(functions: Iterable[object]) -> None:
-    """Close those that are open, all of them even if one fails.
+    """Close all functions that are open, also if closing one of them fails.
 
     :raises UserFunctionError: ``close`` of one of them failed
     """

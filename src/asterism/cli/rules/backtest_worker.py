@@ -83,7 +83,7 @@ class BacktestHandler:
 
 
 def _watch(spark: SparkSession, tell: Tell, ended: threading.Event) -> None:
-    """Tell how many tasks of Spark's current stages are complete."""
+    """Report how many tasks of Spark's current stages are complete."""
     tracker = spark.sparkContext.statusTracker()
     while not ended.wait(POLL):
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]

@@ -117,7 +117,7 @@ class Database:
         if url.drivername == "postgresql+psycopg":
             # Statements are not prepared, so that connection poolers work.
             arguments = {"connect_timeout": TIMEOUT, "tcp_user_timeout": TIMEOUT * 1000, "prepare_threshold": None}
-            # Otherwise, a server that has gone away while it computes a response would be waited for, for hours.
+            # Otherwise, a connection to a server that has gone away would wait for its response for hours.
             arguments |= {"keepalives_idle": TIMEOUT, "keepalives_interval": TIMEOUT, "keepalives_count": 3}
         if url.drivername in ("mysql+pymysql", "mariadb+pymysql"):
             arguments = {

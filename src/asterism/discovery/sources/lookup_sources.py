@@ -1,4 +1,4 @@
-"""Where the tables of lookups come from: files and databases."""
+"""The sources of lookup tables: files and databases."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class SqlLookupSource(LookupSource):
                 within, table = split_name(self.table)
                 names = [column["name"] for column in sa.inspect(connection).get_columns(table, within)]
                 source = sa.table(table, *(sa.column(name) for name in schema.names if name in names), schema=within)
-                # As text, so that every value can be read, whatever the driver makes of it.
+                # Values are read as text, because a driver may be unable to convert some of them.
                 texts = [sa.cast(column, sa.Text).label(column.name) for column in source.columns]
                 if not texts:
                     raise PatternProcessorError(

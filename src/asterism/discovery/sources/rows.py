@@ -53,9 +53,10 @@ _OTHERS = {"string": str, "java.lang.string": str, "boolean": bool}
 def processors_of(
     rows: Sequence[Row], place: str | None, items: Items, parameters: Sequence[Row] | None = None
 ) -> list[Discovered]:
-    """The processors in the rows of one id: of the enabled versions, and of the enabled shadows, those that come into force in
-    turn; and the rows that cannot be read. These versions are the highest one, and lower ones with earlier timestamps; the lowest
-    of them may be without one.
+    """The processors in the rows of one id, and the rows that cannot be read.
+
+    The processors are the enabled versions, and the enabled shadows, that come into force in turn: the highest version, and
+    lower versions with earlier timestamps. The lowest of them may have no timestamp.
 
     :param items: reads the items; it has read the last ones of this id
     :param parameters: of a template without rows, those of the table of rows; None: there is no such table

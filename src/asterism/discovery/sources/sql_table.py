@@ -114,10 +114,10 @@ def create_pattern_processor_table(url: str | sa.URL, table: str = TABLE) -> Non
 
 
 _MYSQL = ("mysql", "mariadb")
-# SQLite has no such type; that of MySQL has no time zone, and whole seconds if nothing is said.
+# SQLite has no timestamp type. That of MySQL has no time zone and, by default, a precision of seconds.
 _TIME = sa.DateTime(timezone=True).with_variant(sa.Text(), "sqlite").with_variant(mysql.DATETIME(fsp=6), *_MYSQL)
 _TEXT = sa.Text().with_variant(mysql.LONGTEXT(), *_MYSQL)  # TEXT of MySQL has 64 kB
-# MySQL compares regardless of case, and may have other characters, if nothing is said.
+# By default, MySQL compares regardless of case, and may use another character set.
 _CHARACTERS, _COLLATION = "utf8mb4", "utf8mb4_bin"
 
 
@@ -381,7 +381,7 @@ class SqlDiscoverer(PollingDiscoverer):
         return form, digests, self._changed(digests), rows
 
     def _with_parameters(self, connection: sa.Connection, changes: _Changes) -> tuple[_Changes, _RowDigests]:
-        """Also the templates whose rows have changed in the second table; and the digests of all these rows."""
+        """Add the templates whose rows have changed in the second table; return the changes, and the digests of these rows."""
         form, digests, changed, rows = changes
         new = changed or set()
         templates = {id for id in self._templates if id in digests and id not in new}

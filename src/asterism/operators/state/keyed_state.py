@@ -393,7 +393,7 @@ class State(metaclass=PythonNames):
         return self._running.key_for(f'the state "{self.name}"') if key is None else key
 
     def _entries(self) -> Any:
-        """Those of the current key."""
+        """The entries of the current key."""
         runtime = self._runtime
         assert runtime is not None
         key = 0 if self.broadcast else runtime.key_number
@@ -417,7 +417,7 @@ class State(metaclass=PythonNames):
 
     @property
     def _expiry(self) -> int:
-        """That of an entry that is updated now."""
+        """The expiry time of an entry that is updated now."""
         return END_OF_TIME if self.ttl is None else min(self._now + self.ttl, END_OF_TIME)
 
     def _alive(self, entry: Entry) -> bool:

@@ -1,7 +1,7 @@
 """The numbers under which a key group stores its pages. They are part of the format of checkpoints: a number keeps its meaning.
 
-A range belongs to each kind of page, and no two ranges overlap. The pages of an operator's own, from OPERATOR on, differ by
-operator: a checkpoint belongs to one operator, so that two operators may use the same number.
+A range belongs to each kind of page, and no two ranges overlap. The pages from OPERATOR on have a meaning of
+their own in each operator: a checkpoint belongs to one operator, so that two operators may use the same number.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Pages:
             return count // _STEP
         if count == 1 and (header.undivided or header.size <= PAGE_BYTES):
             return 1
-        # So many events have enough keys to decide, if there are enough.
+        # If the events have enough distinct keys to decide, a sample of this size shows it.
         sample = _SAMPLE * _grown(count, header.size)
         keys = sum(group_codes(table.slice(0, sample))[1] for table in tables)
         wanted = wanted_pages(count, header.size, keys)
@@ -147,7 +147,7 @@ class Pages:
 
 
 def wanted_pages(pages: int, size: int, keys: int) -> int:
-    """The number of pages for *size* bytes of state that are in so many *pages*, in a call with events of so many *keys*.
+    """The number of pages for *size* bytes of state, currently in *pages* pages, for a call with events of *keys* keys.
 
     >>> wanted_pages(1, 4_000_000, 30), wanted_pages(1, 4_000_000, 3000), wanted_pages(256, 4_000_000, 3000)
     (1024, 1, 64)

@@ -1,6 +1,6 @@
 """State of keyed operators: pages of bytes, one small header per key group, and their storage.
 
-The keys of a key group are distributed over a fixed number of pages; a page contains many keys in columnar form. Every record
+The keys of a key group are distributed over pages; a page contains many keys in columnar form. Every record
 starts with a magic word and a layout version, so that a later release can identify it.
 """
 
