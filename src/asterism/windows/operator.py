@@ -95,8 +95,9 @@ class WindowOperator(KeyGroupOperator):
     :raises StreamDefinitionError: the arguments do not match
     :raises ExpressionError: an expression does not match the columns of the elements
 
+    >>> from datetime import timedelta
     >>> from asterism.testing import OperatorHarness
-    >>> from asterism.windows.triggers import CountTrigger
+    >>> from asterism.windows.triggers import CountTrigger, EventTimeTrigger
     >>> from asterism.windows.assigners import TumblingWindows
     >>> operator = WindowOperator(
     ...     TumblingWindows.of(timedelta(seconds=10)), pa.schema({"who": "string", "ts": "int64", "n": "int64"}), keys=["who"],
