@@ -56,49 +56,50 @@ def assert_matches(
       events: a1@1s x2@2s b3@3s a4@4s b5@5s
     """
     __tracebackhide__ = True
-    for one in (expected, actual):
-        if isinstance(one, str | bytes | Mapping) or not isinstance(one, Sequence | PatternHarness):
-            raise StreamDefinitionError(f"matches must be a list of strings, not {shown(one)}", hint='["a1 b2"]')
+    for argument in (expected, actual):
+        if isinstance(argument, str | bytes | Mapping) or not isinstance(argument, Sequence | PatternHarness):
+            raise StreamDefinitionError(f"matches must be a list of strings, not {shown(argument)}", hint='["a1 b2"]')
     expect(StreamDefinitionError, expected, Sequence, "the expected matches must be a list", '["a1 b2"]')
     literals = actual.literals if isinstance(actual, PatternHarness) else WORDS
     if isinstance(actual, PatternHarness):
-        found = [
-            one if one.time is not None else Finding(one.key, number, one.stages)
-            for number, one in enumerate(actual.found(output))
+        findings = [
+            finding if finding.time is not None else Finding(finding.key, number, finding.stages)
+            for number, finding in enumerate(actual.found(output))
         ]
     else:
-        found = [Finding((), number, _expected(one, literals).stages) for number, one in enumerate(actual)]
-    wanted = [_expected(one, literals) for one in expected]
-    difference = Difference.of(wanted, in_order(found), in_any_order)
+        findings = [Finding((), number, _expected(match, literals).stages) for number, match in enumerate(actual)]
+    expected_findings = [_expected(match, literals) for match in expected]
+    difference = Difference.of(expected_findings, in_order(findings), in_any_order)
     if difference.is_none:
         return
     notes = []
     if isinstance(actual, PatternHarness):
         if output == "matches" and actual.cep.event_time:
-            known = {one.text for one in found}  # these differ only in their times or stages
-            notes = list(_nearest(actual, [one.text for one in difference.missing if one.text not in known][:3]))
+            known = {finding.text for finding in findings}  # these differ only in their times or stages
+            missing = [finding.text for finding in difference.missing if finding.text not in known]
+            notes = list(_nearest(actual, missing[:3]))
         notes.append("events: " + _events_text(actual))
     written = literals if isinstance(actual, PatternHarness) and output != "late" else None
-    by_stage = any(not isinstance(one, str) for one in expected)
+    by_stage = any(not isinstance(match, str) for match in expected)
     raise AssertionError(difference.text(output, written, notes, by_stage=by_stage))
 
 
-def _expected(one: Expected, literals: Literals) -> Finding:
-    """The expected match. Without a time, it is None; without stages, there is a single stage with an empty name."""
+def _expected(match: Expected, literals: Literals) -> Finding:
+    """The expected match. Without a time, its time is None; without stages, it has a single stage with an empty name."""
     expect(
         StreamDefinitionError,
-        one,
+        match,
         str | Mapping,
         "a match must be a string, or a dict of its events by stage",
         '["a1 b2"]',
     )
-    if isinstance(one, str):
-        words = one.split()
+    if isinstance(match, str):
+        words = match.split()
         time = None
         if words and words[-1].startswith("@"):
             time = literals.micros(words.pop()[1:])
         return Finding((), time, {"": words})
-    for texts in one.values():
+    for texts in match.values():
         if not isinstance(texts, str):
             expect_strings(
                 StreamDefinitionError,
@@ -106,30 +107,30 @@ def _expected(one: Expected, literals: Literals) -> Finding:
                 "the events of a stage must be a string or a list of strings",
                 '{"a": "a1 a2"}',
             )
-    return Finding((), None, {stage: w.split() if isinstance(w, str) else list(w) for stage, w in one.items() if w})
+    return Finding((), None, {stage: w.split() if isinstance(w, str) else list(w) for stage, w in match.items() if w})
 
 
 @dataclass(slots=True)
 class Difference:
-    """Lines of expected and actual matches, each with a mark: - missing, + unexpected, ~ out of order."""
+    """(mark, expected match, actual match) of each line; the marks are - missing, + unexpected, ~ out of order."""
 
     lines: list[tuple[str, Finding | None, Finding | None]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, wanted: Sequence[Finding], found: Sequence[Finding], in_any_order: bool) -> Difference:
+    def of(cls, expected: Sequence[Finding], findings: Sequence[Finding], in_any_order: bool) -> Difference:
         difference = cls()
-        left = list(found)
+        left = list(findings)
         last: dict[tuple[Any, ...], int] = {}
-        for one in wanted:
-            other = next((other for other in left if _fits(one, other)), None)
+        for finding in expected:
+            actual = next((actual for actual in left if _fits(finding, actual)), None)
             mark = "-"
-            if other is not None:
-                left.remove(other)
-                assert other.time is not None
-                mark = " " if in_any_order or last.get(other.key, other.time) <= other.time else "~"
-                last[other.key] = max(last.get(other.key, other.time), other.time)
-            difference.lines.append((mark, one, other))
-        difference.lines += [("+", None, other) for other in left]
+            if actual is not None:
+                left.remove(actual)
+                assert actual.time is not None
+                mark = " " if in_any_order or last.get(actual.key, actual.time) <= actual.time else "~"
+                last[actual.key] = max(last.get(actual.key, actual.time), actual.time)
+            difference.lines.append((mark, finding, actual))
+        difference.lines += [("+", None, actual) for actual in left]
         return difference
 
     @property
@@ -138,7 +139,7 @@ class Difference:
 
     @property
     def missing(self) -> list[Finding]:
-        return [one for mark, one, _ in self.lines if mark == "-" and one is not None]
+        return [expected for mark, expected, _ in self.lines if mark == "-" and expected is not None]
 
     def text(
         self,
@@ -148,14 +149,16 @@ class Difference:
         titles: tuple[str, str] = ("expected", "found"),
         by_stage: bool = False,
     ) -> str:
-        """*literals*: the format of the times of actual matches; None: without times."""
+        """
+        :param literals: the format of the times of actual matches; None: without times
+        """
         marks = Counter(mark for mark, _, _ in self.lines)
         kinds = {"-": "missing", "+": "unexpected", "~": "out of order"}
         counts = ", ".join(f"{marks[mark]} {kind}" for mark, kind in kinds.items() if marks[mark])
         table = [(" ", *titles)]
-        for mark, one, other in self.lines[:MAX_SHOWN]:
-            right = "" if other is None else _found_text(other, by_stage, literals)
-            table.append((mark, "" if one is None else _found_text(one, by_stage, literals), right))
+        for mark, *sides in self.lines[:MAX_SHOWN]:
+            left, right = ("" if side is None else _finding_text(side, by_stage, literals) for side in sides)
+            table.append((mark, left, right))
         width = max(len(left) for _, left, _ in table)
         lines = [f"  {mark} {left:{width}}   {right}".rstrip() for mark, left, right in table]
         if len(self.lines) > MAX_SHOWN:
@@ -164,18 +167,22 @@ class Difference:
         return "\n".join([f"{title}: {counts}", "", *lines, *note_lines])
 
 
-def _fits(wanted: Finding, found: Finding) -> bool:
-    if wanted.time not in (None, found.time):
+def _fits(expected: Finding, actual: Finding) -> bool:
+    if expected.time not in (None, actual.time):
         return False
-    return wanted.text == found.text if "" in wanted.stages or "" in found.stages else wanted.stages == found.stages
+    return (
+        expected.text == actual.text
+        if "" in expected.stages or "" in actual.stages
+        else expected.stages == actual.stages
+    )
 
 
-def _found_text(found: Finding, by_stage: bool, literals: Literals | None) -> str:
-    if by_stage and "" not in found.stages:
-        text = " ".join(f"{stage}:[{' '.join(words)}]" for stage, words in found.stages.items())
+def _finding_text(finding: Finding, by_stage: bool, literals: Literals | None) -> str:
+    if by_stage and "" not in finding.stages:
+        text = " ".join(f"{stage}:[{' '.join(words)}]" for stage, words in finding.stages.items())
     else:
-        text = found.text
-    return text if literals is None or found.time is None else f"{text} @{literals.time_text(found.time)}"
+        text = finding.text
+    return text if literals is None or finding.time is None else f"{text} @{literals.time_text(finding.time)}"
 
 
 def _events_text(harness: PatternHarness) -> str:
@@ -198,8 +205,7 @@ def _timed_words(harness: PatternHarness) -> list[tuple[int | None, str]]:
 def _nearest(harness: PatternHarness, texts: Sequence[str]) -> Iterator[str]:
     """For each missing match: its longest partial match, and the event or deadline that ended it.
 
-    To find them, a new harness gets the events in the order of their times, and its partial matches are recorded after each
-    time.
+    A new harness processes the events in the order of their times. Its partial matches are recorded after each time.
     """
     late, held = set(harness.late), harness.held_matches
     again = harness.again(outputs=None)
@@ -212,7 +218,7 @@ def _nearest(harness: PatternHarness, texts: Sequence[str]) -> Iterator[str]:
         again.feed(events.take(pa.array(rows))).move(watermark=moment)
         moments.append((" ".join(words[row][1] for row in rows), again.partial_matches))
     again.end()
-    expired = {one.text: one.time for one in again.found("timed_out")}
+    expired = {finding.text: finding.time for finding in again.found("timed_out")}
     for text in texts:
         wanted = Counter(text.split())
         parts = [part for _, alive in moments for part in alive if not Counter(part.split()) - wanted]

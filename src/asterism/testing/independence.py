@@ -154,9 +154,9 @@ def check_independence(
             title = f"{output} depend on how the events arrive"
             if spec is None or spec.measures is not None or spec.function is not None:
                 raise AssertionError(f"{title}\n  whole: {whole.rows(output)}\n  {name}: {harness.rows(output)}")
-            wanted, found = (in_order(one.found(output)) for one in (whole, harness))
+            expected, findings = in_order(whole.found(output)), in_order(harness.found(output))
             literals = whole.literals if spec.kind is not OutputKind.LATE else None
-            difference = Difference.of(wanted, found, in_any_order=True)
+            difference = Difference.of(expected, findings, in_any_order=True)
             raise AssertionError(difference.text(title, literals, titles=("whole", name)))
     return whole
 
@@ -215,17 +215,20 @@ def _late_of(harness: WindowHarness) -> Counter[str]:
 
 def _compare(whole: H, harness: H, name: str, outputs: Mapping[str, Callable[[H], Counter[str]]]) -> None:
     """
-    :param harness: did the same as *whole* in the way *name*
-    :param outputs: by name, how to get the texts of an output
+    :param harness: has executed the steps of *whole* in the way *name*
+    :param outputs: by name of the output, the function that returns its texts
     :raises AssertionError: texts or counts differ
     """
     __tracebackhide__ = True
     for output, texts_of in outputs.items():
-        wanted, found = texts_of(whole), texts_of(harness)
-        if wanted != found:
+        expected, texts = texts_of(whole), texts_of(harness)
+        if expected != texts:
             lines = [f"{output} depends on how the elements arrive"]
-            for title, rows in ((f"whole, not {name}", wanted - found), (f"{name}, not whole", found - wanted)):
-                listed: list[str] = sorted(rows.elements())
+            for title, only_there in (
+                (f"whole, not {name}", expected - texts),
+                (f"{name}, not whole", texts - expected),
+            ):
+                listed: list[str] = sorted(only_there.elements())
                 lines += [f"  {title}:", *(f"    {text}" for text in listed[:MAX_SHOWN])]
                 lines += [f"    and {len(listed) - MAX_SHOWN} more"] * (len(listed) > MAX_SHOWN)
             raise AssertionError("\n".join(lines))
@@ -271,7 +274,7 @@ def _with_watermarks(whole: PatternHarness, parts: Sequence[Part]) -> PatternHar
 
 
 def _cut(steps: Sequence[Any], places: Callable[[int], Sequence[int]]) -> list[Any]:
-    """The steps, with the events of each divided at the indexes that *places* returns for their number."""
+    """The steps, with the events of each divided. *places* returns the indexes for a number of events."""
     pieces: list[Any] = []
     for step in steps:
         table = step.rows if isinstance(step, Send) else step

@@ -122,11 +122,11 @@ class Literals:
         return parts
 
     def _event(self, word: str, schema: pa.Schema, after: int) -> tuple[Row, int]:
-        found = _WORD.fullmatch(word)
-        if not found:
+        literal = _WORD.fullmatch(word)
+        if not literal:
             raise InvalidEventError(f"not an event: {word!r}", hint="a1, ann.a1, a1@10s, a1(price=2.5)")
-        texts = {self.kind: found["kind"], self.value: found["value"], self.key: found["key"]}
-        for part in filter(None, (found["more"] or "").split(",")):
+        texts = {self.kind: literal["kind"], self.value: literal["value"], self.key: literal["key"]}
+        for part in filter(None, (literal["more"] or "").split(",")):
             name, equals, value = part.partition("=")
             if not equals:
                 raise InvalidEventError(
@@ -138,12 +138,12 @@ class Literals:
             for name, text in texts.items()
             if text is not None or name in schema.names
         }
-        if found["time"] == "null":
+        if literal["time"] == "null":
             return row, after
-        if found["time"] is not None:
-            after = self.micros(found["time"])
-        elif self.timed_by_value and found["value"] is not None:
-            after = self.micros(found["value"])
+        if literal["time"] is not None:
+            after = self.micros(literal["time"])
+        elif self.timed_by_value and literal["value"] is not None:
+            after = self.micros(literal["value"])
         else:
             after += self.step // MICROSECOND
         if self.time in schema.names:
@@ -160,12 +160,12 @@ class Literals:
         if time == "end":
             return END_OF_TIME
         try:
-            found = self._micros(time)
+            microseconds = self._micros(time)
         except (ValueError, OverflowError):
-            found = None
-        if found is None or not BEFORE_TIME < found < END_OF_TIME:
+            microseconds = None
+        if microseconds is None or not BEFORE_TIME < microseconds < END_OF_TIME:
             raise InvalidEventError(f"not a time: {shown(time)}", hint=_TIMES)
-        return found
+        return microseconds
 
     def _micros(self, time: Any) -> int | None:
         if isinstance(time, timedelta):
@@ -177,11 +177,11 @@ class Literals:
             return None
         if re.fullmatch(r"-?\d+", time):
             return int(time) * (self.step // MICROSECOND)
-        if found := _DURATION.fullmatch(time):
-            numbers = {unit: int(number or 0) for unit, number in zip(_DURATION_UNITS, found.groups(), strict=True)}
+        if fields := _DURATION.fullmatch(time):
+            numbers = {unit: int(number or 0) for unit, number in zip(_DURATION_UNITS, fields.groups(), strict=True)}
             return timedelta(**numbers) // MICROSECOND * (-1 if time.startswith("-") else 1)
-        if found := _TIME_OF_DAY.fullmatch(time):
-            duration = timedelta(hours=int(found["h"] or 0), minutes=int(found["m"]), seconds=float(found["s"]))
+        if fields := _TIME_OF_DAY.fullmatch(time):
+            duration = timedelta(hours=int(fields["h"] or 0), minutes=int(fields["m"]), seconds=float(fields["s"]))
             return duration // MICROSECOND
         return self._micros(datetime.fromisoformat(time))
 

@@ -109,9 +109,9 @@ class OperatorHarness:
         groups = hashes.view(np.uint64) % np.uint64(len(self.stores))
         hashed = events.append_column(KEY_HASH, pa.array(hashes))
         for group in range(len(self.stores)):
-            mine = hashed if broadcast or len(self.stores) == 1 else hashed.filter(pa.array(groups == group))
-            if mine.num_rows:
-                self._call(group, [Arrival(name, self._prepared(name, mine))])
+            of_group = hashed if broadcast or len(self.stores) == 1 else hashed.filter(pa.array(groups == group))
+            if of_group.num_rows:
+                self._call(group, [Arrival(name, self._prepared(name, of_group))])
             elif detects_idle:
                 self._call(group, [Arrival(name)])
         return self
@@ -216,12 +216,12 @@ class OperatorHarness:
         """The gauges of the operator: the last value that each key group has set, combined. Those that were not set are
         missing.
         """
-        found: dict[str, float] = {}
+        combined: dict[str, float] = {}
         for name, aggregate in self.operator.gauges.items():
             last = {group: values[name] for group, _, values in self._measured if name in values}
             if last:
-                found[name] = _COMBINED[aggregate](list(last.values()))
-        return found
+                combined[name] = _COMBINED[aggregate](list(last.values()))
+        return combined
 
     @property
     def histograms(self) -> dict[str, HistogramStatistics]:

@@ -132,7 +132,7 @@ class PatternHarness(EventHarness):
             return PatternHarness(**self._options | changes)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {', '.join(repr(one) for one in self.matches) or 'no matches'}>"
+        return f"<{type(self).__name__}: {', '.join(repr(text) for text in self.matches) or 'no matches'}>"
 
     # ------------------------------------------------------------------ results
 
@@ -170,7 +170,7 @@ class PatternHarness(EventHarness):
         >>> match(Pattern.begin("any").times(2).next("last"), "a1 b2 c3").by_stage()
         [{'any': ['a1', 'b2'], 'last': ['c3']}]
         """
-        return [found.stages for found in in_order(self.found(output))]
+        return [finding.stages for finding in in_order(self.found(output))]
 
     def found(self, output: str = "matches") -> list[Finding]:
         """The matches (or timed-out partial matches, or late events) in output order, with their literals, keys and times."""
@@ -216,8 +216,8 @@ class PatternHarness(EventHarness):
                 events = python_rows(
                     page.events.rename_columns([n.partition(":")[2] for n in page.events.column_names])
                 )
-                found = getattr(page, rows)
-                for node in found[found[:, 2] >= 0, 1]:
+                runs = getattr(page, rows)
+                for node in runs[runs[:, 2] >= 0, 1]:
                     taken: list[tuple[int, str]] = []
                     while node >= 0:
                         event, stage, node = page.nodes[node]
@@ -249,12 +249,12 @@ def _outputs_of(options: PatternHarnessOptions) -> tuple[Mapping[str, OutputSpec
     return outputs, None
 
 
-def in_order(found: Iterable[Finding]) -> list[Finding]:
-    return sorted(found, key=lambda one: (one.time or 0, _natural(one.text)))
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda finding: (finding.time or 0, _natural(finding.text)))
 
 
-def _texts(found: Iterable[Finding]) -> list[str]:
-    return [one.text for one in in_order(found)]
+def _texts(findings: Iterable[Finding]) -> list[str]:
+    return [finding.text for finding in in_order(findings)]
 
 
 def _natural(text: str) -> list[tuple[int, str]]:

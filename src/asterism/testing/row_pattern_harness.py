@@ -92,12 +92,12 @@ class RowPatternHarness(EventHarness):
 
     @property
     def waiting(self) -> list[list[Row]]:
-        """For each partition that waits, the rows from the first one that is not decided, with the columns that are kept; without
-        rows that the watermark has not passed.
+        """For each waiting partition, the rows from its first undecided row on, with the columns that are kept. Rows that the
+        watermark has not passed are left out.
         """
-        found = []
+        partitions = []
         for store in self.stores:
             for number, page in sorted(store.pages.items()):
                 if number < PageKind.WAITING_EVENTS.first:
-                    found += [python_rows(rows) for rows in self.row_patterns.waiting_rows(page)]
-        return found
+                    partitions += [python_rows(rows) for rows in self.row_patterns.waiting_rows(page)]
+        return partitions

@@ -65,7 +65,7 @@ def run_rule_test(
 
 @dataclass(frozen=True, slots=True)
 class _FoundMatch:
-    """A match, with the parts that the output of the rule has: its events, its measures, or both."""
+    """A match with its events, its measures, or both, as the output of the rule has them."""
 
     numbers: tuple[int, ...] | None
     text: str | None
@@ -100,35 +100,35 @@ def _failure(rule: PatternProcessor, test: RuleTest, semantics: Semantics) -> It
     for output, expected in ((MATCHES, test.matches), (TIMED_OUT, test.timed_out)):
         if expected is None:
             continue
-        found = _found(rule, events, semantics, output)
+        matches = _found(rule, events, semantics, output)
         missing = []
-        # Those that say more come first, because an object may say less than a match has.
-        for one in sorted(expected, key=lambda one: -len(one) if isinstance(one, Mapping) else 0):
-            place = next((n for n, match in enumerate(found) if match.fits(one)), None)
+        # The objects with the most values come first, because an object may omit values of a match.
+        for wanted in sorted(expected, key=lambda wanted: -len(wanted) if isinstance(wanted, Mapping) else 0):
+            place = next((n for n, match in enumerate(matches) if match.fits(wanted)), None)
             if place is None:
-                missing.append(one)
+                missing.append(wanted)
             else:
-                del found[place]
+                del matches[place]
         prefix = "" if output == MATCHES else "timed out: "
-        for what, some in (("expected, not found", missing), ("found, not expected", found)):
-            yield from (f"{prefix}{what}: {_expected_text(one)}" for one in some[:MAX_LINES])
-            if len(some) > MAX_LINES:
-                yield f"{prefix}{what}: {len(some) - MAX_LINES:,} more"
-        differs |= bool(missing or found)
+        for what, differing in (("expected, not found", missing), ("found, not expected", matches)):
+            yield from (f"{prefix}{what}: {_expected_text(match)}" for match in differing[:MAX_LINES])
+            if len(differing) > MAX_LINES:
+                yield f"{prefix}{what}: {len(differing) - MAX_LINES:,} more"
+        differs |= bool(missing or matches)
     if differs:
         words = test.events if isinstance(test.events, str) else ", ".join(map(_object_text, test.events))
         yield f"events: {one_line(words, 1000)}"
 
 
 def _check_expectations(rule: PatternProcessor, test: RuleTest) -> None:
-    """Refuse expectations that no match can fulfil, whatever the events are."""
+    """Reject expectations that no match can meet, whatever the events are."""
     expected = [*test.matches, *(test.timed_out or ())]
     if rule.sql is None:
         return
     if test.timed_out is not None:
         raise StreamDefinitionError("a rule in SQL has no timed-out partial matches")
     clause = read(rule.sql)
-    if clause.rows is RowsPerMatch.ONE and any(not isinstance(one, Mapping) for one in expected):
+    if clause.rows is RowsPerMatch.ONE and any(not isinstance(match, Mapping) for match in expected):
         raise StreamDefinitionError(
             "the matches of a rule in SQL have no events, except with ALL ROWS PER MATCH",
             hint='an object with its measures: {"failures": 3}',
@@ -174,20 +174,20 @@ class _TestEvents:
 
 def _typed(row: Mapping[str, Any], types: Mapping[str, pa.DataType], literals: Literals) -> Row:
     """The values of an event. Strings become values of the types of their columns, and the event time."""
-    found = dict(row)
+    values = dict(row)
     for name, value in row.items():
         kind = types.get(name)
         if not isinstance(value, str) or (kind is not None and pa.types.is_string(kind)):
             continue
         if name == literals.time and (kind is None or pa.types.is_timestamp(kind)):
             column = TimeColumn.of(name, pa.schema([(name, kind or EVENTS.field("ts").type)]))
-            found[name] = column.from_micros(np.array([literals.micros(value)]))[0].as_py()
+            values[name] = column.from_micros(np.array([literals.micros(value)]))[0].as_py()
         elif kind is not None:
             try:
-                found[name] = pa.scalar(value, pa.string()).cast(kind).as_py()
+                values[name] = pa.scalar(value, pa.string()).cast(kind).as_py()
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 raise InvalidEventError(f"{value!r:.60} is not a value of {name:.60}: {kind}") from None
-    return found
+    return values
 
 
 def _schema_of(rows: Sequence[Row], types: Mapping[str, pa.DataType]) -> pa.Schema:
@@ -216,25 +216,25 @@ def _found_match(row: Row, events: _TestEvents) -> _FoundMatch:
     if row["events"] is None:
         return _FoundMatch(None, None, {}, measures if measures is not None else {})
     taken: dict[str, list[Row]] = {}
-    for one in row["events"]:
-        taken.setdefault(one["stage"], []).append(one["event"])
+    for accepted in row["events"]:
+        taken.setdefault(accepted["stage"], []).append(accepted["event"])
 
-    def numbers(some: Sequence[Row]) -> tuple[int, ...]:
-        return tuple(event[events.number] for event in some)
+    def numbers(rows: Sequence[Row]) -> tuple[int, ...]:
+        return tuple(event[events.number] for event in rows)
 
-    def text(some: Sequence[Row]) -> str:
-        without = ({name: value for name, value in event.items() if name != events.number} for event in some)
+    def text(rows: Sequence[Row]) -> str:
+        without = ({name: value for name, value in event.items() if name != events.number} for event in rows)
         return " ".join(map(events.literals.text, without))
 
-    every = [one["event"] for one in row["events"]]
-    stages = {stage: (numbers(some), text(some)) for stage, some in taken.items()}
-    return _FoundMatch(numbers(every), text(every), stages, measures)
+    all_rows = [accepted["event"] for accepted in row["events"]]
+    stages = {stage: (numbers(rows), text(rows)) for stage, rows in taken.items()}
+    return _FoundMatch(numbers(all_rows), text(all_rows), stages, measures)
 
 
 def _rows(rule: PatternProcessor, events: _TestEvents, semantics: Semantics, output: str) -> list[Row]:
-    """The rows of an output, as of a query."""
+    """The rows of an output, as a query returns them."""
     literals, names = events.literals, events.schema.names
-    found = rows_of_rule(
+    outputs = rows_of_rule(
         rule,
         events.schema,
         events.parts,
@@ -242,7 +242,7 @@ def _rows(rule: PatternProcessor, events: _TestEvents, semantics: Semantics, out
         time=literals.time if literals.time in names else None,
         semantics=semantics,
     )
-    return found.get(output, [])
+    return outputs.get(output, [])
 
 
 def rows_of_rule(
@@ -270,7 +270,7 @@ def rows_of_rule(
     state = MemoryStore()
     latest = BEFORE_TIME
     calls: list[tuple[list[Arrival], Now]] = [
-        ([Arrival(PROCESSORS, prepared_set(one.to_bytes())) for one in store.retained()], Now())
+        ([Arrival(PROCESSORS, prepared_set(rules.to_bytes())) for rules in store.retained()], Now())
     ]
     for part in parts:
         if isinstance(part, pa.Table):
@@ -289,24 +289,24 @@ def rows_of_rule(
     return rows
 
 
-def _equal(expected: Any, found: str | None) -> bool:
-    """Whether a value of JSON is that of a measure, which is a string."""
-    if expected is None or found is None or isinstance(expected, str):
-        return bool(expected == found)
+def _equal(expected: Any, value: str | None) -> bool:
+    """Whether a value of JSON equals the value of a measure, which is a string."""
+    if expected is None or value is None or isinstance(expected, str):
+        return bool(expected == value)
     if isinstance(expected, bool):
-        return found == str(expected).lower()
+        return value == str(expected).lower()
     if isinstance(expected, int | float):
         try:
-            return bool(float(found) == expected)
+            return bool(float(value) == expected)
         except ValueError:
             return False
     return False
 
 
-def _expected_text(one: ExpectedMatch | _FoundMatch) -> str:
-    if isinstance(one, Mapping):
-        return _object_text(one)
-    return one_line(str(list(one)) if isinstance(one, tuple) else str(one), 500)
+def _expected_text(match: ExpectedMatch | _FoundMatch) -> str:
+    if isinstance(match, Mapping):
+        return _object_text(match)
+    return one_line(str(list(match)) if isinstance(match, tuple) else str(match), 500)
 
 
 def _object_text(value: Mapping[str, Any]) -> str:

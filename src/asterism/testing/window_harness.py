@@ -75,26 +75,26 @@ class WindowFiring:
 
         :raises StreamDefinitionError: *expected* is not the text of a firing
         """
-        found = _read(expected)
-        if found["window"] == "global":
+        parts = _read(expected)
+        if parts["window"] == "global":
             fits = self.start is None
         else:
-            fits = [literals.micros(time) for time in found["window"][1:-1].split(",")] == [self.start, self.end]
+            fits = [literals.micros(time) for time in parts["window"][1:-1].split(",")] == [self.start, self.end]
         return (
             fits
-            and (found["key"] is None or found["key"] == self._key_text.rstrip())
-            and (found["number"] is None or int(found["number"]) == self.number)
-            and found["kind"] in (None, self.kind)
-            and (found["last"] is None or self.is_last)
-            and (found["contents"] is None or found["contents"][1:].split() == self.contents.split())
+            and (parts["key"] is None or parts["key"] == self._key_text.rstrip())
+            and (parts["number"] is None or int(parts["number"]) == self.number)
+            and parts["kind"] in (None, self.kind)
+            and (parts["last"] is None or self.is_last)
+            and (parts["contents"] is None or parts["contents"][1:].split() == self.contents.split())
         )
 
 
 def _read(expected: str) -> re.Match[str]:
-    found = _EXPECTED.fullmatch(expected.strip()) if isinstance(expected, str) else None
-    if found is None:
+    parts = _EXPECTED.fullmatch(expected.strip()) if isinstance(expected, str) else None
+    if parts is None:
         raise StreamDefinitionError(f"not a firing: {shown(expected)}", hint=_FIRING)
-    return found
+    return parts
 
 
 class WindowHarnessOptions(WindowOptions, ResultOptions, total=False):
@@ -218,15 +218,15 @@ class WindowHarness(EventHarness):
             bounds.append(column.to_micros(table.column(name), lenient=True).to_pylist())
         others = (*OWN_COLUMNS, *self.keys, *(SESSION_COLUMNS if self.window_operator.spec.session_ids else ()))
         computed = [name for name in table.column_names if name not in others]
-        found = []
+        firings = []
         for row, start, end in zip(python_rows(table), *bounds, strict=True):
             if self._shows_elements:
                 contents = " ".join(row[_ELEMENTS])
             else:
                 contents = " ".join(f"{name}={'null' if row[name] is None else row[name]}" for name in computed)
             key = tuple(row[name] for name in self.keys)
-            found.append(WindowFiring(key, start, end, row[FIRING], row[KIND], row[IS_LAST], contents))
-        return found
+            firings.append(WindowFiring(key, start, end, row[FIRING], row[KIND], row[IS_LAST], contents))
+        return firings
 
     # ------------------------------------------------------------------ transcripts
 
@@ -267,16 +267,17 @@ class WindowHarness(EventHarness):
           + [10s,20s) #1 on_time!: b2
         """
         __tracebackhide__ = True
-        fired, came_late = len(self.found()), len(self.late)
+        fired_before, late_before = len(self.found()), len(self.late)
         for number, (step, fires, late, unfired) in enumerate(_steps_of(transcript), 1):
             before = self.unfired
             self._step(step)
-            found, found_late = self.found(), self.late
-            lines = _compared(fires, found[fired:], self.literals) + _compared_late(late, found_late[came_late:])
+            all_firings, all_late = self.found(), self.late
+            lines = _compared(fires, all_firings[fired_before:], self.literals)
+            lines += _compared_late(late, all_late[late_before:])
             if unfired is not None and unfired != self.unfired - before:
                 lines += [("-", f"unfired {unfired}"), ("+", f"unfired {self.unfired - before}")]
             _check(f'step {number}, "{step}"', lines)
-            fired, came_late = len(found), len(found_late)
+            fired_before, late_before = len(all_firings), len(all_late)
         return self
 
     def _step(self, step: str) -> None:
@@ -346,13 +347,13 @@ def _steps_of(transcript: str) -> list[tuple[str, list[str], list[str], int | No
 
 
 _Lines = list[tuple[str, str]]
-"""Each with a mark: - missing, + unexpected."""
+"""(mark, text) of each line; the marks are - missing, + unexpected."""
 
 
-def _compared(expected: Sequence[str], found: Sequence[WindowFiring], literals: Literals) -> _Lines:
-    left = list(found)
+def _compared(expected: Sequence[str], firings: Sequence[WindowFiring], literals: Literals) -> _Lines:
+    left = list(firings)
     lines: list[tuple[str, str] | None] = [None] * len(expected)
-    # Those that say most come first, so that they do not lose their firing to one that fits several.
+    # The expected firings with the most details come first, because less detailed ones may fit the same firing.
     for place in sorted(
         range(len(expected)), key=lambda at: -sum(part is not None for part in _read(expected[at]).groups())
     ):
@@ -363,13 +364,13 @@ def _compared(expected: Sequence[str], found: Sequence[WindowFiring], literals: 
     return [line for line in lines if line is not None] + [("+", firing.text(literals)) for firing in left]
 
 
-def _compared_late(expected: Sequence[str], found: Sequence[str]) -> _Lines:
-    left, lines = list(found), []
-    for one in expected:
-        lines.append((" " if one in left else "-", f"late {one}"))
-        if one in left:
-            left.remove(one)
-    return lines + [("+", f"late {one}") for one in left]
+def _compared_late(expected: Sequence[str], late: Sequence[str]) -> _Lines:
+    left, lines = list(late), []
+    for literal in expected:
+        lines.append((" " if literal in left else "-", f"late {literal}"))
+        if literal in left:
+            left.remove(literal)
+    return lines + [("+", f"late {literal}") for literal in left]
 
 
 def _check(title: str, lines: _Lines) -> None:
