@@ -96,14 +96,14 @@ def assigned(windows: Windows, times: Ints) -> tuple[Ints, Ints, Ints]:
         return windows.assign(times)
     what = f"the windows {type(windows).__name__}"
     try:
-        found = windows.assign(times.copy())
+        assignment = windows.assign(times.copy())
     except Exception as error:
         raise failed(f"{what}: assign", error) from error
     hint = "return row, start, end: numpy arrays of integers of the same length"
-    if not isinstance(found, tuple | list) or len(found) != 3:
-        raise UserFunctionError(f"{what} must assign three arrays, not {shown(found)}", hint=hint)
+    if not isinstance(assignment, tuple | list) or len(assignment) != 3:
+        raise UserFunctionError(f"{what} must assign three arrays, not {shown(assignment)}", hint=hint)
     columns: list[Ints] = []
-    for name, column in zip(("elements", "starts", "ends"), found, strict=True):
+    for name, column in zip(("elements", "starts", "ends"), assignment, strict=True):
         array = np.asarray(column)
         if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
             raise UserFunctionError(f"{what}: the {name} must be an array of integers, not {shown(column)}", hint=hint)
@@ -157,8 +157,8 @@ class _Grid:
     def index(self, times: Ints) -> Ints:
         """The index of the last instant at or before each time."""
         if self.zone is None:
-            found: Ints = (times - self.offset) // self.step
-            return found
+            indexes: Ints = (times - self.offset) // self.step
+            return indexes
         wall = wall_times(times, self.zone) - self.offset
         if self.months:
             wall = wall.astype("M8[us]").astype("M8[M]").astype(np.int64)

@@ -117,17 +117,17 @@ def _computation_of(spec: WindowSpec) -> Aggregates | Reduction | Folding | None
 
 def _check_names(spec: WindowSpec, names: Sequence[str], computation: Aggregates | Reduction | Folding | None) -> None:
     is_element = spec.reduce is not None and spec.function is None
-    own = [*OWN_COLUMNS, *(SESSION_COLUMNS if spec.session_ids else ())]
-    of_stream = [*own, *spec.keys, *(names if is_element else [])]
-    _check_alike(of_stream, "rename the column of the stream: df.withColumnRenamed({0!r}, {1!r})", own)
+    firing_columns = [*OWN_COLUMNS, *(SESSION_COLUMNS if spec.session_ids else ())]
+    of_stream = [*firing_columns, *spec.keys, *(names if is_element else [])]
+    _check_alike(of_stream, "rename the column of the stream: df.withColumnRenamed({0!r}, {1!r})", firing_columns)
     if not is_element:
         where = "use another name: sum(amount) AS total" if spec.function is None else "use another name in the schema"
-        _check_alike([*of_stream, *names], where, own)
+        _check_alike([*of_stream, *names], where, firing_columns)
     if spec.function is not None and computation is not None and spec.reduce is None:
         _check_alike([*spec.keys, *(field.name for field in computation.fields)], "use another name")
 
 
-def _check_alike(names: Sequence[str], hint: str, own: Sequence[str] = OWN_COLUMNS) -> None:
+def _check_alike(names: Sequence[str], hint: str, firing_columns: Sequence[str] = OWN_COLUMNS) -> None:
     """Refuse names that Spark treats as equal."""
     seen: dict[str, str] = {}
     for name in names:
@@ -136,7 +136,7 @@ def _check_alike(names: Sequence[str], hint: str, own: Sequence[str] = OWN_COLUM
             alike = repr(name) if former == name else f"{former!r} and {name!r}, which are equal in Spark"
             raise StreamDefinitionError(
                 f"two columns of the result are named {alike}",
-                f"A row has the key, {', '.join(own)}, and the computed columns.",
+                f"A row has the key, {', '.join(firing_columns)}, and the computed columns.",
                 hint.format(name, "event_" + name),
             )
         seen[name.lower()] = name

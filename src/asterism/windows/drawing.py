@@ -75,10 +75,10 @@ _UNITS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TIME = r"-?\d+(?:\.\d+)?(?:ms|s|min|h|d)?"
 _ELEMENT = re.compile(rf"([a-z])?(-?\d+(?:\.\d+)?|null)?(?:@({_TIME}))?(?:\+({_TIME}))?")
 _TICKS = [
-    *(ten * one for ten in (1, 10, 100) for one in (1, 2, 5)),
-    *(unit * one for unit in (1_000, 60_000) for one in (1, 2, 5, 10, 15, 30)),
+    *(ten * factor for ten in (1, 10, 100) for factor in (1, 2, 5)),
+    *(unit * factor for unit in (1_000, 60_000) for factor in (1, 2, 5, 10, 15, 30)),
     *(3_600_000 * hours for hours in (1, 2, 3, 6, 12)),
-    *(86_400_000 * ten * one for ten in (1, 10, 100, 1_000) for one in (1, 2, 5)),
+    *(86_400_000 * ten * factor for ten in (1, 10, 100, 1_000) for factor in (1, 2, 5)),
 ]
 PLOT, HIGH, LOW, DOT = 560, 26, 21, 9  # width of the plot, height of rows of elements and of other rows, radius
 BOLD = 0.62  # approximate width of a bold character
@@ -109,37 +109,37 @@ class _Move:
 
 def _parsed(steps: str) -> list[_DrawnElement | _Move]:
     """Parse steps, with times and gaps in milliseconds. The expectations of a transcript are ignored."""
-    found: list[_DrawnElement | _Move] = []
+    drawn: list[_DrawnElement | _Move] = []
     for written in steps.splitlines():
         word, _, rest = written.split("#")[0].strip().partition(" ")
         match word:
             case "in":
-                found += [_element(one) for one in rest.split()]
+                drawn += [_element(element) for element in rest.split()]
             case "watermark" | "processing_time":
-                found.append(_Move(word, _millis(rest.strip(), written)))
+                drawn.append(_Move(word, _millis(rest.strip(), written)))
             case "end":
-                found.append(_Move(word))
+                drawn.append(_Move(word))
             case "fires" | "late" | "":
                 continue
             case _:
                 raise StreamDefinitionError(f"not a step of a drawing: {one_line(written, 60)!r}", hint=_STEP)
-    if len(found) > MAX_STEPS:
+    if len(drawn) > MAX_STEPS:
         raise StreamDefinitionError(
-            f"a drawing can show at most {MAX_STEPS:,} elements and changes of time, not {len(found):,}",
+            f"a drawing can show at most {MAX_STEPS:,} elements and changes of time, not {len(drawn):,}",
             hint="use fewer elements; ten are usually enough",
         )
-    return found
+    return drawn
 
 
 def _element(text: str) -> _DrawnElement:
-    found = _ELEMENT.fullmatch(text)
-    if found is None or not text:
+    parts = _ELEMENT.fullmatch(text)
+    if parts is None or not text:
         raise StreamDefinitionError(
             f"not an element of a drawing: {one_line(text, 60)!r}",
             "An element has a key (a letter), a value, a time and a gap; each is optional.",
             "3, a3@4.5, 3@10min, a3@1+20s",
         )
-    key, value, time, gap = found.groups()
+    key, value, time, gap = parts.groups()
     return _DrawnElement(
         key or "",
         None if value in (None, "null") else float(value),
@@ -149,8 +149,8 @@ def _element(text: str) -> _DrawnElement:
 
 
 def _millis(text: str, where: str) -> int:
-    found = re.fullmatch(r"(-?[\d.]+)([a-z]*)", text) if re.fullmatch(_TIME, text) else None
-    time = None if found is None else float(found[1]) * _UNITS[found[2] or "s"]
+    number = re.fullmatch(r"(-?[\d.]+)([a-z]*)", text) if re.fullmatch(_TIME, text) else None
+    time = None if number is None else float(number[1]) * _UNITS[number[2] or "s"]
     if time is None or abs(time) > MAX_TIME:
         raise StreamDefinitionError(
             f"not a time: {one_line(text, 20)!r} in {one_line(where, 60)!r}", hint="4.5, 10s, 2h"
@@ -647,10 +647,10 @@ class _Drawing:
             until = self.x(event.windows[0][1])
             self.canvas.line([(x, y), (until, y)], FAINT, "3 3", 1.2)
             self.canvas.line([(until, y - 4), (until, y + 4)], FAINT, None, 1.2)
-        own = bool(event.dropped) and not event.firings
+        is_dropped = bool(event.dropped) and not event.firings
         style, fill, stroke, ink = (
             ("dropped", PALE_RED, RED, RED)
-            if own
+            if is_dropped
             else ("behind", AMBER, AMBER, PAPER)
             if event.behind
             else ("", INK, INK, PAPER)
@@ -664,7 +664,7 @@ class _Drawing:
             rx=DOT,
             fill=fill,
             stroke=stroke,
-            stroke_dasharray="3 2" if own else None,
+            stroke_dasharray="3 2" if is_dropped else None,
         )
         came = f", arrives at {self._time(event.time)}" if not self.event_time else f"@{_seconds(event.time)}"
         self.canvas.title(dot, f"element {event.step}{came}")

@@ -196,13 +196,13 @@ class WindowCall:
         for value, size in zip(self.pages.stored, sizes, strict=True):
             added = None if value is None else additions_from_bytes(value, tables)
             if added is not None:
-                mine = slice(first, first + size)
-                self.old_unfired[mine] = added.column(UNFIRED).to_numpy()
+                of_page = slice(first, first + size)
+                self.old_unfired[of_page] = added.column(UNFIRED).to_numpy()
                 if EMPTIED in added.column_names:
-                    self.old_emptied[mine] = added.column(EMPTIED).to_numpy()
+                    self.old_emptied[of_page] = added.column(EMPTIED).to_numpy()
                 if self.spec.session_ids and SESSION_ID in added.column_names:
-                    self.old_ids[mine] = added.column(SESSION_ID).to_pylist()
-                    self.old_replaces[mine] = added.column(REPLACES).to_pylist()
+                    self.old_ids[of_page] = added.column(SESSION_ID).to_pylist()
+                    self.old_replaces[of_page] = added.column(REPLACES).to_pylist()
             first += size
 
     def _panes(self, old: Ints, count: int) -> Any:
@@ -495,16 +495,16 @@ class WindowCall:
             stage, time = int(fired[number, kernels.STAGE]), int(fired[number, kernels.TIME])
             timed = CallPhase.PROCESSING_TIME if not self.event_time else None
             moves = stage == timed if timed is not None else stage in (CallPhase.BEFORE, CallPhase.AFTER)
-            mine = elements.slice(int(offsets[number]), int(offsets[number + 1] - offsets[number]))
-            found = self.states.process(
+            contents = elements.slice(int(offsets[number]), int(offsets[number + 1] - offsets[number]))
+            rows = self.states.process(
                 int(fired[number, kernels.PANE]),
-                mine,
+                contents,
                 spans[number],
                 time if moves else BEFORE_TIME,
                 self.contents.schema,
             )
-            tables.append(found)
-            firing_of.append(np.full(found.num_rows, number, np.int64))
+            tables.append(rows)
+            firing_of.append(np.full(rows.num_rows, number, np.int64))
         self.states.emitted().add_to(self.group)
         return pa.concat_tables(tables), np.concatenate([np.empty(0, np.int64), *firing_of])
 
@@ -583,9 +583,9 @@ class WindowCall:
 
         plan = self.plan
         for number, metric in enumerate(COUNTED):
-            found = int((fired[:, kernels.FIRING_KIND] == number).sum())
-            if found:
-                self.group.metrics[metric] += found
+            count = int((fired[:, kernels.FIRING_KIND] == number).sum())
+            if count:
+                self.group.metrics[metric] += count
         place = fired[:, kernels.PLACE]
         place = np.where(place == NONE, END_OF_TIME, place)  # a timer fires after the elements of its time
         ranks = np.empty(len(fired), np.int64)
@@ -593,23 +593,23 @@ class WindowCall:
         ranks[np.lexsort(keys)] = np.arange(len(fired))
         order = np.argsort(ranks[firing_of], kind="stable")
         which = firing_of[order]
-        mine = fired[which]
+        firings = fired[which]
         columns: list[Any] = []
         if self.spec.keys:
-            columns = key_of.take(pa.array(mine[:, kernels.PANE])).columns
+            columns = key_of.take(pa.array(firings[:, kernels.PANE])).columns
         if self.spec.windows.is_global:
-            columns += [pa.nulls(len(mine), self.spec.time_column.written)] * 2
+            columns += [pa.nulls(len(firings), self.spec.time_column.written)] * 2
         else:
             columns += [
-                self.spec.time_column.from_micros(mine[:, at], mine[:, kernels.START])
+                self.spec.time_column.from_micros(firings[:, at], firings[:, kernels.START])
                 for at in (kernels.START, kernels.STOP)
             ]
-        kinds = pa.array(KINDS).take(pa.array(mine[:, kernels.FIRING_KIND]))
-        columns += [pa.array(mine[:, kernels.FIRING_NUMBER]), kinds, pa.array(mine[:, kernels.IS_LAST] != 0)]
+        kinds = pa.array(KINDS).take(pa.array(firings[:, kernels.FIRING_KIND]))
+        columns += [pa.array(firings[:, kernels.FIRING_NUMBER]), kinds, pa.array(firings[:, kernels.IS_LAST] != 0)]
         if self.sessions is not None:
             panes = fired[:, kernels.PANE]
             replaced = self.sessions.replaced(panes, np.bincount(firing_of, minlength=len(fired)))
-            columns += [self.sessions.ids(mine[:, kernels.PANE]), replaced.take(pa.array(which))]
+            columns += [self.sessions.ids(firings[:, kernels.PANE]), replaced.take(pa.array(which))]
         columns += results.take(pa.array(order)).select(self.contents.names).columns
         self.group.emit(FIRINGS, pa.table(columns, schema=plan.firing_schema))
 

@@ -120,21 +120,23 @@ class Folding:
         return list(self.partial_schema.names)
 
     def fold(self, segments: Ints, count: int, elements: pa.Table, into: pa.Table | None = None) -> pa.Table:
-        found = self._initial(count) if into is None else into.to_pylist()
+        accumulators = self._initial(count) if into is None else into.to_pylist()
         for group, element in zip(segments.tolist(), elements.select(self.read).to_pylist(), strict=True):
-            found[group] = self._called("add", self.function.add, found[group], element)
-        return self._table(found)
+            accumulators[group] = self._called("add", self.function.add, accumulators[group], element)
+        return self._table(accumulators)
 
     def merge(self, partials: pa.Table, groups: Ints, count: int) -> pa.Table:
-        found: list[Row | None] = [None] * count
+        merged: list[Row | None] = [None] * count
         for group, partial in zip(groups.tolist(), partials.to_pylist(), strict=True):
-            former = found[group]
+            former = merged[group]
             if former is None:
-                found[group] = partial
+                merged[group] = partial
             else:
                 assert self.function.merge is not None
-                found[group] = self._called("merge", self.function.merge, former, partial)
-        return self._table([one or initial for one, initial in zip(found, self._initial(count), strict=True)])
+                merged[group] = self._called("merge", self.function.merge, former, partial)
+        return self._table(
+            [accumulator or initial for accumulator, initial in zip(merged, self._initial(count), strict=True)]
+        )
 
     def finish(self, partials: pa.Table, offsets: Ints | None = None, rows: pa.Table | None = None) -> pa.Table:
         return partials

@@ -202,11 +202,11 @@ class WindowOperator(KeyGroupOperator):
         }
 
     def converted(self, old: StateDefinition, page: bytes) -> bytes:
-        found = dict(zip(old.tables, tables_from_bytes(page, list(old.tables.values())), strict=True))
-        panes = found[PANES]
-        found[PANES] = panes.drop_columns([name for name in panes.column_names if name.startswith("p:")])
+        stored = dict(zip(old.tables, tables_from_bytes(page, list(old.tables.values())), strict=True))
+        panes = stored[PANES]
+        stored[PANES] = panes.drop_columns([name for name in panes.column_names if name.startswith("p:")])
         new = {
-            name: aligned(found[name], schema) if name in found else schema.empty_table()
+            name: aligned(stored[name], schema) if name in stored else schema.empty_table()
             for name, schema in self.definition.tables.items()
         }
         if self.contents.partials is not None:
@@ -324,10 +324,10 @@ class WindowOperator(KeyGroupOperator):
     def _number(self, text: str, where: str) -> int:
         """Bind a numeric expression to the columns of the elements."""
         number = self._expression(text)
-        found = self.vectorized.types[number]
-        if not _is_number(found):
+        kind = self.vectorized.types[number]
+        if not _is_number(kind):
             raise ExpressionTypeError.at(
-                f"{where}: the distance between elements must be a number, not {found}",
+                f"{where}: the distance between elements must be a number, not {kind}",
                 text,
                 hint="CAST it, or use a function",
             )
@@ -335,10 +335,10 @@ class WindowOperator(KeyGroupOperator):
 
     def _gap_expression(self, text: str) -> int:
         number = self._expression(text)
-        found = self.vectorized.types[number]
-        if not (_is_number(found) or pa.types.is_duration(found)):
+        kind = self.vectorized.types[number]
+        if not (_is_number(kind) or pa.types.is_duration(kind)):
             raise ExpressionTypeError.at(
-                f"SessionWindows.with_dynamic_gap: a gap must be an INTERVAL or a number of seconds, not {found}", text
+                f"SessionWindows.with_dynamic_gap: a gap must be an INTERVAL or a number of seconds, not {kind}", text
             )
         return number
 
@@ -471,20 +471,20 @@ def _gaps(values: Any) -> pa.Array:
     """Convert intervals or numbers of seconds to gaps in microseconds."""
     column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if pa.types.is_duration(column.type):
-        found = column.cast(pa.duration("us"), safe=False).cast(pa.int64())
+        gaps = column.cast(pa.duration("us"), safe=False).cast(pa.int64())
     else:
         seconds = column.cast(pa.float64(), safe=False)
         known = pc.less(pc.abs(seconds), LONGEST_GAP)
-        found = pc.round(pc.multiply(pc.if_else(known, seconds, 0.0), 1e6)).cast(pa.int64())
-    found = pc.fill_null(found, 0)
-    wrong = pc.or_(pc.less_equal(found, 0), pc.greater(found, LONGEST_GAP * 1_000_000))
+        gaps = pc.round(pc.multiply(pc.if_else(known, seconds, 0.0), 1e6)).cast(pa.int64())
+    gaps = pc.fill_null(gaps, 0)
+    wrong = pc.or_(pc.less_equal(gaps, 0), pc.greater(gaps, LONGEST_GAP * 1_000_000))
     if pc.any(wrong).as_py():
         raise InvalidEventError(
             f"the gap of a session window must be positive and finite, not {column.filter(wrong)[0].as_py()}",
             "SessionWindows.with_dynamic_gap computes a gap for each element.",
             "COALESCE(gap, 60), or GREATEST(gap, 1)",
         )
-    return found
+    return gaps
 
 
 def _called(function: Callable[[pa.Table], Any], events: pa.Table) -> Any:

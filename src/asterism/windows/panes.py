@@ -191,16 +191,16 @@ class Partials:
         level_at = np.searchsorted(levels[by_level], np.arange(1, deepest + 2))
         for begin, end in pairwise(level_at):
             joins = by_level[begin:end]
-            for mine in (joins[is_segment[joins]], joins[~is_segment[joins]]):
-                if not len(mine):
+            for selected in (joins[is_segment[joins]], joins[~is_segment[joins]]):
+                if not len(selected):
                     continue
-                left, right = where[recorded.left[mine]], recorded.right[mine]
-                if is_segment[mine[0]]:
+                left, right = where[recorded.left[selected]], recorded.right[selected]
+                if is_segment[selected[0]]:
                     new = fold(right - n_panes, values.take(left))
                 else:
                     both = np.stack([left, where[right]], axis=1).ravel()
-                    new = do.merge(values.take(both), np.repeat(np.arange(len(mine)), 2), len(mine))
-                where[first_join + mine] = values.size + np.arange(len(mine))
+                    new = do.merge(values.take(both), np.repeat(np.arange(len(selected)), 2), len(selected))
+                where[first_join + selected] = values.size + np.arange(len(selected))
                 values.add(new)
         fired = where[recorded.fired]
         if (recorded.fired == NONE).any():
@@ -290,43 +290,44 @@ class Rows:
         gone = np.zeros(rows.num_rows, np.bool_)
         chosen: list[Ints] = []
         for firing, contents in enumerate(recorded.fired.tolist()):
-            mine = of(contents)
+            in_firing = of(contents)
             if self.evictor is not None:
-                mine = mine[~gone[mine]]
-                keep = self._kept(rows, mine, firing)
-                gone[mine[~keep]] = True
-                mine = mine if self.evictor.after else mine[keep]
-            chosen.append(mine)
-        sizes = np.array([len(mine) for mine in chosen], np.int64)
+                in_firing = in_firing[~gone[in_firing]]
+                keep = self._kept(rows, in_firing, firing)
+                gone[in_firing[~keep]] = True
+                in_firing = in_firing if self.evictor.after else in_firing[keep]
+            chosen.append(in_firing)
+        sizes = np.array([len(in_firing) for in_firing in chosen], np.int64)
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         fired_rows = rows.take(pa.array(np.concatenate(chosen))) if chosen else rows.slice(0, 0)
         results, firing_of = self.make(fired_rows, offsets, np.arange(len(chosen)))
         left: list[Ints] = []
         for contents in recorded.contents.tolist():
-            mine = of(contents)
-            left.append(mine[~gone[mine]])
-        counts = np.array([len(mine) for mine in left], np.int64)
+            in_pane = of(contents)
+            left.append(in_pane[~gone[in_pane]])
+        counts = np.array([len(in_pane) for in_pane in left], np.int64)
         kept = rows.take(pa.array(np.concatenate(left))) if left else rows.slice(0, 0)
         return results, firing_of, kept, counts
 
-    def _kept(self, rows: pa.Table, mine: Ints, firing: int) -> Mask:
+    def _kept(self, rows: pa.Table, in_firing: Ints, firing: int) -> Mask:
         evictor = self.evictor
         assert evictor is not None
         if not isinstance(evictor, BuiltInEvictor):
-            return kept_by(evictor, plain(rows).take(pa.array(mine)), self.spans[firing])
+            return kept_by(evictor, plain(rows).take(pa.array(in_firing)), self.spans[firing])
         if evictor.kind == "count":
-            return np.asarray(np.arange(len(mine)) >= len(mine) - evictor.keep)
+            return np.asarray(np.arange(len(in_firing)) >= len(in_firing) - evictor.keep)
         if evictor.kind == "time":
-            times = rows.column(TIMES).to_numpy()[mine]
+            times = rows.column(TIMES).to_numpy()[in_firing]
             return np.asarray(times > times.max() - evictor.keep) if len(times) else np.empty(0, np.bool_)
         if isinstance(evictor.distance, str):
-            values = rows.column(DISTANCE).to_numpy()[mine]
+            values = rows.column(DISTANCE).to_numpy()[in_firing]
             # An element without a distance is kept.
             return ~(np.abs(values - values[-1]) >= evictor.threshold) if len(values) else np.empty(0, np.bool_)
         names = [name for name in rows.column_names if name.startswith("e:")]
-        elements = rows.select(names).rename_columns([name[2:] for name in names]).take(pa.array(mine)).to_pylist()
+        elements = rows.select(names).rename_columns([name[2:] for name in names]).take(pa.array(in_firing)).to_pylist()
         return np.array(
-            [distance(evictor.distance, one, elements[-1]) < evictor.threshold for one in elements], np.bool_
+            [distance(evictor.distance, former, elements[-1]) < evictor.threshold for former in elements],
+            np.bool_,
         )
 
 
@@ -340,15 +341,15 @@ def distance(function: Callable[[Any, Any], Any], former: Mapping[str, Any], ele
     :raises OperatorError: it fails, or does not return a number
     """
     try:
-        found = function(former, element)
+        result = function(former, element)
     except Exception as error:
         raise failed(f"the delta function {function_name(function)}", error) from error
-    if isinstance(found, bool) or not isinstance(found, int | float | np.integer | np.floating):
+    if isinstance(result, bool) or not isinstance(result, int | float | np.integer | np.floating):
         raise UserFunctionError(
-            f"the delta function {function_name(function)} must return a number, not {found!r}",
+            f"the delta function {function_name(function)} must return a number, not {result!r}",
             "The distance between two elements is compared with the threshold.",
         )
-    return float(found)
+    return float(result)
 
 
 def kept_by(evictor: Evictor, elements: pa.Table, window: TimeSpan) -> Mask:
@@ -364,16 +365,16 @@ def kept_by(evictor: Evictor, elements: pa.Table, window: TimeSpan) -> Mask:
     try:
         if isinstance(answer, pa.ChunkedArray | pa.Array):
             answer = answer.to_pylist()
-        found = np.asarray(answer)
+        keeps = np.asarray(answer)
     except Exception as error:
         raise failed(what, error) from error
-    if found.shape != (elements.num_rows,) or (len(found) and found.dtype != np.bool_):
+    if keeps.shape != (elements.num_rows,) or (len(keeps) and keeps.dtype != np.bool_):
         raise UserFunctionError(
             f"{what} must return a Boolean for each of {elements.num_rows:,} elements, not {shown(answer)}",
             "True: the element stays in the window.",
             'pc.equal(elements["kind"], "card"), or [True] * elements.num_rows',
         )
-    return found.astype(np.bool_)
+    return keeps.astype(np.bool_)
 
 
 def results_of(computation: Computation, rows: pa.Table, offsets: Ints, firings: Ints) -> tuple[pa.Table, Ints]:
@@ -397,12 +398,12 @@ def applied(
     tables, firing_of = [schema.empty_table()], []
     what = f"the window function {function_name(function)}"
     for firing, window in enumerate(windows):
-        mine = elements.slice(int(offsets[firing]), int(offsets[firing + 1] - offsets[firing]))
+        contents = elements.slice(int(offsets[firing]), int(offsets[firing + 1] - offsets[firing]))
         try:
-            answer = function(mine, window)
+            answer = function(contents, window)
         except Exception as error:
             raise failed(what, error) from error
-        found = table_of(what, answer, schema)
-        tables.append(found)
-        firing_of.append(np.full(found.num_rows, firing, np.int64))
+        rows = table_of(what, answer, schema)
+        tables.append(rows)
+        firing_of.append(np.full(rows.num_rows, firing, np.int64))
     return pa.concat_tables(tables), np.concatenate([np.empty(0, np.int64), *firing_of])

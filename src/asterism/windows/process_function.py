@@ -161,14 +161,14 @@ class StateOfScope:
         self._bound = {name: state.bound(self) for name, state in declared.items()}
 
     def bound(self, state: S) -> S:
-        found = self._bound.get(state.name) if isinstance(state, State) else None
-        if not isinstance(found, type(state)):
+        running = self._bound.get(state.name) if isinstance(state, State) else None
+        if not isinstance(running, type(state)):
             raise OperatorError(
                 f"not a state of this window function: {shown(getattr(state, 'name', '') or state)}",
                 hint="declare it in the class, and use ctx.global_state(self.name)",
             )
-        found.attach(self.tables[state.name] if self.key_number is not None else None)
-        return found
+        running.attach(self.tables[state.name] if self.key_number is not None else None)
+        return running
 
     def key_for(self, what: str) -> int:
         raise OperatorError(f"{what} can be used only while a window fires or is cleared")

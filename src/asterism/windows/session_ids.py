@@ -49,8 +49,8 @@ class Sessions:
         if len(missing):
             keys = key_strings(self._keys.take(pa.array(missing)).columns, len(missing))
             made = ids_of_numbers(_SEED, keys, [column[missing] for column in self._begin])
-            for pane, found in zip(missing.tolist(), made.to_pylist(), strict=True):
-                self._ids[pane] = found
+            for pane, session_id in zip(missing.tolist(), made.to_pylist(), strict=True):
+                self._ids[pane] = session_id
         return pa.array([self._ids[pane] for pane in panes.tolist()], pa.string())
 
     def replaced(self, panes: Ints, rows: Ints) -> pa.Array:
@@ -59,24 +59,24 @@ class Sessions:
         :param panes: the pane of each firing, in order
         :param rows: the number of rows of each; a firing without rows contains no ids
         """
-        found: list[list[str]] = [[] for _ in panes]
+        ids: list[list[str]] = [[] for _ in panes]
         if self._merges or self._replaces:
             first = 0
             for survivor, merged, before, fired in self._merges:
-                self._add_to(found, panes, rows, first, before)
+                self._add_to(ids, panes, rows, first, before)
                 first = before
                 of_merged = self._replaces.pop(merged, [])
                 if fired:
                     of_merged = [*of_merged, *self.ids(np.array([merged])).to_pylist()]
                 if of_merged:
                     self._replaces.setdefault(survivor, []).extend(of_merged)
-            self._add_to(found, panes, rows, first, len(panes))
-        return pa.array(found, IDS)
+            self._add_to(ids, panes, rows, first, len(panes))
+        return pa.array(ids, IDS)
 
-    def _add_to(self, found: list[list[str]], panes: Ints, rows: Ints, first: int, end: int) -> None:
+    def _add_to(self, ids: list[list[str]], panes: Ints, rows: Ints, first: int, end: int) -> None:
         for firing in range(first, end):
             if rows[firing]:
-                found[firing] = self._replaces.pop(int(panes[firing]), [])
+                ids[firing] = self._replaces.pop(int(panes[firing]), [])
 
     def to_be_replaced(self, panes: Ints) -> pa.Array:
         """The ids that the next firing of *panes* replaces."""

@@ -833,11 +833,13 @@ def check_merging(trigger: Trigger) -> None:
     """
     for part in walk(trigger):
         if not part.can_merge:
-            own = not isinstance(part, BuiltIn)
+            is_user_defined = not isinstance(part, BuiltIn)
             raise StreamDefinitionError(
                 f"{type(part).__name__} cannot be used with session windows",
                 f"In: {trigger!r}\nSession windows merge, and this trigger cannot merge its state.",
-                "define its method on_merge" if own else "use tumbling, sliding or global windows, or another trigger",
+                "define its method on_merge"
+                if is_user_defined
+                else "use tumbling, sliding or global windows, or another trigger",
             )
 
 
@@ -907,7 +909,7 @@ def _depth(trigger: Trigger) -> int:
     """The nesting depth of a trigger. Its parts were checked when they were created, so this terminates."""
     level, depth = [trigger], 0
     while level and depth <= MAX_DEPTH:
-        level, depth = [part for one in level for part in one.parts], depth + 1
+        level, depth = [part for each in level for part in each.parts], depth + 1
     return depth
 
 

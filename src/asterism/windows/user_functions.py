@@ -33,10 +33,10 @@ def _place(error: Exception) -> str:
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(PACKAGE_FOLDER)
     ]
-    own = [frame for frame in frames if not any(part in Path(frame.filename).parts for part in _INSTALLED)]
+    of_user = [frame for frame in frames if not any(part in Path(frame.filename).parts for part in _INSTALLED)]
     if not frames:
         return ""
-    frame = (own or frames)[-1]
+    frame = (of_user or frames)[-1]
     return f"\n{Path(frame.filename).name}, line {frame.lineno}" + (f": {frame.line}" if frame.line else "")
 
 
@@ -87,14 +87,16 @@ def rows_of(what: str, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> 
 
 def check_names(what: str, names: Iterable[Any], schema: pa.Schema) -> None:
     """:raises OperatorError: *names* are not those of *schema*"""
-    found = list(names)
-    if found == schema.names:
+    returned = list(names)
+    if returned == schema.names:
         return
-    missing = [name for name in schema.names if name not in found]
-    unknown = [name for name in found if name not in schema.names] + [name for name in found if found.count(name) > 1]
+    missing = [name for name in schema.names if name not in returned]
+    unknown = [name for name in returned if name not in schema.names] + [
+        name for name in returned if returned.count(name) > 1
+    ]
     if not missing and not unknown:
         return
-    columns = f"Its columns: {', '.join(schema.names)}\nReturned: {', '.join(map(str, found)) or 'none'}"
+    columns = f"Its columns: {', '.join(schema.names)}\nReturned: {', '.join(map(str, returned)) or 'none'}"
     if missing:
         raise UserFunctionError(
             f'{what} returned no column "{missing[0]}"', columns, "return None if there is no value"

@@ -314,5 +314,6 @@ def _written(trigger_states: list[_TriggerState]) -> str:
 
 def _read(text: str) -> list[_TriggerState]:
     return [
-        _TriggerState(one["state"], set(one["event"]), set(one["clock"])) for one in json.loads(text, object_hook=_rich)
+        _TriggerState(state["state"], set(state["event"]), set(state["clock"]))
+        for state in json.loads(text, object_hook=_rich)
     ]
