@@ -217,8 +217,8 @@ def check_names(function: MatchFunction, outputs: Iterable[str], metrics: Iterab
 
     :raises StreamDefinitionError: there is one
     """
-    own_metrics = {*function.counters, *function.gauges, *function.histograms}
-    for what, names, known in (("output", function.outputs, outputs), ("metric", own_metrics, metrics)):
+    metrics_of_function = {*function.counters, *function.gauges, *function.histograms}
+    for what, names, known in (("output", function.outputs, outputs), ("metric", metrics_of_function, metrics)):
         used = sorted({*names} & {*known})
         if used:
             raise StreamDefinitionError(

@@ -33,7 +33,7 @@ def run(
     if batches:
         _in_runs(runtime, arrived, order)
     else:
-        _one_by_one(runtime, arrived, order, waiting)
+        _process_in_order(runtime, arrived, order, waiting)
     limit = min(horizon, END_OF_TIME - 1) + 1
     if horizon != END_OF_TIME:
         runtime.fire_before(limit)
@@ -100,7 +100,7 @@ def _load_of(runtime: Runtime, broadcast: BroadcastState, arrived: Sequence[Arri
     return BroadcastLoad(situation, count, parts, {}, runtime.time)
 
 
-def _one_by_one(
+def _process_in_order(
     runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.int64], waiting: Waiting | None
 ) -> None:
     elements, ends = _elements(arrived, order), _run_ends(arrived, order)

@@ -114,8 +114,8 @@ class FileLookupSource(LookupSource):
             if kind is None:
                 raise RuleSourceError(f"{path} has no supported format", f"Formats: {', '.join(FORMATS)}")
 
-            def check(own_rows: int, own_size: int, before: tuple[int, int] = (read, size)) -> None:
-                _check_size(self.path, before[0] + own_rows, before[1] + own_size)
+            def check(rows_of_file: int, size_of_file: int, before: tuple[int, int] = (read, size)) -> None:
+                _check_size(self.path, before[0] + rows_of_file, before[1] + size_of_file)
 
             try:
                 opener = system.open_input_file if kind == "parquet" else system.open_input_stream

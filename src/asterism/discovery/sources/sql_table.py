@@ -321,7 +321,7 @@ class SqlDiscoverer(PollingDiscoverer):
         self.database, self.table, self.registry = database, table, registry
         self._form: Table | None = None
         self._digests: Digests | None = None
-        self._found: dict[str | None, list[Discovered]] = {}
+        self._discovered: dict[str | None, list[Discovered]] = {}
         self._templates: _RowDigests = {}
         """The templates whose rows are in the second table, with digests of these rows; None: there was no such table."""
         self._items: dict[str | None, Items] = {}
@@ -354,13 +354,13 @@ class SqlDiscoverer(PollingDiscoverer):
         grouped: dict[str | None, list[Row]] = defaultdict(list)
         for row in rows:
             grouped[row[form.identity]].append(row)
-        self._found = {id: self._found[id] for id in digests if id not in changed} | {
+        self._discovered = {id: self._discovered[id] for id in digests if id not in changed} | {
             id: self._processors(form, id, grouped[id]) for id in changed if id in digests
         }
         self._digests, self._templates = digests, templates
         self._items = {id: items for id, items in self._items.items() if id in digests}
         self._made = {uid: ids for uid, ids in self._made.items() if uid in digests}
-        return without_duplicates(processor for id in sorted(digests, key=str) for processor in self._found[id])
+        return without_duplicates(processor for id in sorted(digests, key=str) for processor in self._discovered[id])
 
     def _from_postgresql(self, connection: sa.Connection) -> _Changes:
         form = self._form or Table.of(connection, self.table)
