@@ -8,15 +8,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from asterism.console.worker import Handler, Tell, run
+from asterism.console.worker import Handler, OnProgress, run
 from asterism.errors import StreamDefinitionError
 
 
 def handler_of(setup: Mapping[str, Any]) -> Handler:
-    def handle(request: Mapping[str, Any], tell: Tell) -> Any:
+    def handle(request: Mapping[str, Any], on_progress: OnProgress) -> Any:
         match request.get("do"):
             case "sleep":
-                tell({"stage": "sleeping"})
+                on_progress({"stage": "sleeping"})
                 time.sleep(600)
             case "die":
                 os._exit(3)
@@ -30,7 +30,7 @@ def handler_of(setup: Mapping[str, Any]) -> Handler:
                 raise ZeroDivisionError("secret")
             case "flood":
                 return "x" * 30_000_000
-        tell({"stage": "working"})
+        on_progress({"stage": "working"})
         return {"pid": os.getpid(), "setup": setup, "request": request}
 
     return handle

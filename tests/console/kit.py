@@ -14,7 +14,7 @@ from asterism.console.application import ConsoleApplication
 from asterism.console.rule_views import ConsoleRules
 from asterism.console.samples import Samples, SampleSettings
 from asterism.console.server import ConsoleOptions, ConsoleServer
-from asterism.console.worker import Tell, WorkerProcess
+from asterism.console.worker import OnProgress, WorkerProcess
 from asterism.http.access import Access
 from asterism.http.application import Application
 from asterism.http.messages import Answer, AnswerError, Request
@@ -93,7 +93,9 @@ class SamplesHere(WorkerProcess):
         super().__init__("", {})
         self.samples = Samples(settings)
 
-    def ask(self, request: Mapping[str, Any], *, timeout: float, tell: Tell = lambda told: None) -> Any:
+    def ask(
+        self, request: Mapping[str, Any], *, timeout: float, on_progress: OnProgress = lambda progress: None
+    ) -> Any:
         return json.loads(json.dumps(self.samples.answer(json.loads(json.dumps(request)))))
 
 

@@ -15,7 +15,7 @@ from asterism.console.application import HEADERS, ConsoleApplication
 from asterism.console.backtests import Backtests
 from asterism.console.counts import WatchedStatus
 from asterism.console.rule_views import ConsoleRules
-from asterism.console.worker import Tell, WorkerProcess
+from asterism.console.worker import OnProgress, WorkerProcess
 from asterism.discovery import (
     FilePatternProcessorDiscovererFactory,
     HttpPatternProcessorDiscovererFactory,
@@ -237,7 +237,9 @@ class NoBacktest(WorkerProcess):
     def __init__(self) -> None:
         super().__init__("", {})
 
-    def ask(self, request: Mapping[str, Any], *, timeout: float, tell: Tell = lambda told: None) -> Any:
+    def ask(
+        self, request: Mapping[str, Any], *, timeout: float, on_progress: OnProgress = lambda progress: None
+    ) -> Any:
         return {}
 
 

@@ -36,11 +36,11 @@ def test_a_rule_is_compared_with_the_version_in_use(spark: SparkSession, tmp_pat
     handler = stack.enter_context(
         closing(BacktestHandler(SampleSettings(None, (str(tmp_path / "events.jsonl"),), (), "ts", lookups=lookups)))
     )
-    told: list[Any] = []
+    progress: list[Any] = []
     new = graph(version=2, condition="kind = 'a' AND users.is_watched IS NOT FALSE", select=["second.price AS price"])
     request = {"rule": new, "against": graph(select=["second.price AS price"])}
-    found = json.loads(json.dumps(handler(request, told.append)))
-    assert told[0] == {"stage": "starting Spark"}
+    found = json.loads(json.dumps(handler(request, progress.append)))
+    assert progress[0] == {"stage": "starting Spark"}
     assert (found["events"], found["days"], found["compared"]) == (6, 2, True)
     rule = found["rule"]
     assert (rule["matches"], rule["old_matches"]) == (1, 2)
@@ -51,13 +51,13 @@ def test_a_rule_is_compared_with_the_version_in_use(spark: SparkSession, tmp_pat
             "events": [], "moreEvents": 0, "measures": {"price": "3"},
         }
     ]  # fmt: skip
-    alone = handler({"rule": graph(), "against": None}, told.append)
+    alone = handler({"rule": graph(), "against": None}, progress.append)
     assert (alone["compared"], alone["rule"]["matches"]) == (False, 2)
     assert [example["key"] for example in alone["examples"]] == [("ann",), (HOSTILE,)]
-    refused = handler({"rule": graph(condition="nosuch = 1"), "against": None}, told.append)
+    refused = handler({"rule": graph(condition="nosuch = 1"), "against": None}, progress.append)
     assert "nosuch" in refused["rule"]["refused"]
     handler = stack.enter_context(
         closing(BacktestHandler(SampleSettings(None, (str(tmp_path / "events.jsonl"),), (), "nosuch")))
     )
     with pytest.raises(AsterismError, match="nosuch"):
-        handler(request, told.append)
+        handler(request, progress.append)

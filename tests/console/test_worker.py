@@ -35,10 +35,10 @@ def ask(worker: WorkerProcess, what: str = "", **options: Any) -> Any:
 
 
 def test_a_child_answers_many_requests(worker: WorkerProcess) -> None:
-    told: list[Any] = []
-    first = ask(worker, tell=told.append)
+    progress: list[Any] = []
+    first = ask(worker, on_progress=progress.append)
     assert (first["setup"], first["request"]) == ({"a": 1}, {"do": ""})
-    assert told == [{"stage": "working"}]
+    assert progress == [{"stage": "working"}]
     assert ask(worker, "print")["pid"] == first["pid"]  # what is printed is no response
     with pytest.raises(PatternProcessorError, match="no\n  because\n  Hint: do"):
         ask(worker, "refuse")
@@ -82,7 +82,7 @@ def test_backtests_run_one_after_the_other(jobs: Backtests) -> None:
 def test_backtests_are_cancelled_and_bounded(jobs: Backtests, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_KEPT", 6)
     running = jobs.submit("pair", 1, {"do": "sleep"}, "ann")
-    until(lambda: running.told == {"stage": "sleeping"})
+    until(lambda: running.progress == {"stage": "sleeping"})
     waiting = [jobs.submit("pair", 2, {"do": ""}, "ann") for _ in range(module.MAX_WAITING)]
     with pytest.raises(AnswerError) as caught:
         jobs.submit("pair", 3, {}, "ann")

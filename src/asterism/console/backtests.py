@@ -27,7 +27,7 @@ WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "faile
 
 @dataclass(slots=True)
 class BacktestJob:
-    """:param told: what the job is doing at the moment"""
+    """:param progress: what the job is doing at the moment"""
 
     number: int
     rule: str
@@ -35,7 +35,7 @@ class BacktestJob:
     author: str
     request: Mapping[str, Any]
     state: str = WAITING
-    told: Mapping[str, Any] = field(default_factory=dict)
+    progress: Mapping[str, Any] = field(default_factory=dict)
     result: Any = None
     error: Mapping[str, Any] | None = None
     begun: float = 0.0
@@ -43,7 +43,7 @@ class BacktestJob:
 
     def to_dict(self) -> dict[str, Any]:
         fields = {
-            name: getattr(self, name) for name in ("rule", "version", "author", "state", "told", "result", "error")
+            name: getattr(self, name) for name in ("rule", "version", "author", "state", "progress", "result", "error")
         }
         seconds = time.monotonic() - self.begun if self.state == RUNNING else self.seconds
         return fields | {"job": self.number, "seconds": round(seconds, 1)}
@@ -119,12 +119,12 @@ class Backtests:
             self._run(job)
 
     def _run(self, job: BacktestJob) -> None:
-        def tell(told: Any) -> None:
-            job.told = told
+        def on_progress(progress: Any) -> None:
+            job.progress = progress
 
         state, result, error = FAILED, None, None
         try:
-            result = self._worker.ask(job.request, timeout=TIMEOUT, tell=tell)
+            result = self._worker.ask(job.request, timeout=TIMEOUT, on_progress=on_progress)
             state = DONE
         except AsterismError as problem:
             error = error_fields(problem)

@@ -15,7 +15,7 @@ MAX_MEMORY = 4_000_000_000
 def handler_of(setup: Mapping[str, Any]) -> Handler:
     limit_memory(MAX_MEMORY)
     samples = Samples(SampleSettings.from_dict(setup))
-    return lambda request, tell: samples.answer(request)
+    return lambda request, on_progress: samples.answer(request)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Child processes that compute for the console, so that a computation can be stopped, and takes no memory from the endpoint.
 
 A child reads requests from its standard input and writes responses to its standard output, one JSON object per line: first the
-setup, then for each request any number of ``{"told": ...}`` and one ``{"result": ...}`` or ``{"error": ...}``.
+setup, then for each request any number of ``{"progress": ...}`` and one ``{"result": ...}`` or ``{"error": ...}``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ GRACE = 10.0
 """Seconds that an idle child gets to end."""
 _log = logging.getLogger("asterism.console")
 
-Tell = Callable[[Any], None]
-Handler = Callable[[Mapping[str, Any], Tell], Any]
+OnProgress = Callable[[Any], None]
+Handler = Callable[[Mapping[str, Any], OnProgress], Any]
 
 
 class WorkerError(PatternProcessorError):
@@ -47,11 +47,13 @@ class WorkerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._why_stopped = ""
 
-    def ask(self, request: Mapping[str, Any], *, timeout: float, tell: Tell = lambda told: None) -> Any:
+    def ask(
+        self, request: Mapping[str, Any], *, timeout: float, on_progress: OnProgress = lambda progress: None
+    ) -> Any:
         """The result of a request.
 
         :param timeout: seconds after which the child is stopped
-        :param tell: called with the progress messages of the child
+        :param on_progress: called with the progress messages of the child
         :raises WorkerError: there is no result
         :raises AsterismError: the error that the child has raised
         """
@@ -61,7 +63,7 @@ class WorkerProcess:
             timer.daemon = True
             timer.start()
             try:
-                return self._answer(process, request, tell)
+                return self._answer(process, request, on_progress)
             finally:
                 timer.cancel()
                 if self._process is not process:
@@ -120,7 +122,7 @@ class WorkerProcess:
             process.stdin.write(json.dumps(value).encode() + b"\n")
             process.stdin.flush()
 
-    def _answer(self, process: subprocess.Popen[bytes], request: Mapping[str, Any], tell: Tell) -> Any:
+    def _answer(self, process: subprocess.Popen[bytes], request: Mapping[str, Any], on_progress: OnProgress) -> Any:
         assert process.stdout is not None
         self._send(process, request)
         while line := process.stdout.readline(MAX_RESPONSE):
@@ -132,7 +134,7 @@ class WorkerProcess:
                 return response["result"]
             if "error" in response:
                 raise PatternProcessorError(*(response["error"].get(part) for part in ("message", "detail", "hint")))
-            tell(response["told"])
+            on_progress(response["progress"])
         self.stop("the process that computes this has ended")
         raise WorkerError(self._why_stopped, hint="try again")
 
@@ -164,7 +166,7 @@ def run(handler_of: Callable[[Mapping[str, Any]], Handler]) -> None:
     for line in sys.stdin.buffer:
         try:
             handler = handler_of(json.loads(setup)) if handler is None else handler
-            write({"result": handler(json.loads(line), lambda told: write({"told": told}))})
+            write({"result": handler(json.loads(line), lambda progress: write({"progress": progress}))})
         except AsterismError as error:
             write({"error": error_fields(error)})
         except MemoryError:

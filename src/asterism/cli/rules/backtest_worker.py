@@ -15,7 +15,7 @@ from asterism.cli.common.terminal import first_paragraph
 from asterism.cli.rules.backtest import history_frame
 from asterism.columns.time import time_text
 from asterism.console.samples import SampleSettings
-from asterism.console.worker import Handler, Tell, run
+from asterism.console.worker import Handler, OnProgress, run
 from asterism.errors import AsterismError, PatternProcessorError, error_in
 from asterism.patterns.semantics import Semantics
 from asterism.rules.checking.backtest import BacktestMatch, BacktestReport
@@ -40,13 +40,13 @@ class BacktestHandler:
         self._stack = ExitStack()
         self._spark: SparkSession | None = None
 
-    def __call__(self, request: Mapping[str, Any], tell: Tell) -> Any:
+    def __call__(self, request: Mapping[str, Any], on_progress: OnProgress) -> Any:
         if self._spark is None:
-            tell({"stage": "starting Spark"})
+            on_progress({"stage": "starting Spark"})
             self._spark = self._stack.enter_context(local_spark())
-        tell({"stage": "reading the history"})
+        on_progress({"stage": "reading the history"})
         ended = threading.Event()
-        watch = threading.Thread(target=_watch, args=(self._spark, tell, ended), daemon=True)
+        watch = threading.Thread(target=_watch, args=(self._spark, on_progress, ended), daemon=True)
         watch.start()
         try:
             return self._report(self._spark, request)
@@ -82,7 +82,7 @@ class BacktestHandler:
         return report_of(report)
 
 
-def _watch(spark: SparkSession, tell: Tell, ended: threading.Event) -> None:
+def _watch(spark: SparkSession, on_progress: OnProgress, ended: threading.Event) -> None:
     """Report how many tasks of Spark's current stages are complete."""
     tracker = spark.sparkContext.statusTracker()
     while not ended.wait(POLL):
@@ -90,7 +90,7 @@ def _watch(spark: SparkSession, tell: Tell, ended: threading.Event) -> None:
         tasks = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage is not None]
         if tasks:
             done, total = (sum(numbers) for numbers in zip(*tasks, strict=True))
-            tell({"stage": "matching", "done": done, "total": total})
+            on_progress({"stage": "matching", "done": done, "total": total})
 
 
 def report_of(report: BacktestReport) -> dict[str, Any]:

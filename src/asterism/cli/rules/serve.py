@@ -98,10 +98,10 @@ def _serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *arguments: server.close())
 
-    def tell(address: str) -> None:
+    def on_listening(address: str) -> None:
         click.echo(f"console on {address}")
         if options["tokens"] is None:
             click.echo("There are no tokens: everyone on this machine can change the rules.")
         sys.stdout.flush()
 
-    server.run(tell)
+    server.run(on_listening)

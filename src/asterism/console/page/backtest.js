@@ -77,10 +77,10 @@ export class BacktestTab {
         this.show();
       } }, "Cancel")));
     }
-    const stage = job.state === "waiting" ? "waits for another backtest" : job.told.stage ?? "starting";
-    if (job.told.total) this.bar.value = job.told.done / job.told.total;
+    const stage = job.state === "waiting" ? "waits for another backtest" : job.progress.stage ?? "starting";
+    if (job.progress.total) this.bar.value = job.progress.done / job.progress.total;
     else this.bar.removeAttribute("value");
-    const words = `${stage.charAt(0).toUpperCase()}${stage.slice(1)}${job.told.total ? `: ${job.told.done} of ${plural(job.told.total, "task")}` : " …"}`;
+    const words = `${stage.charAt(0).toUpperCase()}${stage.slice(1)}${job.progress.total ? `: ${job.progress.done} of ${plural(job.progress.total, "task")}` : " …"}`;
     if (this.words.textContent !== words) this.words.textContent = words;
   }
 }
