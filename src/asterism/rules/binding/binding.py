@@ -53,8 +53,8 @@ from asterism.text.printable import quoted_name
 TIMED_OUT = OutputKind.TIMED_OUT.value
 MAX_TOGETHER = 16
 MOST_IN_VAIN = 1_000
-"""The maximum number of partial matches that are left out because they are in vain. It is so low that they are far from every
-limit, so that results do not depend on it.
+"""The maximum number of partial matches that are left out because they are in vain. The value is far below every limit, so
+results do not depend on it.
 """
 _EPSILON = 1e-9
 NO_KEY = "!"
@@ -66,7 +66,8 @@ class Selector(NamedTuple):
 
     :ivar number: identifies the selector
     :ivar seed: the seed of the hash of its keys, so that equal expressions send equal keys to the same key group
-    :ivar instead_of_null: the expressions that are used for an event for which all *expressions* are NULL, if there are any
+    :ivar instead_of_null: the expressions that replace *expressions* for an event for which all of these are NULL, if there are
+        any
     """
 
     expressions: tuple[str, ...]
@@ -137,14 +138,14 @@ def _number_of_call(condition: PythonCondition) -> int:
 class BoundProcessor:
     """A processor bound to the *schema* of the events.
 
-    :param selector: by which keys it groups
+    :param selector: the keys by which the processor groups events
     :param conditions: for each condition bit of the pattern, the number of its condition; equal conditions of all processors
         have the same number
-    :param ranges: for each of them its ranges of columns, if it has any; it may have a rest, too
-    :param evaluated: for each of them the number of what is evaluated before the exchange: the condition or its rest; None if it
-        consists of ranges
+    :param ranges: for each condition, its ranges of columns, if it has any; it may also have a rest
+    :param evaluated: for each condition, the number of the expression that is evaluated before the exchange: the condition itself
+        or its rest; None if it consists of ranges only
     :param needs_all: whether the processor must see events that satisfy none of its conditions
-    :param lookups: for each of them the lookups that what is evaluated reads, sorted by name
+    :param lookups: for each condition, the lookups that its evaluated expression reads, sorted by name
     :param kept_lookups: the lookups that are read after the exchange: by other conditions, measures and clauses
     """
 
@@ -160,7 +161,7 @@ class BoundProcessor:
 
     @property
     def number(self) -> int:
-        """The number of its selector."""
+        """The number of the selector."""
         return self.selector.number
 
     @property
@@ -188,7 +189,7 @@ class BoundPatternProcessor(BoundProcessor):
         return int(math.log(limit, 1 + of.ways) + _EPSILON), of.at_once, of.bits
 
     def stages_with(self, evaluated: int) -> str:
-        """The stages that use a condition, by the number of what is evaluated."""
+        """The stages that use a condition, given the number of its evaluated expression."""
         names = self.pattern.stages_with(self.evaluated.index(evaluated))
         return " and ".join(f'stage "{name}"' for name in names)
 
@@ -241,7 +242,7 @@ class ProcessorCompiler:
             else rich(function, schema)
             for name, function in functions.items()
         }
-        """Those that are opened and closed are :class:`~asterism.operators.rich_functions.RichFunction`."""
+        """Functions that are opened and closed are :class:`~asterism.operators.rich_functions.RichFunction`."""
         self.conditions = {
             name: condition
             if (function := rich(condition.function, schema)) is condition.function
@@ -263,7 +264,7 @@ class ProcessorCompiler:
 
     @property
     def match_functions(self) -> list[MatchFunction]:
-        """The functions with outputs and metrics of their own."""
+        """The functions with additional outputs and metrics."""
         return [function for function in self.functions.values() if isinstance(function, MatchFunction)]
 
     def close(self) -> None:
@@ -507,4 +508,4 @@ class ProcessorCompiler:
 
 _BOUND: WeakValueDictionary[tuple[str, int], BoundProcessor] = WeakValueDictionary()
 _BOUND_TOGETHER = IdentityCache[list[BoundProcessor]](MAX_TOGETHER)
-"""Those of a few sets, which keeps them in use from one micro-batch to the next."""
+"""The bound rules of a few sets. The cache keeps them in use from one micro-batch to the next."""

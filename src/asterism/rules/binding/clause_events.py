@@ -86,7 +86,7 @@ class ClauseEvents:
             if self._copies.num_rows
             else (END_OF_TIME, 0, BEFORE_TIME)
         )
-        # Spans that make no difference here are one.
+        # Spans that select the same copies share an entry.
         alike = Span(max(span.since, since), max(span.begins, first), END_OF_TIME if span.until > last else span.until)
         key = bound.number, alike
         if key not in self._seen:
@@ -96,8 +96,8 @@ class ClauseEvents:
         return self._seen[key]
 
     def needed(self, bound: BoundClauseProcessor, seen: SeenCopies, waiting: pa.Array | None) -> Mask | None:
-        """Which of the copies the search needs: all of those of keys that are *waiting*, and for other keys those from the first
-        event on with which a match can begin. None: all of them.
+        """Which copies the search needs: all copies of keys that are *waiting*; of other keys, the copies from the first event on
+        with which a match can begin. None: all copies.
         """
         if not bound.conditions:
             return None

@@ -58,7 +58,7 @@ searched together. It limits the memory of a search, and its time to some tenths
 MAX_HELD = 1_000_000
 """The maximum number of result rows that are buffered until the search has succeeded. Beyond it, they are computed again."""
 ANY_TIME = TimeColumn("", PROCESSING_TIME.type)
-"""The event-time column of a stream that is not known."""
+"""Stands for the event-time column if the stream is not known."""
 
 
 def clause_of(processor: PatternProcessor, time: str | None = None) -> MatchRecognize:
@@ -116,7 +116,7 @@ class ClauseOfRule:
         rows = pa.schema([*schema, *internal_fields], metadata=schema.metadata)
         self._fields = internal_fields
         checked = self._with_own_columns(written, rows, time.name if known else self._time)
-        for measure, resolved in zip(written.measures, checked.measures, strict=False):  # then come its own columns
+        for measure, resolved in zip(written.measures, checked.measures, strict=False):  # followed by the internal columns
             if MatchProcessingTime() in resolved.leaves:
                 problem = "MATCH_PROCTIME cannot be used in rules"
                 hint = "MATCH_ROWTIME(); or current_timestamp() in a column of the query that writes the matches"
@@ -147,7 +147,7 @@ class ClauseOfRule:
         try:
             checked = check(clause, rows)
         except ExpressionError:
-            # Messages name columns: only those of the events.
+            # Messages must name only columns of the events.
             known = time in self.schema.names
             check(replace(written, order_by=clause.order_by) if known else replace(written, within=None), self.schema)
             raise
@@ -260,7 +260,7 @@ class ClauseOfRule:
         return one_chunk(results.column(self._key))
 
     def ids_of(self, results: pa.Table) -> pa.Array:
-        """The match id of each row. With ALL ROWS PER MATCH, each row of a match has its own."""
+        """The match id of each row. With ALL ROWS PER MATCH, each row of a match has a separate id."""
         row = [_integers(results.column(name)) for name in (self._time, self._position)]
         keys = self.keys_of(results)
         if self._all_ways:
@@ -274,7 +274,7 @@ class ClauseOfRule:
         return [_integers(results.column(name), of_row) for name, of_row in zip(self._ends, [*row, *row], strict=True)]
 
     def times_of(self, results: pa.Table) -> list[pa.Array]:
-        """The times of the first and of the last row of the match, and the latter once more: then it is complete."""
+        """The times of the first and of the last row of the match, and the time at which it is complete, that of the last row."""
         row = _integers(results.column(self._time))
         first, last = (_integers(results.column(name), row) for name in self._ends[::2])
         start, end = (self.time.from_micros(micros, last) for micros in (first, last))
@@ -338,7 +338,7 @@ def _check_times(written: Clause, time: TimeColumn) -> None:
 
 
 def _as_limit_of_rules(error: Exception) -> Exception:
-    """The error with the limit of rows named as the limit of partial matches: rules have only this one."""
+    """The error with the limit of rows named as the limit of partial matches: rules have only the latter."""
     if not isinstance(error, LimitExceededError) or "max_rows" not in error.message:
         return error
     hint = "WITHIN, a pattern whose matches end, or a larger maxPartialMatches; see docs/limits.md"

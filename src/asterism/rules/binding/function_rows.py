@@ -37,10 +37,10 @@ class FunctionRows:
     ) -> FunctionRows:
         """
         :param name: the name of the function
-        :param matches: what it got
-        :param answer: what it returned: a table with the column ``match_id``, or with a row for each match
+        :param matches: the matches that the function received
+        :param answer: the result of the function: a table with the column ``match_id``, or with a row for each match
         :param texts_of: writes each row of a table as JSON
-        :raises PatternProcessorError: it is neither
+        :raises PatternProcessorError: *answer* is neither
         """
         if not isinstance(answer, pa.Table):
             raise PatternProcessorError(
@@ -74,5 +74,5 @@ class FunctionRows:
 
 
 def _id_of(match_id: str, number: int) -> str:
-    """The id of a row: that of the match for its first row, and one that follows from it for each other row."""
+    """The id of a row: that of the match for its first row, and an id derived from it for each other row."""
     return match_id if number == 0 else hashlib.sha256(f"{match_id} {number}".encode()).hexdigest()[:32]

@@ -139,8 +139,8 @@ def copies_of(
 
 
 def _in_order(selectors: Iterable[Selector], compiler: ProcessorCompiler) -> list[tuple[int, Selector]]:
-    """The distinct selectors with their numbers. That of the stream is the first: of events that are kept, it has the first copy,
-    whatever other rules there are.
+    """The distinct selectors with their numbers. The selector of the stream comes first: the first copy of a kept event belongs
+    to it, regardless of the other rules.
     """
     stream = compiler.stream_selector.number
     known = {selector.number: selector for selector in selectors}
@@ -229,9 +229,8 @@ class CopyFilter:
     ) -> pa.Table:
         """The copies that are kept, with the set *version* as SINCE: those of *selectors* that a processor requires, or that may
         wait, because their times are after *passes*; the latter have a true FIRST. Of each selector, those until the time in
-        *selectors* are left out. Of late events, which are at or before
-        *time*, one copy each remains if a processor that is not a shadow requires them. MET and FAILED contain what the
-        processors of the selector use.
+        *selectors* are left out. Of late events, which are at or before *time*, one copy each remains if a processor that is not
+        a shadow requires them. MET and FAILED contain the numbers that the processors of the selector use.
         """
         copies = with_numbers(copies, self._written, self._number_of_written)
         times = copies.column(TIME).to_numpy()
@@ -326,8 +325,8 @@ def _with_columns(copies: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table
 
 
 def with_numbers(copies: pa.Table, written: Ints, numbers: Ints) -> pa.Table:
-    """The copies with other *numbers* in place of those that are *written*, which are ascending: those of conditions in place of
-    those with the versions in force of the lookups that they read, for example.
+    """Replace the numbers *written* (ascending) in MET and FAILED by *numbers*. For example, the number of a condition with the
+    version of a lookup that is in force becomes the number of the condition.
     """
     if not len(written):
         return copies
@@ -341,15 +340,15 @@ def with_numbers(copies: pa.Table, written: Ints, numbers: Ints) -> pa.Table:
 
 
 def to_evaluate_again(copies: pa.Table) -> pa.Table:
-    """The copies, so that the conditions are evaluated again for those that are there whichever processor needs them."""
+    """Mark the copies that are kept regardless of processors, so that their conditions are evaluated again."""
     met = copies.column(MET)
     nulls = pa.nulls(copies.num_rows, met.type)
     return _with_columns(copies, {MET: pc.if_else(copies.column(FIRST), nulls, met)})
 
 
 class RuleConditions:
-    """The distinct conditions of processors: those that are in an index, and those that are evaluated before the
-    exchange, by number; of a condition that is in the index in part, its rest is evaluated.
+    """The distinct conditions of processors: those that are in an index, and those that are evaluated before the exchange, by
+    number; if only a part of a condition is in the index, its rest is evaluated.
     """
 
     def __init__(self, processors: Sequence[BoundProcessor]) -> None:
@@ -364,7 +363,7 @@ class RuleConditions:
         self.needs_all = any(bound.needs_all for bound in processors)
         place_of = {number: place for place, number in enumerate(self.evaluated.tolist())}
         self._condition_of = np.full(len(self.evaluated), -1, np.int64)
-        """For each of *evaluated* the place of the condition that it is; -1: it is a rest of others only."""
+        """For each of *evaluated*, the place of the condition; -1: the expression is only the rest of conditions."""
         indexed: list[Ranges] = []
         rests: list[int] = []
         for place, (ranges, evaluated) in enumerate(parts[number] for number in self.numbers.tolist()):
@@ -398,7 +397,7 @@ class RuleConditions:
     def satisfied(self, events: pa.Table, masks: Mapping[int, Mask]) -> Mask:
         """The events that satisfy a condition.
 
-        :param masks: the events that satisfy what is evaluated, by number
+        :param masks: the events that satisfy each evaluated expression, by number
         """
         rows = [masks[number] for number in self.evaluated.tolist()]
         columns = [events.column(name) for name in self._event_columns]
@@ -409,7 +408,7 @@ class RuleConditions:
         return satisfied | masks[self._condition_of >= 0].any(axis=0)
 
     def _masks(self, rows: Ints, numbers: Ints, count: int) -> Mask:
-        """Which of *count* copies satisfy what is evaluated, from the *numbers* of their *rows*."""
+        """Which of *count* copies satisfy each evaluated expression, given the *numbers* of their *rows*."""
         masks = np.zeros((len(self.evaluated), count), np.bool_)
         if len(self.evaluated):
             at = np.minimum(np.searchsorted(self.evaluated, numbers), len(self.evaluated) - 1)
@@ -468,9 +467,9 @@ def _counted(rows: Ints, numbers: Ints, count: int) -> pa.ListArray:
 class _Evaluated(NamedTuple):
     """The results of conditions, by their numbers.
 
-    :param met: the events that satisfy each
-    :param failed: of those that fail, the events for which they do
-    :param written: of those in SQL, their numbers with the versions of the lookups that they read
+    :param met: the events that satisfy each condition
+    :param failed: for each condition that fails, the events for which it fails
+    :param written: for each condition in SQL, its numbers with the versions of the lookups that it reads
     """
 
     met: dict[int, Mask]
@@ -485,7 +484,7 @@ class _Evaluated(NamedTuple):
         """The events that a processor of *conditions* requires."""
         if conditions.needs_all:
             return np.ones(events.num_rows, np.bool_)
-        # Of a condition that reads lookups, the events that satisfy it with any of the versions.
+        # For a condition that reads lookups: the events that satisfy it with any version.
         masks = {
             number: np.logical_or.reduce([self.met[each] for each in self.written.get(number, (number,))])
             for number in conditions.evaluated.tolist()
@@ -600,7 +599,7 @@ def _mask_of_call(condition: PythonCondition, names: Sequence[str], events: pa.T
 
 
 def _in_parts(evaluate: Callable[[pa.Table], tuple[Mask, Mask]], events: pa.Table) -> tuple[Mask, Mask]:
-    """What *evaluate* returns; an event for which it raises an error is one that fails."""
+    """The result of *evaluate*. An event for which it raises an error fails."""
     met, bad = np.zeros(events.num_rows, np.bool_), np.ones(events.num_rows, np.bool_)
     for part, masks in evaluated_in_parts(evaluate, events):
         if masks is not None:
@@ -676,7 +675,7 @@ def failure_of(bound: BoundProcessor, number: int, event: pa.Table, compiler: Pr
         if isinstance(source, int):
             evaluate = bound.pattern.vectorized.alone(source).evaluate
         else:
-            # Functions see the columns of the events alone.
+            # Functions see only the columns of the events.
             evaluate = partial(_mask_of_call, source, compiler.events.names)
     shown = event_text(event.to_pylist()[0])
     try:
@@ -685,7 +684,7 @@ def failure_of(bound: BoundProcessor, number: int, event: pa.Table, compiler: Pr
         return EvaluationFailedError(
             f"{what} could not be computed", f"{error.message}\n{error.detail}\nevent: {shown}", error.hint
         )
-    # It is one of the events that were not evaluated separately.
+    # The event was not evaluated separately.
     return EvaluationFailedError(f"{what} could not be computed", "It fails on many events.")
 
 

@@ -23,17 +23,17 @@ RuleName = tuple[str, int, int]
 
 
 class InForce:
-    """Entries, bound."""
+    """Entries with their bound rules."""
 
     def __init__(self, entries: Entries, compiler: ProcessorCompiler) -> None:
         self.entries = entries
         with rarely_collected():
             self.bound = [compiler.bind(entry.processor) for entry in entries if not entry.killed]
-        """All but those that are killed."""
+        """The bound rules of all entries except killed ones."""
         self.first_end = min((entry.end_time for entry in entries if can_end(entry)), default=None)
         """The first time at which an entry ends."""
         self.undivided = entries.suppress or bool(entries.with_clause)
-        """Whether the state must be in one page, because what it contains besides partial matches has no pages."""
+        """Whether the state must be in one page, because only partial matches can be divided into pages."""
         self.with_clause = entries.enabled.with_clause
         self.with_pattern = entries.enabled.with_pattern
         bound = [compiler.bind(entry.processor) for entry in self.with_pattern]
@@ -46,7 +46,7 @@ class InForce:
 
     @classmethod
     def of(cls, entries: Entries, compiler: ProcessorCompiler) -> InForce:
-        """These entries, bound. The most recent ones are cached for the lifetime of the process."""
+        """The active rules for these entries. The most recent ones are cached for the lifetime of the process."""
         return _IN_FORCE.of([entries], lambda: cls(entries, compiler), compiler.definition)
 
     def names_of(self, numbers: Ints) -> bytes:

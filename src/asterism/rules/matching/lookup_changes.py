@@ -1,4 +1,4 @@
-"""What has changed in the lookups of a query that is started again from its checkpoint, and which rules it concerns.
+"""What has changed in the lookups of a query that is started again from its checkpoint, and which rules are affected.
 
 A rule that is in force, or waits for its time, continues with the values that it has read. So a lookup can change in everything
 that no such rule reads: see docs/decisions/0075-lookups-that-change.md.
@@ -42,9 +42,9 @@ _REPLACE = (
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A change of a lookup that concerns the rules that read it, or define a name that is now that of a lookup.
+    """A change of a lookup. It affects rules that read the lookup, or that define a name which is now the name of a lookup.
 
-    :param column: that it concerns; None: all of them
+    :param column: the column that has changed; None: all columns
     """
 
     lookup: LookupColumn
@@ -55,7 +55,7 @@ class _Change:
 
 
 def _changes(former: Sequence[LookupColumn], now: Mapping[str, LookupColumn]) -> Iterator[_Change]:
-    """:param former: a key without columns is not known, and then not compared"""
+    """:param former: a key without columns is unknown and is not compared"""
     for old in former:
         new = now.get(old.name)
         if new is None:
@@ -128,13 +128,13 @@ def _mentions(processor: PatternProcessor, lookup: LookupColumn) -> bool:
 def _reads(
     processor: PatternProcessor, change: _Change, former: Sequence[LookupColumn], compiler: ProcessorCompiler
 ) -> bool:
-    """Whether a processor reads what has changed: it cannot be bound without it."""
+    """Whether a processor reads the changed part: without it, the processor cannot be bound."""
     lookup = change.lookup
     if not _mentions(processor, lookup) or not _binds(processor, former, compiler):
         return False
     others = [other for other in former if other is not lookup]
     if _binds(processor, others, compiler):
-        return False  # the name is another one
+        return False  # the name refers to something else
     rest = [field for field in lookup.schema if field.name != change.column]
     if change.column is None or not rest or _reads_as_a_whole(processor, lookup.name):
         return True

@@ -174,9 +174,9 @@ class _Call(Group):
     """A key group during a call, with its sets of rules."""
 
     stored: SetState = field(init=False)
-    """Before the call."""
+    """The sets before the call."""
     sets: SetState = field(init=False)
-    """Now."""
+    """The sets as changed by the call."""
     expired: int = NO_TIME
     """The last time at which a processor was found to have expired."""
 
@@ -296,7 +296,7 @@ class DynamicCepOperator(KeyGroupOperator):
         self._conversion(old, NO_SETS.entries if group is None else _call_of(group).sets.entries)
 
     def _check_columns(self, old: StateDefinition) -> None:
-        """:raises CheckpointMismatchError: the columns of the events are others; their order does not matter"""
+        """:raises CheckpointMismatchError: the columns of the events are different; their order does not matter"""
         if old.kind is not OperatorKind.RULES:
             return
         before, now = self._former_events(old), self.schema
@@ -482,7 +482,7 @@ class DynamicCepOperator(KeyGroupOperator):
             late, passes = time, max(time, *(arrival.watermark for arrival in arrivals))
         until_of = {number: until for number, _, until in selectors}
         copies = copy_filter.of_arrivals(pa.concat_tables(arrived), call.sets.version, late, passes, until_of)
-        # In one table, because each costs some time.
+        # One table, because each table takes time.
         whole = Arrival(EVENTS, copies)
         return [whole, *(replace(arrival, events=None) for arrival in arrivals)]
 
@@ -522,16 +522,16 @@ class DynamicCepOperator(KeyGroupOperator):
         stream = self.compiler.stream_selector.number
         numbers = {stream, *(bound.number for bound in self._in_force(call).bound)}
         known = {stream: KnownSelector(stream, 0)} | {each.number: each for each in before or ()}
-        if before is None:  # an earlier release has written the state; what arrives from now on has all copies
+        if before is None:  # an earlier release has written the state; events that arrive from now on have all copies
             former = [entry.processor for entry in call.stored.entries if not entry.killed]
             former_numbers = (bound.number for bound in map(self.compiler.bind, filter(self.compiler.binds, former)))
             known |= {number: KnownSelector(number, 0) for number in former_numbers}
         if new is not None and not left_out:
-            # Rules of the set that have expired can be extended. Of those that are left out, nothing is copied.
+            # Rules of the set that have expired can be extended. Nothing is copied for rules that are left out.
             numbers |= selectors_of(new, self.compiler)
         elif not left_out:
             numbers |= known.keys()
-        # The watermark is that much before the latest event. If it comes from other operators, that event is not known.
+        # The watermark is this far behind the latest event. If it comes from other operators, the latest event is not known.
         latest = BEFORE_TIME if time == BEFORE_TIME or not self.options.waiting_time else time + call.sets.waiting_time
         return tuple(known.get(number, KnownSelector(number, call.sets.version, latest)) for number in sorted(numbers))
 
@@ -657,7 +657,7 @@ class DynamicCepOperator(KeyGroupOperator):
         call = _call_of(group)
         entries = call.sets.entries
         replaced = entries.replaced_later
-        # Includes one that is replaced within the call.
+        # Includes a version that is replaced within the call.
         if replaced != call.stored.entries.replaced_later or call.has_new_timed:
             self.source.replaced_later(call.sets.version, replaced)
         if call.expired != NO_TIME:
@@ -720,7 +720,7 @@ class DynamicCepOperator(KeyGroupOperator):
         """Match *copies* against the processors with a pattern.
 
         :param load: loads all pages in place of *pages*
-        :returns: the pages that were loaded, what remains of them, and the names of the processors that failed
+        :returns: the pages that were loaded, their remaining partial matches, and the names of the processors that failed
         """
         entries, bound, shares, spans = in_force.with_pattern, in_force.patterns, in_force.shares, in_force.spans
         assert shares is not None
@@ -798,7 +798,7 @@ class DynamicCepOperator(KeyGroupOperator):
     ) -> Generator[None, None, tuple[list[ClauseState], set[RuleName]]]:
         """Match *copies* against the processors, which have a clause, and write their page.
 
-        :returns: what remains of them, and the names of the processors that failed
+        :returns: the remaining states, and the names of the processors that failed
         """
         had_some = any(entry.processor.sql is not None for entry in call.stored.entries)
         before = clauses_from(call.store.read_page(CLAUSES_PAGE) if had_some else None)
@@ -983,7 +983,7 @@ class DynamicCepOperator(KeyGroupOperator):
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """The partial matches that remain of the pages of a call, and for each key the time at which it has something to do."""
+    """The partial matches that remain after a call, and for each key the next time at which it must be processed."""
 
     page: Page
     deadlines: Ints
@@ -993,7 +993,7 @@ class _Left:
         return cls(Page.empty(KEYS, events), np.empty(0, np.int64))
 
     def size_beyond(self, limit: int, in_force: InForce) -> int:
-        """The size of a page with all of them, if it is more than *limit*; otherwise 0."""
+        """The size of a page with all partial matches, if it is more than *limit*; otherwise 0."""
         page = self.page
         arrays = (page.times, page.positions, page.nodes, *page.rows)
         if page.keys.nbytes + page.events.nbytes + sum(array.nbytes for array in arrays) + _ROOM <= limit:
@@ -1002,7 +1002,7 @@ class _Left:
         return size if size > limit else 0
 
     def without(self, entry: int) -> _Left:
-        """All except those of a processor."""
+        """The partial matches of all processors but one."""
         kept = np.flatnonzero(self.page.keys.column(ENTRY).to_numpy() != entry)
         return _Left(self.page.of(kept), self.deadlines[kept])
 

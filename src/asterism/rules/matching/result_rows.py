@@ -48,7 +48,7 @@ class OutputRows(NamedTuple):
     :ivar name: the name of the output
     :ivar rows: its rows; None: they are only counted
     :ivar counts: the number of rows of each processor (by its place) with the latest of their times
-    :ivar emitted: what functions have emitted to outputs of their own for the same matches
+    :ivar emitted: what functions have emitted to their additional outputs for the same matches
     """
 
     name: str
@@ -62,7 +62,7 @@ class RuleResults:
 
     :param schema: the columns of the events
     :param wants_shadow: whether there is an output for the matches of shadows; otherwise they are only counted
-    :ivar schemas: those of the outputs
+    :ivar schemas: the schemas of the outputs
     """
 
     def __init__(self, schema: pa.Schema, time: TimeColumn, compiler: ProcessorCompiler, *, wants_shadow: bool) -> None:
@@ -138,7 +138,7 @@ class RuleResults:
                 )
                 failed += failures
                 if made_of.counts:
-                    # What is of a shadow must have no effects.
+                    # A shadow must have no side effects.
                     made.append(made_of._replace(name=output, emitted=made_of.emitted if output == name else ()))
         return made, failed
 
@@ -187,7 +187,7 @@ class RuleResults:
             is_selected[rows] = True
             selected = some_of(matches, is_selected)
             if rule.processor.function is not None and not rule.processor.shadow:
-                # That a function cannot be opened is no failure of the rule.
+                # A function that cannot be opened is not a failure of the rule.
                 ready(self.compiler.functions[rule.processor.function])
             try:
                 columns, by_function = self._own_columns(rule, name, step, selected, now)
@@ -270,8 +270,7 @@ class RuleResults:
     def _own_columns(
         self, rule: BoundPatternProcessor, name: str, step: Step, matches: Found, now: datetime
     ) -> tuple[dict[str, pa.Array] | FunctionRows, Emitted]:
-        """Compute the measures or the function of a processor for its matches, and what the function emits to outputs of its
-        own.
+        """Compute the measures or the function of a processor for its matches, and what the function emits to additional outputs.
         """
         made = rule.outputs[name].build(step, matches)
         if rule.processor.select:

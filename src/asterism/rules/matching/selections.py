@@ -79,8 +79,8 @@ class Shares:
         previous slices must be discarded.
 
         :param common_positions: whether the position of an event counts all copies of its selector, key and time, and so is the
-            same for all processors; otherwise, those that the processor sees
-        :param counts: gets the number of events that each processor sees
+            same for all processors; otherwise, it counts only the copies that the processor sees
+        :param counts: receives the number of events that each processor sees
         """
         shown = self._shown(page, copies, spans, horizon, common_positions=common_positions)
         if counts is not None:

@@ -27,7 +27,7 @@ _HEAD = struct.Struct("<qI")
 """The deadline, and the length of the names."""
 _SCHEMA = pa.schema([("rule", pa.int32()), ("key", pa.string()), ("last", pa.int64()), ("suppressed", pa.int64())])
 Name = tuple[str, int, int]
-"""That of an entry: id, version, and the set that added it."""
+"""The name of an entry: id, version, and the set that added it."""
 
 
 class _Last(NamedTuple):
@@ -103,7 +103,7 @@ class Suppressions:
 
     @cached_property
     def known(self) -> Mapping[Name, Mapping[str, _Last]]:
-        """Those at the beginning of the call."""
+        """The suppressions at the beginning of the call."""
         if self._value is None:
             return {}
         _, length = _HEAD.unpack_from(self._value)
@@ -136,7 +136,7 @@ class Attempt:
         times: Sequence[int],
         matches: Sequence[tuple[int, ...]] | None = None,
     ) -> Decided:
-        """Decide about matches of a rule, in their sequence.
+        """Decide about the matches of a rule, in their order.
 
         :param span: in microseconds
         :param keys: the key texts of the matches
@@ -175,5 +175,5 @@ def _written(remaining: Sequence[tuple[Name, Mapping[str, _Last]]], deadline: in
 
 
 def _end(last: _Last, span: int) -> int:
-    """The time at which it no longer matters."""
+    """The time from which a suppressed match no longer matters."""
     return last.time + (2 * span if last.suppressed else span)
