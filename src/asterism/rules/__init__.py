@@ -4,7 +4,10 @@ A rule has a different form at each stage of its life. In Flink's interface it i
 
 | term | class | what it is |
 |---|---|---|
+| item | a JSON object, see ``sets.interfaces.processors_from`` | a rule, or a template of rules, as a source lists it |
 | rule, pattern processor | ``definition.processor.PatternProcessor`` | id, version, pattern or clause, key and output, as data |
+| refused processor | ``sets.interfaces.RefusedProcessor`` | an item that cannot be used, with the reason |
+| slot | ``definition.processor.Slot`` | the id of a rule, and whether it is a shadow |
 | set | ``sets.sets.ProcessorSet`` | all rules of a query from a moment on, with a number; published as a whole |
 | entry | ``sets.sets.Entry`` | a rule in the state of a key group, with the event times for which it is in force |
 | bound rule | ``binding.binding.BoundProcessor`` | a rule for the columns of one stream, ready to be matched |

@@ -116,7 +116,9 @@ class ClauseOfRule:
         rows = pa.schema([*schema, *internal_fields], metadata=schema.metadata)
         self._fields = internal_fields
         checked = self._with_own_columns(written, rows, time.name if known else self._time)
-        for measure, resolved in zip(written.measures, checked.measures, strict=False):  # followed by the internal columns
+        for measure, resolved in zip(
+            written.measures, checked.measures, strict=False
+        ):  # followed by the internal columns
             if MatchProcessingTime() in resolved.leaves:
                 problem = "MATCH_PROCTIME cannot be used in rules"
                 hint = "MATCH_ROWTIME(); or current_timestamp() in a column of the query that writes the matches"

@@ -23,7 +23,7 @@ NEVER, BEFORE = 2**63 - 1, -(2**63)
 
 # ------------------------------------------------------------------------------------------------ conditions of an event
 #
-# *values* has a row for each column, and *nulls* shows which values are NULL. A row of *groups* is for the conditions that require
+# *values* has a row for each column, and *nulls* shows which are NULL. A row of *groups* is for the conditions that require
 # a value of the column EQUAL (-1: of none), and of the column ORDERED (-1: none) values from a bound on, or with FROM_ABOVE up to
 # a bound. *buckets* are the conditions of a group that require the same value, in ascending order of the values. *entries* are
 # these conditions in ascending order of their bounds, which are inverted in a group that is FROM_ABOVE. *tests* are further

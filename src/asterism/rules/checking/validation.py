@@ -127,7 +127,7 @@ class InvalidProcessorError(PatternProcessorError):
 
     @classmethod
     def of(cls, checked: CheckedProcessor, id: str = "") -> InvalidProcessorError:
-        """:param id: of a rule of a template"""
+        """:param id: the id of a rule of a template"""
         first = checked.problems[0]
         error = cls(f"{id:.220}: {first.message}" if id else first.message, first.detail, first.hint)
         error.checked = checked
@@ -137,7 +137,7 @@ class InvalidProcessorError(PatternProcessorError):
 def checked_processors(
     item: Any, schema: pa.Schema | None = None, semantics: Semantics | None = None
 ) -> list[PatternProcessor]:
-    """The processors of an item of a set: of a rule, or of a template all rules.
+    """The processors of an item of a set: the processor of a rule, or all rules of a template.
 
     :param schema, semantics: see :func:`check_processor`
     :raises AsterismError: one is invalid
@@ -425,7 +425,7 @@ def _in_the_whole(
     reading: Reading[Pattern], pattern: Pattern, schema: pa.Schema | None, semantics: Semantics | None
 ) -> list[Finding]:
     if semantics is None:
-        # Queries with the default semantics refuse what Flink ignores, those with Flink's what it lacks.
+        # The default semantics refuse what Flink ignores. Flink's semantics refuse what Flink lacks.
         semantics = Semantics.FLINK if beyond_flink(pattern) is None else Semantics.DEFAULT
     try:
         if schema is None:

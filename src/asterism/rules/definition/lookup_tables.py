@@ -1,8 +1,8 @@
 """The tables of lookups: rows by key, which the expressions of rules read beside the event, as in ``amount > limits.max``.
 
 A lookup is a struct column of the events, with the columns of its table. Its value is that of the row with the key of the event,
-or NULL. A table has versions: one that has changed is stored as a whole, and belongs to the sets of pattern processors from the
-next one on (:mod:`asterism.rules.sets.sets`).
+or NULL. A table has versions: a changed table is stored as a whole, and belongs to all sets of pattern processors from the next
+one on (:mod:`asterism.rules.sets.sets`).
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ _UTC = pa.timestamp("us", "UTC")
 class LookupVersion:
     """A version of the table of a lookup.
 
-    :param version: the number of the set that it came with
-    :param digest: of its rows
+    :param version: the number of the set in which it was published
+    :param digest: the digest of its rows
     :param key: the key of the lookup; none: an earlier release has stored the version without it
     """
 
@@ -77,7 +77,7 @@ class LookupVersion:
 
 @dataclass(frozen=True, slots=True)
 class LookupColumn:
-    """A lookup, from the view of the code that uses its table.
+    """A lookup as seen by the code that uses its table.
 
     :param name: the name of the struct column
     :param key: columns of the table
@@ -95,9 +95,9 @@ class LookupColumn:
         return pa.field(self.name, pa.struct(list(self.schema)))
 
     def key_expressions(self, events: pa.Schema) -> tuple[Vectorized, list[int]]:
-        """The distinct expressions *on*, and for each of *on* its index among them.
+        """The distinct expressions *on*, and for each element of *on* its index among them.
 
-        :raises StreamDefinitionError: one has another type than its key, or can fail
+        :raises StreamDefinitionError: an expression has another type than its key, or can fail
         """
         expressions, scope, numbers = Vectorized(events), Scope(events), list[int]()
         what = f"the lookup {self.name}"
@@ -155,7 +155,7 @@ def with_lookups(events: pa.Schema, lookups: Sequence[LookupColumn]) -> pa.Schem
 
 
 def checked_rows(lookup: LookupColumn, table: pa.Table) -> pa.Table:
-    """The rows of a new version, with the columns and types of the lookup, in an order that depends on the rows alone.
+    """The rows of a new version, with the columns and types of the lookup, in an order that depends only on the rows.
 
     :raises PatternProcessorError: a column is missing or has another type, a key is NULL or not unique, or the table is too large
     """

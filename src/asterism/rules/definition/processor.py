@@ -36,7 +36,7 @@ MAX_LABELS = 20
 MAX_LABEL_NAME = 100
 MAX_LABEL = 1_000
 MAX_NAME = 200
-"""Of a person or program that changed a processor."""
+"""The maximum length of the name of a person or program that changed a processor."""
 MAX_SUPPRESS = timedelta(days=3_650)
 DURATION_UNITS = {
     "day": timedelta(days=1),
@@ -97,8 +97,8 @@ class PatternProcessor:
     :param sql: instead of *pattern*, the inside of a MATCH_RECOGNIZE clause, up to 50,000 characters. PARTITION BY is the key
         and MEASURES are the measures, so *key*, *select*, *function* and *timed_out* cannot be given.
     :param suppress: after a match, for how long, in event time, further matches of the same key are not emitted: whole
-        milliseconds, up to ten years. The next match that is emitted carries the number of those that were not. None: all
-        matches are emitted.
+        milliseconds, up to ten years. The next emitted match carries the number of suppressed ones. None: all matches are
+        emitted.
     :param expires: the event time from which the processor is no longer in force, after *timestamp*: its partial matches then
         end as if it were removed. It can change without a new version. None: it does not expire.
     :param labels: texts for readers of the matches, such as ``{"owner": "payments", "severity": "high"}``: up
@@ -429,8 +429,8 @@ def found_at(processor: PatternProcessor, place: str | None) -> PatternProcessor
 
 
 def fits(new: PatternProcessor, others: Iterable[PatternProcessor]) -> bool:
-    """Whether *new* and *others*, versions of a rule, can be in a set together: one after the other comes into force, the lowest
-    version first, which alone may be without a timestamp.
+    """Whether *new* and *others*, versions of a rule, can be in a set together: they come into force one after the other, the
+    lowest version first, and only that version may lack a timestamp.
     """
     for other in others:
         low, high = sorted((new, other), key=attrgetter("version"))
@@ -564,7 +564,7 @@ def point_in_time(value: Any, name: str) -> datetime | None:
     """Parse ISO 8601 (without a zone: UTC) or milliseconds since the epoch. The lowest number of FLIP-200 means that there is no
     timestamp.
 
-    :param name: of the field, for messages
+    :param name: the name of the field, for messages
     :raises PatternProcessorError: it is neither
     """
     if value is None or (isinstance(value, int) and value <= -(2**63)):

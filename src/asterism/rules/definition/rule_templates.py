@@ -1,7 +1,7 @@
 """Templates: one rule with a table of parameters, of which each row gives a rule. ``docs/rules.md`` describes the format.
 
 A parameter is written ``:name``. In SQL it is replaced by a literal, and only where it is a separate token: not in strings, in
-quoted names or in comments. Whatever its value, the tokens around it stay the same, so a value cannot change the structure of an
+quoted names or in comments. The tokens around it stay the same for any value, so a value cannot change the structure of an
 expression. Elsewhere, a parameter is the whole value of one of a few fields: a number, a flag, a time or a duration.
 """
 
@@ -328,7 +328,7 @@ def version_of(item: Mapping[str, Any]) -> int:
 
 
 def _tests(common: Any, of_row: Any) -> Any:
-    """The tests of the template and of the row. What is not a list is reported when the tests are read."""
+    """The tests of the template and of the row. A value that is not a list is reported when the tests are read."""
     if common is None or not isinstance(common, list) or not isinstance(of_row, list) or len(common) > MAX_TESTS:
         return of_row if common is None or isinstance(common, list) else common
     return [*common, *of_row]

@@ -270,8 +270,7 @@ class RuleResults:
     def _own_columns(
         self, rule: BoundPatternProcessor, name: str, step: Step, matches: Found, now: datetime
     ) -> tuple[dict[str, pa.Array] | FunctionRows, Emitted]:
-        """Compute the measures or the function of a processor for its matches, and what the function emits to additional outputs.
-        """
+        """Compute the measures or the function of a processor for its matches, and the additional outputs of the function."""
         made = rule.outputs[name].build(step, matches)
         if rule.processor.select:
             return _measured(made), Emitted()

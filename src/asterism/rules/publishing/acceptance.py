@@ -1,4 +1,4 @@
-"""Which of the processors that a discoverer found come into the next set: a function without threads and files."""
+"""Which of the discovered processors come into the next set: a function without threads and files."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def accept(
     check: Check,
     event_time: Callable[[], int],
 ) -> Acceptance:
-    """What of the processors that were discovered comes into the set after *before*. For each name, the last refusal counts.
+    """Decide which discovered processors come into the set after *before*. For each name, the last refusal counts.
 
     :param left_out: the names of killed processors, and of those that this run leaves out; these are not checked, and stay
     :param used: the versions that were ever accepted
@@ -78,7 +78,7 @@ def accept(
         known.setdefault(processor.slot, []).append(processor)
     accepted: dict[Slot, list[PatternProcessor]] = {}
     unusable: dict[Slot, set[int]] = {}
-    """Versions of the set before that stay, because what has taken their place cannot be used."""
+    """Versions of the set before that stay, because their replacements cannot be used."""
     unknown: set[Slot] = set()
     """Slots of which all versions of the set before stay, because it is not known which of them cannot be used."""
     order: dict[Slot, None] = {}
@@ -98,7 +98,7 @@ def accept(
                 order[candidate.slot] = None
                 continue
             candidate = refusal(candidate, error)
-        # One that is left out stays in the set as killed. A newer version is checked when it is allowed again.
+        # A rule that is left out stays in the set as killed. A newer version is checked when the rule is allowed again.
         if isinstance(candidate, RefusedProcessor):
             refused[candidate.name] = candidate
         for slot in slots_of(candidate):
@@ -109,7 +109,7 @@ def accept(
                 else:
                     unknown.add(slot)
     if any(isinstance(candidate, RefusedProcessor) and candidate.unidentified for candidate in discovered):
-        # The item may be any of the missing processors.
+        # The unidentified rule may be any of the missing ones.
         order, unknown = dict.fromkeys([*known, *order]), {*known}
     after: dict[Slot, list[PatternProcessor]] = {}
     for slot in order:
@@ -161,9 +161,7 @@ def _check_waiting(
 
 
 def _in_turn(accepted: Sequence[PatternProcessor], kept: Iterable[PatternProcessor]) -> list[PatternProcessor]:
-    """Versions of a rule in the order in which they come into force: those that were *accepted*, and those that are *kept* as far
-    as they fit.
-    """
+    """Versions of a rule in the order in which they come into force: the *accepted* ones, and the *kept* ones that fit."""
     versions = list(accepted)
     for processor in kept:
         if fits(processor, versions):

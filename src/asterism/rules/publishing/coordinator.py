@@ -1,4 +1,4 @@
-"""The coordinator validates what a discoverer found, refuses invalid rules, numbers the sets and stores them.
+"""The coordinator validates discovered rules, refuses invalid ones, numbers the sets and stores them.
 
 It runs on Spark's driver, together with the source that announces the sets (FLIP-200: the operator's coordinator). The store
 is a folder. A set is written there before it is announced, so that every reader of its number can read the set, even after a
@@ -115,7 +115,7 @@ class Coordinator(PatternProcessorManager):
         self._published_with: KillList | None = None
         """The kill list with which this run last checked the killed names of the newest set."""
         self._discovered: Sequence[Discovered] | None = None
-        """The processors that were found last."""
+        """The processors that were discovered last."""
         self._taken_with = self._killed
         """The kill list with which they were made into a set."""
         self._checks = ProcessorChecks(compiler)
@@ -135,7 +135,7 @@ class Coordinator(PatternProcessorManager):
         self._unwritten: deque[HistoryEntry] = deque(maxlen=MAX_UNWRITTEN)
         """The entries of the history that could not be written yet."""
         self._recorded = self._complete_history()
-        """Of the processors that were refused last, the reasons in the history. An earlier run may have reported them."""
+        """The reasons, in the history, of the processors that were refused last. An earlier run may have reported them."""
         self._written = 0.0
         self.status = Status(
             version=self._set.version,
@@ -293,7 +293,7 @@ class Coordinator(PatternProcessorManager):
                 written = self._written
                 status = self._status_now() if self._problems or time.monotonic() - written >= HEARTBEAT else None
             if status is not None:
-                content = status.to_bytes()  # takes long for many rules, for which nobody should wait
+                content = status.to_bytes()  # takes long for many rules, so it is done without the lock
                 with self._lock:
                     if self._written == written:
                         self._write_status(content)
@@ -426,7 +426,7 @@ class Coordinator(PatternProcessorManager):
         ]
 
     def _take(self, discovered: Sequence[Discovered]) -> None:
-        """Make a set of the processors found, without those that were killed. The caller holds *_updating*.
+        """Make a set of the discovered processors, without the killed ones. The caller holds *_updating*.
 
         Checking thousands of rules takes minutes, during which other threads may read the newest set, or kill one of its
         processors.
@@ -736,8 +736,8 @@ def _are_equal(processor: PatternProcessor, other: PatternProcessor) -> bool:
 
 
 def _as_data(processor: Discovered) -> Discovered:
-    """Convert a processor to the form that the store returns: without additions of a user-defined subclass, and with
-    conditions as strings.
+    """Convert a processor to the form that the store returns: without the fields of a user-defined subclass, and with conditions
+    as strings.
     """
     if isinstance(processor, RefusedProcessor):
         return processor

@@ -45,10 +45,10 @@ class RuleState:
     :param partial_matches: their current number; of a rule in SQL, the number of rows of undecided matches
     :param last_match: the latest ``match_time``
     :param added: the number of the set that added it
-    :param shadow: whether it is a shadow, whatever its state
+    :param shadow: whether it is a shadow, regardless of its state
     :param shadow_matches: the number of its matches while it was a shadow, which are not among *matches*
     :param groups: the numbers of the first 32 of these *disabled_groups*
-    :param events: what it costs: how many events were searched for it, of those that may matter to it
+    :param events: its cost: the number of events that were searched for it, among those that may matter to it
     """
 
     id: str
@@ -76,7 +76,7 @@ class RuleState:
         return SHADOW if self.shadow else IN_FORCE
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, without those that have their default."""
+        """The required fields, and those that differ from their defaults."""
         values = {name: getattr(self, name) for name in _KINDS}
         return {name: value for name, value in values.items() if value or name in _REQUIRED}
 
@@ -96,7 +96,7 @@ class RuleState:
         return cls(**known)
 
     def counted(self, counts: VersionCounts | None) -> RuleState:
-        """The state with counts, and disabled if it is in a key group."""
+        """The state with counts; disabled if the rule is disabled in a key group."""
         if counts is None or self.state in (PENDING, REFUSED):
             return self
         state = replace(self, matches=counts.matches, timed_out=counts.timed_out, errors=counts.errors)
@@ -116,7 +116,7 @@ class RuleState:
 class LookupState:
     """The table of a lookup.
 
-    :param version: the number of the set that its rows came with
+    :param version: the number of the set in which its rows were published
     :param rows: their number
     :param read_at: when the table was last found to be usable, or unchanged
     :param error: why it cannot be used now; the version stays in force
@@ -158,8 +158,8 @@ class Status:
         store, or the last heartbeat is as far in the future, because clocks differ and it is meaningless; off: closed
     :param version: the number of the newest set
     :param processors: maps the ids of its processors to versions; a version with a timestamp may not be in force yet
-    :param refused: maps names as in a kill list (ids; of shadows, ``id@version``) to reason and place, for processors that were
-        found and cannot be used
+    :param refused: maps names as in a kill list (ids; of shadows, ``id@version``) to reason and place, for discovered processors
+        that cannot be used
     :param killed: maps ``id`` or ``id@version`` to the reason, for processors that a person has excluded
     :param error: the error of the last poll, if it failed
     :param since: when the state was entered (ISO 8601 in UTC, as all times here)

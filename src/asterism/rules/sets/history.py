@@ -69,7 +69,7 @@ class HistoryEntry:
         return name_for(self.id, self.version if self.shadow else None)
 
     def is_about(self, id: str) -> bool:
-        """Whether it is about the processor *id*."""
+        """Whether the entry is about the processor *id*."""
         return is_name_of(self.id, id) if self.what in (KILLED, ADMITTED) else self.id == id
 
     def __str__(self) -> str:

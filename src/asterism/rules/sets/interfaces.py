@@ -274,7 +274,7 @@ def processors_from(
 
 
 def refused_rule(rule: ExpandedRule, place: str | None) -> RefusedProcessor:
-    """The refusal of a rule of a template that has an error."""
+    """Refuse a rule of a template, which has an error."""
     assert rule.error is not None
     id = rule.id if len(rule.id) <= MAX_ID and rule.id.isprintable() else one_line(rule.id, MAX_ID)
     return RefusedProcessor(id, rule.error, place=place, unidentified=not rule.identified, shadow=rule.shadow)

@@ -232,7 +232,7 @@ class FolderStore:
     def read_lookup(self, version: LookupVersion) -> bytes:
         """The rows of a version.
 
-        :raises StateError: they are missing, or others
+        :raises StateError: they are missing or have another digest
         """
         name = f"{_LOOKUPS}/{version.name}/{version.version}.parquet"
         value = self._read(name)
@@ -259,7 +259,7 @@ class FolderStore:
             self._write("replaced.json", json.dumps({"set": version, "processors": processors}).encode())
 
     def expired(self, time: int) -> None:
-        with suppress(OSError, NotWrittenError):  # the log then says nothing
+        with suppress(OSError, NotWrittenError):  # the expiry is then not logged
             self._write("expired.json", json.dumps({"time": time}).encode())
 
     def expired_until(self) -> int:
@@ -305,7 +305,7 @@ class FolderStore:
         }
 
     def used_versions(self) -> tuple[UsedVersions, bool]:
-        """The digests of all versions, and whether they are stored, which they are not in a store of an earlier release."""
+        """The digests of all versions, and whether they are stored. A store of an earlier release does not have them."""
         stored = self._versions_in(_VERSIONS), self._versions_in(_RECENT_VERSIONS)
         if stored == (None, None):
             return UsedVersions().with_(

@@ -81,13 +81,13 @@ class ProcessorSet:
 
     @property
     def all_processors(self) -> Iterator[PatternProcessor]:
-        """Those of the set, and those of earlier ones that may be in force."""
+        """The processors of the set, and the versions of earlier sets that may be in force."""
         yield from self.processors
         for version in self.earlier:
             yield version.processor
 
     def used_from(self, time: int | None) -> Iterator[PatternProcessor]:
-        """Those to which events from the event time *time* on matter; None: any time."""
+        """The processors to which events from the event time *time* on matter; None: any time."""
         followers: dict[Slot, int] = {}
         for version in reversed([*self.earlier, *(EarlierVersion(0, last, LISTED) for last in self.processors)]):
             processor, follower = version.processor, followers.get(version.processor.slot)
@@ -149,9 +149,9 @@ def next_versions(
 ) -> tuple[tuple[PatternProcessor, ...], tuple[EarlierVersion, ...], tuple[int, ...]]:
     """The *processors*, *earlier* and *added* of the set that follows the set *before* and has the versions *listed*.
 
-    Of each slot, *listed* has one version or several, in the order in which they come into force. They say what is in force from
-    the time of the first of them on. Until then, what earlier sets had stays: so it does not matter which of the sets a
-    micro-batch gets.
+    Of each slot, *listed* has one version or several, in the order in which they come into force. They determine what is in force
+    from the time of the first of them on. Until then, the versions of earlier sets stay, so it does not matter which of the sets
+    a micro-batch gets.
 
     :param time: an event time that all key groups have reached, in microseconds, and will not leave; versions that were
         replaced by then are left out
@@ -267,7 +267,7 @@ _PROCESSORS: WeakValueDictionary[str, PatternProcessor] = WeakValueDictionary()
 _SETS: dict[bytes, ProcessorSet] = {}
 _ENTRIES = IdentityCache["Entries"](MAX_ENTRIES)
 _CHANGES = IdentityCache["Entries"](MAX_ENTRIES)
-"""What follows from entries and a set. Entries do not refer to those that follow them: the first ones, which are none, would
+"""The entries that follow from entries and a set. Entries do not refer to their successors, because the first, empty ones would
 keep all others in memory.
 """
 
@@ -356,8 +356,8 @@ class Span:
 
 
 class Entries(tuple[Entry, ...]):
-    """The entries of a key group. Key groups mostly have the same, so that a process has one object for them, which keeps what
-    follows from them.
+    """The entries of a key group. Most key groups have the same entries, so a process has one object for them, which caches what
+    is derived from them.
     """
 
     @classmethod
@@ -388,7 +388,7 @@ class Entries(tuple[Entry, ...]):
 
     @cached_property
     def are_scheduled(self) -> bool:
-        """Whether any of them begins at a time, or expires."""
+        """Whether an entry begins at a time, or expires."""
         return any(entry.begins is not None or entry.processor.expires is not None for entry in self)
 
     @cached_property
@@ -401,7 +401,7 @@ class Entries(tuple[Entry, ...]):
         return any(map(can_end, self))
 
     def has_expired(self, time: int) -> bool:
-        """Whether one of them has ended at the event time *time* because it has expired."""
+        """Whether an entry has ended at the event time *time* because it has expired."""
         return self._end and any(has_expired(entry, time) for entry in self)
 
     def passed(self, time: int) -> Entries:
@@ -467,7 +467,9 @@ def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[E
 
 
 def _from(in_turn: Sequence[EarlierVersion], in_force: Sequence[Entry], horizon: int) -> list[EarlierVersion]:
-    """Those of the versions of a slot that are in force, or will be, while the entries *in_force* are until the next one."""
+    """The versions of a slot that are in force or will be, given the entries *in_force*, which end when the next version
+    begins.
+    """
     first = 0
     for number, version in enumerate(in_turn):
         if _begins(version.processor) <= horizon:
@@ -493,7 +495,8 @@ def _with_new(
     """The entries of a slot with a version that comes after them, in the order of their times.
 
     :param of_slot: the entries of the slot that are in force, or come before the version
-    :param free: those of its id before the set, of which it may take its own, also one that was, or was not, a shadow
+    :param free: the entries of its id before the set. The version may continue an entry among them, even if it has become a
+        shadow or is no longer one.
     :param number: the number of the set
     """
     same = next((entry for entry in (*of_slot, *free) if _is_of(entry, new)), None)
@@ -533,7 +536,7 @@ def has_expired(entry: Entry, time: int) -> bool:
 
 
 def without(entries: Iterable[Entry], names: Collection[str]) -> list[Entry]:
-    """The entries, with those that are named (``id`` or ``id@version``) marked as killed."""
+    """The entries, of which the named ones (``id`` or ``id@version``) are marked as killed."""
     return [
         entry if entry.killed or not is_named(entry.processor, names) else replace(entry, disabled=True, killed=True)
         for entry in entries
