@@ -33,8 +33,9 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
-from asterism.columns.compiled import compiled, entry, uncounted
+from asterism.columns.compiled import compiled, entry, inlined, uncounted
 from asterism.matching.instructions import Func, Number, Op
+from asterism.matching.page import KeyRows
 from asterism.matching.stack_machine import (
     NULL_VALUE,
     OVERFLOW,
@@ -141,6 +142,16 @@ class Tables(NamedTuple):
     drop: bool  # at the limit of partial matches, drop those that began last; otherwise raise an error
 
 
+class Transitions(NamedTuple):
+    """The tables that determine where an event leads; each array that is passed to a function takes time."""
+
+    states: Any
+    edges: Any
+    guards: Any
+    conditions: Any
+    ops: Any
+
+
 class Events(NamedTuple):
     """The pool of events."""
 
@@ -159,26 +170,50 @@ class Keys(NamedTuple):
     failures: Any  # output: a row per pattern
 
 
-class StoredRows(NamedTuple):
-    """The partial matches, waiting matches and timers of all keys; those of key *k* are the rows ``*_at[k]:*_at[k + 1]``."""
+class Slice(NamedTuple):
+    """A call of :func:`advance_keys`."""
 
-    run_at: Any
-    runs: Any
-    waiting_at: Any
-    waiting: Any
-    timer_at: Any
-    timers: Any
+    rows: KeyRows
+    begins_at: Any  # resume at its beginning
+    resume: Any  # output
+    most: Any  # matches, timed-out partial matches and nodes, after which it ends
+    go_on: Any  # after a failure
+
+
+class Visit(NamedTuple):
+    """An event for a partial match, see :func:`follow`."""
+
+    state: int
+    event: int
+    node: int
+    since: int
+    only_proceed: bool
+
+
+class Turn(NamedTuple):
+    """The work for one key in a slice."""
+
+    key: int
+    begin: int  # its first event
+    end: int
+    until: int  # the time to which it advances, see Keys.horizon
+    began: int  # see RESUME_BEGAN
+
+
+class Matches(NamedTuple):
+    """The partial and the finished matches of the current key."""
+
+    heaps: Any
+    count: Any  # their sizes, and all other counters
+    nodes: Any  # of all keys
 
 
 class Buffers(NamedTuple):
-    """The arrays in which keys are processed; see NO_ROOM."""
+    """Arrays that are filled; see NO_ROOM."""
 
-    heaps: Any  # of the current key
-    count: Any  # their sizes, and all other counters
-    nodes: Any
-    timers: Any  # of the current key
     out: Any  # matches of all keys
     lost: Any  # timed-out partial matches of all keys
+    timers: Any  # of the current key
     work: Any  # rows: VALUES, STATES, VISIT, FOLLOW, BUDGET
 
 
@@ -475,11 +510,10 @@ def run_program(ops: Any, begin: int, end: int, values: Any, event: int, nodes: 
     return 1 if (work[STATES, 0] == VALID and work[VALUES, 0] == 1) else 0
 
 
-@uncounted
-def holds(
-    guards: Any, conditions: Any, ops: Any, bits: Any, values: Any, guard: int, event: int, nodes: Any, node: int, work: Any
-) -> int:  # fmt: skip
+@inlined
+def holds(transitions: Transitions, events: Events, guard: int, event: int, nodes: Any, node: int, work: Any) -> int:
     """Whether a guard holds for this event and partial match: 1, 0, or a negated error code."""
+    (_, _, guards, conditions, ops), (_, bits, values) = transitions, events
     at = guard
     while at >= 0:
         condition = guards[at, 0]
@@ -538,11 +572,12 @@ def follow(
 
 @uncounted
 def follow_guards(
-    states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, bits: Any, values: Any,
-    state: int, event: int, nodes: Any, node: int, since: int, only_proceed: bool, work: Any,
-) -> tuple[int, int, int]:  # fmt: skip
+    transitions: Transitions, events: Events, nodes: Any, visit: Visit, work: Any
+) -> tuple[int, int, int]:
     """:func:`follow` for any guards. It is slower because everything that conditions may read must be passed."""
-    word = bits[event, 0]
+    states, edges = transitions.states, transitions.edges
+    state, event, node, since, only_proceed = visit
+    word = events.bits[event, 0]
     room = work.shape[1]
     found = reached = visits = 0
     work[VISIT, 0] = state
@@ -565,8 +600,7 @@ def follow_guards(
                 if (word & edges[edge, CARE]) != edges[edge, WANT]:
                     continue
             else:
-                guard = edges[edge, GUARD]
-                answer = holds(guards, conditions, ops, bits, values, guard, event, nodes, node, work)
+                answer = holds(transitions, events, edges[edge, GUARD], event, nodes, node, work)
                 if answer < 0:
                     return found, reached, -answer
                 if answer == 0:
@@ -591,15 +625,16 @@ def only_ignores(edges: Any, n_edges: int, work: Any) -> bool:
     return n_edges > 0
 
 
-@uncounted
+@inlined
 def step(
-    states: Any, edges: Any, guards: Any, conditions: Any, ops: Any, times: Any, bits: Any, values: Any,
-    start: int, flink: bool, event: int, heaps: Any, count: Any, nodes: Any, work: Any,
-) -> int:  # fmt: skip
+    transitions: Transitions, events: Events, matches: Matches, work: Any, start: int, flink: bool, event: int
+) -> int:
     """Process one event for the partial matches of a key; finished matches are added to plane DONE. Returns an error code.
 
     If it matters to the start state alone, the others stay where they are.
     """
+    states, edges, times, bits = transitions.states, transitions.edges, events.times, events.bits
+    heaps, count, nodes = matches
     runs = count[RUNS]
     begin, end = count[FIRST_RUN], count[FIRST_RUN] + count[N_RUNS]
     new, n_new = 1 - runs, 0
@@ -629,9 +664,8 @@ def step(
         if states[state, PLAIN] == 1:
             n_edges, reached, error = follow(states, edges, word, state, since, False, work)
         else:
-            n_edges, reached, error = follow_guards(
-                states, edges, guards, conditions, ops, bits, values, state, event, nodes, node, since, False, work
-            )  # fmt: skip
+            visit = Visit(state, event, node, since, False)
+            n_edges, reached, error = follow_guards(transitions, events, nodes, visit, work)
         stopped = reached & (1 << STOP) != 0
         if error != OK:
             count[STATE] = state
@@ -675,9 +709,8 @@ def step(
                 if states[target, PLAIN] == 1:
                     _, reached, error = follow(states, edges, word, target, since, True, work)
                 else:
-                    _, reached, error = follow_guards(
-                        states, edges, guards, conditions, ops, bits, values, target, event, nodes, node, since, True, work
-                    )  # fmt: skip
+                    visit = Visit(target, event, node, since, True)
+                    _, reached, error = follow_guards(transitions, events, nodes, visit, work)
                 if error != OK:
                     count[STATE] = target
                     return error
@@ -764,22 +797,14 @@ def next_match(heaps: Any, n_waiting: int, runs: int, begin: int, n_runs: int, u
 
 @uncounted
 def settle(
-    automaton: Any,
-    preferred: Any,
-    flink: bool,
-    heaps: Any,
-    count: Any,
-    nodes: Any,
-    key: int,
-    time: int,
-    out: Any,
-    work: Any,
+    automaton: Any, preferred: Any, flink: bool, matches: Matches, work: Any, out: Any, key: int, time: int
 ) -> int:
     """Emit the finished matches that nothing can discard any more, and apply the skip strategy.
 
     The matches in plane DONE are added to those that wait. Rows of *out*: key; emission time, which is *time* or, for
     NO_ADVANCE, the time of completion; node. Returns an error code.
     """
+    heaps, count, nodes = matches
     skip, skip_stage, throw_on_miss = automaton[SKIP], automaton[SKIP_STAGE], automaton[THROW_ON_MISS] != 0
     n_waiting, n_out = count[N_WAITING], count[N_OUT]
     if n_waiting + count[N_DONE] > heaps.shape[1]:
@@ -923,23 +948,13 @@ def is_relevant(mask: int, bits: Any, event: int) -> bool:
 
 
 @uncounted
-def expire(
-    states: Any,
-    window: int,
-    times: Any,
-    heaps: Any,
-    count: Any,
-    nodes: Any,
-    key: int,
-    time: int,
-    lost: Any,
-    flink: bool,
-) -> int:
+def expire(states: Any, window: int, flink: bool, times: Any, matches: Matches, lost: Any, key: int, time: int) -> int:
     """Remove the partial matches whose deadline is at or before *time*.
 
     If one was waiting only for an absence, it is finished; otherwise it is added to *lost*: key, its deadline, node. In Flink
     the difference of the end of time and a time before 1970 overflows, so such a partial match does not end.
     """
+    heaps, count, nodes = matches
     runs = count[RUNS]
     n_done, n_lost = 0, count[N_LOST]
     if count[IN_ORDER] != 0 and not (flink and time == END_OF_TIME):
@@ -1000,17 +1015,16 @@ def expire(
 
 @uncounted
 def advance_key(
-    tables: Tables, events: Events, automaton: Any, key: int, begin: int, end: int, until: int, began: int, most: int,
-    buffers: Buffers,
-) -> int:  # fmt: skip
-    """Process the events from *begin* to *end* for a key and advance its time to *until*. Returns an error code.
+    tables: Tables, events: Events, automaton: Any, turn: Turn, most: int, matches: Matches, buffers: Buffers
+) -> int:
+    """Process the events of *turn* and advance the time of its key. Returns an error code.
 
-    *began*: see RESUME_BEGAN. Once there are *most* matches, timed-out partial matches and nodes, the slice ends before the
-    next event.
+    Once there are *most* matches, timed-out partial matches and nodes, the slice ends before the next event.
     """
-    states, edges, guards, conditions, ops = tables.states, tables.edges, tables.guards, tables.conditions, tables.ops
-    flink, drop, (times, bits, values) = tables.flink, tables.drop, events
-    heaps, count, nodes, timers, out, lost, work = buffers
+    states, preferred, flink, times = tables.states, tables.preferred, tables.flink, events.times
+    transitions = Transitions(states, tables.edges, tables.guards, tables.conditions, tables.ops)
+    key, begin, end, until, began = turn
+    (heaps, count, nodes), (out, lost, timers, work) = matches, buffers
     start, window, max_runs = automaton[START_STATE], automaton[WINDOW], automaton[MAX_RUNS]
     max_work, max_held = automaton[MAX_WORK], automaton[MAX_HELD]
     count[FIRST_RUN] = 0
@@ -1035,9 +1049,9 @@ def advance_key(
         while checks_deadlines and count[EARLIEST] <= time and count[EARLIEST] != NEVER:
             # By default time advances from deadline to deadline, independently of the watermarks; in Flink it jumps.
             moment = time if flink else count[EARLIEST]
-            error = expire(states, window, times, heaps, count, nodes, key, moment, lost, flink)
+            error = expire(states, window, flink, times, matches, lost, key, moment)
             if error == OK and count[N_DONE] + count[N_WAITING] > 0:
-                error = settle(automaton, tables.preferred, flink, heaps, count, nodes, key, moment, out, work)
+                error = settle(automaton, preferred, flink, matches, work, out, key, moment)
             if error != OK:
                 count[TIME] = moment
                 return error
@@ -1048,18 +1062,16 @@ def advance_key(
         if at_horizon:
             break
         # Most events matter to no partial match; a single test skips them.
-        if is_relevant(count[RELEVANT_MASK], bits, event):
+        if is_relevant(count[RELEVANT_MASK], events.bits, event):
             work[BUDGET, 0] = max_work
             plane, start_at = count[RUNS], count[FIRST_RUN] + count[N_RUNS] - 1
-            error = step(
-                states, edges, guards, conditions, ops, times, bits, values, start, flink, event, heaps, count, nodes, work
-            )  # fmt: skip
+            error = step(transitions, events, matches, work, start, flink, event)
             if error == OK and count[N_DONE] + count[N_WAITING] > 0:
-                error = settle(automaton, tables.preferred, flink, heaps, count, nodes, key, time, out, work)
+                error = settle(automaton, preferred, flink, matches, work, out, key, time)
                 if error == OK and count[N_WAITING] > max_held:
                     error = TOO_MANY_HELD
             if error == OK and 0 < max_runs < count[N_RUNS]:
-                error = confine(heaps, count, max_runs, drop)
+                error = confine(heaps, count, max_runs, tables.drop)
             if error != OK:
                 count[TIME] = time
                 return error
@@ -1086,7 +1098,7 @@ def advance_key(
         count[N_RUNS], count[N_DONE] = 0, n_done
         count[TIME] = until
         work[BUDGET, 0] = UNLIMITED
-        return settle(automaton, tables.preferred, flink, heaps, count, nodes, key, NO_ADVANCE, out, work)
+        return settle(automaton, preferred, flink, matches, work, out, key, NO_ADVANCE)
     return OK
 
 
@@ -1130,20 +1142,25 @@ def copy_rows(at: Any, rows: Any, first: int, last: int, new_at: Any, new_rows: 
 
 @uncounted
 def advance_some(
-    tables: Tables, events: Events, keys: Keys, begins_at: Any, resume: Any, most: int, go_on: bool, first: int,
-    old: StoredRows, buffers: Buffers, new: StoredRows,
-) -> int:  # fmt: skip
+    tables: Tables,
+    events: Events,
+    keys: Keys,
+    part: Slice,
+    first: int,
+    matches: Matches,
+    buffers: Buffers,
+    new: KeyRows,
+) -> int:
     """:func:`advance_keys` from the key *first* on, in arrays of fixed sizes.
 
-    *begins_at* is *resume* at the beginning of the call. The slice ends at *most* matches, timed-out partial matches and nodes.
     Returns the key at which the slice ends. If there is not enough room for a key, returns -1 minus this key, to continue there.
     """
     automata, times, bits, states = tables.automata, events.times, events.bits, tables.states
     automaton, event_at, horizon, next_deadline, failures = keys
+    old, (begins_key, resume_event, resume_began), resume, most, go_on = part
     run_at, run_rows, waiting_at, waiting_rows, timer_at, timer_rows = old
     new_run_at, new_runs, new_waiting_at, new_waiting, new_timer_at, new_timers = new
-    heaps, count, timers = buffers.heaps, buffers.count, buffers.timers
-    begins_key, resume_event, resume_began = begins_at
+    heaps, count, timers = matches.heaps, matches.count, buffers.timers
     n_keys = len(horizon)
     for key in range(first, n_keys):
         began = resume_began if key == begins_key else -1
@@ -1189,7 +1206,8 @@ def advance_some(
         for timer in range(n_timers):
             timers[timer, 0] = timer_rows[timer_at[key] + timer, 0]
         count[N_RUNS], count[N_WAITING], count[N_TIMERS] = n_runs, n_waiting, n_timers
-        error = advance_key(tables, events, automata[pattern], key, begin, end, until, began, most, buffers)
+        turn = Turn(key, begin, end, until, began)
+        error = advance_key(tables, events, automata[pattern], turn, most, matches, buffers)
         to_front(heaps, count)
         runs, n_runs = count[RUNS], count[N_RUNS]
         if error in (OK, SLICE_FULL):
@@ -1248,13 +1266,12 @@ def advance_some(
 
 @entry
 def advance_keys(
-    tables: Tables, events: Events, keys: Keys, resume: Any, most: int, go_on: bool, nodes: Any, n_nodes: int,
-    run_at: Any, run_rows: Any, waiting_at: Any, waiting_rows: Any, timer_at: Any, timer_rows: Any,
-) -> tuple[Any, ...]:  # fmt: skip
+    tables: Tables, events: Events, keys: Keys, resume: Any, most: int, go_on: bool, nodes: Any, rows: KeyRows
+) -> tuple[Any, int, KeyRows, Any, Any, int]:
     """Process a slice of the new events of each key and advance its time.
 
-    The partial matches, waiting matches and timers of key *k* are the rows from ``*_at[k]`` to ``*_at[k + 1]``. Returns the
-    same arrays, with the matches, the timed-out partial matches and the number of partial matches dropped by the limit.
+    Returns *nodes* in a larger array with the number of them, *rows*, the matches, the timed-out partial matches, and the number
+    of partial matches dropped by the limit.
 
     The call begins at *resume*. After about *most* matches, timed-out partial matches and new nodes it stops and stores in
     *resume* where the next call continues: at key ``len(horizon)`` if everything is done.
@@ -1263,6 +1280,9 @@ def advance_keys(
     of every pattern is found, otherwise only the first one encountered.
     """
     states, edges, horizon = tables.states, tables.edges, keys.horizon
+    run_at, run_rows, waiting_at, waiting_rows, timer_at, timer_rows = rows
+    n_nodes = len(nodes)
+    nodes = grown(nodes, n_nodes + 64)
     work = np.zeros((5, max(STACK_SIZE, 4 * (len(states) + len(edges)))), np.int64)
     n_keys = len(horizon)
     heaps, timers = np.empty((4, 64, 3), np.int64), np.empty((64, 1), np.int64)
@@ -1275,18 +1295,16 @@ def advance_keys(
     new_runs, new_waiting = np.empty((len(run_rows) + 64, 3), np.int64), np.empty((len(waiting_rows) + 8, 3), np.int64)
     new_timers = np.empty((len(timer_rows) + 8, 1), np.int64)
     begins_at = (resume[RESUME_KEY], resume[RESUME_EVENT], resume[RESUME_BEGAN])
+    part = Slice(rows, begins_at, resume, n_nodes + most, go_on)
     key, ends_at = begins_at[0], -1
     new_runs = copy_rows(run_at, run_rows, 0, key, new_run_at, new_runs)
     new_waiting = copy_rows(waiting_at, waiting_rows, 0, key, new_waiting_at, new_waiting)
     new_timers = copy_rows(timer_at, timer_rows, 0, key, new_timer_at, new_timers)
     resume[RESUME_EVENT], resume[RESUME_BEGAN] = 0, -1
-    old = StoredRows(run_at, run_rows, waiting_at, waiting_rows, timer_at, timer_rows)
     while ends_at < 0:
-        buffers = Buffers(heaps, count, nodes, timers, out, lost, work)
-        new = StoredRows(new_run_at, new_runs, new_waiting_at, new_waiting, new_timer_at, new_timers)
-        ends_at = advance_some(
-            tables, events, keys, begins_at, resume, n_nodes + most, go_on, key, old, buffers, new
-        )  # fmt: skip
+        matches, buffers = Matches(heaps, count, nodes), Buffers(out, lost, timers, work)
+        new = KeyRows(new_run_at, new_runs, new_waiting_at, new_waiting, new_timer_at, new_timers)
+        ends_at = advance_some(tables, events, keys, part, key, matches, buffers, new)
         if ends_at < 0:
             key = -1 - ends_at
             short = count[SHORT]
@@ -1313,10 +1331,11 @@ def advance_keys(
         new_runs = copy_rows(run_at, run_rows, rest, n_keys, new_run_at, new_runs)
         new_waiting = copy_rows(waiting_at, waiting_rows, rest, n_keys, new_waiting_at, new_waiting)
         new_timers = copy_rows(timer_at, timer_rows, rest, n_keys, new_timer_at, new_timers)
-    return (
-        nodes, count[N_NODES], new_run_at, new_runs[: new_run_at[-1]], new_waiting_at, new_waiting[: new_waiting_at[-1]],
-        new_timer_at, new_timers[: new_timer_at[-1]], out[: count[N_OUT]], lost[: count[N_LOST]], count[DROPPED],
+    new_rows = KeyRows(
+        new_run_at, new_runs[: new_run_at[-1]], new_waiting_at, new_waiting[: new_waiting_at[-1]],
+        new_timer_at, new_timers[: new_timer_at[-1]],
     )  # fmt: skip
+    return nodes, count[N_NODES], new_rows, out[: count[N_OUT]], lost[: count[N_LOST]], count[DROPPED]
 
 
 # ------------------------------------------------------------------------------------------------ what is remembered

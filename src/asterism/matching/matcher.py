@@ -446,12 +446,7 @@ def _slices(tables: Tables, events: Events, keys: Keys, nodes: Ints, rows: KeyRo
     advance_keys: Any = kernels.advance_keys
     resume = np.array([0, keys.event_at[0], -1], np.int64)
     while True:
-        n_nodes = len(nodes)
-        nodes = np.concatenate([nodes, np.empty((64, 3), np.int64)])
-        nodes, n_nodes, *parts, out, lost, dropped = advance_keys(
-            tables, events, keys, resume, SLICE, go_on, nodes, n_nodes, *rows
-        )
-        rows = KeyRows(*parts)
+        nodes, n_nodes, rows, out, lost, dropped = advance_keys(tables, events, keys, resume, SLICE, go_on, nodes, rows)
         last = bool(resume[kernels.RESUME_KEY] == len(keys.horizon))
         yield _Slice(nodes, n_nodes, rows, out, lost, int(dropped), keys.failures, keys.next_deadline, last)
         if last:

@@ -34,6 +34,8 @@ ADD_F, SUB_F, MUL_F, DIV_F, NEG_F, ABS_F = _O["ADD_F"], _O["SUB_F"], _O["MUL_F"]
 EQ, LT, LE, EQ_F, LT_F, LE_F = _O["EQ"], _O["LT"], _O["LE"], _O["EQ_F"], _O["LT_F"], _O["LE_F"]
 NOT, AND, OR, IS_NULL, COALESCE, SELECT = _O["NOT"], _O["AND"], _O["OR"], _O["IS_NULL"], _O["COALESCE"], _O["SELECT"]
 IN = _O["IN"]
+_OF_ONE = (IS_NULL, IN, NOT, TO_FLOAT, SCALED_TO_FLOAT, NEG, ABS, NEG_F, ABS_F)
+_OF_INTEGERS = (EQ, LT, LE, ADD, SUB, MUL)
 _SURELY_FITS = 9.2e18
 LOWEST, LARGEST = -(2**63), 2**63 - 1
 
@@ -125,15 +127,8 @@ def in_range(value: int, bits: int) -> bool:
 
 
 @inlined
-def calculate(ops: Any, at: int, stack: Any, n: int) -> int:
-    """Do the operation at *at* with a stack of *n* values. Returns their number afterwards."""
-    op = ops[at, 0]
-    if op == CONST:
-        stack[VALUES, n], stack[STATES, n] = ops[at, 1], VALID
-        return n + 1
-    if op == NULL:
-        stack[VALUES, n], stack[STATES, n] = 0, NULL_VALUE
-        return n + 1
+def combine(op: int, stack: Any, n: int) -> int:
+    """Do AND, OR, SELECT or COALESCE, which do not pass on every error of their operands. Returns the number of values."""
     last = n - 1
     if op in (AND, OR):
         a = n - 2
@@ -153,54 +148,45 @@ def calculate(ops: Any, at: int, stack: Any, n: int) -> int:
         if stack[STATES, condition] <= NULL_VALUE:
             stack[VALUES, condition], stack[STATES, condition] = stack[VALUES, chosen], stack[STATES, chosen]
         return n - 2
-    if op == COALESCE:
-        if stack[STATES, n - 2] == NULL_VALUE:
-            stack[VALUES, n - 2], stack[STATES, n - 2] = stack[VALUES, last], stack[STATES, last]
-        return last
+    if stack[STATES, n - 2] == NULL_VALUE:
+        stack[VALUES, n - 2], stack[STATES, n - 2] = stack[VALUES, last], stack[STATES, last]
+    return last
+
+
+@inlined
+def change(ops: Any, at: int, stack: Any, last: int) -> None:
+    """Do an operation with one operand."""
+    op = ops[at, 0]
     if op == IS_NULL:
         if stack[STATES, last] <= NULL_VALUE:
             stack[VALUES, last], stack[STATES, last] = stack[STATES, last], VALID
-        return n
-    if op == IN:
+    elif op == IN:
         if stack[STATES, last] == VALID:
             found = is_in(ops, at, stack[VALUES, last])
             stack[VALUES, last], stack[STATES, last] = 1 if found else 0, VALID if found else ops[at, 3]
-        return n
-    if op == NOT:
+    elif op == NOT:
         stack[VALUES, last] = 1 - stack[VALUES, last]
-        return n
-    if op == TO_FLOAT:
+    elif op == TO_FLOAT:
         stack[VALUES, last] = bits_of(float(stack[VALUES, last]))
-        return n
-    if op == SCALED_TO_FLOAT:  # up to 2**53, the quotient is that of the exact numbers
+    elif op == SCALED_TO_FLOAT:  # up to 2**53, the quotient is that of the exact numbers
         if stack[STATES, last] == VALID and abs(stack[VALUES, last]) > 2**53:
             stack[STATES, last] = OVERFLOW
         stack[VALUES, last] = bits_of(float(stack[VALUES, last]) / 10.0 ** ops[at, 1])
-        return n
-    if op in (NEG, ABS):
+    elif op in (NEG, ABS):
         x = stack[VALUES, last]
         if x < 0 or op == NEG:
             if stack[STATES, last] == VALID and (x == LOWEST or not in_range(-x, ops[at, 2])):
                 stack[STATES, last] = OVERFLOW
             stack[VALUES, last] = -x
-        return n
-    if op == NEG_F:
+    elif op == NEG_F:
         stack[VALUES, last] = bits_of(-double(stack[VALUES, last]))
-        return n
-    if op == ABS_F:
+    elif op == ABS_F:
         stack[VALUES, last] = bits_of(abs(double(stack[VALUES, last])))
-        return n
-    a, b = n - 2, last
-    if op == DIV_F:  # Spark evaluates the divisor first
-        if stack[STATES, b] != VALID:
-            stack[STATES, a] = stack[STATES, b]
-            return last
-    elif stack[STATES, a] != VALID:
-        return last
-    elif stack[STATES, b] != VALID:
-        stack[STATES, a] = stack[STATES, b]
-        return last
-    x, y = stack[VALUES, a], stack[VALUES, b]
+
+
+@inlined
+def calculate_integers(ops: Any, at: int, stack: Any, a: int, x: int, y: int) -> None:
+    op = ops[at, 0]
     if op == EQ:
         stack[VALUES, a] = 1 if x == y else 0
     elif op == LT:
@@ -222,23 +208,59 @@ def calculate(ops: Any, at: int, stack: Any, n: int) -> int:
         if not product_fits(x, y) or not in_range(total, ops[at, 2]):
             stack[STATES, a] = OVERFLOW
         stack[VALUES, a] = total
+
+
+@inlined
+def calculate_doubles(ops: Any, at: int, stack: Any, a: int, x: float, y: float) -> None:
+    op = ops[at, 0]
+    if op == EQ_F:
+        stack[VALUES, a] = 1 if same(x, y) else 0
+    elif op == LT_F:
+        stack[VALUES, a] = 1 if less(x, y) else 0
+    elif op == LE_F:
+        stack[VALUES, a] = 0 if less(y, x) else 1
+    elif op == ADD_F:
+        stack[VALUES, a] = bits_of(x + y)
+    elif op == SUB_F:
+        stack[VALUES, a] = bits_of(x - y)
+    elif op == MUL_F:
+        stack[VALUES, a] = bits_of(x * y)
+    elif op == DIV_F and stack[STATES, a] == VALID:
+        if y != 0.0:
+            stack[VALUES, a] = bits_of(x / y)
+        else:
+            stack[STATES, a] = DIVISION_BY_ZERO if ops[at, 1] == 0 else NULL_VALUE
+
+
+@inlined
+def calculate(ops: Any, at: int, stack: Any, n: int) -> int:
+    """Do the operation at *at* with a stack of *n* values. Returns their number afterwards."""
+    op = ops[at, 0]
+    if op == CONST:
+        stack[VALUES, n], stack[STATES, n] = ops[at, 1], VALID
+        return n + 1
+    if op == NULL:
+        stack[VALUES, n], stack[STATES, n] = 0, NULL_VALUE
+        return n + 1
+    if op in (AND, OR, SELECT, COALESCE):
+        return combine(op, stack, n)
+    last = n - 1
+    if op in _OF_ONE:
+        change(ops, at, stack, last)
+        return n
+    a, b = n - 2, last
+    if op == DIV_F:  # Spark evaluates the divisor first
+        if stack[STATES, b] != VALID:
+            stack[STATES, a] = stack[STATES, b]
+            return last
+    elif stack[STATES, a] != VALID:
+        return last
+    elif stack[STATES, b] != VALID:
+        stack[STATES, a] = stack[STATES, b]
+        return last
+    x, y = stack[VALUES, a], stack[VALUES, b]
+    if op in _OF_INTEGERS:
+        calculate_integers(ops, at, stack, a, x, y)
     else:
-        xf, yf = double(x), double(y)
-        if op == EQ_F:
-            stack[VALUES, a] = 1 if same(xf, yf) else 0
-        elif op == LT_F:
-            stack[VALUES, a] = 1 if less(xf, yf) else 0
-        elif op == LE_F:
-            stack[VALUES, a] = 0 if less(yf, xf) else 1
-        elif op == ADD_F:
-            stack[VALUES, a] = bits_of(xf + yf)
-        elif op == SUB_F:
-            stack[VALUES, a] = bits_of(xf - yf)
-        elif op == MUL_F:
-            stack[VALUES, a] = bits_of(xf * yf)
-        elif op == DIV_F and stack[STATES, a] == VALID:
-            if yf != 0.0:
-                stack[VALUES, a] = bits_of(xf / yf)
-            else:
-                stack[STATES, a] = DIVISION_BY_ZERO if ops[at, 1] == 0 else NULL_VALUE
+        calculate_doubles(ops, at, stack, a, double(x), double(y))
     return last
