@@ -260,12 +260,7 @@ class Matcher:
         from asterism.matching import kernels
 
         n_stored = len(page.times)
-        pool = _Pool(
-            pa.concat_tables([page.events, events.table.select(self.event_schema.names)]).combine_chunks(),
-            np.concatenate([page.times, events.table.column(TIME).to_numpy()]),
-            rows=np.concatenate([np.arange(n_stored), n_stored + events.rows]),
-            positions=np.concatenate([page.positions, events.positions]),
-        )
+        pool = _Pool.of(page, events, self.event_schema.names)
         times = pool.times[pool.rows]
         bits = np.concatenate([np.zeros((n_stored, self.words), np.int64), events.bits])
         rows = page.rows.of(events.stored)
@@ -276,13 +271,14 @@ class Matcher:
             rows = memory.rows
             pool = pool.with_previous(self.patterns[0].plan.previous, n_stored, memory)
         tables, values = self.linked.values(pool.events, pool.rows, memory)
-        calls: dict[int, PythonCalls] = {}
-        pointers = []  # must stay referenced while the kernel runs
-        for number, pattern in enumerate(self.patterns):
-            if pattern.per_event:
-                calls[number] = PythonCalls(pattern, pool.events, pool.rows, times, processing_time)
-                pointers.append(POINTER(calls[number].answer))
-                tables = with_address(tables, slice(*self.linked.op_at[number : number + 2]), pointers[-1])
+        calls = {
+            number: PythonCalls(pattern, pool.events, pool.rows, times, processing_time)
+            for number, pattern in enumerate(self.patterns)
+            if pattern.per_event
+        }
+        pointers = {number: POINTER(call.answer) for number, call in calls.items()}  # referenced while the kernel runs
+        for number, pointer in pointers.items():
+            tables = with_address(tables, slice(*self.linked.op_at[number : number + 2]), pointer)
         first_state = tables.automata[events.pattern, kernels.FIRST_STATE]
         rows.run_rows[:, 2] += np.repeat(first_state, np.diff(rows.run_at))
         pooled = kernels.Events(times, bits, values)
@@ -363,6 +359,16 @@ class _Pool:
     times: Ints
     rows: Ints
     positions: Ints
+
+    @classmethod
+    def of(cls, page: Page, events: KeyedEvents, columns: Sequence[str]) -> _Pool:
+        n_stored = len(page.times)
+        return cls(
+            pa.concat_tables([page.events, events.table.select(columns)]).combine_chunks(),
+            np.concatenate([page.times, events.table.column(TIME).to_numpy()]),
+            rows=np.concatenate([np.arange(n_stored), n_stored + events.rows]),
+            positions=np.concatenate([page.positions, events.positions]),
+        )
 
     def with_previous(self, columns: Sequence[PreviousColumn], n_stored: int, memory: KeyMemory) -> _Pool:
         """Set the *columns* of the new events, each of which has a separate row, from the events before them."""
