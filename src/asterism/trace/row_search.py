@@ -199,10 +199,7 @@ class RowSearch:
 
         :param partial: those that time out instead
         """
-        until, within = max(start, self._until), self._clause.within
-        while until < self._count and (within is None or abs(self._times[until] - self._times[start]) <= within):
-            until += 1
-        self._until = until
+        until = self._until = self._end_of_time(start)
         failed: set[tuple[int, int]] = set()
         path: list[_TakenRow] = []
         open_edges = [iter(self._edges[self._automaton.start])]
@@ -256,6 +253,13 @@ class RowSearch:
                 matched = min(matched, len(path) - 1)
                 if path:
                     path.pop()
+
+    def _end_of_time(self, start: int) -> int:
+        """The first row that is too late for a match that begins at *start*."""
+        until, within = max(start, self._until), self._clause.within
+        while until < self._count and (within is None or abs(self._times[until] - self._times[start]) <= within):
+            until += 1
+        return until
 
     def _distinct(self, matches: Iterator[list[int]]) -> list[list[int]]:
         """All matches; of those with the same variables the first."""
