@@ -84,7 +84,7 @@ class _PageTables(NamedTuple):
     waiting: Sequence[pa.Table]
 
 
-class _Keys(NamedTuple):
+class _CallKeys(NamedTuple):
     """The distinct keys of a call, numbered: first those of the pages that were loaded, then the new ones of events.
 
     :param starts: the number of the first key of each page, and that of the first new key
@@ -100,7 +100,7 @@ class _Keys(NamedTuple):
     @classmethod
     def of(
         cls, of_pages: Sequence[pa.Table], of_inputs: Mapping[str, pa.Table], loaded: Pages, empty: pa.Table
-    ) -> _Keys:
+    ) -> _CallKeys:
         """
         :param of_pages: the keys of each page
         :param of_inputs: the keys of the events of each input
@@ -315,7 +315,7 @@ class MultipleInputOperator(KeyGroupOperator):
             self._empty_page if value is None else self._parts_of(tables_from_bytes(value, self._page_schemas))
             for value in loaded.stored
         ]
-        keys = _Keys.of(
+        keys = _CallKeys.of(
             [page.keys for page in pages],
             {name: table.select(key_names) for name, table in keyed.items()},
             loaded,
@@ -371,7 +371,7 @@ class MultipleInputOperator(KeyGroupOperator):
         named = keys.rename_columns(self.key_schema.names)
         return named.select([]) if self.key_schema.names == [ONE_KEY] else named
 
-    def _rewrite(self, group: Group, loaded: Pages, keys: _Keys, left: Sequence[pa.Table], horizon: int) -> None:
+    def _rewrite(self, group: Group, loaded: Pages, keys: _CallKeys, left: Sequence[pa.Table], horizon: int) -> None:
         """Write the pages that were loaded.
 
         :param left: the remaining rows of the tables of all pages

@@ -246,7 +246,7 @@ class ArrivalOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class _Arrival:
+class _ArrivalValues:
     """The values of :class:`ArrivalOptions`."""
 
     order_by: Sequence[str] = ()
@@ -327,7 +327,7 @@ def trace(
       event 2: strict contiguity: the very next event had to be b: kind = 'b' is false (kind='x')
     """
     expect_options("trace", arrival, ArrivalOptions)
-    arrives = _Arrival(**arrival)
+    arrives = _ArrivalValues(**arrival)
     key = dict(key or {})
     table = events if isinstance(events, pa.Table) else pa.Table.from_pylist([dict(row) for row in events])
     arrives.check(table, [*key, *([time] if time is not None else [])])

@@ -170,7 +170,7 @@ class RuleOptions:
 
 
 @dataclass(slots=True)
-class _Call(Group):
+class _RuleGroup(Group):
     """A key group during a call, with its sets of rules."""
 
     stored: SetState = field(init=False)
@@ -211,8 +211,8 @@ class _Call(Group):
         )
 
 
-def _call_of(group: Group) -> _Call:
-    assert isinstance(group, _Call)
+def _call_of(group: Group) -> _RuleGroup:
+    assert isinstance(group, _RuleGroup)
     return group
 
 
@@ -223,7 +223,7 @@ class DynamicCepOperator(KeyGroupOperator):
     :param source: provides the sets for :meth:`prepare`
     """
 
-    group_type = _Call
+    group_type = _RuleGroup
 
     def __init__(self, schema: pa.Schema, source: ProcessorSource, options: RuleOptions) -> None:
         check_limit(options.max_partial_matches)
@@ -486,7 +486,7 @@ class DynamicCepOperator(KeyGroupOperator):
         whole = Arrival(EVENTS, copies)
         return [whole, *(replace(arrival, events=None) for arrival in arrivals)]
 
-    def _convert_waiting(self, call: _Call) -> None:
+    def _convert_waiting(self, call: _RuleGroup) -> None:
         """Give events that have waited since an earlier release the selectors of clauses, which were those of other rules with
         the same key expressions.
         """
@@ -507,10 +507,10 @@ class DynamicCepOperator(KeyGroupOperator):
         place = list(self.inputs).index(EVENTS)
         WaitingEvents(call.store, call.header, place, self.inputs[EVENTS].prepared).replace(with_copies)
 
-    def _copy_filter(self, call: _Call) -> CopyFilter:
+    def _copy_filter(self, call: _RuleGroup) -> CopyFilter:
         return CopyFilter.of(self._in_force(call).bound, {version.name: version for version in call.sets.lookups})
 
-    def _known_selectors(self, call: _Call, new: ProcessorSet | None, time: int) -> tuple[KnownSelector, ...]:
+    def _known_selectors(self, call: _RuleGroup, new: ProcessorSet | None, time: int) -> tuple[KnownSelector, ...]:
         """The selectors of which every event that may wait has a copy.
 
         :param new: the set that has arrived, if there is one
@@ -535,7 +535,7 @@ class DynamicCepOperator(KeyGroupOperator):
         latest = BEFORE_TIME if time == BEFORE_TIME or not self.options.waiting_time else time + call.sets.waiting_time
         return tuple(known.get(number, KnownSelector(number, call.sets.version, latest)) for number in sorted(numbers))
 
-    def _in_force(self, call: _Call) -> InForce:
+    def _in_force(self, call: _RuleGroup) -> InForce:
         """The entries, bound.
 
         :raises StateError: one of them was in force in a former definition of the query, and cannot be used with this one
@@ -674,7 +674,7 @@ class DynamicCepOperator(KeyGroupOperator):
             group.metrics[rule_counts.WATERMARK] = horizon
 
     def _forget(
-        self, call: _Call, suppressions: Suppressions, states: Sequence[ClauseState], horizon: int
+        self, call: _RuleGroup, suppressions: Suppressions, states: Sequence[ClauseState], horizon: int
     ) -> tuple[bytes | None, int]:
         """The suppressions on which later matches depend, and a time at which they can be forgotten. If they are too large, rules
         are disabled.
@@ -794,7 +794,7 @@ class DynamicCepOperator(KeyGroupOperator):
         return last
 
     def _match_clauses(
-        self, call: _Call, entries: Sequence[Entry], copies: pa.Table, suppressions: Suppressions, horizon: int
+        self, call: _RuleGroup, entries: Sequence[Entry], copies: pa.Table, suppressions: Suppressions, horizon: int
     ) -> Generator[None, None, tuple[list[ClauseState], set[RuleName]]]:
         """Match *copies* against the processors, which have a clause, and write their page.
 
