@@ -1,7 +1,7 @@
 """The Spark host: the only package that imports pyspark.
 
-Importing it, which ``import asterism`` does, makes Spark's Python workers use this interpreter, unless PYSPARK_PYTHON is set, and
-start faster; both only in a session that is created afterwards.
+``import asterism`` imports it. Sessions that are created afterwards start their Python workers faster, and with this interpreter
+unless PYSPARK_PYTHON is set.
 """
 
 import os

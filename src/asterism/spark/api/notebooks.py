@@ -16,8 +16,8 @@ def load(ipython: Any) -> None:
     names = inspect.signature(sql).parameters
 
     def run(line: str, cell: str) -> DataFrame | None:
-        """The result of the cell, a statement of :func:`asterism.sql`. The DataFrames of the notebook are its tables. After
-        ``%%asterism``, there can be a name for the result.
+        """The result of the cell, a statement of :func:`asterism.sql`. The DataFrames of the notebook are its tables. A name
+        after ``%%asterism`` is that of the result.
         """
         variables = ipython.user_ns
         session = variables.get("spark")

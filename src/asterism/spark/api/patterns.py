@@ -144,7 +144,7 @@ class CEP(metaclass=PythonNames):
         expect(StreamDefinitionError, stream, KeyedStream, "the stream must be a KeyedStream", _STREAM)
         expect(StreamDefinitionError, drain, bool, "drain must be True or False")
         for name, value in (("on_error", on_error), ("on_limit", on_limit)):
-            # The type is checked first: comparing a Column with == or != does not return a Boolean.
+            # Check the type first: a comparison of a Column with == or != does not return a Boolean.
             if not isinstance(value, str) or value not in ("fail", "disable"):
                 raise StreamDefinitionError(f'{name} must be "fail" or "disable", not {shown(value)}')
         expect_options("pattern_processors", options, ProcessorOptions)
@@ -162,7 +162,7 @@ class CEP(metaclass=PythonNames):
         examples: int = 3,
         **options: Unpack[ProcessorOptions],
     ) -> Backtest:
-        """Run rules over a table of history, and compare what they find with what other rules find.
+        """Run rules over a table of history, and compare their matches with those of other rules.
 
         The result is that of a bounded job with ``on_error="disable"``: a rule that fails is disabled in its key group, and all
         others continue. Timestamps of rules are ignored. A shadow takes the place of its rule.

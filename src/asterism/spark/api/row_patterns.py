@@ -239,7 +239,7 @@ class RowPatternStream:
         if not stream.df.isStreaming:
             return mapped(self._by_key(), _matcher(self._checked, answered), RESULTS)
         operator = self._operator(outputs, self.schema)
-        # With the output for late rows, no row is dropped before it is known whether it is late.
+        # If late rows are an output, no row is dropped before the operator has compared its time with the watermark.
         matter = None if operator.wants_late else operator.current_row.matter_sql
         df, watched = filtered(stream, matter, use)
         rows = hashed(df, self._keys, operator.inputs[EVENTS].schema.names)

@@ -1,8 +1,8 @@
 """Statements of Spark SQL with MATCH_RECOGNIZE, and with operators as table functions.
 
-A clause and the table factor before it are replaced by a temporary view of its result, and so is a call of a table function, from
-left to right; the rest is Spark's. Only these are parsed here: of the statement, tokens, parentheses and the names of common
-table expressions are needed.
+From left to right, each clause with the table factor before it, and each call of a table function, is replaced by a temporary
+view of its result. Spark executes the rest. Only clauses and calls are parsed here; of the rest of the statement, only tokens,
+parentheses and the names of common table expressions are read.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def sql(
     expect_string(StreamDefinitionError, text, "a statement must be a string", hint)
     if not is_session(spark):
         raise StreamDefinitionError(f"the second argument must be a SparkSession, not {shown(spark)}", hint=hint)
-    # The options are checked here, too: without a clause, nothing else looks at them.
+    # The options are checked here, too: a statement without a clause does not use them.
     expect(StreamDefinitionError, drain, bool, "drain must be True or False")
     expect(
         StreamDefinitionError,
@@ -124,7 +124,7 @@ def sql(
     search_options = {"max_rows": max_rows, "on_limit": on_limit, "dialect": dialect}
     run = _StatementRun.of(statement, spark, named, stream_options, search_options)
     runner = CallRunner(text, functions, spark, run.table_of, options, max_out_of_orderness)
-    # What is inside of a table of another one ends before it.
+    # A clause inside the table of another clause ends before it.
     parts: list[FoundClause | FunctionCall] = [*statement.clauses, *calls]
     for number, part in enumerate(sorted(parts, key=lambda part: part.end)):
         if isinstance(part, FunctionCall):
@@ -175,7 +175,7 @@ class _StatementRun:
         return cls(statement, spark, named, stream_options, search_options, given, frames)
 
     def table_of(self, begin: int, end: int, at: int) -> DataFrame:
-        """The table from a place to another one in the statement, which the token *at* can see."""
+        """The table between two places of the statement, as seen from the token *at*."""
         statement = self.statement
         starts = [token.start for token in statement.tokens]
         names = statement.read_tables(bisect_left(starts, begin), bisect_left(starts, end))
@@ -298,7 +298,7 @@ class _TableBeforeClause:
         listed = [quoted_name(name) for name in every.columns if counts[name.lower()] == 1]
         for number, (table, prefix) in enumerate(zip(tables, prefixes, strict=True)):
             for name in columns[number]:
-                # Columns of USING and NATURAL JOIN are merged, and those of the tables are still there.
+                # USING and NATURAL JOIN add merged columns; the columns of the two tables remain.
                 merged = counts[name.lower()] == 1 and in_tables[name.lower()] > 1
                 if counts[name.lower()] > 1 or (
                     merged and re.search(rf"\.\s*`?{re.escape(name)}\b", clause, re.IGNORECASE)
@@ -314,7 +314,7 @@ class _TableBeforeClause:
         """The result of the clause, with the names that the columns have in their tables."""
         if {*self.renamed, *self.constants}.isdisjoint(matches.columns):
             return matches
-        # Merged columns are there once.
+        # A merged column occurs once.
         columns = [name for name in matches.columns if self.renamed.get(name) not in matches.columns]
         columns = [name for name in columns if name not in self.constants]
         return matches.select(*(F.col(quoted_name(name)).alias(self.renamed.get(name, name)) for name in columns))
@@ -395,8 +395,8 @@ class _Statement(StatementTokens):
         return cls(tokens.tokens, tokens.opened_by, tokens.closed_at, tokens.clauses, source, [])
 
     def check_kind(self, calls: Sequence[FunctionCall] = ()) -> None:
-        """Reject statements with a clause or a call that Spark would keep as text: they refer to temporary views that are gone
-        then.
+        """Reject statements with a clause or a call that Spark would keep as text: the text would refer to temporary views that
+        no longer exist.
         """
         words = [word_of(token) for token in self.tokens]
         if not (self.clauses or calls) or not words:
@@ -483,10 +483,10 @@ class _Statement(StatementTokens):
         return "".join([*parts, _escaped(self.source[at:end])])
 
     def query(self, given: Mapping[str, str], names: frozenset[str] | None, at: int, query: str) -> str:
-        """A query with the common table expressions that it reads of those that token *at* sees. Those of inner queries hide
-        those of outer ones. The others are left out, because with one over a stream, Spark regards the query as a stream.
+        """A query with the common table expressions that it reads, as seen from token *at*. Those of inner queries hide those of
+        outer ones. The others are left out, because Spark regards a query with a streaming one as a stream.
 
-        :param given: more of them, by name
+        :param given: further common table expressions, by name
         :param names: what the query reads, see :meth:`read_tables`
         """
         opened = self.opened_by[at]
@@ -566,7 +566,7 @@ def _escaped(text: str) -> str:
 
 
 def _with(defined: Sequence[str], query: str, *, recursive: bool = False) -> str:
-    """A query with common table expressions. Its own, if it has any, are in parentheses, so that they can have the same names."""
+    """A query after common table expressions. If it begins with WITH, it is in parentheses, so that names can repeat."""
     if not defined:
         return query
     return f"WITH {'RECURSIVE ' if recursive else ''}{', '.join(defined)} {f'({query})' if query else ''}"

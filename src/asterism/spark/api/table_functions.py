@@ -1,6 +1,6 @@
 """Operators as table functions: ``FROM TABLE(sessions(TABLE clicks PARTITION BY user, on_time => DESCRIPTOR(ts)))``.
 
-The arguments are read from the tokens of the statement; tables and constants in them are Spark's.
+The arguments are read from the tokens of the statement; Spark evaluates the tables and constants in them.
 
 Source: Flink's process table functions (FLIP-440); Spark's table-valued functions.
 
@@ -333,7 +333,7 @@ class _CallReader:
 class CallRunner:
     """Connects the operators of the calls of a statement to their tables.
 
-    :param read: the table from a place to another one in the statement, which a token can see
+    :param read: the table between two places of the statement, as seen from a token
     """
 
     source: str
@@ -523,7 +523,7 @@ class CallRunner:
 
 
 def _find(name: str, columns: Sequence[str]) -> str | None:
-    """The column that has this name; or the only one that has it but for case."""
+    """The column with this name; or the only one whose name is equal if case is ignored."""
     if name in columns:
         return name
     equal_but_for_case = [column for column in columns if column.lower() == name.lower()]

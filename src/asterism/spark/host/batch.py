@@ -198,8 +198,8 @@ def arrivals(operator: Operator, names: Sequence[str], rows: pa.Table, *, in_ord
 
 
 def sorted_arrival(name: str, events: pa.Table) -> list[Arrival]:
-    """Prepared events, sorted by time, with a watermark before the time of the last one, since the next one may have the
-    same.
+    """Prepared events, sorted by time, with a watermark before the time of the last event, since further events may have the
+    same time.
     """
     return [Arrival(name, events, max(events.column(TIME)[-1].as_py() - 1, BEFORE_TIME))]
 

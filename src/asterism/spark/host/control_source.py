@@ -1,8 +1,8 @@
 """A streaming source that sends control messages to every key group. The only message is the end of input.
 
-Its offsets are in Spark's offset log. Therefore the micro-batch that delivers a message is fixed, also after a failure, and
-the same for all key groups. An offset also records the number of key groups, which cannot change, the time zone, and the
-definition of the query: another one begins a micro-batch, in which key groups compare it with that of their state.
+Its offsets are in Spark's offset log. Therefore a message is delivered in the same micro-batch to all key groups, also after a
+failure. An offset also records the number of key groups, which cannot change, the time zone, and the definition of the query.
+If the definition differs, a micro-batch begins in which key groups compare it with the definition in their state.
 
 See docs/decisions/0035 and 0064.
 """
@@ -131,8 +131,8 @@ class SourceReader(DataSourceStreamReader):
         return {"messages": 0, "keyGroups": self.key_groups, "definition": self.definition, **zone}
 
     def check(self, start: dict[str, Any]) -> dict[str, Any]:
-        """Check that the query can continue from the offset *start*. Returns it with the definition of this query, which begins a
-        micro-batch if it is another one.
+        """Check that the query can continue from the offset *start*. Returns it with the definition of this query, so that a
+        changed definition begins a micro-batch.
         """
         check_key_groups_of(start, self.key_groups)
         check_zone_of(start, self.zone)
@@ -149,7 +149,7 @@ class SourceReader(DataSourceStreamReader):
 
 
 class ControlReader(SourceReader, SupportsTriggerAvailableNow):
-    """Sends no message, unless a downstream operator ends the input, or the run does after the last data.
+    """Sends the end of input only if a downstream operator ends the input, or the run does after the last data.
 
     Spark runs micro-batches without data only after one with data. After a restart, *timers* in processing time would
     therefore not fire until data arrives. To prevent this, the source starts the first micro-batch; ``starts`` counts these

@@ -1,7 +1,7 @@
 """Signals the end of input from a run to the control sources of its query, which are in other processes of the driver's host.
 
 A query that reads all available data and then ends its input must not send the end before its other sources are exhausted. Only
-the run that started it knows this, from the query's progress. Before each micro-batch, its control source asks, with a file in a
+the run that started it knows this, from the query's progress. Before each micro-batch, its control source writes a request into a
 folder of this run, and waits for the answer (:class:`Drain`).
 
 If the output of an operator is a DataFrame, its control source does not know whether the query that contains it is to end

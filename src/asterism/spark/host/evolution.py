@@ -1,4 +1,4 @@
-"""Finds out, before a query starts, whether it can continue with the checkpoint of a former definition."""
+"""Checks, before a query starts, whether it can continue with the checkpoint of a former definition."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def check_checkpoint_of(
     operator: KeyGroupOperator,
     key_groups: int,
 ) -> None:
-    """Check that a query whose last operator is *operator* can continue a checkpoint. Key groups check this again, when they are
-    called; those of upstream operators do it alone.
+    """Check that a query whose last operator is *operator* can continue a checkpoint. Key groups check this again when they are
+    called. For upstream operators, that is the only check.
 
     :param offsets: those of :func:`control_offsets`
     :raises StateError: it cannot be continued
@@ -64,8 +64,8 @@ def _check_state(spark: SparkSession, checkpoint: str, operator: KeyGroupOperato
 
 
 def control_offsets(spark: SparkSession, checkpoint: str) -> list[dict[str, Any]]:
-    """The offsets of the control sources in the newest offset log of a checkpoint, one for each operator, that of the last one
-    at the end. There are none if there is no checkpoint, or if it cannot be read.
+    """The offsets of the control sources in the newest offset log of a checkpoint: one for each operator, that of the last
+    operator last. There are none if there is no checkpoint, or if it cannot be read.
     """
     logs = _offset_logs(spark, checkpoint)
     if not logs:
@@ -83,7 +83,7 @@ def time_mode_of(spark: SparkSession, checkpoint: str) -> str | None:
     """The time mode of the only operator of a checkpoint, which Spark does not allow to change; None: it is not known."""
     folder = _folder(spark, checkpoint)
     if folder is not None and not (folder / "state").is_dir():
-        return None  # the answer of Spark would take a tenth of a second
+        return None  # to ask Spark takes a tenth of a second
     try:
         operators = spark.read.format("state-metadata").load(checkpoint).select("operatorProperties").collect()
     except PySparkException:  # no micro-batch has been planned

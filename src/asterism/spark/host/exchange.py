@@ -114,7 +114,7 @@ def pack(operator: Operator, key_groups: int, name: str, delay: int | None = 0) 
 def _chunks_by_group(
     prepared: pa.Table, groups: npt.NDArray[np.uint16], key_groups: int
 ) -> Iterator[tuple[Ints, list[bytes | None]]]:
-    """The next chunk of every key group that has one, again and again.
+    """Rounds of chunks: in each round, the next chunk of every key group that has one.
 
     :param groups: the key group of each row
     """

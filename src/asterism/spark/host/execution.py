@@ -271,7 +271,7 @@ class _Queries:
 
 
 def _wait_for_begin(query: StreamingQuery) -> None:
-    """Wait until a query has created its sources: they read settings of the session, and signals on Spark 4.1."""
+    """Wait until a query has created its sources, which read settings of the session and, on Spark 4.1, signals."""
     while query.isActive and query.status["message"].startswith("Initializing"):
         time.sleep(_SECONDS)
 

@@ -88,8 +88,8 @@ class OperatorHost(StatefulProcessor):
         self.handle = handle
         self.header = handle.getValueState("header", _HEADER)
         self.pages = handle.getMapState("pages", _PAGE_NUMBER, _PAGE)
-        # A checkpoint has this state in any case, since Spark does not allow it to be added later. Tasks open it only if it is
-        # used, which saves some milliseconds.
+        # Every checkpoint has this state, since Spark does not allow adding it later. Tasks open it only if it is used, which
+        # saves some milliseconds.
         if self.bounded or TaskContext.get() is None:
             self.first = handle.getListState("first", CHUNKS)
 

@@ -47,7 +47,7 @@ def arrow_schema(spark: SparkSession, schema: T.StructType, time_unit: str = MIL
 
 
 def zone_if_used(build: Callable[[pa.Schema], Operator], schema: pa.Schema) -> str | None:
-    """The session's time zone, if what an operator computes depends on it; None otherwise.
+    """The session's time zone, if the results of an operator depend on it; None otherwise.
 
     :param build: creates the operator for a schema of events
     """

@@ -102,8 +102,8 @@ def over_tables(operator: Operator, streams: Streams, *, use: Use) -> DataFrame:
         return key_group_of(_hash_columns(streams[name], operator.inputs[name].schema.names), use.key_groups)
 
     def place(name: str) -> list[Column]:
-        # Broadcast elements must have the same order in all key groups. The order of keyed elements with equal times is
-        # free.
+        # Broadcast elements must have the same order in all key groups. Keyed elements with equal times may have
+        # any order.
         order = F.monotonically_increasing_id() if operator.inputs[name].broadcast else F.lit(None).cast("long")
         return [order.alias(BATCH_ORDER), group(name).alias(BATCH_GROUP)]
 

@@ -229,7 +229,7 @@ class StateReader:
         )
         written = sorted(by_value.collect(), key=lambda row: (-len(row.groups), bytes(row.value)))
         self.definitions = [StateDefinition.from_bytes(bytes(row.value)) for row in written]
-        # Key groups that had nothing to do since the query was changed have the former definition.
+        # Key groups that were not called since the query was changed have the former definition.
         self._others = {
             group: definition
             for row, definition in zip(written[1:], self.definitions[1:], strict=True)
@@ -301,7 +301,7 @@ class StateReader:
 
     @property
     def keyed_states(self) -> list[str]:
-        """Those that are kept by key."""
+        """The names of the states that are kept by key."""
         prefixes = STATE, FUNCTION_STATE
         return [
             name
@@ -311,7 +311,7 @@ class StateReader:
 
     @property
     def window_states(self) -> list[str]:
-        """Those of a window function that are kept by window, too: all, unless windows merge."""
+        """The names of the states of a window function that are also kept by window: all, unless windows merge."""
         return [
             name for name in self.states if any(WINDOW_STATE + name in definition.tables for definition in self._known)
         ]
@@ -661,7 +661,7 @@ def _decoded(
     definition: StateDefinition | None,
     others: Mapping[int, StateDefinition],
 ) -> DataFrame:
-    """:param others: the definitions of key groups that have another one"""
+    """:param others: the definitions of the key groups whose definition differs"""
 
     def decoder(batches: _Batches) -> _Batches:
         for batch in batches:

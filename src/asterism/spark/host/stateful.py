@@ -196,7 +196,8 @@ def batch_results(
 ) -> DataFrame:
     """RESULTS, or the rows of one output, see :attr:`Use.output`.
 
-    :param function: makes the function for ``mapInArrow``, given the processing time in microseconds and what makes rows
+    :param function: makes the function for ``mapInArrow`` from the processing time in microseconds and the function that makes
+        rows
     """
     now = time.time_ns() // 1000
     if use.output is None:

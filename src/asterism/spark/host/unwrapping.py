@@ -1,4 +1,4 @@
-"""Exceptions of Spark that contain an error of this library are raised as that error by the objects that it returns."""
+"""Spark objects whose exceptions are replaced by the error of this library that they contain."""
 
 from __future__ import annotations
 

@@ -160,16 +160,16 @@ def settings_of_start(*, in_parts: bool) -> dict[str, str]:
 
 
 def wait_for_ends() -> None:
-    """Wait until the queries of this process that end their input have ended. Sources of a query that begins in the meantime
-    would end theirs, too.
+    """Wait until the queries of this process that end their input have ended. A query that began in the meantime would end its
+    input, too.
     """
     while not PASSES_START and signals.is_ending(signals.folder()):
         time.sleep(_SECONDS)
 
 
 def offset_of(text: str) -> dict[str, Any] | None:
-    """An offset in the progress of a query. ``lastProgress`` of Spark 4.1 has it as Python writes it. None: it is not one of a
-    source in Python.
+    """An offset in the progress of a query; None: it is not that of a source in Python. In ``lastProgress`` of Spark 4.1, it is
+    written as a Python literal.
     """
     for read in (json.loads, ast.literal_eval):
         with suppress(TypeError, ValueError, SyntaxError):

@@ -1,4 +1,4 @@
-"""Listens to the progress of the queries of a session, for all that observe it."""
+"""Passes the progress of the queries of a session to observers."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def observe(spark: SparkSession, observer: Observer) -> None:
 
 
 def forget(spark: SparkSession, observer: Observer) -> None:
-    """The opposite of :func:`observe`. Not to be called by the observer itself."""
+    """The opposite of :func:`observe`. The observer must not call it."""
     with _lock:
         if spark not in _listeners or observer not in _listeners[spark].observers:
             return
@@ -99,6 +99,6 @@ def forget(spark: SparkSession, observer: Observer) -> None:
 
 
 def observers() -> list[Observer]:
-    """Those of all sessions."""
+    """The observers of all sessions."""
     with _lock:
         return [observer for listener in _listeners.values() for observer in listener.observers]

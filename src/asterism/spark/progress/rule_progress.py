@@ -70,7 +70,7 @@ class CountedQuery:
             self.ended.set()
 
     def counts_of(self, query: str) -> RuleCounts | None:
-        """The counts of all runs of a query, given its id; None: it is another one."""
+        """The counts of all runs of the query with this id; None: this object counts another query."""
         with self.lock:
             return deepcopy(self._counts) if self._counts is not None and self._counts.query == query else None
 

@@ -1,7 +1,7 @@
-"""Backtests: what rules find in a table of history, compared with what other rules find there.
+"""Backtests: the matches of rules in a table of history, compared with the matches of other rules.
 
-All rules run together, as they would in a bounded job: those of both sides are one set, in which the rules of the other side have
-other ids. So the history is read and copied once, and the positions of events with equal times are the same for both sides.
+The rules of both sides run as one set in a bounded job, in which rules of the old side get new ids if necessary. So the history
+is read and copied once, and the positions of events with equal times are the same for both sides.
 A rule that is the same on both sides runs once.
 """
 
@@ -92,7 +92,7 @@ class _UsableRules:
         effective = {
             processor.id: processor for processor in sorted(every, key=lambda processor: processor.shadow)
         }.values()
-        # A timestamp is mostly in the future, and history is about what the rule would have found.
+        # A timestamp is mostly in the future; a backtest shows what the rule would have matched in the past.
         timed = (
             processor.timestamp is not None or processor.expires is not None or processor.shadow
             for processor in effective
@@ -215,7 +215,7 @@ def backtest(
 
 
 def _nothing(days: float | None) -> BacktestRun:
-    """The run of a rule that finds nothing.
+    """The run of a rule without matches.
 
     :param days: the length of the history, if it is known
     """
@@ -245,7 +245,7 @@ def _persisted(df: DataFrame) -> Iterator[None]:
 
 
 def _run(id: str, side: _UsableRules, counts: BacktestRun) -> BacktestRun | None:
-    """What a rule found on one side; None if it does not exist there."""
+    """The run of a rule on one side; None if the rule does not exist there."""
     processor, refused = side.processors.get(id), side.refused.get(id)
     if processor is None:
         return None if refused is None else BacktestRun(refused=refused)
@@ -276,7 +276,7 @@ def _history(stream: KeyedStream) -> tuple[int, int, Any, Any]:
 def _runs_found(
     outputs: Mapping[str, DataFrame], nothing: BacktestRun, days: int | None, day: Column | None
 ) -> dict[str, BacktestRun]:
-    """The results of the runs that found anything."""
+    """The results of the runs with matches, timeouts or errors."""
     by_run = outputs[MATCHES].groupBy(_ID)
     matches = {
         row[_ID]: row for row in by_run.agg(F.count("*").alias("n"), F.count_distinct("key").alias("keys")).collect()

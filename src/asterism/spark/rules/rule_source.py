@@ -1,7 +1,7 @@
 """The control source of a query with pattern processors. In addition to the control messages, it publishes rule sets.
 
 The reader runs on Spark's driver, in a separate process, together with the coordinator. The number of a rule set is in the
-offset. Therefore the micro-batch that delivers the set is fixed, also after a failure, and the same for all key groups.
+offset. Therefore a set is delivered in the same micro-batch to all key groups, also after a failure.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class _Announces(SourceReader):
         self.coordinator.planned(end["set"], start["set"])
         # The end of input also deletes the set from the state of the key groups, so that a later run must publish it again.
         if end["set"] > start["set"] or end.get("ends", 0) > start.get("ends", 0):
-            # Only the newest set: sets that were replaced between two micro-batches never take effect.
+            # Only the newest set is sent: sets that were replaced between two micro-batches never take effect.
             number = end["set"]
             parts.append(InputPartition((self.coordinator.store, number, self.coordinator.digest(number))))
         return parts

@@ -233,7 +233,7 @@ class PatternProcessorStream(metaclass=PythonNames):
         return FolderStore(location)
 
     def _found(self, without: frozenset[str]) -> SingleSetStore:
-        """The rules that the discoverer finds now, for a batch run.
+        """The rules that the discoverer currently reads, for a batch run.
 
         :raises PatternProcessorError: all of them were refused
         """

@@ -160,8 +160,8 @@ def checkpoint_files(spark: SparkSession, checkpoint: str) -> dict[str, str]:
 def state_compression(spark: SparkSession) -> dict[str, str]:
     """The setting with which Spark compresses the changes of state, unless the session has one.
 
-    Spark's default, LZ4 in blocks of 32 KB, finds little of what the pages of one micro-batch have in common: with Zstandard,
-    they have a third of the bytes. A checkpoint keeps the setting of its first run.
+    The pages of one micro-batch are similar. Spark's default, LZ4 in blocks of 32 KB, uses little of this; with Zstandard, they
+    have a third of the bytes. A checkpoint keeps the setting of its first run.
     """
     return {} if spark.conf.get(_STATE_COMPRESSION, None) is not None else {_STATE_COMPRESSION: "zstd"}
 
@@ -192,7 +192,7 @@ def _cores_of_worker_memory(spark: SparkSession) -> int:
 
 
 def is_local(spark: SparkSession, location: str) -> bool:
-    """Whether a path or URI is in a local file system: of the driver and of the executors, each its own or a mounted one."""
+    """Whether a path or URI is in a local file system. Driver and executors may have different ones, or a shared mount."""
     return _default_is_local(spark) if is_path(location) else location.startswith(_LOCAL)
 
 

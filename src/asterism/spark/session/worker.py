@@ -36,8 +36,8 @@ def settle_memory() -> None:
     begins.
 
     PySpark's worker collects garbage after every task. With all imported modules this takes 50 to 85 ms, as long as a small
-    task, and with many rules several times as long. What a task leaves is in use, since its garbage has been collected, but
-    it may become garbage later. Therefore, all objects are collected after a task from time to time.
+    task, and with many rules several times as long. Objects that remain after a task are in use, since its garbage has been
+    collected, but may become garbage later. Therefore, all objects are collected from time to time.
     """
     global _last_full  # noqa: PLW0603 - a time per process
     now = time.monotonic()
@@ -53,8 +53,8 @@ def receive_at_once() -> None:
     """Acknowledge what Spark has sent to this process so far. Call this before a task waits for its input.
 
     Spark sends the function of a task, and then the input. TCP holds back a small input until the function is acknowledged
-    (Nagle's algorithm), and Linux delays the acknowledgement by 40 ms, because the worker has nothing to send. PySpark knows
-    this from the connection to the state (SPARK-51667).
+    (Nagle's algorithm), and Linux delays the acknowledgement by 40 ms, because the worker has nothing to send. The
+    connection to the state had the same delay (SPARK-51667).
     """
     option = getattr(socket, "TCP_QUICKACK", None)
     if option is None or not _OPEN_FILES.is_dir():  # not Linux

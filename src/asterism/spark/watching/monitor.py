@@ -1,4 +1,4 @@
-"""A running query as a notebook shows it."""
+"""The view of a running query in a notebook."""
 
 from __future__ import annotations
 
@@ -123,14 +123,14 @@ class QueryMonitor:
             is_active = self.query.isActive
             while is_active and time.monotonic() < end:
                 time.sleep(min(interval, max(0.0, end - time.monotonic())))
-                # Asked before the view is read, so that the last view is that of the end.
+                # Checked before the view is read, so that the last view is that of the end.
                 is_active = self.query.isActive
                 handle.update(self)
         except KeyboardInterrupt:
             pass  # the way to stop earlier
 
     def _read(self) -> tuple[list[tuple[str, str]], list[tuple[str, ...]], Sequence[StreamingQueryProgress]]:
-        """What is known as (name, text), the rules as rows of a table, and the micro-batches of the drawing."""
+        """The facts as (name, text), the rules as rows of a table, and the micro-batches of the drawing."""
         try:
             batches = self.query.recentProgress
             name = self.query.name or str(self.query.id)

@@ -29,7 +29,7 @@ def time_of(progress: StreamingQueryProgress) -> datetime:
 
 
 def newest_of(progress: StreamingQueryProgress) -> datetime | None:
-    """The greatest event time of the micro-batch, if Spark has looked at it."""
+    """The greatest event time of the micro-batch, if the progress has it."""
     newest = progress.eventTime.get("max")
     return None if newest is None else datetime.fromisoformat(newest)
 
@@ -48,7 +48,7 @@ def watermark_of(progress: StreamingQueryProgress) -> datetime | None:
 
 
 def has_rules(progress: StreamingQueryProgress) -> bool:
-    """Whether an operator of the query is one of rules."""
+    """Whether an operator of the query matches rules."""
     return any(isinstance(row.get(FAMILY), str) for row in operator_observations(progress).values())
 
 

@@ -114,7 +114,7 @@ class _QueryMetrics(Collector):
 
 
 def _of_rules(queries: list[QueryTotals]) -> Iterator[Metric]:
-    """Of all queries together, as many versions have separate series as at the endpoint for rules."""
+    """The metrics of rules. In all queries together, as many versions have separate series as at the endpoint for rules."""
     found = [(query_name(totals.last), counts_of_query(str(totals.last.id))) for totals in queries]
     versions = [
         (

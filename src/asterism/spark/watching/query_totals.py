@@ -68,7 +68,7 @@ class QueryTotals:
 
 
 class SessionTotals:
-    """Of all queries of a session, which it observes."""
+    """The totals of all queries of a session, which it observes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -76,7 +76,7 @@ class SessionTotals:
         self._ended = {"failed": 0, "finished": 0}
 
     def queries(self) -> list[QueryTotals]:
-        """The queries that run."""
+        """The totals of the running queries, by name."""
         with self._lock:
             totals = [each.copied() for each in self._by_name()]
         return sorted(totals, key=lambda each: query_name(each.last))
@@ -106,5 +106,5 @@ class SessionTotals:
             self._ended["finished" if error is None else "failed"] += 1
 
     def _by_name(self) -> list[QueryTotals]:
-        """A series must not occur twice, so that of two queries with one name the newer one counts."""
+        """The queries, one for each name: a series must not occur twice, so the newer query with a name counts."""
         return list({query_name(totals.last): totals for totals in self._queries.values()}.values())
