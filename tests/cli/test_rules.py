@@ -257,13 +257,25 @@ def test_a_version_that_could_not_be_used_is_replaced(tmp_path: Path, new: Path)
     assert in_use(url) == {"a": 2}
 
 
+def test_versions_that_come_into_force_in_turn(source: str, new: Path) -> None:
+    first, second, third = rule("a"), rule("a", 2, timestamp="2030-01-01"), rule("a", 3, timestamp="2031-01-01")
+    done("add", source, written(new, first))
+    assert done("apply", written(new, first, second, third), source).endswith("2 added\n")
+    assert done("apply", new, source) == "no differences\n"
+    assert [line.partition(": ")[2][:15] for line in done("validate", source).splitlines()] == [
+        f"a version {n}: ok" for n in (1, 2, 3)
+    ]
+    assert done("disable", source, "a", "--version", 3) == "a version 3 disabled\n"
+    done("apply", written(new, first, third), source)
+    assert [(one.version, one.state) for one in rules_at(source).all() if one.state == "on"] == [(1, "on"), (3, "on")]
+
+
 def test_wrong_rules_are_told_and_none_is_added(source: str, new: Path) -> None:
     output = failed("add", source, written(new, rule("a"), rule("b", -1), rule("a", 2)), status=1)
     column = new.read_text().index("-1") + 1
     assert output.splitlines() == [
-        f"{new}: a version 1: 2 processors have this id",
         f"{new}:1:{column}: b version -1: a version must be an integer from 0 to 2147483647, not -1",
-        f"{new}: a version 2: 2 processors have this id",
+        f"{new}: a version 2: two processors have this id",
     ]
     assert "://" not in source or in_use(source) == {}
 
@@ -556,11 +568,12 @@ def test_the_same_id_in_two_files_is_off_in_both(twice: Path) -> None:
     assert {one.state for one in rules_at(str(twice)).all() if one.id == "x"} == {"off"}
     assert done("enable", twice, "x", "--version", 2) == "x enabled\n"
     assert in_use(str(twice)) == {"x": 2, "y": 1, "z": 1}
-    for version in ((), ("--version", 1)):
-        output = failed("enable", twice, "x", *version)
-        assert "several processors have the id 'x'" in output
-        assert f"They are in {twice / 'a.json'}, {twice / 'b.json'}." in output
-    assert in_use(str(twice)) == {"x": 2, "y": 1, "z": 1}
+    assert done("enable", twice, "x", "--version", 1) == "x enabled\n"
+    assert in_use(str(twice)) == {"x": 1, "y": 1, "z": 1}
+    output = failed("enable", twice, "x")
+    assert "several processors have the id 'x'" in output
+    assert f"They are in {twice / 'a.json'}, {twice / 'b.json'}." in output
+    assert in_use(str(twice)) == {"x": 1, "y": 1, "z": 1}
 
 
 def test_the_same_id_in_two_files_is_removed_from_both(twice: Path) -> None:

@@ -92,7 +92,7 @@ def test_every_route_needs_its_right(rules: Path, tmp_path: Path) -> None:
     backtests = Backtests(WorkerProcess("", {}))
     client = Asker(application(str(rules), tokens=token_file(tmp_path / "t.json"), status=status, backtests=backtests))
     routes = every_route(client.application)
-    assert len(routes) == 31
+    assert len(routes) == 33
     before = rules.read_bytes()
     for method, path, right in routes:
         body = {} if method in ("POST", "PUT") else None
@@ -353,6 +353,10 @@ def test_a_rule_is_added_changed_and_removed(source: str, caplog: pytest.LogCapt
         "id": "pair", "rule": "pair", "version": 2, "effect": "unchanged", "done": [],
     }  # fmt: skip
     assert client.good("GET", "/api/rules")["rules"][-1]["labels"] == {"owner": "ann"}
+    later = json.dumps(rule(version=3, timestamp="2099-01-01T00:00:00Z"))
+    assert client.good("POST", "/api/save", {"text": later, "tag": tag()})["version"] == 3
+    assert versions("pair")[-2:] == [(2, "on"), (3, "waiting")]
+    client.good("POST", "/api/remove", {"id": "pair", "version": 3, "tag": tag()})
     client.good("POST", "/api/disable", {"id": "pair", "tag": tag()})
     assert {state for _, state in versions("pair")} == {"off"}
     if "sqlite:" in source:

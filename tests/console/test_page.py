@@ -213,6 +213,12 @@ def test_somebody_else_changes_the_rule(page: Page) -> None:
     page.click("dialog .danger")
     page.wait(".title .version", "v2")
     assert "2 hours" in str(page.find("textarea.code").get_property("value"))
+    added(page.url, rule(version=3, timestamp="2099-01-01T00:00:00Z"))
+    page.open("#/rule/pair/versions")
+    page.wait(".versions", "waiting from 2099-01-01 00:00:00")
+    assert "v2" in page.text(".title")
+    assert "v3 from 2099-01-01 00:00:00" in page.text(".title")
+    page.wait(".rules", "v3 from 2099")
 
 
 def test_texts_that_are_not_saved_stay(page: Page) -> None:

@@ -127,19 +127,44 @@ def test_a_disabled_rule_is_there(client: Asker) -> None:
     assert client.ask("PUT", PATH, rule(), if_none_match="*")[0] == 412
 
 
-def test_a_version_that_waits_is_returned_with_the_one_before(tmp_path: Path) -> None:
-    """Otherwise, a query that reads a table by way of the console would have none of them until its time."""
-    client = table(tmp_path)
+def versions_of(client: Asker) -> list[Any]:
+    return [one["version"] for one in client.good("GET", "/processors")["processors"] if one.get("enabled", True)]
+
+
+def test_versions_that_come_into_force_in_turn(client: Asker) -> None:
+    """Otherwise, a query that reads them for the first time would have none of them until the time of the last one."""
     for version, more in (
         (1, {}),
         (2, {"timestamp": "2030-01-01T00:00:00Z"}),
         (3, {"timestamp": "2029-01-01T00:00:00Z"}),
+        (4, {"timestamp": "2030-01-01T00:00:00Z"}),
     ):
         client.good("PUT", PATH, rule(version=version, **more))
         assert version_of(client) == version
+    assert versions_of(client) == [1, 3, 4]
     found = client.good("GET", "/processors")
-    assert [one["version"] for one in found["processors"]] == [1, 3]
-    assert client.ask("PUT", "/processors", found)[0] == 200
+    status, body = client.ask("PUT", "/processors", found)
+    assert (status, body["accepted"], body["removed"]) == (200, ["pair"], [])
+    assert versions_of(client) == [1, 3, 4]
+    client.good("PUT", PATH, rule(labels={"owner": "ann"}))
+    assert versions_of(client) == [1, 3, 4]
+
+    # Each of them can be withdrawn.
+    one = f"{PATH}/versions/4"
+    assert client.good("GET", one)["timestamp"][:4] == "2030"
+    assert client.ask("DELETE", one, if_match='"other"')[0] == 412
+    assert client.ask("DELETE", one, if_match=client.answer("GET", one).headers["ETag"])[0] == 204
+    assert [client.ask(method, one)[0] for method in ("GET", "DELETE")] == [404, 404]
+    assert versions_of(client) == [1, 3]
+    third = next(one for one in found["processors"] if one["version"] == 3)
+    client.good("PUT", PATH, third | {"enabled": False})
+    assert versions_of(client) in ([1], [1, 2])  # a table has the version before it again
+    client.good("PUT", PATH, third)
+    assert client.ask("PUT", "/processors", [rule()])[0] == 200
+    assert versions_of(client) == [1]
+    client.good("PUT", PATH, rule(version=5, timestamp="2031-01-01T00:00:00Z"))
+    client.good("PUT", PATH, rule(version=6))
+    assert versions_of(client) == [6]
     assert client.ask("DELETE", PATH)[0] == 204
     assert client.good("GET", "/processors") == {"processors": []}
 

@@ -1,7 +1,8 @@
-"""The algebra of rule sets, compared with a naive model: a dictionary of one version for each rule, and one of all versions."""
+"""The algebra of rule sets, compared with a naive model: a dictionary of the versions of each rule."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -21,15 +22,27 @@ class New(NamedTuple):
     limit: int
     """Part of the definition."""
     enabled: bool
+    hour: int | None
+    """Of the timestamp."""
 
     def addition(self) -> Addition:
         return addition(*self)
 
+    def has_definition_of(self, other: New) -> bool:
+        return (self.limit, self.hour) == (other.limit, other.hour)
+
+    def fits(self, other: New) -> bool:
+        low, high = sorted((self, other), key=lambda one: one.version)
+        return low.version < high.version and (-1 if low.hour is None else low.hour) < (
+            -1 if high.hour is None else high.hour
+        )
+
 
 @cache
-def addition(id: str, shadow: bool, version: int, limit: int, enabled: bool) -> Addition:
+def addition(id: str, shadow: bool, version: int, limit: int, enabled: bool, hour: int | None) -> Addition:
     item: dict[str, Any] = {"id": id, "version": version, "sql": f"PATTERN (A) DEFINE A AS x > {limit}"}
     item |= {"shadow": True} if shadow else {}
+    item |= {} if hour is None else {"timestamp": hour * 3_600_000}
     return Addition(item | ({} if enabled else {"enabled": False}), PatternProcessor.from_dict(item))
 
 
@@ -37,10 +50,19 @@ class Refused(Exception):  # noqa: N818 - it is a result
     """No rule is changed."""
 
 
-class Model:
-    """Rules by id, whether they are shadows, and version.
+def in_turn(versions: list[New]) -> list[New]:
+    """The highest one, and those before it that fit."""
+    found: list[New] = []
+    for one in sorted(versions, key=lambda one: -one.version):
+        if all(one.fits(other) for other in found):
+            found.insert(0, one)
+    return found
 
-    :param keeps_versions: whether there may be several of a rule
+
+class Model:
+    """Rules by id and version.
+
+    :param keeps_versions: whether there are also those that others have replaced
     """
 
     def __init__(self, keeps_versions: bool) -> None:
@@ -69,10 +91,13 @@ class Model:
     def enabled(self, id: str, shadow: bool) -> list[New]:
         return [one for one in self.of(id, shadow) if one.enabled]
 
-    def add(self, new: list[New], leaving: frozenset[Slot] = frozenset()) -> None:
-        for one in sorted(new, key=lambda one: one.shadow):
+    def add(self, new: list[New], leaving: frozenset[Slot] = frozenset(), *, is_complete: bool = False) -> None:
+        slots = {(one.id, one.shadow): [two for two in new if one[:2] == two[:2]] for one in new}
+        if not self.keeps_versions and any(in_turn(those) != sorted(those) for those in slots.values()):
+            raise Refused
+        for one in sorted(new, key=lambda one: (one.shadow, one.version)):
             there = self.rules.get((one.id, one.version))
-            if there is not None and there.limit != one.limit:
+            if there is not None and not there.has_definition_of(one):
                 raise Refused
             others = self.of(one.id, one.shadow)
             if not self.keeps_versions:
@@ -80,76 +105,98 @@ class Model:
                     if (one.id, False) not in leaving:
                         raise Refused
                     # It is removed after the shadow was added, which the dictionary cannot have at the same time.
+                    self.drop(*self.of(one.id, False))
                     leaving -= {(one.id, False)}
-                self.drop(*others)
+                at_once = one.hour is None and there not in others
+                self.drop(*(other for other in others if at_once or not one.fits(other)))
                 self.put(one)
                 continue
             if there == one:
                 continue
-            in_force = self.enabled(one.id, False)[-1:]
-            if one.shadow and there in in_force and (one.id, False) not in leaving:
+            if one.shadow and there in in_turn(self.enabled(one.id, False)) and (one.id, False) not in leaving:
                 raise Refused
             if there is not None and there.shadow > one.shadow:
                 self.put(*(s._replace(enabled=False) for s in self.of(one.id, True) if s != there))
-            if any(other.version > one.version for other in self.enabled(one.id, one.shadow)):
+            highest = [other for other in self.enabled(one.id, one.shadow) if other != there][-1:]
+            if any(other.version > one.version and not one.fits(other) for other in highest):
                 raise Refused
             self.put(one)
+        for slot, those in slots.items() if is_complete else ():
+            versions = {one.version for one in those}
+            if self.keeps_versions:
+                while others := [one for one in in_turn(self.enabled(*slot)) if one.version not in versions]:
+                    self.put(*(one._replace(enabled=False) for one in others))
+            else:
+                self.drop(*(one for one in self.of(*slot) if one.version not in versions))
         for id, shadow in leaving:
             self.drop(*self.of(id, shadow))
 
     def put_all(self, new: list[New]) -> None:
         slots = {(one.id, one.shadow) for one in new}
-        self.add(new, frozenset((one.id, one.shadow) for one in self.rules.values()) - slots)
+        self.add(new, frozenset((one.id, one.shadow) for one in self.rules.values()) - slots, is_complete=True)
 
     def remove(self, ids: list[str], version: int | None) -> None:
         for id in ids:
             self.drop(*self.found(id, version))
 
-    def disable(self, ids: list[str]) -> None:
+    def disable(self, ids: list[str], version: int | None) -> None:
         for id in ids:
-            self.put(*(one._replace(enabled=False) for one in self.found(id)))
+            self.put(*(one._replace(enabled=False) for one in self.found(id, version)))
 
     def enable(self, ids: list[str], version: int | None) -> None:
         for id in ids:
             self.found(id, version)
             for shadow in (False, True):
-                for highest in self.of(id, shadow, version)[-1:]:
-                    above = [one for one in self.of(id, shadow) if one.version > highest.version]
-                    self.put(highest._replace(enabled=True), *(one._replace(enabled=False) for one in above))
+                used = in_turn(self.of(id, shadow, version))
+                above = [one for one in self.of(id, shadow) if used and one.version > used[-1].version]
+                self.put(*(one._replace(enabled=True) for one in used), *(one._replace(enabled=False) for one in above))
+                enabled = self.enabled(id, shadow)
+                if not self.keeps_versions and in_turn(enabled) != enabled:
+                    raise Refused
 
     def promote(self, ids: list[str]) -> None:
         for id in ids:
             self.found(id)
-            shadows = self.enabled(id, True)
-            if not shadows:
+            shadows, rules = self.enabled(id, True), self.of(id, False)
+            if not shadows or (not self.keeps_versions and len(self.of(id, True)) > 1):
                 raise Refused
-            others = shadows[:-1]
+            *others, promoted = shadows
             if self.keeps_versions:
-                others += [one for one in self.enabled(id, False) if one.version > shadows[-1].version]
+                others += [one for one in self.enabled(id, False) if one.version > promoted.version]
                 self.put(*(one._replace(enabled=False) for one in others))
             else:
-                self.drop(*self.of(id, False))
-            self.put(shadows[-1]._replace(shadow=False))
+                self.drop(*(one for one in rules if promoted.hour is None or not promoted.fits(one)))
+            self.put(promoted._replace(shadow=False))
 
 
 IDS = st.lists(st.sampled_from("ab"), min_size=1, max_size=2, unique=True)
 NEW = st.builds(
-    New, st.sampled_from("ab"), st.booleans(), st.integers(1, 4), st.integers(1, 2), st.just(True) | st.booleans()
+    New,
+    st.sampled_from("ab"),
+    st.booleans(),
+    st.integers(1, 4),
+    st.integers(1, 2),
+    st.just(True) | st.booleans(),
+    st.none() | st.integers(1, 3),
 )
-ADDED = st.lists(NEW, min_size=1, max_size=3, unique_by=lambda one: (one.id, one.shadow))
+ADDED = st.lists(NEW, min_size=1, max_size=3, unique_by=lambda one: one[:3])
 VERSION = st.none() | st.integers(1, 4)
 CHANGES = st.lists(
     st.tuples(st.just("add"), ADDED)
     | st.tuples(st.just("put_all"), ADDED)
-    | st.tuples(st.sampled_from(["remove", "enable"]), IDS, VERSION)
-    | st.tuples(st.sampled_from(["disable", "promote"]), IDS),
+    | st.tuples(st.sampled_from(["remove", "disable", "enable"]), IDS, VERSION)
+    | st.tuples(st.just("promote"), IDS),
     max_size=12,
 )
 
 
 def shown(rules: RuleSet) -> set[New]:
-    limits = {addition("a", False, 1, limit, True).item["sql"]: limit for limit in (1, 2)}
-    return {New(r.id, r.shadow, r.version, limits[r.item["sql"]], r.enabled) for r in rules.rules}
+    limits = {addition("a", False, 1, limit, True, None).item["sql"]: limit for limit in (1, 2)}
+    hours = {None: None} | {hour * 3_600_000: hour for hour in (1, 2, 3)}
+    return {
+        New(r.id, r.shadow, r.version, limits[r.item["sql"]], r.enabled, hours[r.item.get("timestamp")])
+        for r in rules.rules
+    }
 
 
 @pytest.mark.parametrize("keeps_versions", [False, True])
@@ -172,5 +219,6 @@ def test_a_change_does_what_the_model_does(keeps_versions: bool, changes: list[A
         assert shown(after) == set(model.rules.values())
         assert len(done) >= len(arguments[0])
         assert after.is_same(rules) or (what, shown(after)) != ("add", rules_before)
-        assert len({one.slot for one in after.used()}) == len(after.used())
+        used = [one for one in shown(replace(after, rules=tuple(after.used()))) if one.enabled]
+        assert all(one is two or one[:2] != two[:2] or one.fits(two) for one in used for two in used)
         rules = after

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow as pa
 from asterism.discovery.editing.edited_documents import HttpRules
 from asterism.discovery.editing.edited_table import SqlRules
 from asterism.discovery.editing.editing import rules_at
-from asterism.discovery.editing.kept_rules import ON, KeptRules, Locate, Rule, has_version
+from asterism.discovery.editing.kept_rules import OLDER, ON, KeptRules, Locate, Rule, has_version
 from asterism.discovery.editing.rule_set import Addition, Change, RuleSet, StoredRule
 from asterism.discovery.rest.application import log_changes
 from asterism.discovery.sources.database import parsed_url, shown_url
@@ -58,6 +59,8 @@ MAX_VIEWS = 30_000
 """Rules of which the view is kept."""
 NEW_FILE = "console.yaml"
 """The file to which new rules are added if the source is a folder."""
+WAITING = "waiting"
+"""The state of a version that comes into force after the one in use."""
 NEW, VERSION, LABELS, UNCHANGED = "new", "version", "labels", "unchanged"
 """The effect of saving: a new rule, a new version, a change of fields that are not part of a version, or none."""
 _R = TypeVar("_R")
@@ -132,7 +135,7 @@ class ConsoleRules:
 
     def views(self) -> list[dict[str, Any]]:
         """The rules, without their sources."""
-        return [self._view(rule) for rule in self.all()]
+        return [self._view(rule) for rule in _by_the_clock(self.all())]
 
     def details(self, id: str) -> dict[str, Any]:
         """All versions of a rule, with their sources.
@@ -144,7 +147,7 @@ class ConsoleRules:
         with self._lock:
             self._last_read = (0.0, [])  # what is shown must not be older than the tag
         versions = self.versions(id)
-        shown = [self._view(rule) | {"text": source_of(rule.item)} for rule in versions]
+        shown = [self._view(rule) | {"text": source_of(rule.item)} for rule in _by_the_clock(versions)]
         shown.sort(key=lambda view: -1 if view["version"] is None else view["version"], reverse=True)
         fields = {"id": id, "tag": tag, "versions": shown}
         # Of a template and its shadow, the template is shown.
@@ -180,7 +183,9 @@ class ConsoleRules:
 
     def used(self, id: str) -> Mapping[str, Any] | None:
         """The version of a rule that queries use, in its JSON form."""
-        return next((rule.item for rule in self.all() if rule.id == id and rule.state == ON and rule.item), None)
+        return next(
+            (rule.item for rule in _by_the_clock(self.all()) if rule.id == id and rule.state == ON and rule.item), None
+        )
 
     def _view(self, rule: Rule) -> dict[str, Any]:
         key = _text_of(
@@ -381,7 +386,7 @@ class ConsoleRules:
         if item is None:
             raise RuleNotFoundError(f"version {version} of {id!r:.220} is not known any more")
         addition = _addition(item, PatternProcessor.from_dict(item), author)
-        return self.changed(id, tag, author, lambda rules: rules.add([addition]), adds=True)
+        return self.changed(id, tag, author, lambda rules: rules.apply([addition], []), adds=True)
 
     def changed(
         self, id: str, tag: str | None, author: str | None, change: Change[list[str]], *, adds: bool = False
@@ -408,6 +413,30 @@ class ConsoleRules:
         done = self.change(expected, author, [id], adds=adds)
         log_changes(done, author)
         return done
+
+
+def _by_the_clock(rules: Sequence[Rule]) -> list[Rule]:
+    """The rules with the states of versions that come into force in turn: without a query, the clock is the best guess of event
+    time.
+    """
+    versions: dict[str, list[Rule]] = defaultdict(list)
+    for rule in rules:
+        if rule.state == ON:
+            versions[rule.id].append(rule)
+    now = datetime.now(UTC)
+    in_use: dict[str, Rule] = {}
+    for id, those in versions.items():
+        those.sort(key=lambda rule: -1 if rule.version is None else rule.version)
+        begun = [rule for rule in those if rule.timestamp is None or rule.timestamp <= now]
+        in_use[id] = begun[-1] if begun else those[0]
+    return [
+        rule
+        if rule.state != ON or rule is in_use[rule.id]
+        else replace(
+            rule, state=WAITING if versions[rule.id].index(rule) > versions[rule.id].index(in_use[rule.id]) else OLDER
+        )
+        for rule in rules
+    ]
 
 
 def _unreadable(message: str, detail: str | None = None, hint: str | None = None) -> CheckedText:

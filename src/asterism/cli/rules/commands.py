@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from asterism.discovery.editing.kept_rules import KeptRules, Rule
     from asterism.discovery.editing.rule_set import Addition
     from asterism.rules.checking.validation import CheckedProcessor
+    from asterism.rules.definition.processor import Slot
     from asterism.rules.sets.discovery_status import Status
     from asterism.rules.sets.history import HistoryEntry
     from asterism.rules.sets.set_store import FolderStore
@@ -295,8 +296,9 @@ def create(source: str, table: str) -> None:
 def add(source: str, table: str, file: str, shadow: bool) -> None:
     """Add the rules in FILE, all or none: new rules, and new versions of existing ones.
 
-    In a file, a new version replaces the existing one. In a database both are kept, and the highest enabled version is in
-    force. The same applies to shadows. A rule with the version of its shadow promotes it.
+    A version with a timestamp later than those of the existing versions waits for its time beside them. Any other new version
+    replaces them: in a file they are removed, and in a database they are kept, and the highest enabled version is in force. The
+    same applies to shadows. A rule with the version of its shadow promotes it.
     """
     with errors_explained():
         additions = additions_in(file)
@@ -310,18 +312,21 @@ def add(source: str, table: str, file: str, shadow: bool) -> None:
 
 def additions_in(file: str) -> list[Addition] | None:
     """The rules in a file; None, after a message, if one is invalid."""
-    from asterism.discovery.editing.rule_set import Addition
+    from asterism.discovery.editing.kept_rules import twice_text
+    from asterism.discovery.editing.rule_set import Addition, fits_others
 
     rules = rules_of(file, "").all()
     checked = [_checked(rule, None, Semantics.DEFAULT) for rule in rules]
-    slots = [rule.slot for rule in rules]
-    counts = Counter(slots)
-    for rule, checked_rule, slot in zip(rules, checked, slots, strict=True):
+    good = all(checked_rule.processor is not None for checked_rule in checked)
+    versions: dict[Slot, list[Rule]] = {}
+    for rule, checked_rule in zip(rules, checked, strict=True):
         _tell(rule, checked_rule)
-        if counts[slot] > 1:
-            kind = "shadows" if slot[1] else "processors"
-            click.echo(f"{printable(rule.where)}: {_named(rule)}: {counts[slot]} {kind} have this id")
-    if len(counts) < len(slots) or any(checked_rule.processor is None for checked_rule in checked):
+        others = versions.setdefault(rule.slot, [])
+        if not fits_others(rule, others):
+            click.echo(f"{printable(rule.where)}: {_named(rule)}: {twice_text(rule, others[0])}")
+            good = False
+        others.append(rule)
+    if not good:
         return None
     additions: dict[int, Addition] = {}
     for rule, checked_rule in zip(rules, checked, strict=True):
@@ -332,13 +337,10 @@ def additions_in(file: str) -> list[Addition] | None:
     return list(additions.values())
 
 
-_version = click.option("--version", type=int, help="Remove only this version.")
-
-
 @rules.command()
 @at_source
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@_version
+@click.option("--version", type=int, help="Remove only this version.")
 def remove(source: str, table: str, ids: Sequence[str], version: int | None) -> None:
     """Remove rules, with all their versions and shadows. If one of them does not exist, none is removed."""
     _change(source, table, ids, lambda kept, ids: kept.remove(ids, version))
@@ -347,15 +349,20 @@ def remove(source: str, table: str, ids: Sequence[str], version: int | None) -> 
 @rules.command()
 @at_source
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-def disable(source: str, table: str, ids: Sequence[str]) -> None:
+@click.option("--version", type=int, help="Disable only this version.")
+def disable(source: str, table: str, ids: Sequence[str], version: int | None) -> None:
     """Disable rules and their shadows: they stay in the source, and queries stop using them."""
-    _change(source, table, ids, lambda kept, ids: kept.disable(ids))
+    _change(source, table, ids, lambda kept, ids: kept.disable(ids, version))
 
 
 @rules.command()
 @at_source
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@click.option("--version", type=int, help="Enable this version; higher versions are disabled.  [default: the highest]")
+@click.option(
+    "--version",
+    type=int,
+    help="Enable this version; higher versions are disabled.  [default: the highest, and those before it in turn]",
+)
 def enable(source: str, table: str, ids: Sequence[str], version: int | None) -> None:
     """Enable rules and their shadows."""
     _change(source, table, ids, lambda kept, ids: kept.enable(ids, version))

@@ -132,7 +132,7 @@ def _existing(kept: KeptRules) -> list[Rule]:
 def rollback(source: str, table: str, id: str, version: int, checkpoint: str | None) -> None:
     """Bring an earlier version of a rule back into force.
 
-    A database keeps all versions. A file and an endpoint have only the last one: the definition of another one is then read
+    A database keeps all versions. A file and an endpoint do not have replaced ones: the definition of such a version is read
     from the history of a query.
 
     \b
@@ -145,7 +145,7 @@ def rollback(source: str, table: str, id: str, version: int, checkpoint: str | N
         if has_version(kept.all(), id, version):
             done = kept.enable([id], version)
         else:
-            done = kept.add([_earlier(id, version, checkpoint)])
+            done = kept.apply([_earlier(id, version, checkpoint)], [])
         for line in done:
             click.echo(printable(line))
 

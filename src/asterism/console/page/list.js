@@ -1,4 +1,4 @@
-import { byId, foreign, h, number, plural, replace } from "./dom.js";
+import { byId, foreign, h, number, plural, replace, timeText } from "./dom.js";
 import { ruleLink } from "./places.js";
 import { sparkline } from "./sparkline.js";
 
@@ -19,9 +19,19 @@ export function stateBadge(state, title = "") {
 // What became of the version of a rule: in the query, if there is one, and otherwise in the source.
 export function stateOf(app, rule) {
   if (rule.state === "wrong" || rule.error) return rule.state === "off" ? "off" : "invalid";
-  if (rule.state !== "on" || !app.status) return rule.state;
-  const found = app.states(rule.id).find((one) => one.version === rule.version);
-  return found ? found.state : "not in the query";
+  if (!["on", "waiting", "older"].includes(rule.state) || !app.status) return rule.state;
+  const found = app.states(rule.id).find((one) => one.version === rule.version && !one.shadow);
+  return found ? found.state : rule.state === "on" ? "not in the query" : rule.state;
+}
+
+// The version in use: in the query, if there is one, and otherwise in the source.
+export function inUse(app, versions) {
+  return versions.find((one) => versions.length > 1 && stateOf(app, one) === "in force") ?? versions.find((one) => one.state === "on");
+}
+
+// The versions that wait for their time.
+export function waitingTexts(app, versions) {
+  return versions.filter((one) => one.timestamp && versions.length > 1 && stateOf(app, one) === "waiting").map((one) => `v${one.version} from ${timeText(one.timestamp)}`);
 }
 
 export class RuleList {
@@ -49,15 +59,15 @@ export class RuleList {
     replace(element, h("div", { class: "list-head" }, h("div", { class: "search" }, this.field, this.add), this.filter), this.rows, this.foot);
   }
 
-  // One row for each id: the version in use, or else the highest.
+  // One row for each id: the version in use, or else the highest, with the versions that wait.
   grouped() {
     const found = new Map();
-    for (const rule of this.app.rules) {
-      const before = found.get(rule.id);
-      const rank = (one) => (one.state === "on" ? 2 : one.state === "wrong" ? 1 : 0);
-      if (!before || rank(rule) > rank(before) || (rank(rule) === rank(before) && (rule.version ?? -1) >= (before.version ?? -1))) found.set(rule.id, rule);
-    }
-    return [...found.values()];
+    for (const rule of this.app.rules) found.set(rule.id, [...(found.get(rule.id) ?? []), rule]);
+    const rank = (one) => (one.state === "wrong" ? 1e10 : 0) + (one.version ?? -1);
+    return [...found.values()].map((versions) => ({
+      ...(inUse(this.app, versions) ?? versions.reduce((one, other) => (rank(other) >= rank(one) ? other : one))),
+      waiting: waitingTexts(this.app, versions),
+    }));
   }
 
   draw() {
@@ -123,6 +133,7 @@ export class RuleList {
         rule.version === null ? null : h("span", { class: "version" }, `v${rule.version}`), h("span", { class: "grow" }),
         values ? sparkline(values, app.seconds(), { width: 72, height: 18 }) : null),
       h("span", { class: "line sub" }, h("span", { class: `word ${stateKind(state)}` }, state),
+        rule.waiting.map((text) => h("span", { class: "word warn" }, text)),
         rule.error ? foreign(rule.error.message, "cut") : labels.map(([name, value]) => h("span", { class: "label", title: name }, foreign(value || name))),
         h("span", { class: "grow" }),
         app.status ? h("span", { class: "count", title: "matches since the checkpoint was created" }, plural(count, "match", "matches")) : null));

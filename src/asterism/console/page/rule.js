@@ -2,7 +2,7 @@ import { post } from "./api.js";
 import { BacktestTab } from "./backtest.js";
 import { dialog, errorBox, foreign, h, loading, number, plural, replace, timeText, toast } from "./dom.js";
 import { Editor } from "./editor.js";
-import { stateBadge, stateOf } from "./list.js";
+import { inUse, stateBadge, stateOf, waitingTexts } from "./list.js";
 import { ruleLink } from "./places.js";
 import { sparkline } from "./sparkline.js";
 import { TryTab } from "./try.js";
@@ -46,7 +46,7 @@ export class RulePage {
   // The version that the page is about: that in use, or else the highest.
   get current() {
     const versions = this.rule?.versions ?? [];
-    return versions.find((one) => one.state === "on") ?? versions[0];
+    return inUse(this.app, versions) ?? versions[0];
   }
 
   close() {
@@ -142,7 +142,8 @@ export class RulePage {
     const listed = this.isNew ? null : app.rules.filter((one) => one.id === this.id && one.state === "on");
     const isOutdated = listed && !this.isChanged && rule && listed.length && !this.rule.versions.some((one) => one.version === listed[0].version);
     const inQuery = app.canWrite && rule && app.states(this.id).some((one) => one.state !== "killed" && one.state !== "refused");
-    const drawn = JSON.stringify([state, rule?.version, rule?.labels, this.isChanged, isOutdated, this.checked?.effect, inQuery]);
+    const waiting = waitingTexts(app, this.rule?.versions ?? []);
+    const drawn = JSON.stringify([state, waiting, rule?.version, rule?.labels, this.isChanged, isOutdated, this.checked?.effect, inQuery]);
     if (drawn === this.drawn) return;
     this.drawn = drawn;
     const write = this.canEdit && rule && !this.template;
@@ -150,12 +151,13 @@ export class RulePage {
       h("div", { class: "title" }, h("h1", {}, this.isNew ? "New rule" : foreign(this.id)),
         rule && rule.version !== null ? h("span", { class: "version big" }, `v${rule.version}`) : null,
         state ? stateBadge(state) : null,
+        waiting.map((text) => h("span", { class: "state warn" }, text)),
         this.isChanged ? h("span", { class: "state info" }, "not saved") : null,
         h("span", { class: "grow" }),
         write && this.shadow ? h("button", { type: "button", class: "primary", onclick: () => this.promote() }, `Promote v${this.shadow.version}`) : null,
         app.canWrite && this.template?.shadow ? h("button", { type: "button", class: "primary", onclick: () => this.promoteTemplate() }, "Promote the template") : null,
         inQuery ? h("button", { type: "button", class: "danger", onclick: () => this.kill() }, "Kill") : null,
-        write && rule.state === "on" ? h("button", { type: "button", onclick: () => this.disable() }, "Disable") : null,
+        write && this.rule.versions.some((one) => one.state === "on") ? h("button", { type: "button", onclick: () => this.disable() }, "Disable") : null,
         write && rule.state === "off" ? h("button", { type: "button", class: "primary", onclick: () => this.enable(null) }, "Enable") : null,
         write ? h("button", { type: "button", class: "danger", onclick: () => this.remove(null) }, "Remove") : null),
       rule && Object.keys(rule.labels ?? {}).length ? h("ul", { class: "labels", "aria-label": "Labels" }, Object.entries(rule.labels).map(([name, value]) =>

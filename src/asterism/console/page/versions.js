@@ -44,9 +44,9 @@ export class VersionsTab {
   row(one) {
     const { page } = this;
     const write = page.canEdit && !page.template && one.version !== null;
-    const use = { shadow: null, older: "Go back to it" }[one.state];
+    const use = { shadow: null, waiting: null, older: "Go back to it" }[one.state];
     const several = page.rule.versions.length > 1;
-    return h("tr", {}, h("th", { scope: "row" }, one.version === null ? "–" : `v${one.version}`), h("td", {}, stateBadge(one.state === "on" ? "in use" : one.state)),
+    return h("tr", {}, h("th", { scope: "row" }, one.version === null ? "–" : `v${one.version}`), h("td", {}, stateBadge(one.state === "on" ? "in use" : one.state), one.state === "waiting" ? ` from ${timeText(one.timestamp)}` : null),
       h("td", { class: "wide-cell" }, foreign(one.error ? one.error.message : one.summary)), h("td", {}, one.changedBy ? foreign(one.changedBy) : null),
       h("td", { class: "actions" }, one.state === "shadow" && write ? h("button", { type: "button", onclick: () => page.promote() }, "Promote") : null,
         write && several && one.state !== "on" && !one.error && use !== null ? h("button", { type: "button", onclick: () => page.enable(one.version) }, use ?? (one.shadow ? "Use it as a shadow" : "Use it")) : null,

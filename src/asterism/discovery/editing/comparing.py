@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from asterism.discovery.editing.kept_rules import OFF, OLDER, ON, SHADOW, Rule
@@ -76,32 +77,40 @@ def text_of(rule: Rule | None) -> str:
 
 
 def differences(old: Iterable[Rule], new: Iterable[Rule]) -> list[RuleDifference]:
-    """The rules of *new* that are not in *old* or differ from those, and the rules that are only in *old*. Only the version of
-    a rule that is used is compared, or the highest one if the rule is disabled; and likewise its shadow. A shadow that has become
-    the version in force is not counted as a difference.
+    """The rules of *new* that are not in *old* or differ from those, and the rules that are only in *old*. The versions of a rule
+    that are used are compared, or the highest one if the rule is disabled; and likewise its shadows. A shadow that has become a
+    version in force is not counted as a difference.
     """
     before, after = _used(old), _used(new)
     promoted = {
         (id, True)
-        for (id, shadow), rule in after.items()
-        if not shadow and _version(before, (id, True)) == rule.version
+        for (id, shadow), rules in after.items()
+        if not shadow and {rule.version for rule in before.get((id, True), ())} <= {rule.version for rule in rules}
     }
-    return [
-        RuleDifference(slot[0], before.get(slot), after.get(slot), slot[1])
-        for slot in [*after, *(slot for slot in before if slot not in after and slot not in promoted)]
-        if slot not in before or slot not in after or text_of(before[slot]) != text_of(after[slot])
-    ]
+    different = []
+    for slot in [*after, *(slot for slot in before if slot not in after and slot not in promoted)]:
+        old_versions, new_versions = before.get(slot, []), after.get(slot, [])
+        same = {rule.version for rule in old_versions} & {rule.version for rule in new_versions}
+        pairs = [(a, b) for a in old_versions for b in new_versions if a.version == b.version]
+        others = ([rule for rule in rules if rule.version not in same] for rules in (old_versions, new_versions))
+        different += [
+            RuleDifference(slot[0], a, b, slot[1])
+            for a, b in [*pairs, *zip_longest(*others)]
+            if a is None or b is None or text_of(a) != text_of(b)
+        ]
+    return different
 
 
-def _version(rules: Mapping[Slot, Rule], slot: Slot) -> int | None:
-    return rules[slot].version if slot in rules else None
-
-
-def _used(rules: Iterable[Rule]) -> dict[Slot, Rule]:
-    used: dict[Slot, Rule] = {}
+def _used(rules: Iterable[Rule]) -> dict[Slot, list[Rule]]:
+    """The versions of each rule that are used, the lowest first; if there is none, the highest."""
+    stored: dict[Slot, list[Rule]] = {}
     for rule in rules:
-        if rule.state != OLDER and (rule.slot not in used or _rank(rule) > _rank(used[rule.slot])):
-            used[rule.slot] = rule
+        if rule.state != OLDER:
+            stored.setdefault(rule.slot, []).append(rule)
+    used = {}
+    for slot, versions in stored.items():
+        versions.sort(key=_rank)
+        used[slot] = [rule for rule in versions if rule.state in (ON, SHADOW)] or versions[-1:]
     return used
 
 

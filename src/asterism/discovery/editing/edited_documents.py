@@ -7,15 +7,23 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import is_
 from pathlib import Path
 from typing import Any, TypeVar
 
-from asterism.discovery.editing.kept_rules import OFF, ON, WRONG, KeptRules, Rule, rules_of_template, with_shadows
-from asterism.discovery.editing.rule_set import Change, RuleSet, StoredRule, kind_text
+from asterism.discovery.editing.kept_rules import (
+    OFF,
+    ON,
+    WRONG,
+    KeptRules,
+    Rule,
+    rules_of_template,
+    twice_text,
+    with_shadows,
+)
+from asterism.discovery.editing.rule_set import Change, RuleSet, StoredRule, fits_others
 from asterism.discovery.editing.yaml_editing import REMOVED, edited
 from asterism.discovery.sources.documents import (
     WHOLE,
@@ -28,11 +36,10 @@ from asterism.discovery.sources.documents import (
     written,
 )
 from asterism.discovery.sources.url import Endpoint
-from asterism.errors import AsterismError, PatternProcessorError
-from asterism.rules.definition.processor import PatternProcessor, Slot, fits
+from asterism.errors import PatternProcessorError
+from asterism.rules.definition.processor import Slot
 from asterism.rules.definition.rule_templates import expanded, is_shadow_template, is_template
 from asterism.rules.sets.durable_files import alone_in, replace_file
-from asterism.rules.sets.interfaces import without_flag
 
 PAUSE = 0.2
 """Seconds between the changes of two files of a folder; a reader of the folder does not need as long to read the files."""
@@ -131,9 +138,8 @@ def _first_of_each(rules: Iterable[Rule]) -> list[Rule]:
     for rule in rules:
         if rule.state == ON and _id_of(rule.item) == rule.id:
             others = used.setdefault(rule.slot, [])
-            if others and not _fits(rule, others):
-                where = "" if others[0].where == rule.where else f", the other is in {others[0].where}"
-                rule = replace(rule, state=WRONG, twice=f"two {kind_text(shadow=rule.shadow)} have this id{where}")
+            if not fits_others(rule, others):
+                rule = replace(rule, state=WRONG, twice=twice_text(rule, others[0]))
             else:
                 others.append(rule)
         found.append(rule)
@@ -147,13 +153,6 @@ def _first_of_each(rules: Iterable[Rule]) -> list[Rule]:
         else rule
         for rule in found
     ]
-
-
-def _fits(rule: Rule, others: Sequence[Rule]) -> bool:
-    with suppress(AsterismError):
-        new, *there = (PatternProcessor.from_dict(without_flag(one.item)[0]) for one in (rule, *others))
-        return fits(new, there)
-    return False
 
 
 @dataclass(frozen=True, slots=True)

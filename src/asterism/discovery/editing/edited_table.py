@@ -20,9 +20,10 @@ from asterism.discovery.editing.kept_rules import (
     Locate,
     Rule,
     rules_of_template,
+    twice_text,
     with_shadows,
 )
-from asterism.discovery.editing.rule_set import Addition, Change, RuleSet, StoredRule
+from asterism.discovery.editing.rule_set import Addition, Change, RuleSet, StoredRule, fits_others
 from asterism.discovery.sources.database import Database
 from asterism.discovery.sources.rows import Row, called, flag, item_of, needs_parameters, version_of
 from asterism.discovery.sources.sql_table import Table, parameter_rows
@@ -134,24 +135,28 @@ class SqlRules(KeptRules):
             self.database.close()
         found = [self._called(row) for row in rows] if form.is_flip else list(self._rules(rows, parameters))
         slots = [rule.slot for rule in found]
-        highest: dict[Slot, int] = defaultdict(lambda: -1)
-        for rule, slot in zip(found, slots, strict=True):
-            if rule.state == ON and rule.version is not None:
-                highest[slot] = max(highest[slot], rule.version)
+        used: dict[Slot, dict[int, Rule]] = defaultdict(dict)
+        for rule in sorted(found, key=_number, reverse=True):
+            if rule.state == ON and rule.version is not None and fits_others(rule, [*used[rule.slot].values()]):
+                used[rule.slot][rule.version] = rule
         found = [
             replace(rule, state=OLDER)
-            if rule.template is None and rule.version is not None and rule.version < highest[slot]
+            if rule.template is None
+            and rule.version not in (None, *used[slot])
+            and _number(rule) < max(used[slot], default=-1)
             else rule
             for rule, slot in zip(found, slots, strict=True)
         ]
-        often = Counter(slot for rule, slot in zip(found, slots, strict=True) if rule.state == ON and rule.call is None)
+        often = Counter((rule.slot, rule.version) for rule in found if rule.state == ON and rule.call is None)
         found = [
-            replace(rule, state=WRONG, twice=f"{often[slot]} rows have this version")
-            if rule.state == ON and often[slot] > 1
+            replace(rule, state=WRONG, twice=f"{often[slot, rule.version]} rows have this version")
+            if rule.state == ON and often[slot, rule.version] > 1
+            else replace(rule, state=WRONG, twice=twice_text(rule, rule))
+            if rule.state == ON and rule.version not in (None, *used[slot])
             else rule
             for rule, slot in zip(found, slots, strict=True)
         ]
-        return sorted(with_shadows(found), key=lambda rule: (rule.id, -1 if rule.version is None else rule.version))
+        return sorted(with_shadows(found), key=lambda rule: (rule.id, _number(rule)))
 
     def _rules(self, rows: Sequence[Row], parameters: Mapping[str | None, Sequence[Row]] | None) -> Iterator[Rule]:
         templates: dict[Slot, list[Rule]] = defaultdict(list)
@@ -220,6 +225,10 @@ class SqlRules(KeptRules):
         # Equal tables have equal texts and tags, whatever the order of their rows.
         items = sorted(map(_item_in, form.rows(connection, ids)), key=_order)
         return RuleSet.of(items, self.table, keeps_versions=True)
+
+
+def _number(rule: Rule) -> int:
+    return -1 if rule.version is None else rule.version
 
 
 def _item_in(row: Row) -> dict[str, Any]:

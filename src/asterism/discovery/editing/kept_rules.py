@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from asterism.discovery.editing.rule_set import Addition, Change, ItemInSlot, RuleSet
+from asterism.discovery.editing.rule_set import Addition, Change, ItemInSlot, RuleSet, kind_text
 from asterism.errors import AsterismError, PatternProcessorError
 from asterism.rules.definition.processor import Slot
 from asterism.rules.definition.rule_templates import ExpandedRule, is_shadow_template
@@ -78,7 +78,7 @@ class KeptRules(ABC):
         """
 
     def add(self, additions: Sequence[Addition]) -> list[str]:
-        return self.apply(additions, [])
+        return self.change(lambda rules: rules.add(additions), {one.id for one in additions}, adds=True)
 
     def apply(self, additions: Sequence[Addition], removed: Sequence[Slot], *, plan: bool = False) -> list[str]:
         """See :meth:`RuleSet.apply`."""
@@ -88,8 +88,8 @@ class KeptRules(ABC):
     def remove(self, ids: Sequence[str], version: int | None = None) -> list[str]:
         return self.change(lambda rules: rules.remove(ids, version), ids)
 
-    def disable(self, ids: Sequence[str]) -> list[str]:
-        return self.change(lambda rules: rules.disable(ids), ids)
+    def disable(self, ids: Sequence[str], version: int | None = None) -> list[str]:
+        return self.change(lambda rules: rules.disable(ids, version), ids)
 
     def enable(self, ids: Sequence[str], version: int | None = None) -> list[str]:
         return self.change(lambda rules: rules.enable(ids, version), ids)
@@ -134,3 +134,9 @@ def _below(place: Locate, pointer: str, rest: str) -> tuple[int, int]:
 def with_shadows(found: Iterable[Rule]) -> list[Rule]:
     """The rules with the state of shadows."""
     return [replace(one, state=SHADOW) if one.state == ON and one.shadow else one for one in found]
+
+
+def twice_text(rule: Rule, other: Rule) -> str:
+    """The problem of a rule that does not fit another one with its id."""
+    where = "" if other.where == rule.where else f", the other is in {other.where}"
+    return f"two {kind_text(shadow=rule.shadow)} have this id{where}"

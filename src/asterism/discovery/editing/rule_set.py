@@ -1,8 +1,9 @@
 """The algebra of rule sets: what it means to add, remove, enable, disable and promote rules, without input and output. The places
 of rules, which load and save sets, are in :mod:`~asterism.discovery.editing.kept_rules`.
 
-A set has one version of a rule and one shadow. A database table keeps all versions: the highest enabled one is in use, and the
-highest enabled shadow.
+A set has the versions of a rule that come into force in turn (:func:`~asterism.rules.definition.processor.fits`), and likewise
+its shadows. A new version takes the place of those that it does not fit. A document then no longer has these; a database table
+keeps them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from asterism.errors import (
     RuleSourceError,
     VersionConflictError,
 )
-from asterism.rules.definition.processor import MAX_PROCESSORS, PatternProcessor, Slot, point_in_time
+from asterism.rules.definition.processor import MAX_PROCESSORS, PatternProcessor, RuleVersion, Slot, fits, point_in_time
 from asterism.rules.definition.rule_templates import is_shadow_template, is_template, with_decoded_pattern
 from asterism.rules.sets.interfaces import is_shadow, promoted_item, without_flag
 
@@ -46,6 +47,13 @@ class ItemInSlot:
     @property
     def slot(self) -> Slot:
         return self.id, self.shadow
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """The event time from which it is in force; None: it has none that can be read."""
+        with suppress(PatternProcessorError):
+            return point_in_time(self.item.get("timestamp") if isinstance(self.item, Mapping) else None, "timestamp")
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +196,7 @@ class RuleSet:
 
     :param where: the document or table to which rules are added that it does not have in another one
     :param is_folder: whether it is a folder instead, so that no rules can be added
-    :param keeps_versions: whether a new version of a rule leaves the existing ones in their place, as in a table
+    :param keeps_versions: whether the versions that others have replaced stay, as in a table
 
     >>> rules, _ = RuleSet().add([Addition({"id": "a", "version": 1}, PatternProcessor("a", 1, sql="PATTERN (A)"))])
     >>> rules, done = rules.disable(["a"])
@@ -212,7 +220,7 @@ class RuleSet:
         slots: dict[Slot, list[StoredRule]] = {}
         for rule in self.rules:
             slots.setdefault(rule.slot, []).append(rule)
-        return [rule for versions in slots.values() for rule in _in_turn(versions)]
+        return [rule for versions in slots.values() for rule in _used(versions)]
 
     def __len__(self) -> int:
         """The number of rules, including those of templates."""
@@ -225,8 +233,8 @@ class RuleSet:
 
     def get(self, slot: Slot) -> StoredRule | None:
         """A rule, a template or a shadow, of several versions the last one; None: there is none."""
-        found = RuleSet(tuple(self.of_id(slot[0])), keeps_versions=self.keeps_versions).used()
-        return next((rule for rule in reversed(found) if rule.shadow == slot[1]), None)
+        versions = [rule for rule in self.of_id(slot[0]) if rule.shadow == slot[1]]
+        return _used(versions)[-1] if versions else None
 
     def of_id(self, id: str) -> list[StoredRule]:
         return [rule for rule in self.rules if rule.id == id]
@@ -243,7 +251,8 @@ class RuleSet:
     # ------------------------------------------------------------------ changes
 
     def add(self, additions: Sequence[Addition]) -> tuple[RuleSet, list[str]]:
-        return self.apply(additions, [])
+        """Add versions of rules. Each takes the place of those that it does not fit, and one without a timestamp that of all."""
+        return self._changed(additions, [])
 
     def put_all(self, additions: Sequence[Addition]) -> tuple[RuleSet, list[str]]:
         """Replace all rules."""
@@ -251,18 +260,28 @@ class RuleSet:
         return self.apply(additions, [slot for slot in dict.fromkeys(r.slot for r in self.rules) if slot not in new])
 
     def apply(self, additions: Sequence[Addition], removed: Sequence[Slot]) -> tuple[RuleSet, list[str]]:
-        """Add rules, and remove those that *removed* names by id and shadow."""
-        keys = Counter((one.slot, one.version if self.keeps_versions else None) for one in additions)
-        twice = next((slot for (slot, _), count in keys.items() if count > 1), None)
-        if twice is not None:
-            raise two_rules(twice)
+        """Replace rules by *additions*, which are all their versions, and remove those that *removed* names by id and shadow."""
+        return self._changed(additions, removed, is_complete=True)
+
+    def _changed(
+        self, additions: Sequence[Addition], removed: Sequence[Slot], *, is_complete: bool = False
+    ) -> tuple[RuleSet, list[str]]:
+        """:param is_complete: whether *additions* are all versions of their rules"""
+        versions: dict[Slot, list[Addition]] = {}
+        for one in sorted(additions, key=lambda one: one.shadow):
+            others = versions.setdefault(one.slot, [])
+            if others and not self._can_have(one, others):
+                raise two_rules(one.slot)
+            others.append(one)
         if additions and self.is_folder:
             raise RuleSourceError(f"{self.where} is a folder", hint="copy the file into it, or add to a file in it")
         draft = _Draft(self, [*(one.id for one in additions), *(id for id, _ in removed)])
         leaving = frozenset(removed)
         add = draft.add_version if self.keeps_versions else draft.replace
         # A version becomes a shadow after another one has replaced it.
-        done = [add(one, leaving) for one in sorted(additions, key=lambda one: one.shadow)]
+        done = [add(one, leaving) for those in versions.values() for one in sorted(those, key=_number)]
+        for slot, those in versions.items() if is_complete else ():
+            done += draft.withdraw_others(slot, {one.version for one in those})
         for id, shadow in removed:
             for at in [at for at, rule in draft.find(id).items() if rule.shadow == shadow]:
                 draft.remove(at)
@@ -272,6 +291,12 @@ class RuleSet:
             _check_slots(after.rules, additions)
         return after, done
 
+    def _can_have(self, new: Addition, others: Sequence[Addition]) -> bool:
+        """Whether *new* can be added together with others of its slot."""
+        if self.keeps_versions:
+            return new.version not in {one.version for one in others}
+        return not any(is_template(one.item) for one in (new, *others)) and fits_others(new, others)
+
     def remove(self, ids: Sequence[str], version: int | None = None) -> tuple[RuleSet, list[str]]:
         """Remove rules, or one version of them."""
         draft = _Draft(self, ids)
@@ -280,36 +305,36 @@ class RuleSet:
                 draft.remove(at)
         return draft.done(), [removed_text(id, version) for id in ids]
 
-    def disable(self, ids: Sequence[str]) -> tuple[RuleSet, list[str]]:
+    def disable(self, ids: Sequence[str], version: int | None = None) -> tuple[RuleSet, list[str]]:
+        """Disable rules, or one version of them. A table may then have an earlier version that is in use."""
         draft = _Draft(self, ids)
         for id in ids:
             # All versions are disabled, because otherwise another one would come into use.
-            for at in draft.find(id):
+            for at in draft.find(id, version):
                 draft.enable(at, False)
-        return draft.done(), [f"{id} disabled" for id in ids]
+        return draft.done(), [disabled_text(id, version) for id in ids]
 
     def enable(self, ids: Sequence[str], version: int | None = None) -> tuple[RuleSet, list[str]]:
-        """Use the highest version of each rule and its highest shadow, or *version* and none above it."""
+        """Use the highest version of each rule and its highest shadow, with the versions before it that come into force in turn;
+        or *version* and none above it.
+        """
         draft, done = _Draft(self, ids), []
         for id in ids:
             draft.find(id, version)
             for shadow in (False, True):
                 slot = draft.in_slot((id, shadow))
-                wanted = [at for at, rule in slot.items() if rule.has_version(version)]
+                wanted = [rule for rule in slot.values() if rule.has_version(version)]
                 if not wanted:
                     continue
-                if not self.keeps_versions:
-                    enabled = [at for at, rule in slot.items() if rule.enabled and not rule.has_version(version)]
-                    if len(wanted) + len(enabled) > 1:
-                        hint = "disable them and enable one with --version, or remove all but one"
-                        raise _several([slot[at] for at in [*wanted, *enabled]], hint)
-                    draft.enable(wanted[0], True)
-                    continue
-                highest = max(_number(slot[at]) for at in wanted)
+                chosen = {_number(rule) for rule in _in_turn(wanted)}
                 for at, rule in slot.items():
-                    if _number(rule) >= highest:
-                        draft.enable(at, _number(rule) == highest)
-                done.append(f"{version_text(id, highest, shadow=shadow)} enabled")
+                    if _number(rule) in chosen or _number(rule) > max(chosen):
+                        draft.enable(at, _number(rule) in chosen)
+                enabled = [rule for rule in draft.in_slot((id, shadow)).values() if rule.enabled]
+                if not self.keeps_versions and len(_in_turn(enabled)) < len(enabled):
+                    raise _several(enabled, "disable them and enable one with --version, or remove all but one")
+                if self.keeps_versions:
+                    done += [f"{version_text(id, one, shadow=shadow)} enabled" for one in sorted(chosen)]
             done += [] if self.keeps_versions else [f"{id} enabled"]
         return draft.done(), done
 
@@ -379,10 +404,41 @@ class _Draft:
             raise unknown_rule(id, version, next((one for one in templates if id.startswith(f"{one}/")), None))
         return found
 
+    def withdraw_others(self, slot: Slot, versions: Collection[int | None]) -> list[str]:
+        """Remove all versions but *versions* from a document; in a table, disable those that would be used."""
+        done = []
+        # Without a version, one before it may be used.
+        while others := [at for at, rule in self._used_in(slot).items() if rule.version not in versions]:
+            for at in others:
+                rule = self.in_slot(slot)[at]
+                done.append(f"{version_text(rule.id, _number(rule), shadow=rule.shadow)} withdrawn")
+                if self.before.keeps_versions:
+                    self.enable(at, False)
+                else:
+                    self.remove(at)
+        return done
+
+    def _used_in(self, slot: Slot) -> dict[int, StoredRule]:
+        """The versions that may be used; in a document, all."""
+        there = self.in_slot(slot)
+        if not self.before.keeps_versions:
+            return there
+        used = _in_turn(rule for rule in there.values() if rule.enabled)
+        return {at: rule for at, rule in there.items() if any(rule is one for one in used)}
+
+    def replaced_by(self, new: Addition | StoredRule, there: Mapping[int, StoredRule]) -> list[int]:
+        """Those of *there* that *new* does not fit. A new version without a timestamp takes effect at once, and withdraws all."""
+        at_once = new.timestamp is None and all(rule.version != new.version for rule in there.values())
+        return [
+            at
+            for at, rule in there.items()
+            if at_once or is_template(rule.item) or is_template(new.item) or not fits_others(new, [rule])
+        ]
+
     def replace(self, new: Addition, leaving: frozenset[Slot]) -> str:
-        """Put a rule in the place of its other version."""
+        """Put a version in the place of those that it does not fit."""
         there, others = self.in_slot(new.slot), self.in_slot((new.id, not new.shadow))
-        if len(there) > 1:
+        if len(_in_turn(there.values())) < len(there):
             where = ", ".join(dict.fromkeys(rule.where for rule in there.values()))
             raise PatternProcessorError(
                 f"{where} has {len(there):,} {kind_text(shadow=new.shadow)} with the id {new.id!r}",
@@ -395,10 +451,15 @@ class _Draft:
                     self.remove(at)  # it is promoted
                 elif other.slot not in leaving:
                     raise new.in_force()
-        if not there:
+        replaced = self.replaced_by(new, there)
+        if not replaced:
             self.append(new)
             return f"{new} added"
-        [(at, rule)] = there.items()
+        at = next((at for at in replaced if there[at].version == new.version), replaced[0])
+        for former_at in replaced:
+            if former_at != at:
+                self.remove(former_at)
+        rule = there[at]
         if rule.version == new.version and new.is_there(rule.item, rule.enabled):
             if new.item.get("tests") == rule.item.get("tests"):
                 return f"{new} already exists"
@@ -406,28 +467,32 @@ class _Draft:
             self.put(at, {**fields, **({"tests": new.item["tests"]} if "tests" in new.item else {})})
             return f"{new}: tests changed"
         self.put(at, new.item)
-        return f"{new} added, in place of " + ("another" if rule.version is None else f"version {rule.version}")
+        former = sorted(there[at].version for at in replaced if there[at].version is not None)
+        plural = "" if len(former) == 1 else "s"
+        return f"{new} added, in place of " + (
+            f"version{plural} {', '.join(map(str, former))}" if former else "another"
+        )
 
     def add_version(self, new: Addition, leaving: frozenset[Slot]) -> str:
         """Put a rule beside its other versions."""
         if new.version is None:
             raise PatternProcessorError(f"{new} has no version", None, "in a database, a template needs one")
         same = {at: rule for at, rule in self.of_id(new.id).items() if rule.version == new.version}
-        in_force = _highest(self.in_slot((new.id, False)))
+        in_force = [*self._used_in((new.id, False)).values()]
         is_leaving = (new.id, False) in leaving
         for at, rule in same.items():
             if new.is_there(rule.item, rule.enabled):
                 return f"{new} already exists"
-            if new.shadow and rule is in_force and not is_leaving:
+            if new.shadow and not is_leaving and any(rule is one for one in in_force):
                 raise new.in_force(versioned=True)
             if not new.shadow and rule.shadow:  # it is promoted
                 for other, shadow in self.in_slot((new.id, True)).items():
                     self.enable(other, shadow.enabled and shadow.version == new.version)
             self.remove(at)
-        if new.shadow and in_force is not None and not is_leaving and new.has_rules_of(in_force.item):
+        if new.shadow and not is_leaving and any(new.has_rules_of(one.item) for one in in_force):
             raise new.in_force()
         highest = _highest(self.in_slot(new.slot))
-        if highest is not None and _number(highest) > new.version:
+        if highest is not None and _number(highest) > new.version and not fits_others(new, [highest]):
             problem = f"{new} would not be used, because version {highest.version} exists"
             raise PatternProcessorError(problem, hint="raise the version")
         self.append(new)
@@ -451,41 +516,44 @@ class _Draft:
                     self.enable(at, False)
             return version
         for those in (shadows, others):
-            if len(those) > 1:
+            if len(those) > (1 if those is shadows else len(_in_turn(those.values()))):
                 raise _several(list(those.values()), "remove all but one")
-        [(at, shadow)], [*in_force] = shadows.items(), others
+        [(at, shadow)] = shadows.items()
         item = promoted_item(shadow.item)
-        if in_force and others[in_force[0]].where != shadow.where:
-            self.put(in_force[0], item)
-            self.remove(at)
-        else:
-            self.put(at, item)
-            for other in in_force:
-                self.remove(other)
+        replaced = self.replaced_by(replace(shadow, item=item), others)
+        self.put(at, item)
+        if replaced and others[replaced[0]].where != shadow.where:
+            self.put(replaced[0], item)
+            replaced[0] = at
+        for former in replaced:
+            self.remove(former)
         return item.get("version")
 
 
-def _number(rule: StoredRule) -> int:
+def _number(rule: RuleVersion) -> int:
     """The version of a rule; -1: it cannot be read."""
     return rule.version if isinstance(rule.version, int) else -1
 
 
-def _in_turn(versions: Sequence[StoredRule]) -> list[StoredRule]:
-    """The enabled versions that come into force in turn, as :func:`~asterism.discovery.sources.rows.processors_of` finds them;
-    if none is enabled, the highest version.
+def _used(versions: Sequence[StoredRule]) -> list[StoredRule]:
+    """The enabled versions that come into force in turn; if none is enabled, the highest version."""
+    return _in_turn(rule for rule in versions if rule.enabled) or [max(versions, key=_number)]
+
+
+def _in_turn(versions: Iterable[StoredRule]) -> list[StoredRule]:
+    """The highest version, and the versions before it that come into force in turn, the lowest first, as
+    :func:`~asterism.discovery.sources.rows.processors_of` finds them.
     """
     chosen: list[StoredRule] = []
-    before: datetime | None = None
-    for rule in sorted((rule for rule in versions if rule.enabled), key=_number, reverse=True):
-        begins = None
-        with suppress(PatternProcessorError):
-            begins = point_in_time(rule.item.get("timestamp"), "timestamp")
-        if before is None or begins is None or begins < before:
+    for rule in sorted(versions, key=_number, reverse=True):
+        if fits_others(rule, chosen):
             chosen.insert(0, rule)
-            before = begins
-        if begins is None:
-            break
-    return chosen or [max(versions, key=_number)]
+    return chosen
+
+
+def fits_others(new: RuleVersion, others: Sequence[RuleVersion]) -> bool:
+    """:func:`~asterism.rules.definition.processor.fits` for versions that may be invalid."""
+    return not others or (all(isinstance(one.version, int) for one in (new, *others)) and fits(new, others))
 
 
 def _highest(rules: Mapping[int, StoredRule]) -> StoredRule | None:
@@ -495,9 +563,11 @@ def _highest(rules: Mapping[int, StoredRule]) -> StoredRule | None:
 
 def _check_slots(rules: Sequence[StoredRule], additions: Sequence[Addition]) -> None:
     """:raises PatternProcessorError: there are too many rules, or a rule and one of a template have the same id"""
-    counts = Counter(slot for rule in rules for slot in rule.slots)
-    if counts.total() > MAX_PROCESSORS:
+    if sum(len(rule.slots) for rule in rules) > MAX_PROCESSORS:
         raise PatternProcessorError(f"more than {MAX_PROCESSORS} processors")
+    # The versions of a rule have one slot, and fit each other.
+    counts = Counter({rule.slot for rule in rules if not is_template(rule.item)})
+    counts.update(slot for rule in rules if is_template(rule.item) for slot in rule.slots)
     for slot in (slot for new in additions for slot in StoredRule(new.item).slots):
         if counts[slot] > 1:
             raise two_rules(slot)
@@ -512,6 +582,10 @@ def version_text(id: str, version: int, *, shadow: bool) -> str:
 
 def removed_text(id: str, version: int | None) -> str:
     return f"{id} removed" if version is None else f"{id} version {version} removed"
+
+
+def disabled_text(id: str, version: int | None) -> str:
+    return f"{id} disabled" if version is None else f"{id} version {version} disabled"
 
 
 def promoted_text(id: str, version: int | None) -> str:

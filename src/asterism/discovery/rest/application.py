@@ -7,13 +7,13 @@ See docs/decisions/0108.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
-from asterism.discovery.editing.rule_set import Addition, Change, RuleSet, no_shadow
+from asterism.discovery.editing.rule_set import Addition, Change, RuleSet, StoredRule, no_shadow
 from asterism.discovery.sources.documents import MAX_BYTES, read_document
 from asterism.errors import AsterismError, PatternProcessorError, RuleNotFoundError, VersionConflictError
 from asterism.http.access import Access, Right
@@ -112,6 +112,10 @@ class RuleResources:
             "/processors": {"GET": Route(read, self._get_all), "PUT": Route(write, self._put_all, MAX_BYTES)},
             "/processors/{id}": of_one(shadow=False),
             "/processors/{id}/shadow": of_one(shadow=True),
+            "/processors/{id}/versions/{version}": {
+                "GET": Route(read, self._get_version),
+                "DELETE": Route(write, self._delete_version),
+            },
             "/processors/{id}/promote": {"POST": Route(write, self._promote)},
             "/health": {"GET": Route(read, self._health)},
             "/status": {"GET": Route(read, self._status)},
@@ -151,9 +155,8 @@ class RuleResources:
 
         before, done = self.rules.change(change, call.principal.author)
         log_changes(done, call.principal.author)
-        new = {addition.slot for addition in additions}
-        removed = [rule.slot for rule in before.used() if rule.slot not in new]
-        accepted = [addition.slot for addition in additions]
+        accepted = dict.fromkeys(addition.slot for addition in additions)
+        removed = dict.fromkeys(rule.slot for rule in before.used() if rule.slot not in accepted)
         return json_answer({**_by_kind("accepted", accepted), **_by_kind("removed", removed), "done": done}, 200)
 
     def _get(self, call: AuthorizedCall, shadow: bool) -> Answer:
@@ -197,6 +200,21 @@ class RuleResources:
 
         done = self._changed(call, (id, shadow), lambda rules: rules.apply([], [(id, shadow)]))
         log_changes(done, call.principal.author)
+        return Answer(HTTPStatus.NO_CONTENT)
+
+    def _get_version(self, call: AuthorizedCall) -> Answer:
+        return representation(_version_in(self.rules.rule_set(), call).text, call.request)
+
+    def _delete_version(self, call: AuthorizedCall) -> Answer:
+        """Remove one version of a rule, which withdraws it if it waits for its timestamp."""
+        is_expected = precondition(call.request)
+
+        def change(rules: RuleSet) -> tuple[RuleSet, list[str]]:
+            rule = _version_in(rules, call)
+            _require(is_expected(rule.text))
+            return rules.remove([rule.id], rule.version)
+
+        log_changes(self.rules.change(change, call.principal.author, call.values[:1]), call.principal.author)
         return Answer(HTTPStatus.NO_CONTENT)
 
     def _promote(self, call: AuthorizedCall) -> Answer:
@@ -287,11 +305,21 @@ def _require(is_expected: bool) -> None:
         )
 
 
+def _version_in(rules: RuleSet, call: AuthorizedCall) -> StoredRule:
+    """The version of a rule that the path names."""
+    id, version = call.values
+    rule = next((rule for rule in rules.of_id(id) if str(rule.version) == version), None)
+    if rule is None:
+        raise RuleNotFoundError(f"there is no processor {id!r:.60} version {version:.60}")
+    return rule
+
+
 def _missing(id: str, *, shadow: bool) -> AsterismError:
     return no_shadow(id) if shadow else RuleNotFoundError(f"there is no processor {id!r:.60}")
 
 
-def _by_kind(what: str, slots: Sequence[Slot]) -> dict[str, Any]:
+def _by_kind(what: str, slots: Iterable[Slot]) -> dict[str, Any]:
+    slots = [*slots]
     shadows = [id for id, shadow in slots if shadow]
     return {what: [id for id, shadow in slots if not shadow]} | ({f"{what}_shadows": shadows} if shadows else {})
 

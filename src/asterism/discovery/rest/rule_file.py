@@ -18,7 +18,7 @@ from asterism.discovery.sources.documents import MAX_BYTES, read_document, unrea
 from asterism.discovery.sources.polling import Items
 from asterism.errors import AsterismError, PatternProcessorError, RuleSourceError
 from asterism.rules.checking.validation import checked_processors
-from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.definition.processor import PatternProcessor, Slot
 from asterism.rules.definition.rule_templates import ExpandedRule, expanded, is_template
 from asterism.rules.sets.durable_files import NotWrittenError, replace_file
 from asterism.rules.sets.interfaces import Discovered, without_flag
@@ -63,7 +63,8 @@ class StoredRuleFile:
         """The processors of the items that were checked, by their texts."""
         self._items = Items()
         rules = _sorted(RuleSet.of(_items_in(path), str(path)))
-        if not all(rule.id for rule in rules.rules) or len({rule.slot for rule in rules.rules}) < len(rules.rules):
+        versions = {(rule.slot, rule.version) for rule in rules.rules if rule.id}
+        if len(versions) < len(rules.rules):
             raise PatternProcessorError(f"{path} has a processor without an id")
         self._stored_used = UsedVersions(_versions_in(self._versions), _versions_in(self._recent_versions))
         """The versions that are on disk."""
@@ -174,7 +175,11 @@ class StoredRuleFile:
 
 
 def _sorted(rules: RuleSet) -> RuleSet:
-    return replace(rules, rules=tuple(sorted(rules.rules, key=lambda rule: rule.slot)))
+    return replace(rules, rules=tuple(sorted(rules.rules, key=_order)))
+
+
+def _order(rule: StoredRule) -> tuple[Slot, int]:
+    return rule.slot, rule.version if rule.id and isinstance(rule.version, int) else -1
 
 
 def _valid_in(rules: RuleSet) -> Iterator[PatternProcessor]:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from asterism.arguments import expect
 from asterism.columns.time import EPOCH
@@ -428,7 +428,16 @@ def found_at(processor: PatternProcessor, place: str | None) -> PatternProcessor
     return copied
 
 
-def fits(new: PatternProcessor, others: Iterable[PatternProcessor]) -> bool:
+class RuleVersion(Protocol):
+    """A version of a rule, and the event time from which it is in force."""
+
+    @property
+    def version(self) -> Any: ...
+    @property
+    def timestamp(self) -> datetime | None: ...
+
+
+def fits(new: RuleVersion, others: Iterable[RuleVersion]) -> bool:
     """Whether *new* and *others*, versions of a rule, can be in a set together: they come into force one after the other, the
     lowest version first, and only that version may lack a timestamp.
     """
