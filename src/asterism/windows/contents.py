@@ -1,4 +1,4 @@
-"""The contents of the firings of a window operator: what is computed, and what the state keeps for it."""
+"""The contents of the firings of a window operator: the computations, and the part of them that is kept as state."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class FiringContents:
     @classmethod
     def of(cls, spec: WindowSpec) -> FiringContents:
         """
-        :raises StreamDefinitionError: what is to be computed is missing, ambiguous or invalid
+        :raises StreamDefinitionError: the computation is missing, ambiguous or invalid
         :raises ExpressionError: a measure does not match the columns of the elements
         """
         _check_function(spec)
@@ -70,7 +70,7 @@ class FiringContents:
 
     @property
     def kept(self) -> str:
-        """What the state contains of each window."""
+        """The contents of a window that are kept as state."""
         if self.partials is None:
             return "the elements of each window"
         if isinstance(self.computation, Reduction):

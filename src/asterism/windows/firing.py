@@ -1,6 +1,6 @@
 """One call of a :class:`asterism.windows.operator.WindowOperator` for one key group, from its pages of state to its firings.
 
-State is read and panes are looked up, in columns. The compiled :mod:`asterism.windows.kernels` finds the firings,
+The call reads the state and looks up panes, column by column. The compiled :mod:`asterism.windows.kernels` finds the firings,
 :mod:`asterism.windows.panes` computes the results, and the remaining panes are written back.
 """
 
@@ -84,7 +84,7 @@ class KernelRun(NamedTuple):
 
 
 class PaneContents(NamedTuple):
-    """What the state keeps of each pane: partials, or the elements."""
+    """The stored contents of each pane: partials, or the elements."""
 
     counts: Ints
     """the number of elements of each pane"""
@@ -624,7 +624,7 @@ class WindowCall:
         seen = pa.table({"seen": [max(group.watermark, BEFORE_TIME)]}, schema=META)
         row_at = np.cumsum(contents.counts) - contents.counts
         remaining = np.flatnonzero(panes.alive & (not group.over))
-        # Keys whose windows have all been dropped may have state of the window function.
+        # A key whose windows have all been dropped may still have state of the window function.
         states = None if self.states is None or not self.contents.states else self.states.settled()
         owners = np.empty(0, np.int64)
         if states is not None and not group.over:
@@ -669,7 +669,7 @@ class WindowCall:
         return pa.table(columns, schema=self.plan.pane_schema)
 
     def _additions(self, panes: Any, counts: Ints, kept: Ints) -> pa.Table | None:
-        """The columns of the panes *kept* that earlier releases do not have; None: they can do without."""
+        """The columns of the panes *kept* that earlier releases do not have; None: all have their defaults."""
         unfired, usual = panes.unfired[kept], np.where(panes.firings[kept] == 0, counts[kept], 0)
         emptied = np.asarray((counts[kept] == 0) & (panes.count[kept] > 0), np.int64)
         if self.sessions is None and not emptied.any() and (unfired == usual).all():

@@ -151,7 +151,7 @@ class WindowOperator(KeyGroupOperator):
 
     def _fingerprint(self) -> bytes:
         spec = self.spec
-        # What earlier releases do not know is left out if it is not used: their state continues.
+        # Options that earlier releases do not have are left out if they are not used, so that state of these releases continues.
         added = [f"closing={spec.closing}"] if spec.closing != "drop" else []
         added += ["always on time"] if spec.on_time == "fire_always" else []
         added += ["session ids"] if spec.session_ids else []
@@ -387,7 +387,7 @@ class WindowOperator(KeyGroupOperator):
     def ready_events_of(
         self, group: Group, number: int, name: str, tables: list[pa.Table], before: int
     ) -> list[pa.Table]:
-        """Nothing is late yet: that depends on the windows. In order, elements wait until the watermark has passed them."""
+        """No element is late yet: that depends on its windows. In order, elements wait until the watermark has passed them."""
         if tables:
             arrived = pa.concat_tables(tables)
             timeless = arrived.column(TIME).to_numpy() == NO_TIME
@@ -431,7 +431,7 @@ class WindowOperator(KeyGroupOperator):
             behind = ready.get(BEHIND, events.slice(0, 0))
             events = events.take(pa.array(np.argsort(times, kind="stable")))
             times = events.column(TIME).to_numpy()
-            # Some waited for a watermark that the host has since the previous call.
+            # Some elements waited for a watermark that the host has had since the previous call.
             earlier = int(np.searchsorted(times, group.before, side="right"))
             events = pa.concat_tables([events.slice(0, earlier), behind, events.slice(earlier)])
             late = np.arange(events.num_rows)

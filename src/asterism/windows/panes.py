@@ -139,7 +139,7 @@ class Partials:
         self.kept = pa.schema([field.with_name(f"p:{n}") for n, field in enumerate(computation.partial_schema)])
 
     def continued(self, panes: pa.Table, names: Sequence[str], aligned: pa.Table) -> pa.Table:
-        """The *panes* of a former computation with partials of these *names*. What is new counts from now on.
+        """The *panes* of a former computation with partials of these *names*. A new partial counts from now on.
 
         :param aligned: the panes with the columns of the new schema
         """

@@ -218,7 +218,7 @@ class FunctionStates:
     writes_broadcast = repeats = False
 
     def emitted(self) -> Emitted:
-        """What the function has emitted to its outputs and counted."""
+        """The rows and metrics that the function has emitted."""
         return self._tools.taken()
 
     def key_value(self) -> Any:

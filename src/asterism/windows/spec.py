@@ -39,7 +39,7 @@ Reduce = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 
 
 class FiringOptions(TypedDict, total=False):
-    """What a firing contains, and whether an empty window fires, or one that ends before its trigger has fired.
+    """Options of the firings: their elements, and whether a window fires that is empty, or ends before its trigger has fired.
 
     :param evictor: removes elements when the window fires. Default: none.
     :param closing: what happens when a window ends, allowed lateness included, and its trigger does not fire then.

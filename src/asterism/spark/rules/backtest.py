@@ -192,7 +192,7 @@ def backtest(
         outputs = {name: unpacked(results, name, schema) for name, schema in operator.output_schemas.items()}
         with _persisted(outputs[MATCHES]):
             nothing = _nothing(report.days)
-            run_results = _runs_found(outputs, nothing, report.days, _day(stream, outputs[MATCHES]))
+            run_results = _results_by_run(outputs, nothing, report.days, _day(stream, outputs[MATCHES]))
             differences = _differences(outputs[MATCHES], table)
             counts = {} if old is None else _counts(differences)
             chosen = _examples(differences, examples, compared=old is not None) if examples else {}
@@ -273,7 +273,7 @@ def _history(stream: KeyedStream) -> tuple[int, int, Any, Any]:
     return summary[0], 0, first, last
 
 
-def _runs_found(
+def _results_by_run(
     outputs: Mapping[str, DataFrame], nothing: BacktestRun, days: int | None, day: Column | None
 ) -> dict[str, BacktestRun]:
     """The results of the runs with matches, timeouts or errors."""

@@ -102,7 +102,7 @@ class PatternProcessorStream(metaclass=PythonNames):
         """
         names = checked_names(without)
         if not self.stream.df.isStreaming:
-            return self._unpacked(self._found(names), name, names)
+            return self._unpacked(self._current_rules(names), name, names)
         if self.store is None:
             raise StreamDefinitionError(
                 "pattern processors require a store for their sets",
@@ -145,7 +145,7 @@ class PatternProcessorStream(metaclass=PythonNames):
         streaming = self.stream.df.isStreaming
         if streaming:
             check_checkpoint(checkpoint)
-        operator = self._operator(self._store(checkpoint) if streaming else self._found(names), sinks, names)
+        operator = self._operator(self._store(checkpoint) if streaming else self._current_rules(names), sinks, names)
         expect_outputs(sinks, operator.output_schemas)
         counted: list[CountedQuery] = []
 
@@ -232,7 +232,7 @@ class PatternProcessorStream(metaclass=PythonNames):
             location = str(Path(location).absolute())
         return FolderStore(location)
 
-    def _found(self, without: frozenset[str]) -> SingleSetStore:
+    def _current_rules(self, without: frozenset[str]) -> SingleSetStore:
         """The rules that the discoverer currently reads, for a batch run.
 
         :raises PatternProcessorError: all of them were refused

@@ -115,13 +115,13 @@ class _QueryMetrics(Collector):
 
 def _of_rules(queries: list[QueryTotals]) -> Iterator[Metric]:
     """The metrics of rules. In all queries together, as many versions have separate series as at the endpoint for rules."""
-    found = [(query_name(totals.last), counts_of_query(str(totals.last.id))) for totals in queries]
+    counted = [(query_name(totals.last), counts_of_query(str(totals.last.id))) for totals in queries]
     versions = [
         (
             query,
             [((query, rule, str(version)), rule_counts) for (rule, version), rule_counts in counts.versions.items()],
         )
-        for query, counts in found
+        for query, counts in counted
         if counts is not None
     ]
     for name, family in rule_families(_LABELS).items():
