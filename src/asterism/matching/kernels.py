@@ -35,7 +35,7 @@ from numba.extending import intrinsic
 
 from asterism.columns.compiled import compiled, entry, inlined, uncounted
 from asterism.matching.instructions import Func, Number, Op
-from asterism.matching.page import KeyRows
+from asterism.matching.key_rows import KeyRows
 from asterism.matching.stack_machine import (
     NULL_VALUE,
     OVERFLOW,

@@ -23,7 +23,8 @@ from asterism.columns.arrays import Ints, Mask
 from asterism.columns.groups import offsets_of, positions_among_equals
 from asterism.matching.binding import BoundPattern
 from asterism.matching.instructions import FIRST_EVENT
-from asterism.matching.page import NO_EVENT, KeyRows
+from asterism.matching.key_rows import KeyRows
+from asterism.matching.page import NO_EVENT
 
 _KEY = 0
 """The code of the row of a key; the codes of its events follow."""

@@ -25,8 +25,9 @@ from asterism.errors import AsterismError, LimitExceededError
 from asterism.expressions.names import PreviousColumn
 from asterism.matching.binding import LIMIT_HINT, BoundPattern
 from asterism.matching.key_memory import KeyMemory
+from asterism.matching.key_rows import KeyRows
 from asterism.matching.linking import Linked, with_address
-from asterism.matching.page import KeyRows, Page
+from asterism.matching.page import Page
 from asterism.matching.python_conditions import POINTER, PythonCalls
 
 if TYPE_CHECKING:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from asterism.columns.arrays import Ints
 from asterism.columns.groups import offsets_of
+from asterism.matching.key_rows import KeyRows
 from asterism.operators.state.state_store import (
     BODY,
     FIRST_LAYOUT,
@@ -24,32 +25,6 @@ from asterism.operators.state.state_store import (
 
 _COPIES = 64
 """The maximum number of pages that are copied from one."""
-
-
-class KeyRows(NamedTuple):
-    """The partial matches, waiting matches and timers of keys; ``*_at``: where the rows of each key begin."""
-
-    run_at: Ints
-    run_rows: Ints
-    waiting_at: Ints
-    waiting_rows: Ints
-    timer_at: Ints
-    timer_rows: Ints
-
-    def pairs(self) -> Iterator[tuple[Ints, Ints]]:
-        return zip(self[::2], self[1::2], strict=True)
-
-    def of(self, keys: Ints) -> KeyRows:
-        """The rows of *keys*, in this order; -1 denotes a key without rows."""
-        arrays: list[Ints] = []
-        for at, rows in self.pairs():
-            if not len(rows):
-                arrays += np.zeros(len(keys) + 1, np.int64), rows
-                continue
-            new_at = offsets_of(np.append(np.diff(at), 0)[keys])
-            first = np.append(at[:-1], 0)[keys]
-            arrays += new_at, rows[np.arange(new_at[-1]) + np.repeat(first - new_at[:-1], np.diff(new_at))]
-        return KeyRows(*arrays)
 
 
 @dataclass(slots=True)
