@@ -28,7 +28,7 @@ from asterism.errors import InvalidEventError
 from asterism.expressions.aggregates import FUNCTIONS, Aggregates
 from asterism.expressions.parsing import parse
 from asterism.expressions.translation import position_of
-from asterism.matching.matcher import Found, Step
+from asterism.matching.matcher import MatchColumns, Step
 from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
 from tests.expressions.sql_expressions import SPARK_SCHEMA, table
 from tests.kit import FACTOR
@@ -204,7 +204,7 @@ def of_matches(rng: random.Random, measures: list[str], elements: pa.Table, grou
         offsets.append(len(events))
     none = np.zeros(count, np.int64)
     parts = [np.array(numbers, np.int64) for numbers in (offsets, events, events, stages)]
-    found = Found(none, none, *parts)
+    found = MatchColumns(none, none, *parts)
     renamed = elements.rename_columns(["e:" + name for name in elements.column_names])
     step = Step(pa.table({}), renamed, np.zeros(len(elements), np.int64), found, found, [], [], 0)
     base = pa.table([pa.nulls(count, field.type) for field in output.base_schema], schema=output.base_schema)

@@ -12,7 +12,7 @@ import pytest
 from asterism.columns.time import END_OF_TIME, TIME
 from asterism.errors import InvalidEventError
 from asterism.matching.binding import BoundPattern
-from asterism.matching.matcher import Found, KeyedEvents, Matcher, Step
+from asterism.matching.matcher import KeyedEvents, MatchColumns, Matcher, Step
 from asterism.matching.page import Page
 from asterism.matching.plan import MatchPlan
 from asterism.patterns.automaton import ALWAYS, Action, Nfa, NfaState, NfaStateKind, Not
@@ -56,7 +56,7 @@ def keys(count: int) -> pa.Table:
     return pa.table([["k"] * count], schema=KEYS)
 
 
-def described(step: Step, found: Found, stages: tuple[str, ...]) -> list[str]:
+def described(step: Step, found: MatchColumns, stages: tuple[str, ...]) -> list[str]:
     kinds = step.events.column("e:kind").to_pylist()
     return [
         " ".join(

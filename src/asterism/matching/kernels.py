@@ -379,19 +379,19 @@ call: Any = intrinsic(_call)
 
 
 @uncounted
-def belongs(own: int, stage: int) -> bool:
+def belongs(event_stage: int, stage: int) -> bool:
     """Whether an event of the stage *own* belongs to *stage*, which may be several stages."""
     if stage >= 0:
-        return own == stage
-    return stage == EVERY_STAGE or (((-2 - stage) >> own) & 1) == 1
+        return event_stage == stage
+    return stage == EVERY_STAGE or (((-2 - stage) >> event_stage) & 1) == 1
 
 
 @compiled
-def add_up(values: Any, nodes: Any, node: int, stage: int, slot: int, floating: bool, found: int) -> float:
+def add_up(values: Any, nodes: Any, node: int, stage: int, slot: int, floating: bool, count: int) -> float:
     """The sum as a double, in order of acceptance, because sums of doubles depend on the order of addition."""
-    events = np.empty(found, np.int64)
+    events = np.empty(count, np.int64)
     at = node
-    put = found
+    put = count
     while at >= 0:
         if belongs(nodes[at, 1], stage) and values[nodes[at, 0], 2 * slot + 1] == 0:
             put -= 1
@@ -435,16 +435,16 @@ def aggregate(ops: Any, op: int, values: Any, nodes: Any, node: int, work: Any, 
         else:
             work[VALUES, top] = values[event, column]
         return
-    found = 0
+    count = 0
     whole = carried = 0  # the sum is whole + carried * 2**64
     best = -1  # the event with the smallest or largest value
     while at >= 0:
         if belongs(nodes[at, 1], stage):
             event = nodes[at, 0]
             if slot < 0:
-                found += 1
+                count += 1
             elif values[event, column + 1] == 0:
-                found += 1
+                count += 1
                 if func == SUM or (func == AVG and kind == DECIMAL):
                     carried += carry(whole, values[event, column])
                     whole = wrapped(whole, values[event, column])
@@ -462,19 +462,19 @@ def aggregate(ops: Any, op: int, values: Any, nodes: Any, node: int, work: Any, 
         walked += 1
     work[BUDGET, 0] -= walked
     if func == COUNT:
-        work[VALUES, top] = found
-    elif found == 0:
+        work[VALUES, top] = count
+    elif count == 0:
         work[STATES, top] = 1
     elif kind == DECIMAL and func in (SUM, AVG):
         work[VALUES, top] = whole
         if carried != 0 or (func == AVG and not product_fits(whole, 10_000)):
             work[STATES, top] = OVERFLOW
         elif func == AVG:
-            work[VALUES, top] = mean(whole, found)
+            work[VALUES, top] = mean(whole, count)
     elif func == AVG:
-        work[VALUES, top] = bits_of(add_up(values, nodes, node, stage, slot, floating, found) / found)
+        work[VALUES, top] = bits_of(add_up(values, nodes, node, stage, slot, floating, count) / count)
     elif func == SUM and floating:
-        work[VALUES, top] = bits_of(add_up(values, nodes, node, stage, slot, floating, found))
+        work[VALUES, top] = bits_of(add_up(values, nodes, node, stage, slot, floating, count))
     elif func == SUM:
         work[VALUES, top] = whole
         if carried != 0:
@@ -542,7 +542,7 @@ def follow(
     (bits), and an error code. Requires that all guards test only bits; :func:`follow_guards` supports any guards.
     """
     room = work.shape[1]
-    found = reached = visits = 0
+    n_edges = reached = visits = 0
     work[VISIT, 0] = state
     n = 1
     while n > 0:
@@ -551,7 +551,7 @@ def follow(
         at = work[VISIT, n]
         work[BUDGET, 0] -= 1 + states[at, END_EDGE] - states[at, FIRST_EDGE]
         if work[BUDGET, 0] < 0:
-            return found, reached, TOO_MUCH_WORK
+            return n_edges, reached, TOO_MUCH_WORK
         if states[at, KIND] >= STOP:
             reached |= 1 << states[at, KIND]
             continue
@@ -559,15 +559,15 @@ def follow(
             action = edges[edge, ACTION]
             if (only_proceed and action != PROCEED) or (word & edges[edge, CARE]) != edges[edge, WANT]:
                 continue
-            if n >= room or found >= room or visits >= MAX_VISITS:
-                return found, reached, TOO_MANY_EDGES
+            if n >= room or n_edges >= room or visits >= MAX_VISITS:
+                return n_edges, reached, TOO_MANY_EDGES
             if action == PROCEED:
                 work[VISIT, n] = edges[edge, TARGET]
                 n += 1
             elif edges[edge, EDGE_GAP] == 0 or since < edges[edge, EDGE_GAP]:
-                work[FOLLOW, found] = edge
-                found += 1
-    return found, reached, OK
+                work[FOLLOW, n_edges] = edge
+                n_edges += 1
+    return n_edges, reached, OK
 
 
 @uncounted
@@ -579,7 +579,7 @@ def follow_guards(
     state, event, node, since, only_proceed = visit
     word = events.bits[event, 0]
     room = work.shape[1]
-    found = reached = visits = 0
+    n_edges = reached = visits = 0
     work[VISIT, 0] = state
     n = 1
     while n > 0:
@@ -588,7 +588,7 @@ def follow_guards(
         at = work[VISIT, n]
         work[BUDGET, 0] -= 1 + states[at, END_EDGE] - states[at, FIRST_EDGE]
         if work[BUDGET, 0] < 0:
-            return found, reached, TOO_MUCH_WORK
+            return n_edges, reached, TOO_MUCH_WORK
         if states[at, KIND] >= STOP:
             reached |= 1 << states[at, KIND]
             continue
@@ -602,18 +602,18 @@ def follow_guards(
             else:
                 answer = holds(transitions, events, edges[edge, GUARD], event, nodes, node, work)
                 if answer < 0:
-                    return found, reached, -answer
+                    return n_edges, reached, -answer
                 if answer == 0:
                     continue
-            if n >= room or found >= room or visits >= MAX_VISITS:
-                return found, reached, TOO_MANY_EDGES
+            if n >= room or n_edges >= room or visits >= MAX_VISITS:
+                return n_edges, reached, TOO_MANY_EDGES
             if action == PROCEED:
                 work[VISIT, n] = edges[edge, TARGET]
                 n += 1
             elif edges[edge, EDGE_GAP] == 0 or since < edges[edge, EDGE_GAP]:
-                work[FOLLOW, found] = edge
-                found += 1
-    return found, reached, OK
+                work[FOLLOW, n_edges] = edge
+                n_edges += 1
+    return n_edges, reached, OK
 
 
 @uncounted
@@ -887,9 +887,9 @@ def confine(heaps: Any, count: Any, limit: int, drop: bool) -> int:
     """
     runs, last = count[RUNS], count[FIRST_RUN] + count[N_RUNS] - 1
     has_start = heaps[runs, last, 0] == NO_EVENT
-    found = count[N_RUNS] - has_start
-    if found > limit:
-        count[DROPPED] += found - limit
+    n_partial = count[N_RUNS] - has_start
+    if n_partial > limit:
+        count[DROPPED] += n_partial - limit
         if not drop:  # report the state with the most partial matches
             tally = np.zeros(np.max(heaps[runs, count[FIRST_RUN] : last + 1, 2]) + 1, np.int64)
             for run in range(count[FIRST_RUN], last + 1):
@@ -897,7 +897,7 @@ def confine(heaps: Any, count: Any, limit: int, drop: bool) -> int:
             count[STATE] = np.argmax(tally)
             return TOO_MANY_RUNS
         youngest = last - has_start
-        if has_start and found == limit + 1 and heaps[runs, youngest, 0] > heaps[runs, youngest - 1, 0]:
+        if has_start and n_partial == limit + 1 and heaps[runs, youngest, 0] > heaps[runs, youngest - 1, 0]:
             move(heaps, runs, last, youngest)
             count[N_RUNS] -= 1
             return OK
@@ -1396,13 +1396,13 @@ def compact(n_events: int, nodes: Any, n_nodes: int, run_rows: Any, waiting_rows
 @entry
 def lengths(nodes: Any, last: Any) -> Any:
     """The number of events of the matches that end in the nodes *last*."""
-    found = np.zeros(len(last), np.int64)
+    counts = np.zeros(len(last), np.int64)
     for match in range(len(last)):
         at = last[match]
         while at >= 0:
-            found[match] += 1
+            counts[match] += 1
             at = nodes[at, 2]
-    return found
+    return counts
 
 
 @entry

@@ -17,10 +17,12 @@ import pyarrow as pa
 
 from asterism.columns.ids import Numbers, as_hex
 from asterism.columns.keys import key_strings
-from asterism.matching.matcher import Found, Step
+from asterism.matching.matcher import MatchColumns, Step
 
 
-def match_ids(step: Step, matched: Found, keys: Sequence[str], seeds: Numbers, *, with_stages: bool = True) -> pa.Array:
+def match_ids(
+    step: Step, matched: MatchColumns, keys: Sequence[str], seeds: Numbers, *, with_stages: bool = True
+) -> pa.Array:
     """The id of each match, 32 hexadecimal digits.
 
     :param keys: the columns of ``step.keys`` that form the key of an event

@@ -55,7 +55,7 @@ def enough_memory(heaviest: Callable[[], str]) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MatchColumns:
     """Matches (or timed-out partial matches), columnar: row *i* took ``events[offsets[i]:offsets[i + 1]]``.
 
     Events are row numbers of :attr:`Step.events`, keys are row numbers of :attr:`Step.keys`, times are microseconds. The
@@ -86,8 +86,8 @@ class Step:
     keys: pa.Table
     events: pa.Table
     times: Ints
-    matches: Found
-    timeouts: Found
+    matches: MatchColumns
+    timeouts: MatchColumns
     dropped: int = 0
     """the number of partial matches dropped by the limit"""
     page: Page | None = None
@@ -297,7 +297,7 @@ class Matcher:
                     yield [self._failure(number, calls.get(number), made) for number in np.flatnonzero(failed).tolist()]
                     return
                 continue
-            for matches, timeouts, complete in made.found(pool, memory):
+            for matches, timeouts, complete in made.portions(pool, memory):
                 dropped = made.dropped if complete else 0
                 if not (complete and made.last):
                     yield Step(events.keys, pool.events, pool.times, matches, timeouts, dropped=dropped)
@@ -336,8 +336,9 @@ class Matcher:
         time, code, key, state = made.failures[number].tolist()
         stage = None
         if state >= 0:
-            own = tables.edges[tables.states[state, kernels.FIRST_EDGE], kernels.STAGE]
-            stage = pattern.nfa.stages[own] if own >= 0 else None  # the state before alternatives has no stage
+            stage_number = tables.edges[tables.states[state, kernels.FIRST_EDGE], kernels.STAGE]
+            # The state before alternatives has no stage.
+            stage = pattern.nfa.stages[stage_number] if stage_number >= 0 else None
 
         def error(where: str, hint: str) -> AsterismError:
             if calls is not None and calls.failure is not None:
@@ -400,17 +401,17 @@ class _Slice:
     deadlines: Ints
     last: bool
 
-    def found(self, pool: _Pool, memory: KeyMemory | None) -> Iterator[tuple[Found, Found, bool]]:
+    def portions(self, pool: _Pool, memory: KeyMemory | None) -> Iterator[tuple[MatchColumns, MatchColumns, bool]]:
         """Matches and timed-out partial matches, in at least one portion of about SLICE; the third item says whether it is
         the last.
         """
         most = SLICE
         if pool.events.num_rows:
             most = min(most, SLICE_BYTES * pool.events.num_rows // max(pool.events.nbytes, 1))
-        found = [_Portions.of(rows, self.nodes, most) for rows in (self.out, self.lost)]
-        count = max(len(portions.cuts) for portions in found) - 1
+        of_outputs = [_Portions.of(rows, self.nodes, most) for rows in (self.out, self.lost)]
+        count = max(len(portions.cuts) for portions in of_outputs) - 1
         for number in range(count):
-            matches, timeouts = (portions.unfolded(number, pool) for portions in found)
+            matches, timeouts = (portions.unfolded(number, pool) for portions in of_outputs)
             if memory is not None:
                 matches = replace(matches, numbers=memory.numbers(matches.key))
             yield matches, timeouts, number == count - 1
@@ -437,13 +438,13 @@ class _Portions:
             cuts.append(min(max(end, cuts[-1] + 1), len(rows)))
         return cls(rows, nodes, offsets, cuts)
 
-    def unfolded(self, number: int, pool: _Pool) -> Found:
+    def unfolded(self, number: int, pool: _Pool) -> MatchColumns:
         from asterism.matching import kernels
 
         begin, end = (self.cuts[min(place, len(self.cuts) - 1)] for place in (number, number + 1))
         rows, offsets = self.rows[begin:end], self.offsets[begin : end + 1] - self.offsets[begin]
         events, stages = kernels.unfold(self.nodes, rows[:, 2], offsets)
-        return Found(rows[:, 0], rows[:, 1], offsets, pool.rows[events], pool.positions[events], stages)
+        return MatchColumns(rows[:, 0], rows[:, 1], offsets, pool.rows[events], pool.positions[events], stages)
 
 
 def _slices(tables: Tables, events: Events, keys: Keys, nodes: Ints, rows: KeyRows, *, go_on: bool) -> Iterator[_Slice]:

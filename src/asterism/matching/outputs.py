@@ -34,7 +34,7 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import EVERY_STAGE, PreviousColumn, Scope
 from asterism.expressions.translation import position_of
 from asterism.matching.match_ids import match_ids
-from asterism.matching.matcher import Found, Step
+from asterism.matching.matcher import MatchColumns, Step
 from asterism.operators.rich_functions import ready, rich
 
 START_TIME, END_TIME, MATCH_TIME, TIMEOUT_TIME = "start_time", "end_time", "match_time", "timeout_time"
@@ -59,7 +59,7 @@ class OutputSpec:
     function_schema: pa.Schema | None = None
 
 
-def times_of(time: TimeColumn, step: Step, matched: Found) -> list[pa.Array]:
+def times_of(time: TimeColumn, step: Step, matched: MatchColumns) -> list[pa.Array]:
     """The times of matches: of the first event, of the last event, and of the decision."""
     first, last = matched.events[matched.offsets[:-1]], matched.events[matched.offsets[1:] - 1]
     return [
@@ -136,7 +136,7 @@ class MatchOutput:
             assert spec.function_schema is not None
             self.schema = spec.function_schema
 
-    def base(self, step: Step, matched: Found) -> pa.Table:
+    def base(self, step: Step, matched: MatchColumns) -> pa.Table:
         """The key columns, the times and the id of each match."""
         times = times_of(self.time, step, matched)
         keys = step.keys.select(self.key_schema.names).take(pa.array(matched.key))
@@ -145,7 +145,7 @@ class MatchOutput:
             ids = match_ids(step, matched, self.id_keys, self.id_seed)
         return pa.table([*keys.columns, *times, ids], schema=self.base_schema)
 
-    def build(self, step: Step, matched: Found) -> pa.Table:
+    def build(self, step: Step, matched: MatchColumns) -> pa.Table:
         base = self.base(step, matched)
         if self.measures is not None:
             measured = self.measures.build(base, step, matched)
@@ -206,7 +206,7 @@ def _check_alike(spec: OutputSpec, names: Sequence[str], keys: int, hint: str) -
 class _Parts:
     """The events of each match, stage by stage."""
 
-    def __init__(self, matched: Found) -> None:
+    def __init__(self, matched: MatchColumns) -> None:
         self.events, self.stages = matched.events, matched.stages
         self.matches = np.repeat(np.arange(len(matched)), np.diff(matched.offsets))
 
@@ -302,7 +302,7 @@ class _MatchMeasures:
             )
         return Call("last", column.sql(), position_of(column) or 0, (column,))
 
-    def build(self, base: pa.Table, step: Step, matched: Found) -> list[pa.ChunkedArray]:
+    def build(self, base: pa.Table, step: Step, matched: MatchColumns) -> list[pa.ChunkedArray]:
         parts = _Parts(matched)
         results = {}
         for stage, calls in self._calls.items():
@@ -330,7 +330,7 @@ class _MatchMeasures:
         return [self._scope.stages.index(member) for member in dict(self._scope.subsets).get(stage, (stage,))]
 
     def _with_classifier(
-        self, calls: Calls, step: Step, matched: Found, parts: _Parts, numbers: list[int] | None
+        self, calls: Calls, step: Step, matched: MatchColumns, parts: _Parts, numbers: list[int] | None
     ) -> list[pa.Array]:
         """The results of calls that read the stage of an event, which can differ between the matches that contain it."""
         events, matches = parts.of(numbers)

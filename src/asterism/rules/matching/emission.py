@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from asterism.columns.arrays import Ints, Mask
 from asterism.columns.keys import KEY
-from asterism.matching.matcher import Found, Step
+from asterism.matching.matcher import MatchColumns, Step
 from asterism.rules.binding.binding import (
     BoundClauseProcessor,
 )
@@ -32,7 +32,7 @@ class Emission:
         self._suppressing = [number for number, entry in enumerate(entries) if entry.processor.suppress is not None]
         self.suppressed = 0
 
-    def matches_of(self, step: Step) -> tuple[Found, Ints]:
+    def matches_of(self, step: Step) -> tuple[MatchColumns, Ints]:
         """The matches that are emitted, and for each the number of those suppressed before it. A suppressed match computes no
         measures.
         """
@@ -71,11 +71,11 @@ class Emission:
             self.suppressed += int((~emitted).sum())
 
 
-def some_of(matches: Found, wanted: Mask) -> Found:
+def some_of(matches: MatchColumns, wanted: Mask) -> MatchColumns:
     """Select some of the matches."""
     counts = np.diff(matches.offsets)
     events = np.repeat(wanted, counts)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[wanted])])
     parts = (matches.events[events], matches.positions[events], matches.stages[events])
     numbers = None if matches.numbers is None else matches.numbers[wanted]
-    return Found(matches.key[wanted], matches.emitted[wanted], offsets, *parts, numbers)
+    return MatchColumns(matches.key[wanted], matches.emitted[wanted], offsets, *parts, numbers)

@@ -19,7 +19,7 @@ from asterism.columns.ids import seed_of
 from asterism.columns.keys import KEY, key_values
 from asterism.columns.time import TimeColumn, to_datetime
 from asterism.matching.match_ids import match_ids
-from asterism.matching.matcher import Found, Step
+from asterism.matching.matcher import MatchColumns, Step
 from asterism.matching.outputs import events_of, times_of
 from asterism.matching.process_function import MatchContext, MatchFunction
 from asterism.operators.rich_functions import ready
@@ -147,7 +147,7 @@ class RuleResults:
         bound: Sequence[BoundPatternProcessor],
         step: Step,
         name: str,
-        matches: Found,
+        matches: MatchColumns,
         suppressed: Ints | None,
         now: datetime,
         *,
@@ -164,7 +164,7 @@ class RuleResults:
         counts: dict[int, tuple[int, int]] = {}
         default = np.zeros(len(matches), np.bool_)
 
-        def add(is_selected: Mask, selected: Found, columns: Mapping[str, pa.Array] | FunctionRows) -> None:
+        def add(is_selected: Mask, selected: MatchColumns, columns: Mapping[str, pa.Array] | FunctionRows) -> None:
             numbers = {} if suppressed is None else {"suppressed": pa.array(suppressed[is_selected])}
             if isinstance(columns, FunctionRows):
                 parts.append(columns.of(self._rows(name, bound, step, selected, numbers)))
@@ -210,7 +210,7 @@ class RuleResults:
         rule: BoundPatternProcessor,
         name: str,
         step: Step,
-        matches: Found,
+        matches: MatchColumns,
         now: datetime,
         error: Exception,
     ) -> RuleFailure:
@@ -232,7 +232,7 @@ class RuleResults:
         name: str,
         bound: Sequence[BoundPatternProcessor],
         step: Step,
-        matches: Found,
+        matches: MatchColumns,
         computed: Mapping[str, pa.Array],
     ) -> pa.Table:
         schema = self.schemas[name]
@@ -255,7 +255,7 @@ class RuleResults:
         ]
         return pa.table(columns, schema=schema)
 
-    def _events(self, bound: Sequence[BoundPatternProcessor], step: Step, matches: Found) -> pa.Array:
+    def _events(self, bound: Sequence[BoundPatternProcessor], step: Step, matches: MatchColumns) -> pa.Array:
         """The default output: for each match its events in order of acceptance, each with the name of its stage."""
         names = [rule.pattern.nfa.stages for rule in bound]
         begins = np.cumsum([0, *(len(stages) for stages in names)])
@@ -268,7 +268,7 @@ class RuleResults:
         return cast_to(lists, self.schemas[MATCHES].field("events").type)
 
     def _own_columns(
-        self, rule: BoundPatternProcessor, name: str, step: Step, matches: Found, now: datetime
+        self, rule: BoundPatternProcessor, name: str, step: Step, matches: MatchColumns, now: datetime
     ) -> tuple[dict[str, pa.Array] | FunctionRows, Emitted]:
         """Compute the measures or the function of a processor for its matches, and the additional outputs of the function."""
         made = rule.outputs[name].build(step, matches)
