@@ -133,7 +133,7 @@ def _first_of_each(rules: Iterable[Rule]) -> list[Rule]:
     """Mark all but the first of several enabled rules with the same id, and of several shadows. Versions that come into force in
     turn are not marked.
     """
-    found: list[Rule] = []
+    marked: list[Rule] = []
     used: dict[Slot, list[Rule]] = {}
     for rule in rules:
         if rule.state == ON and _id_of(rule.item) == rule.id:
@@ -142,7 +142,7 @@ def _first_of_each(rules: Iterable[Rule]) -> list[Rule]:
                 rule = replace(rule, state=WRONG, twice=twice_text(rule, others[0]))
             else:
                 others.append(rule)
-        found.append(rule)
+        marked.append(rule)
     in_force = {(id, rule.version) for (id, shadow), some in used.items() if not shadow for rule in some}
     return [
         replace(rule, state=WRONG, twice=f"version {rule.version} is in force, so it cannot be a shadow, too")
@@ -151,7 +151,7 @@ def _first_of_each(rules: Iterable[Rule]) -> list[Rule]:
         and (rule.id, rule.version) in in_force
         and not is_shadow_template(rule.template)
         else rule
-        for rule in found
+        for rule in marked
     ]
 
 

@@ -133,30 +133,30 @@ class SqlRules(KeptRules):
                 parameters = parameter_rows(connection, self.table) if any(map(needs_parameters, rows)) else None
         finally:
             self.database.close()
-        found = [self._called(row) for row in rows] if form.is_flip else list(self._rules(rows, parameters))
-        slots = [rule.slot for rule in found]
+        with_states = [self._called(row) for row in rows] if form.is_flip else list(self._rules(rows, parameters))
+        slots = [rule.slot for rule in with_states]
         used: dict[Slot, dict[int, Rule]] = defaultdict(dict)
-        for rule in sorted(found, key=_number, reverse=True):
+        for rule in sorted(with_states, key=_number, reverse=True):
             if rule.state == ON and rule.version is not None and fits_others(rule, [*used[rule.slot].values()]):
                 used[rule.slot][rule.version] = rule
-        found = [
+        with_states = [
             replace(rule, state=OLDER)
             if rule.template is None
             and rule.version not in (None, *used[slot])
             and _number(rule) < max(used[slot], default=-1)
             else rule
-            for rule, slot in zip(found, slots, strict=True)
+            for rule, slot in zip(with_states, slots, strict=True)
         ]
-        often = Counter((rule.slot, rule.version) for rule in found if rule.state == ON and rule.call is None)
-        found = [
+        often = Counter((rule.slot, rule.version) for rule in with_states if rule.state == ON and rule.call is None)
+        with_states = [
             replace(rule, state=WRONG, twice=f"{often[slot, rule.version]} rows have this version")
             if rule.state == ON and often[slot, rule.version] > 1
             else replace(rule, state=WRONG, twice=twice_text(rule, rule))
             if rule.state == ON and rule.version not in (None, *used[slot])
             else rule
-            for rule, slot in zip(found, slots, strict=True)
+            for rule, slot in zip(with_states, slots, strict=True)
         ]
-        return sorted(with_shadows(found), key=lambda rule: (rule.id, _number(rule)))
+        return sorted(with_shadows(with_states), key=lambda rule: (rule.id, _number(rule)))
 
     def _rules(self, rows: Sequence[Row], parameters: Mapping[str | None, Sequence[Row]] | None) -> Iterator[Rule]:
         templates: dict[Slot, list[Rule]] = defaultdict(list)

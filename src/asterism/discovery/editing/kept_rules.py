@@ -78,11 +78,11 @@ class KeptRules(ABC):
         """
 
     def add(self, additions: Sequence[Addition]) -> list[str]:
-        return self.change(lambda rules: rules.add(additions), {one.id for one in additions}, adds=True)
+        return self.change(lambda rules: rules.add(additions), {addition.id for addition in additions}, adds=True)
 
     def apply(self, additions: Sequence[Addition], removed: Sequence[Slot], *, plan: bool = False) -> list[str]:
         """See :meth:`RuleSet.apply`."""
-        ids = {*(one.id for one in additions), *(id for id, _ in removed)}
+        ids = {*(addition.id for addition in additions), *(id for id, _ in removed)}
         return self.change(lambda rules: rules.apply(additions, removed), ids, plan=plan, adds=not removed)
 
     def remove(self, ids: Sequence[str], version: int | None = None) -> list[str]:
@@ -110,10 +110,10 @@ def has_version(rules: Sequence[Rule], id: str, version: int) -> bool:
             f"{id!r:.220} is a rule of the template {template!r:.220}",
             hint="change its row: the earlier values give the earlier version",
         )
-    found = [rule for rule in there if rule.version == version]
-    if any(rule.shadow for rule in found):
+    of_version = [rule for rule in there if rule.version == version]
+    if any(rule.shadow for rule in of_version):
         raise PatternProcessorError(f"version {version} of {id!r:.220} is a shadow", hint="promote it")
-    return bool(found)
+    return bool(of_version)
 
 
 def rules_of_template(
@@ -121,19 +121,19 @@ def rules_of_template(
 ) -> Iterator[Rule]:
     """The rules of a template."""
     for rule in rules:
-        found = {} if rule.item is None else rule.item
-        state = WRONG if rule.error is not None else OFF if found.get("enabled") is False else ON
+        fields = {} if rule.item is None else rule.item
+        state = WRONG if rule.error is not None else OFF if fields.get("enabled") is False else ON
         at = place if rule.row is None else partial(_below, place, f"/rows/{rule.row}")
-        yield Rule(rule.id, found.get("version"), state, where, rule.item, None, rule.error, None, at, template)
+        yield Rule(rule.id, fields.get("version"), state, where, rule.item, None, rule.error, None, at, template)
 
 
 def _below(place: Locate, pointer: str, rest: str) -> tuple[int, int]:
     return place(pointer + rest)
 
 
-def with_shadows(found: Iterable[Rule]) -> list[Rule]:
+def with_shadows(stored_rules: Iterable[Rule]) -> list[Rule]:
     """The rules with the state of shadows."""
-    return [replace(one, state=SHADOW) if one.state == ON and one.shadow else one for one in found]
+    return [replace(rule, state=SHADOW) if rule.state == ON and rule.shadow else rule for rule in stored_rules]
 
 
 def twice_text(rule: Rule, other: Rule) -> str:

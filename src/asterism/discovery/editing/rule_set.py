@@ -245,8 +245,8 @@ class RuleSet:
 
     def tag(self, id: str) -> str | None:
         """Identifies what is stored with an id; None: there is nothing."""
-        found = [json.dumps(rule.where).encode() + rule.text for rule in self.of_id(id)]
-        return hashlib.sha256(b"\n".join(found)).hexdigest()[:32] if found else None
+        texts = [json.dumps(rule.where).encode() + rule.text for rule in self.of_id(id)]
+        return hashlib.sha256(b"\n".join(texts)).hexdigest()[:32] if texts else None
 
     # ------------------------------------------------------------------ changes
 
@@ -256,7 +256,7 @@ class RuleSet:
 
     def put_all(self, additions: Sequence[Addition]) -> tuple[RuleSet, list[str]]:
         """Replace all rules."""
-        new = {one.slot for one in additions}
+        new = {addition.slot for addition in additions}
         return self.apply(additions, [slot for slot in dict.fromkeys(r.slot for r in self.rules) if slot not in new])
 
     def apply(self, additions: Sequence[Addition], removed: Sequence[Slot]) -> tuple[RuleSet, list[str]]:
@@ -268,20 +268,20 @@ class RuleSet:
     ) -> tuple[RuleSet, list[str]]:
         """:param is_complete: whether *additions* are all versions of their rules"""
         versions: dict[Slot, list[Addition]] = {}
-        for one in sorted(additions, key=lambda one: one.shadow):
-            others = versions.setdefault(one.slot, [])
-            if others and not self._can_have(one, others):
-                raise two_rules(one.slot)
-            others.append(one)
+        for addition in sorted(additions, key=lambda addition: addition.shadow):
+            others = versions.setdefault(addition.slot, [])
+            if others and not self._can_have(addition, others):
+                raise two_rules(addition.slot)
+            others.append(addition)
         if additions and self.is_folder:
             raise RuleSourceError(f"{self.where} is a folder", hint="copy the file into it, or add to a file in it")
-        draft = _Draft(self, [*(one.id for one in additions), *(id for id, _ in removed)])
+        draft = _Draft(self, [*(addition.id for addition in additions), *(id for id, _ in removed)])
         leaving = frozenset(removed)
         add = draft.add_version if self.keeps_versions else draft.replace
         # A version becomes a shadow after another one has replaced it.
-        done = [add(one, leaving) for those in versions.values() for one in sorted(those, key=_number)]
+        done = [add(addition, leaving) for those in versions.values() for addition in sorted(those, key=_number)]
         for slot, those in versions.items() if is_complete else ():
-            done += draft.withdraw_others(slot, {one.version for one in those})
+            done += draft.withdraw_others(slot, {addition.version for addition in those})
         for id, shadow in removed:
             for at in [at for at, rule in draft.find(id).items() if rule.shadow == shadow]:
                 draft.remove(at)
@@ -294,8 +294,8 @@ class RuleSet:
     def _can_have(self, new: Addition, others: Sequence[Addition]) -> bool:
         """Whether *new* can be added together with others of its slot."""
         if self.keeps_versions:
-            return new.version not in {one.version for one in others}
-        return not any(is_template(one.item) for one in (new, *others)) and fits_others(new, others)
+            return new.version not in {other.version for other in others}
+        return not any(is_template(other.item) for other in (new, *others)) and fits_others(new, others)
 
     def remove(self, ids: Sequence[str], version: int | None = None) -> tuple[RuleSet, list[str]]:
         """Remove rules, or one version of them."""
@@ -334,7 +334,7 @@ class RuleSet:
                 if not self.keeps_versions and len(_in_turn(enabled)) < len(enabled):
                     raise _several(enabled, "disable them and enable one with --version, or remove all but one")
                 if self.keeps_versions:
-                    done += [f"{version_text(id, one, shadow=shadow)} enabled" for one in sorted(chosen)]
+                    done += [f"{version_text(id, number, shadow=shadow)} enabled" for number in sorted(chosen)]
             done += [] if self.keeps_versions else [f"{id} enabled"]
         return draft.done(), done
 
@@ -398,11 +398,13 @@ class _Draft:
 
     def find(self, id: str, version: int | None = None) -> dict[int, StoredRule]:
         """:raises RuleNotFoundError: there is none"""
-        found = {at: rule for at, rule in self.of_id(id).items() if rule.has_version(version)}
-        if not found:
+        of_version = {at: rule for at, rule in self.of_id(id).items() if rule.has_version(version)}
+        if not of_version:
             templates = (rule.id for rule in self.before.rules if is_template(rule.item))
-            raise unknown_rule(id, version, next((one for one in templates if id.startswith(f"{one}/")), None))
-        return found
+            raise unknown_rule(
+                id, version, next((template for template in templates if id.startswith(f"{template}/")), None)
+            )
+        return of_version
 
     def withdraw_others(self, slot: Slot, versions: Collection[int | None]) -> list[str]:
         """Remove all versions but *versions* from a document; in a table, disable those that would be used."""
@@ -424,7 +426,7 @@ class _Draft:
         if not self.before.keeps_versions:
             return there
         used = _in_turn(rule for rule in there.values() if rule.enabled)
-        return {at: rule for at, rule in there.items() if any(rule is one for one in used)}
+        return {at: rule for at, rule in there.items() if any(rule is used_rule for used_rule in used)}
 
     def replaced_by(self, new: Addition | StoredRule, there: Mapping[int, StoredRule]) -> list[int]:
         """Those of *there* that *new* does not fit. A new version without a timestamp takes effect at once, and withdraws all."""
@@ -483,13 +485,13 @@ class _Draft:
         for at, rule in same.items():
             if new.is_there(rule.item, rule.enabled):
                 return f"{new} already exists"
-            if new.shadow and not is_leaving and any(rule is one for one in in_force):
+            if new.shadow and not is_leaving and any(rule is used_rule for used_rule in in_force):
                 raise new.in_force(versioned=True)
             if not new.shadow and rule.shadow:  # it is promoted
                 for other, shadow in self.in_slot((new.id, True)).items():
                     self.enable(other, shadow.enabled and shadow.version == new.version)
             self.remove(at)
-        if new.shadow and not is_leaving and any(new.has_rules_of(one.item) for one in in_force):
+        if new.shadow and not is_leaving and any(new.has_rules_of(used_rule.item) for used_rule in in_force):
             raise new.in_force()
         highest = _highest(self.in_slot(new.slot))
         if highest is not None and _number(highest) > new.version and not fits_others(new, [highest]):
@@ -553,7 +555,9 @@ def _in_turn(versions: Iterable[StoredRule]) -> list[StoredRule]:
 
 def fits_others(new: RuleVersion, others: Sequence[RuleVersion]) -> bool:
     """:func:`~asterism.rules.definition.processor.fits` for versions that may be invalid."""
-    return not others or (all(isinstance(one.version, int) for one in (new, *others)) and fits(new, others))
+    return not others or (
+        all(isinstance(rule_version.version, int) for rule_version in (new, *others)) and fits(new, others)
+    )
 
 
 def _highest(rules: Mapping[int, StoredRule]) -> StoredRule | None:

@@ -139,8 +139,8 @@ class StoredRuleFile:
             return before
         known = {id(rule) for rule in before.rules.rules}
         new = [rule for rule in after.rules if id(rule) not in known]
-        processors = [one for rule in new for one in self._checked.get(rule.text) or _processors(rule.item)]
-        error = next((error for one in processors if (error := before.used.check(one)) is not None), None)
+        processors = [processor for rule in new for processor in self._checked.get(rule.text) or _processors(rule.item)]
+        error = next((error for processor in processors if (error := before.used.check(processor)) is not None), None)
         if error is not None:
             raise error
         after = _sorted(after)
@@ -171,7 +171,9 @@ class StoredRuleFile:
                 raise
         self._content = new
         there = {rule.text for rule in new.rules.rules}
-        self._checked = {text: found for text, found in self._checked.items() if text in there}
+        self._checked = {
+            text: processors_of_text for text, processors_of_text in self._checked.items() if text in there
+        }
 
 
 def _sorted(rules: RuleSet) -> RuleSet:
