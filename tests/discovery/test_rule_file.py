@@ -58,6 +58,19 @@ def in_file(path: Path) -> dict[str, int]:
     return {one["id"]: one["version"] for one in json.loads(path.read_bytes())["processors"]}
 
 
+def test_versions_that_wait_are_read_again(tmp_path: Path) -> None:
+    """As by a new query."""
+    path = tmp_path / "set.json"
+    rules = StoredRuleFile(path)
+    put(rules, rule("a"))
+    put(rules, rule("a", 3, timestamp="2031-01-01"))
+    put(rules, rule("a", 2, timestamp="2030-01-01"))
+    assert [one.version for one in StoredRuleFile(path).processors()] == [1, 2, 3]
+    path.write_text(json.dumps([rule("a"), rule("a")]))
+    with pytest.raises(PatternProcessorError):
+        StoredRuleFile(path)
+
+
 def test_changes_that_wait_are_written_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each sees the changes before it, and the refused ones affect no others."""
     path = tmp_path / "set.json"

@@ -57,7 +57,9 @@ class RuleInFile:
         if len(matching) > 1:
             matching = [rule for rule in matching if not rule.shadow] or matching
         if len(matching) > 1:
-            raise StreamDefinitionError(f"{self.file} has {len(matching):,} rules {self.id!r:.220}")
+            names = list(dict.fromkeys(one_line(f"{rule.id}@{rule.version}", 220) for rule in matching))
+            hint = f"name a version: {', '.join(names[:_MAX_IDS])}" if len(names) > 1 else None
+            raise StreamDefinitionError(f"{self.file} has {len(matching):,} rules {self.id!r:.220}", hint=hint)
         return matching[0]
 
     def processor(self) -> PatternProcessor:
