@@ -170,7 +170,7 @@ class Keys(NamedTuple):
     failures: Any  # output: a row per pattern
 
 
-class Slice(NamedTuple):
+class SliceCall(NamedTuple):
     """A call of :func:`advance_keys`."""
 
     rows: KeyRows
@@ -1145,7 +1145,7 @@ def advance_some(
     tables: Tables,
     events: Events,
     keys: Keys,
-    part: Slice,
+    part: SliceCall,
     first: int,
     matches: Matches,
     buffers: Buffers,
@@ -1295,7 +1295,7 @@ def advance_keys(
     new_runs, new_waiting = np.empty((len(run_rows) + 64, 3), np.int64), np.empty((len(waiting_rows) + 8, 3), np.int64)
     new_timers = np.empty((len(timer_rows) + 8, 1), np.int64)
     begins_at = (resume[RESUME_KEY], resume[RESUME_EVENT], resume[RESUME_BEGAN])
-    part = Slice(rows, begins_at, resume, n_nodes + most, go_on)
+    part = SliceCall(rows, begins_at, resume, n_nodes + most, go_on)
     key, ends_at = begins_at[0], -1
     new_runs = copy_rows(run_at, run_rows, 0, key, new_run_at, new_runs)
     new_waiting = copy_rows(waiting_at, waiting_rows, 0, key, new_waiting_at, new_waiting)
