@@ -49,7 +49,7 @@ from asterism.row_patterns.result_rows import match_table
 from asterism.rules.binding.binding import BoundPatternProcessor
 from asterism.rules.definition.lookup_tables import LookupVersion
 from asterism.rules.matching.operator import PROCESSORS, DynamicCepOperator, RuleOptions
-from asterism.rules.matching.selections import Shares
+from asterism.rules.matching.selections import Selections
 from asterism.rules.matching.state_pages import prepared_set
 from asterism.rules.sets.sets import ProcessorSet
 from asterism.spark.host.exchange import pack, results
@@ -204,7 +204,7 @@ def profile_rules(count: int, size: str, files: list[Path], batches: int, top: i
     assert isinstance(path.operator, DynamicCepOperator)
     bound = path.operator.compiler.bind_all(processors)
     bind, begin = time.process_time() - begin, time.process_time()
-    Shares.of([one for one in bound if isinstance(one, BoundPatternProcessor)]).matcher.linked  # noqa: B018 - makes the tables
+    Selections.of([one for one in bound if isinstance(one, BoundPatternProcessor)]).matcher.linked  # noqa: B018 - makes the tables
     link = time.process_time() - begin
     memory = resident() - memory
     seconds = dict.fromkeys(STAGE_NAMES, 0.0)

@@ -19,7 +19,7 @@ from asterism.rules.binding import binding
 from asterism.rules.binding.binding import ProcessorCompiler
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.matching import selections as shares
-from asterism.rules.matching.selections import MAX_SETS, Shares
+from asterism.rules.matching.selections import MAX_SETS, Selections
 from tests.rules.driver import SCHEMA, Driver, Event, chain, cuts, processor
 
 
@@ -29,7 +29,7 @@ def test_a_cached_set_belongs_to_living_processors() -> None:
     two = [compiler.compile(processor("p", version, chain("a", "b", within=version))) for version in (1, 2)]
     for number in range(MAX_SETS):
         bound = replace(two[number % 2])
-        assert Shares.of([bound]).matcher.patterns[0] is bound.pattern
+        assert Selections.of([bound]).matcher.patterns[0] is bound.pattern
         del bound
 
 

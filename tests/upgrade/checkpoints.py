@@ -24,7 +24,7 @@ from asterism.operators.state.group_header import GroupHeader
 from asterism.operators.state.page_numbers import SETS_PAGE
 from asterism.operators.state.state_store import batch_from_bytes, batch_to_bytes
 from asterism.rules.binding.replication import FIRST, CopyFilter
-from asterism.rules.matching.active_rules import InForce
+from asterism.rules.matching.active_rules import ActiveRules
 from asterism.rules.matching.operator import DynamicCepOperator
 from asterism.rules.matching.state_pages import entries_of_page, entries_to
 from tests.nemesis.queries import QUERIES, SECONDS, Query
@@ -129,7 +129,7 @@ def as_rules_were_stored(replay: Replay) -> None:
         if stored is None or page is None:
             continue
         state, header = entries_of_page(page), GroupHeader.from_bytes(stored)
-        bound = InForce.of(state.entries, operator.compiler).bound
+        bound = ActiveRules.of(state.entries, operator.compiler).bound
         copy_filter = CopyFilter.of(bound, {one.name: one for one in state.lookups})
         assert not header.chunks[place]
         if header.buffers[place]:

@@ -11,7 +11,7 @@ A rule has a different form at each stage of its life. In Flink's interface it i
 | set | ``sets.sets.ProcessorSet`` | all rules of a query from a moment on, with a number; published as a whole |
 | entry | ``sets.sets.Entry`` | a rule in the state of a key group, with the event times for which it is in force |
 | bound rule | ``binding.binding.BoundProcessor`` | a rule for the columns of one stream, ready to be matched |
-| active rules | ``matching.active_rules.InForce`` | the bound entries of a key group, shared by the key groups of a process |
+| active rules | ``matching.active_rules.ActiveRules`` | the bound entries of a key group, shared by the key groups of a process |
 
 Packages, in the order in which they use each other, which is also a good order to read them:
 

@@ -30,7 +30,7 @@ from asterism.discovery.sources.rows import (
     processors_of,
 )
 from asterism.errors import AsterismError, PatternProcessorError, RuleSourceError
-from asterism.rules.definition.processor import PatternProcessor, Slot, found_at
+from asterism.rules.definition.processor import PatternProcessor, Slot, with_place
 from asterism.rules.sets.interfaces import (
     Discovered,
     PatternProcessorDiscoverer,
@@ -415,7 +415,7 @@ class SqlDiscoverer(PollingDiscoverer):
         processors: list[Discovered] = []
         for row in rows:
             try:
-                processors.append(found_at(self.registry.create(*called(row)), f"{self.table}, uid {uid}"))
+                processors.append(with_place(self.registry.create(*called(row)), f"{self.table}, uid {uid}"))
             except AsterismError as error:
                 processors += self._not_created(uid, error)
         if all(isinstance(processor, PatternProcessor) for processor in processors):

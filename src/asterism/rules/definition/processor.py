@@ -412,7 +412,7 @@ def from_text(text: str) -> PatternProcessor:
     return processor
 
 
-def found_at(processor: PatternProcessor, place: str | None) -> PatternProcessor:
+def with_place(processor: PatternProcessor, place: str | None) -> PatternProcessor:
     """A copy of *processor* with this *place* and only the fields that are stored.
 
     An instance of a user-defined subclass becomes a plain :class:`PatternProcessor`: the subclass may have another

@@ -14,7 +14,7 @@ import numpy as np
 from asterism.caches import IdentityCache
 from asterism.columns.arrays import Ints
 from asterism.rules.binding.binding import BoundPatternProcessor, ProcessorCompiler
-from asterism.rules.matching.selections import Shares
+from asterism.rules.matching.selections import Selections
 from asterism.rules.sets.kill_list import is_named
 from asterism.rules.sets.sets import MAX_SETS, Entries, ProcessorSet, can_end, rarely_collected
 
@@ -22,7 +22,7 @@ RuleName = tuple[str, int, int]
 """Id, version, and the set that added it."""
 
 
-class InForce:
+class ActiveRules:
     """Entries with their bound rules."""
 
     def __init__(self, entries: Entries, compiler: ProcessorCompiler) -> None:
@@ -39,13 +39,13 @@ class InForce:
         bound = [compiler.bind(entry.processor) for entry in self.with_pattern]
         self.patterns = [rule for rule in bound if isinstance(rule, BoundPatternProcessor)]
         """The entries of :attr:`with_pattern`, in their order."""
-        self.shares = Shares.of(self.patterns) if self.patterns else None
+        self.selections = Selections.of(self.patterns) if self.patterns else None
         self.spans = self.with_pattern.spans
         self._numbers = {entry.name: number for number, entry in enumerate(self.with_pattern)}
         self._texts = [json.dumps(entry.name, ensure_ascii=False) for entry in self.with_pattern]
 
     @classmethod
-    def of(cls, entries: Entries, compiler: ProcessorCompiler) -> InForce:
+    def of(cls, entries: Entries, compiler: ProcessorCompiler) -> ActiveRules:
         """The active rules for these entries. The most recent ones are cached for the lifetime of the process."""
         return _IN_FORCE.of([entries], lambda: cls(entries, compiler), compiler.definition)
 
@@ -75,4 +75,4 @@ def selectors_of(new: ProcessorSet, compiler: ProcessorCompiler) -> frozenset[in
 
 
 _SELECTORS = IdentityCache[frozenset[int]](MAX_SETS)
-_IN_FORCE = IdentityCache[InForce](MAX_SETS)
+_IN_FORCE = IdentityCache[ActiveRules](MAX_SETS)

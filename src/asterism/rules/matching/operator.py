@@ -71,7 +71,7 @@ from asterism.rules.binding.replication import (
 from asterism.rules.definition.lookup_tables import LookupColumn, keep_versions
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.definition.registered_conditions import RegisteredCondition
-from asterism.rules.matching.active_rules import InForce, RuleName, selectors_of
+from asterism.rules.matching.active_rules import ActiveRules, RuleName, selectors_of
 from asterism.rules.matching.emission import Emission
 from asterism.rules.matching.lookup_changes import LookupConversion, check_lookups, unusable_rules
 from asterism.rules.matching.result_rows import (
@@ -535,13 +535,13 @@ class DynamicCepOperator(KeyGroupOperator):
         latest = BEFORE_TIME if time == BEFORE_TIME or not self.options.waiting_time else time + call.sets.waiting_time
         return tuple(known.get(number, KnownSelector(number, call.sets.version, latest)) for number in sorted(numbers))
 
-    def _in_force(self, call: _RuleGroup) -> InForce:
+    def _in_force(self, call: _RuleGroup) -> ActiveRules:
         """The entries, bound.
 
         :raises StateError: one of them was in force in a former definition of the query, and cannot be used with this one
         """
         try:
-            return InForce.of(call.sets.entries, self.compiler)
+            return ActiveRules.of(call.sets.entries, self.compiler)
         except AsterismError as error:
             # Without events that wait and partial matches, a key group has no definition to compare.
             before = [entry.processor for entry in call.stored.entries if not entry.killed]
@@ -620,19 +620,21 @@ class DynamicCepOperator(KeyGroupOperator):
             order = order_of(copies, [key._replace(name="e:" + key.name) for key in self.order_by])
             copies = copies.take(pa.array(order))
         # State of processors that are removed or end is deleted. If there is much, it is checked against the limit.
-        one_ends = in_force.first_end is not None and in_force.first_end <= horizon
-        everything = self.must_advance(group) or one_ends or group.header.size > MAX_STATE // 2
+        an_entry_ends = in_force.first_end is not None and in_force.first_end <= horizon
+        everything = self.must_advance(group) or an_entry_ends or group.header.size > MAX_STATE // 2
 
         def load(*, everything: bool) -> Pages:
             events = [copies] if in_force.with_pattern or in_force.with_clause else []
             return group.load(events, [KEY], horizon, everything=everything, undivided=in_force.undivided)
 
-        pages, left = load(everything=everything), _Left.nothing(self.inputs[EVENTS].prepared)
+        pages, remaining = load(everything=everything), _Remaining.nothing(self.inputs[EVENTS].prepared)
         failed: set[RuleName] = set()
         stored_suppressions = group.store.read_page(SUPPRESSIONS_PAGE) if call.stored.entries.suppress else None
         suppressions = Suppressions(stored_suppressions)
         if in_force.with_pattern:
-            pages, left, failed = yield from self._match(group, in_force, pages, load, copies, suppressions, horizon)
+            pages, remaining, failed = yield from self._match(
+                group, in_force, pages, load, copies, suppressions, horizon
+            )
         states, others = yield from self._match_clauses(call, in_force.with_clause, copies, suppressions, horizon)
         call.disable(failed | others)
         call.pass_time(horizon)
@@ -640,16 +642,16 @@ class DynamicCepOperator(KeyGroupOperator):
         if suppressed != stored_suppressions:
             group.store.write_page(SUPPRESSIONS_PAGE, suppressed)
         first = min([forgets, *(state.deadline for state in states)])
-        keys = left.page.keys.select([KEY])
+        keys = remaining.page.keys.select([KEY])
         if not keys.num_rows and (states or suppressed is not None):
             keys = pa.table({KEY: [NO_KEY]})  # the page exists
 
         def encoded(parts: Sequence[Ints]) -> Iterator[tuple[bytes, int, int]]:
-            if not left.page.keys.num_rows:
-                yield page_to(in_force, left.page), first, END_OF_TIME
+            if not remaining.page.keys.num_rows:
+                yield page_to(in_force, remaining.page), first, END_OF_TIME
                 return
-            for rows, page in zip(parts, left.page.divided(parts), strict=True):
-                yield page_to(in_force, page), min(first, int(left.deadlines[rows].min())), END_OF_TIME
+            for rows, page in zip(parts, remaining.page.divided(parts), strict=True):
+                yield page_to(in_force, page), min(first, int(remaining.deadlines[rows].min())), END_OF_TIME
 
         pages.rewrite(lambda: keys, pages.of_keys(keys), encoded)
 
@@ -710,35 +712,36 @@ class DynamicCepOperator(KeyGroupOperator):
     def _match(
         self,
         group: Group,
-        in_force: InForce,
+        in_force: ActiveRules,
         pages: Pages,
         load: Callable[..., Pages],
         copies: pa.Table,
         suppressions: Suppressions,
         horizon: int,
-    ) -> Generator[None, None, tuple[Pages, _Left, set[RuleName]]]:
+    ) -> Generator[None, None, tuple[Pages, _Remaining, set[RuleName]]]:
         """Match *copies* against the processors with a pattern.
 
         :param load: loads all pages in place of *pages*
         :returns: the pages that were loaded, their remaining partial matches, and the names of the processors that failed
         """
-        entries, bound, shares, spans = in_force.with_pattern, in_force.patterns, in_force.shares, in_force.spans
-        assert shares is not None
-        page = joined(pages, in_force, shares.event_schema)
+        entries, bound = in_force.with_pattern, in_force.patterns
+        selections, spans = in_force.selections, in_force.spans
+        assert selections is not None
+        page = joined(pages, in_force, selections.event_schema)
         failures: dict[int, RuleFailure] = {}
         failed = self._failed_before(copies, bound, spans)
         common = self.compiler.ids_by_events
         events = np.zeros(len(bound), np.int64)
 
         def advanced(limited: Sequence[Span]) -> Iterator[Step | list[RuleFailure]]:
-            return shares.advance(page, copies, limited, horizon, common_positions=common, counts=events)
+            return selections.advance(page, copies, limited, horizon, common_positions=common, counts=events)
 
         with enough_memory(lambda: _heaviest(bound, page, copies)):
             while True:
                 self._note(bound, failures, failed)
                 if failures and not pages.has_all:  # all partial matches of a processor that fails are deleted
                     pages = load(everything=True)
-                    page = joined(pages, in_force, shares.event_schema)
+                    page = joined(pages, in_force, selections.event_schema)
                 # A processor that fails at some time is in force until then, no matter where the micro-batch began.
                 limited = (
                     [
@@ -762,19 +765,19 @@ class DynamicCepOperator(KeyGroupOperator):
                 group.metrics[SUPPRESSED] += emission.suppressed
             assert isinstance(step, Step)
             assert step.page is not None
-            left = _Left(step.page, step.deadlines)
-            while pages.has_all and (size := left.size_beyond(MAX_STATE, in_force)):
-                failure = _too_much_state(bound, left.page, size, horizon)
+            remaining = _Remaining(step.page, step.deadlines)
+            while pages.has_all and (size := remaining.size_beyond(MAX_STATE, in_force)):
+                failure = _too_much_state(bound, remaining.page, size, horizon)
                 self._note(bound, failures, [failure])
-                left = left.without(failure.entry)
+                remaining = remaining.without(failure.entry)
         for number, failure in failures.items():
             self._report(group, entries[number], failure)
-        _count_partial_matches(group, entries, page, left.page, failures)
+        _count_partial_matches(group, entries, page, remaining.page, failures)
         _count_events(group, entries, events)
-        return pages, left, {entries[number].name for number in failures}
+        return pages, remaining, {entries[number].name for number in failures}
 
     def _emit_steps(
-        self, group: Group, in_force: InForce, steps: Iterator[Step | list[RuleFailure]], emission: Emission
+        self, group: Group, in_force: ActiveRules, steps: Iterator[Step | list[RuleFailure]], emission: Emission
     ) -> Generator[None, None, Step | None]:
         """Emit the results of *steps*, which do not fail. Return the last one."""
         last = None
@@ -982,17 +985,17 @@ class DynamicCepOperator(KeyGroupOperator):
 
 
 @dataclass(frozen=True, slots=True)
-class _Left:
+class _Remaining:
     """The partial matches that remain after a call, and for each key the next time at which it must be processed."""
 
     page: Page
     deadlines: Ints
 
     @classmethod
-    def nothing(cls, events: pa.Schema) -> _Left:
+    def nothing(cls, events: pa.Schema) -> _Remaining:
         return cls(Page.empty(KEYS, events), np.empty(0, np.int64))
 
-    def size_beyond(self, limit: int, in_force: InForce) -> int:
+    def size_beyond(self, limit: int, in_force: ActiveRules) -> int:
         """The size of a page with all partial matches, if it is more than *limit*; otherwise 0."""
         page = self.page
         arrays = (page.times, page.positions, page.nodes, *page.rows)
@@ -1001,10 +1004,10 @@ class _Left:
         size = len(page_to(in_force, page))
         return size if size > limit else 0
 
-    def without(self, entry: int) -> _Left:
+    def without(self, entry: int) -> _Remaining:
         """The partial matches of all processors but one."""
         kept = np.flatnonzero(self.page.keys.column(ENTRY).to_numpy() != entry)
-        return _Left(self.page.of(kept), self.deadlines[kept])
+        return _Remaining(self.page.of(kept), self.deadlines[kept])
 
 
 def _with_clause(bound: BoundProcessor) -> BoundClauseProcessor:

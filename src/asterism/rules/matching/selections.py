@@ -47,7 +47,7 @@ class RuleFailure:
     limit: bool = False
 
 
-class Shares:
+class Selections:
     """At least one processor over events of the same schema, indexed as in *bound*, and the events that each sees."""
 
     def __init__(self, bound: Sequence[BoundPatternProcessor]) -> None:
@@ -58,8 +58,8 @@ class Shares:
         self._selectors = {number: _OfSelector.of(bound, number) for number in {rule.number for rule in bound}}
 
     @classmethod
-    def of(cls, bound: Sequence[BoundPatternProcessor]) -> Shares:
-        """The shares of these processors. The most recent ones are cached for the lifetime of the process."""
+    def of(cls, bound: Sequence[BoundPatternProcessor]) -> Selections:
+        """The selections of these processors. The most recent ones are cached for the lifetime of the process."""
         return _SETS.of(bound, lambda: cls(bound))
 
     def advance(
@@ -157,14 +157,19 @@ class Shares:
             patterns[:, [SINCE_SET, BEGINS, UNTIL]], patterns[:, HORIZON] = limits[indices], ends[indices]
             state_at = np.searchsorted(state_keys, [indices * n_codes, (indices + 1) * n_codes])
             of_state = np.repeat(state_at[0], np.diff(state_at, axis=0)[0])
-            own_at = offsets_of(np.diff(state_at, axis=0)[0])
-            own_state = state_keys[of_state + np.arange(own_at[-1]) - np.repeat(own_at[:-1], np.diff(own_at))] % n_codes
+            begins_of_keys = offsets_of(np.diff(state_at, axis=0)[0])
+            keys_with_state = (
+                state_keys[
+                    of_state + np.arange(begins_of_keys[-1]) - np.repeat(begins_of_keys[:-1], np.diff(begins_of_keys))
+                ]
+                % n_codes
+            )
             key_at = np.searchsorted(codes[rows], np.arange(n_codes + 1))
             seen, bits, alike, runs = shares(
                 patterns,
                 selected.uses,
                 SortedEvents(since[rows], times[rows], codes[rows], key_at, at, positions),
-                StateKeys(own_at, own_state),
+                StateKeys(begins_of_keys, keys_with_state),
                 self.matcher.words,
             )
             seen_of_selectors.append(
@@ -278,4 +283,4 @@ def _places(values: Ints, wanted: Ints) -> Ints:
     return np.where(values[index] == wanted, index, -1)
 
 
-_SETS = IdentityCache[Shares](MAX_SETS)
+_SETS = IdentityCache[Selections](MAX_SETS)

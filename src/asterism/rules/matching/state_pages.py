@@ -18,7 +18,7 @@ from asterism.columns.time import BEFORE_TIME, TIME
 from asterism.matching.page import Page
 from asterism.operators.state.pages import Pages
 from asterism.rules.definition.lookup_tables import LookupVersion
-from asterism.rules.matching.active_rules import InForce, RuleName
+from asterism.rules.matching.active_rules import ActiveRules, RuleName
 from asterism.rules.matching.selections import ENTRY, KEYS
 from asterism.rules.sets.sets import (
     MAX_SETS,
@@ -117,7 +117,7 @@ def _encoded(state: SetState) -> bytes:
     return value
 
 
-def page_to(in_force: InForce, page: Page) -> bytes:
+def page_to(in_force: ActiveRules, page: Page) -> bytes:
     """Write a page, preceded by the names of the processors to which the indexes in its keys refer."""
     used, place = np.unique(page.keys.column(ENTRY).to_numpy(), return_inverse=True)
     names = in_force.names_of(used)
@@ -127,13 +127,13 @@ def page_to(in_force: InForce, page: Page) -> bytes:
     return _LENGTH.pack(len(names)) + names + content
 
 
-def joined(pages: Pages, in_force: InForce, event_schema: pa.Schema) -> Page:
+def joined(pages: Pages, in_force: ActiveRules, event_schema: pa.Schema) -> Page:
     """The keys of all pages that were read, with indexes of the processors with a pattern, and without the keys of others."""
     decoded = [_page_from(value, in_force, event_schema) for value in pages.stored if value is not None]
     return Page.concat(decoded or [Page.empty(KEYS, event_schema)])
 
 
-def _page_from(value: bytes, in_force: InForce, event_schema: pa.Schema) -> Page:
+def _page_from(value: bytes, in_force: ActiveRules, event_schema: pa.Schema) -> Page:
     names, content = names_of_page(value)
     if not content:
         return Page.empty(KEYS, event_schema)

@@ -21,7 +21,7 @@ from asterism.arguments import described
 from asterism.columns.time import BEFORE_TIME, to_datetime
 from asterism.errors import AsterismError, PatternProcessorError, StateError, printable
 from asterism.rules.binding.binding import ProcessorCompiler
-from asterism.rules.definition.processor import PatternProcessor, found_at
+from asterism.rules.definition.processor import PatternProcessor, with_place
 from asterism.rules.matching.lookup_changes import check_lookups
 from asterism.rules.publishing.acceptance import ProcessorChecks, accept, as_error, refusal
 from asterism.rules.publishing.lookup_watch import DefinedLookup, LookupWatch, stored_lookups
@@ -742,7 +742,7 @@ def _as_data(processor: Discovered) -> Discovered:
     if isinstance(processor, RefusedProcessor):
         return processor
     try:
-        return found_at(processor, processor.place).as_data()
+        return with_place(processor, processor.place).as_data()
     except Exception as error:
         return refusal(processor, as_error(error))
 

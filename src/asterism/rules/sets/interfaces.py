@@ -21,9 +21,9 @@ from asterism.rules.definition.processor import (
     PatternProcessor,
     Slot,
     fits,
-    found_at,
     in_shadow_template,
     is_name,
+    with_place,
 )
 from asterism.rules.definition.rule_templates import MAX_TOTAL, ExpandedRule, expanded, is_shadow_template, is_template
 from asterism.rules.sets.discovery_status import Status
@@ -229,7 +229,7 @@ class ProcessorRegistry:
                 raise PatternProcessorError(
                     f"{class_name} returned an object of type {type(made).__name__}, not a PatternProcessor"
                 )
-            return found_at(made, made.place)
+            return with_place(made, made.place)
         except AsterismError:
             raise
         except Exception as error:
@@ -289,7 +289,7 @@ def processor_from(item: Any, name: str, place: str | None = None) -> Discovered
     given_id = fields["id"] if isinstance(fields.get("id"), str) else ""
     try:
         item, enabled = without_flag(item)
-        return found_at(PatternProcessor.from_dict(item), place) if enabled else None
+        return with_place(PatternProcessor.from_dict(item), place) if enabled else None
     except AsterismError as error:
         if given_id:
             # The id stays as it is if a processor can have it.

@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 from asterism.caches import IdentityCache, keep, recent
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.rules.definition.lookup_tables import LookupVersion
-from asterism.rules.definition.processor import PatternProcessor, Slot, found_at, from_text
+from asterism.rules.definition.processor import PatternProcessor, Slot, from_text, with_place
 from asterism.rules.sets.kill_list import is_named
 
 MAX_SETS = 16
@@ -237,7 +237,7 @@ def processor_of(text: str) -> PatternProcessor:
 def stored(processor: PatternProcessor) -> PatternProcessor:
     """The object that :func:`processor_of` returns for *processor*."""
     text = processor.text
-    return _PROCESSORS.get(text) or _known(text, found_at(processor.as_data(), None))
+    return _PROCESSORS.get(text) or _known(text, with_place(processor.as_data(), None))
 
 
 def _known(text: str, processor: PatternProcessor) -> PatternProcessor:

@@ -26,7 +26,7 @@ from asterism.matching.process_function import MatchFunctionLike, PatternProcess
 from asterism.operators.operator import EVENTS, Arrival
 from asterism.patterns.semantics import Semantics
 from asterism.rules.definition.lookup_tables import MAX_ROWS
-from asterism.rules.definition.processor import PatternProcessor, found_at
+from asterism.rules.definition.processor import PatternProcessor, with_place
 from asterism.rules.definition.registered_conditions import RegisteredCondition, checked_conditions
 from asterism.rules.matching.operator import MAX_PARTIAL_MATCHES, PROCESSORS, DynamicCepOperator, RuleOptions
 from asterism.rules.matching.result_rows import LATE, SHADOW
@@ -174,7 +174,7 @@ class PatternProcessorStream(metaclass=PythonNames):
 
         :raises AsterismError: it would be refused
         """
-        self._operator(SingleSetStore()).compiler.try_out(found_at(processor, processor.place).as_data())
+        self._operator(SingleSetStore()).compiler.try_out(with_place(processor, processor.place).as_data())
 
     def status(self, checkpoint: str | None = None) -> Status:
         """The status of the rules, with their counts, and of their discovery. In another process, use
