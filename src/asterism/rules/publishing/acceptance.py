@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -119,14 +119,23 @@ def accept(
         }
         kept = [processor for processor in former if all_stay or processor.version in unusable.get(slot, ())]
         after[slot] = _in_turn(new, kept)
-    for (id, shadow), versions in [*after.items()]:
+    for wrong in _remove_shadows_in_force(after, accepted):
+        refused[wrong.name] = wrong
+    return Acceptance([processor for versions in after.values() for processor in versions], list(refused.values()))
+
+
+def _remove_shadows_in_force(
+    after: Mapping[Slot, list[PatternProcessor]], accepted: Mapping[Slot, Sequence[PatternProcessor]]
+) -> list[RefusedProcessor]:
+    """Remove the shadows of a version that is itself in the set. Returns those of them that were accepted now, refused."""
+    refused = []
+    for (id, shadow), versions in after.items():
         in_force = {processor.version for processor in after.get((id, False), ())} if shadow else set()
         for processor in [processor for processor in versions if processor.version in in_force]:
             versions.remove(processor)
             if processor in accepted.get(processor.slot, ()) and not processor.of_shadow_template:
-                wrong = _refused_shadow(processor)
-                refused[wrong.name] = wrong
-    return Acceptance([processor for versions in after.values() for processor in versions], list(refused.values()))
+                refused.append(_refused_shadow(processor))
+    return refused
 
 
 def _conflict(new: PatternProcessor, former: PatternProcessor | None) -> AsterismError | None:
