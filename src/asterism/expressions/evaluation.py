@@ -100,10 +100,10 @@ class _DuckDB:
         """Evaluate expressions over some rows."""
         self.connection.register("events", rows)
         try:
-            found: pa.Table = self.connection.sql(_query(texts, "events")).to_arrow_table()
+            table: pa.Table = self.connection.sql(_query(texts, "events")).to_arrow_table()
         finally:
             self.connection.unregister("events")
-        return found
+        return table
 
     def again(self, texts: tuple[str, ...], rows: pa.Table, *, conditions: bool = False) -> pa.Table:
         """:meth:`once` with a prepared statement that is kept.
@@ -132,10 +132,10 @@ class _DuckDB:
             if conditions:
                 columns = self.connection.execute(f"EXECUTE {name}").fetchnumpy()
                 return pa.table({name: _from_numpy(column) for name, column in columns.items()})
-            found: pa.Table = self.connection.sql(f"EXECUTE {name}").to_arrow_table()
+            table: pa.Table = self.connection.sql(f"EXECUTE {name}").to_arrow_table()
         finally:
             source.rows = rows.slice(0, 0)
-        return found
+        return table
 
 
 def _from_numpy(column: Any) -> pa.Array:
@@ -156,18 +156,18 @@ process deletes that of the threads that it does not have, which crashes DuckDB.
 def _database() -> _DuckDB:
     """The database of this thread; a forked process starts without any."""
     process, thread = key = os.getpid(), threading.get_ident()
-    found = _databases.get(key)
-    if found is None:
+    database = _databases.get(key)
+    if database is None:
         if not _databases:
             # At interpreter exit they would be finalized after the modules that they need.
             atexit.register(_databases.clear)
-        ended = {own for owner, own in list(_databases) if owner == process} - {
-            one.ident for one in threading.enumerate()
+        ended = {ident for owner, ident in list(_databases) if owner == process} - {
+            thread.ident for thread in threading.enumerate()
         }
         for other in ended - {thread}:
             _databases.pop((process, other), None)
-        found = _databases[key] = _DuckDB()
-    return found
+        database = _databases[key] = _DuckDB()
+    return database
 
 
 # ---------------------------------------------------------------------------------------------------- made-up events
@@ -298,32 +298,32 @@ class Vectorized:
 
     def adopt_rest(self, other: Vectorized, number: int) -> int:
         """As :meth:`adopt`, for the rest of an expression that is indexable in part."""
-        found = other.indexable[number]
-        assert found is not None
-        assert found.rest is not None
-        if found.rest.text not in self.texts:
-            self.texts.append(found.rest.text)
+        known = other.indexable[number]
+        assert known is not None
+        assert known.rest is not None
+        if known.rest.text not in self.texts:
+            self.texts.append(known.rest.text)
             self.types.append(BOOLEAN)
             self.sources.append(other.sources[number])
-            self.costs.append(found.rest.cost)
+            self.costs.append(known.rest.cost)
             self.indexable.append(None)
-        return self.texts.index(found.rest.text)
+        return self.texts.index(known.rest.text)
 
     def what_is_evaluated(self) -> Vectorized:
         """The expressions, and of those that are indexable only the rests."""
-        found = Vectorized(self.schema)
+        copied = Vectorized(self.schema)
         for number, one in enumerate(self.indexable):
             if one is None:
-                found.adopt(self, number)
+                copied.adopt(self, number)
             elif one.rest is not None:
-                found.adopt_rest(self, number)
-        return found
+                copied.adopt_rest(self, number)
+        return copied
 
     def alone(self, number: int) -> Vectorized:
         """A copy with only this expression."""
-        found = Vectorized(self.schema)
-        found.adopt(self, number)
-        return found
+        selected = Vectorized(self.schema)
+        selected.adopt(self, number)
+        return selected
 
     def translate(self, node: exp.Expr, text: str) -> Sql:
         """Translate a resolved expression for DuckDB."""
@@ -452,7 +452,7 @@ class Vectorized:
         needed = {number: self.costs[number].room(longest[number]) for number in making}
         heavy = set(making) if rows * sum(needed.values()) > AT_ONCE else set()
         together = [number for number in numbers if number not in heavy]
-        found = dict(zip(together, self._run_all(together, table, keep), strict=True))
+        columns = dict(zip(together, self._run_all(together, table, keep), strict=True))
         for number in heavy:
             grown = self.costs[number].bytes(longest[number])
             if grown > AT_ONCE and table.num_rows:
@@ -464,8 +464,8 @@ class Vectorized:
                 self._run_all([number], table.slice(begin, size), keep)[0]
                 for begin in range(0, max(table.num_rows, 1), size)
             ]
-            found[number] = pa.chunked_array([chunk for part in slices for chunk in part.chunks], slices[0].type)
-        return [found[number] for number in numbers]
+            columns[number] = pa.chunked_array([chunk for part in slices for chunk in part.chunks], slices[0].type)
+        return [columns[number] for number in numbers]
 
     def _run_all(self, numbers: list[int], table: pa.Table, keep: bool) -> list[pa.ChunkedArray]:
         texts, types = [self.texts[number] for number in numbers], [self.types[number] for number in numbers]

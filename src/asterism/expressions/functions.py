@@ -165,10 +165,10 @@ def integer(value: Sql, zone: str, kind: pa.DataType = INT) -> Sql:
 def literal_integer(value: Sql, what: str, limit: int) -> int:
     if value.type not in INTEGERS or value.constant is None:
         raise UnsupportedError(f"{what} must be an integer literal")
-    found = int(value.constant)
-    if abs(found) > limit:
+    number = int(value.constant)
+    if abs(number) > limit:
         raise UnsupportedError(f"{what} must be at most {limit:,}")
-    return found
+    return number
 
 
 def literal_string(value: Sql, what: str) -> str:
@@ -559,11 +559,11 @@ def _reverse(zone: str, value: Sql) -> Sql:
 )
 def _split_part(zone: str, value: Sql, separator: Sql, n: Sql) -> Sql:
     value, separator, n = string(value, zone), string(separator, zone), integer(n, zone)
-    found = (
+    text = (
         f"CASE WHEN {{2}} = 0 THEN {error('part 0 of split_part')} "
         "WHEN {1} = '' THEN CASE WHEN {2} IN (1, -1) THEN {0} ELSE '' END ELSE split_part({0}, {1}, {2}) END"
     )
-    return strict(found, STRING, value, separator, n, raises=not n.constant, guarded=True)
+    return strict(text, STRING, value, separator, n, raises=not n.constant, guarded=True)
 
 
 # ---------------------------------------------------------------------------------------------------- dates and times
@@ -833,8 +833,8 @@ def _array_contains(zone: str, array: Sql, value: Sql) -> Sql:
         )
     value = cast(value, item, zone)
     nulls = "len(list_filter({0}, lambda item: item IS NULL))"
-    found = f"CASE WHEN list_contains({{0}}, {{1}}) THEN TRUE WHEN {nulls} = 0 THEN FALSE END"
-    return strict(found, BOOLEAN, array, value, nulls=True, guarded=True)
+    sql_text = f"CASE WHEN list_contains({{0}}, {{1}}) THEN TRUE WHEN {nulls} = 0 THEN FALSE END"
+    return strict(sql_text, BOOLEAN, array, value, nulls=True, guarded=True)
 
 
 @function("Arrays and maps", "get(array, i)", note="from 0; NULL outside; i is no BIGINT")

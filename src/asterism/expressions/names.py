@@ -62,9 +62,9 @@ class Scope:
     def column(self, node: exp.Column, text: str) -> str:
         """The event column that *node* names: an exact match, or the only match that differs in case."""
         names = [name for name in self.schema.names if not name.startswith(":")]  # not those that stand for functions
-        found = self._find(node.this)
-        if found is not None:
-            return found
+        field = self._find(node.this)
+        if field is not None:
+            return field
         if node.name.lower() in NOT_PURE and not node.this.quoted:
             raise not_pure(node.name, text, position_of(node))
         raise ColumnNotFoundError.from_missing_and_available(node.name, names, f"in: {text}")
@@ -174,7 +174,7 @@ class Scope:
 
         :param tree: a measure in which calls of PREV, FIRST and LAST are ``Anonymous`` nodes
         """
-        found: set[PreviousColumn] = set()
+        columns: set[PreviousColumn] = set()
         holder = exp.Paren(this=tree)
         for node in list(holder.find_all(exp.Anonymous)):
             if node.name.upper() != "PREV":
@@ -191,7 +191,7 @@ class Scope:
             before = _offset(Previous(this=column.copy(), expression=offset), "PREV", text)
             stage, names = self._split(column)
             previous = PreviousColumn(self.column(exp.Column(this=names[0].copy()), text), before)
-            found.add(previous)
+            columns.add(previous)
             first = exp.to_identifier(previous.column, quoted=True)
             first.meta.update(names[0].meta)
             parts = [*([exp.to_identifier(stage, quoted=True)] if stage else []), first, *names[1:]]
@@ -201,7 +201,7 @@ class Scope:
                 made.meta.update({name: node.meta[name] for name in ("start", "call_end")})
             node.replace(made)
         whole: exp.Expr = holder.this
-        return whole, found
+        return whole, columns
 
     def stage_of(self, parts: Sequence[exp.Expr], function: str, text: str, position: int | None) -> str:
         """The stage whose events an aggregate ranges over, which all columns in its *parts* must name; EVERY_STAGE if they name

@@ -116,11 +116,11 @@ def is_in(value: Sql, choices: Sequence[Sql], zone: str) -> Sql:
     value, *choices = _comparable("IN", [value, *choices], zone)
     if any(choice.raises for choice in choices):
         # Spark stops at the first equal item.
-        found = disjunction([compare("=", value, choice, zone) for choice in choices])
+        comparison = disjunction([compare("=", value, choice, zone) for choice in choices])
     else:
         text = f"({value.text} IN ({', '.join(choice.text for choice in choices)}))"
-        found = combined(text, BOOLEAN, [value, *choices])
-    return made_by("IN", found, value, *choices)
+        comparison = combined(text, BOOLEAN, [value, *choices])
+    return made_by("IN", comparison, value, *choices)
 
 
 def between(value: Sql, low: Sql, high: Sql, zone: str) -> Sql:
@@ -191,11 +191,11 @@ def choose(branches: Sequence[tuple[Sql, Sql]], otherwise: Sql | None, zone: str
         raise UnsupportedError("CASE needs BOOLEAN, not NULL")
     *values, last = unify([*(value for _, value in branches), otherwise or null()], zone, where)
     text = " ".join(f"WHEN {when.text} THEN {then.text}" for when, then in zip(conditions, values, strict=True))
-    found = last.type
+    type_ = last.type
     chosen = f"CASE {text} ELSE {last.text} END"
-    text = f"({chosen})" if is_nested(found) else f"CAST({chosen} AS {duckdb_type(found)})"
+    text = f"({chosen})" if is_nested(type_) else f"CAST({chosen} AS {duckdb_type(type_)})"
     operands = [part for branch in zip(conditions, values, strict=True) for part in branch]
-    return made_by("CASE", combined(text, found, [*conditions, *values, last]), *operands, last)
+    return made_by("CASE", combined(text, type_, [*conditions, *values, last]), *operands, last)
 
 
 # ---------------------------------------------------------------------------------------------------- numbers
@@ -309,12 +309,12 @@ def negative(value: Sql, zone: str) -> Sql:
     if kind == NULL:
         return null(DOUBLE)
     if kind in INTEGERS or kind in INTERVALS or kind == MONTHS:
-        found = strict(f"(CAST(0 AS {duckdb_type(kind)}) - {{0}})", kind, value, raises=True)
+        negated = strict(f"(CAST(0 AS {duckdb_type(kind)}) - {{0}})", kind, value, raises=True)
     elif is_numeric(kind):
-        found = strict("(- {0})", kind, value)
+        negated = strict("(- {0})", kind, value)
     else:
         raise UnsupportedError(f"- needs a number, not {name_of(kind)}")
-    return made_by("NEGATIVE", found, value)
+    return made_by("NEGATIVE", negated, value)
 
 
 def bitwise(operator: str, a: Sql, b: Sql, zone: str) -> Sql:

@@ -390,8 +390,8 @@ def _check_tokens(tokens: Sequence[Token], text: str) -> None:
 def _check_between(text: str, begin: int, end: int) -> None:
     """Check that the text skipped by the tokenizer is also skipped by Spark."""
     if not _BETWEEN.fullmatch(text, begin, end):
-        found = re.compile(r"/\*\+|\{[#%]|/\*|--|[^ \t\r\n]").search(text, begin, end)
-        at = found.start() if found is not None else begin
+        match = re.compile(r"/\*\+|\{[#%]|/\*|--|[^ \t\r\n]").search(text, begin, end)
+        at = match.start() if match is not None else begin
         what = (
             "a hint" if text.startswith("/*+", at) else "this kind of comment" if text[at] in "/-{" else f"{text[at]!r}"
         )

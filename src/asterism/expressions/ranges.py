@@ -106,25 +106,27 @@ def order_of(value: float) -> int:
 
 def ranges_of(value: Sql) -> Ranges | None:
     """The condition as ranges; None if it is another condition."""
-    found = indexable(value)
-    return None if found is None or found.rest is not None else found.ranges
+    single = indexable(value)
+    return None if single is None or single.rest is not None else single.ranges
 
 
 def indexable(value: Sql) -> Indexable | None:
     """The condition as ranges and a rest that must also be TRUE; None if it has no ranges, or can fail."""
     if value.raises or value.type != BOOLEAN:
         return None
-    found: list[tuple[Range, ...]] | None = None
+    alternatives_of_all: list[tuple[Range, ...]] | None = None
     rest: list[Sql] = []
     for part in _conjuncts(value):
         try:
             alternatives = _alternatives(part, negated=False)
-            found = alternatives if found is None else _all([found, alternatives])
+            alternatives_of_all = (
+                alternatives if alternatives_of_all is None else _all([alternatives_of_all, alternatives])
+            )
         except _OtherError:
             rest.append(part)
-    if found is None:
+    if alternatives_of_all is None:
         return None
-    ranges = tuple(dict.fromkeys(kept for kept in map(_merged, found) if kept is not None))
+    ranges = tuple(dict.fromkeys(kept for kept in map(_merged, alternatives_of_all) if kept is not None))
     # Without the operations of its parts, which are not needed any more.
     return Indexable(ranges, replace(conjunction(rest), operation=None) if rest else None)
 
@@ -143,11 +145,15 @@ class _OtherError(Exception):
 
 def _merged(ranges: Sequence[Range]) -> Alternative | None:
     """The ranges with one for each column; None if no value is in all of them."""
-    found: dict[tuple[int, bool], Range] = {}
-    for one in ranges:
-        key = one.column, one.floating
-        found[key] = one if key not in found else found[key].and_also(one)
-    return None if any(one.is_empty for one in found.values()) else tuple(found[key] for key in sorted(found))
+    intersected: dict[tuple[int, bool], Range] = {}
+    for limits in ranges:
+        key = limits.column, limits.floating
+        intersected[key] = limits if key not in intersected else intersected[key].and_also(limits)
+    return (
+        None
+        if any(narrowed.is_empty for narrowed in intersected.values())
+        else tuple(intersected[key] for key in sorted(intersected))
+    )
 
 
 def _alternatives(value: Sql, *, negated: bool) -> list[tuple[Range, ...]]:
@@ -182,10 +188,10 @@ def _any(parts: Iterable[list[tuple[Range, ...]]]) -> list[tuple[Range, ...]]:
 
 
 def _all(parts: Iterable[list[tuple[Range, ...]]]) -> list[tuple[Range, ...]]:
-    found: list[tuple[Range, ...]] = [()]
+    products: list[tuple[Range, ...]] = [()]
     for part in parts:
-        found = _limited([before + alternative for before in found for alternative in part])
-    return found
+        products = _limited([before + alternative for before in products for alternative in part])
+    return products
 
 
 def _limited(alternatives: list[tuple[Range, ...]]) -> list[tuple[Range, ...]]:

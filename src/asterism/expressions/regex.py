@@ -150,16 +150,16 @@ class _Translation:
 
 def _quantifier(text: str, at: int) -> tuple[str, int, int]:
     """(the quantifier as written, the position after it, how many copies of its operand RE2 makes)"""
-    found = re.compile(r"(\*|\+|\?|\{(\d+)(,(\d*))?\})\??").match(text, at)
-    if found is None:
+    match = re.compile(r"(\*|\+|\?|\{(\d+)(,(\d*))?\})\??").match(text, at)
+    if match is None:
         raise UnsupportedError("a { in the pattern needs a backslash", _HINT)
-    low, high = found.group(2), found.group(4) or found.group(2)
+    low, high = match.group(2), match.group(4) or match.group(2)
     if low is not None and (max(int(low), int(high)) > _MAX_REPEAT or int(high) < int(low)):
-        raise UnsupportedError(f"{found.group()} in the pattern: from 0 to {_MAX_REPEAT:,} repetitions")
-    if text[found.end() : found.end() + 1] in ("*", "+", "?", "{"):
-        raise UnsupportedError(f"{text[found.end()]} after {found.group()} is not supported in a pattern", _HINT)
+        raise UnsupportedError(f"{match.group()} in the pattern: from 0 to {_MAX_REPEAT:,} repetitions")
+    if text[match.end() : match.end() + 1] in ("*", "+", "?", "{"):
+        raise UnsupportedError(f"{text[match.end()]} after {match.group()} is not supported in a pattern", _HINT)
     times = 1 if low is None else int(high) * (2 if int(low) < int(high) else 1)
-    return found.group(), found.end(), times
+    return match.group(), match.end(), times
 
 
 Ranges = list[tuple[int, int]]
@@ -201,10 +201,10 @@ def _bracket(text: str, at: int) -> tuple[bool, Ranges, int]:
             return negated, ranges, at + 1
         if character in "[]^&" or (character == "-" and ranges and text[at + 1 : at + 2] != "]"):
             raise UnsupportedError(f"a {character} between [ and ] needs a backslash", _HINT)
-        found, inverse, at = _escape(text, at + 1) if character == "\\" else (_one(character), False, at + 1)
+        members, inverse, at = _escape(text, at + 1) if character == "\\" else (_one(character), False, at + 1)
         if inverse:
             raise UnsupportedError("\\D, \\S and \\W between [ and ] are not supported in a pattern", _HINT)
-        if text.startswith("-", at) and text[at + 1 : at + 2] not in ("]", "") and found[0][0] == found[-1][1]:
+        if text.startswith("-", at) and text[at + 1 : at + 2] not in ("]", "") and members[0][0] == members[-1][1]:
             last = text[at + 1]
             after = at + 2
             if last == "\\":
@@ -214,10 +214,10 @@ def _bracket(text: str, at: int) -> tuple[bool, Ranges, int]:
                 last = chr(end[0][0])
             elif last in "[]^&":
                 raise UnsupportedError(f"a {last} between [ and ] needs a backslash", _HINT)
-            if ord(last) < found[0][0]:
+            if ord(last) < members[0][0]:
                 raise UnsupportedError("a range in the pattern is reversed")
-            found, at = [(found[0][0], ord(last))], after
-        ranges += found
+            members, at = [(members[0][0], ord(last))], after
+        ranges += members
 
 
 def _class(ranges: Ranges, negated: bool, fold: bool) -> str:

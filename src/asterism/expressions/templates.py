@@ -115,24 +115,24 @@ def resolved(scope: Scope, zone: str, text: str) -> Iterator[Resolved]:
             }
             yield template.of
             return
-    found = Resolved.of(scope, text)
-    yield found
+    parsed = Resolved.of(scope, text)
+    yield parsed
     if len(numbers) <= MAX_NUMBERS:
         # In place of one that does not fit: it may be of the only expression with a 0, and would not fit the next ones either.
         with _LOCK:
             while len(_TEMPLATES) >= MAX_TEMPLATES:
                 del _TEMPLATES[next(iter(_TEMPLATES))]
-            _TEMPLATES[outline] = _template(found, parts)
+            _TEMPLATES[outline] = _template(parsed, parts)
 
 
 _LOCK = threading.RLock()
 _TEMPLATES: dict[_Outline, _Template] = {}
 
 
-def _template(found: Resolved, parts: Sequence[str]) -> _Template:
+def _template(parsed: Resolved, parts: Sequence[str]) -> _Template:
     """The template of an expression with a text of these *parts*."""
     by_place: dict[tuple[int, int], list[exp.Expr]] = {}
-    for node in found.tree.find_all(exp.Literal):
+    for node in parsed.tree.find_all(exp.Literal):
         end = node.meta.get("end", -1) - _has_suffix(node)
         by_place.setdefault((node.meta.get("start", -1), end), []).append(node)
     literals, places, begin = [], [], 0
@@ -146,16 +146,16 @@ def _template(found: Resolved, parts: Sequence[str]) -> _Template:
     differing = {id(literal) for literal in literals}
     fixed = {
         at: value
-        for at, value in found.values.items()
-        if differing.isdisjoint(id(node) for node in found.pure[at].find_all(exp.Literal))
+        for at, value in parsed.values.items()
+        if differing.isdisjoint(id(node) for node in parsed.pure[at].find_all(exp.Literal))
     }
     place_of = {id(literal): place for literal, place in zip(literals, places, strict=True)}
     places_of = {
         at: [place_of[id(node)] for node in part.find_all(exp.Literal) if id(node) in place_of]
-        for at, part in enumerate(found.pure)
+        for at, part in enumerate(parsed.pure)
         if at not in fixed
     }
-    of = replace(found, replaced=True, values=fixed, known={})
+    of = replace(parsed, replaced=True, values=fixed, known={})
     return _Template(of, tuple(literals), tuple(places), tuple(parts[1::2]), places_of)
 
 

@@ -124,8 +124,8 @@ def _interval_of_two_units(text: str, largest: str, smallest: str) -> tuple[int,
     units = ["YEAR", "MONTH"] if largest == "YEAR" else ["DAY", "HOUR", "MINUTE", "SECOND"]
     units = units[units.index(largest) : units.index(smallest) + 1]
     pattern = "".join(f"({_PARTS[unit] if unit != largest else r'[0-9]{1,9}'})" for unit in units)
-    found = re.fullmatch(rf"([+-]?){pattern}", text, re.ASCII)
-    if found is None:
+    match = re.fullmatch(rf"([+-]?){pattern}", text, re.ASCII)
+    if match is None:
         examples = {
             "YEAR": "'1-6' YEAR TO MONTH", "DAY": "'2 03:04' DAY TO MINUTE", "HOUR": "'1:30' HOUR TO MINUTE",
             "MINUTE": "'5:30.5' MINUTE TO SECOND",
@@ -133,12 +133,12 @@ def _interval_of_two_units(text: str, largest: str, smallest: str) -> tuple[int,
         hint = f"INTERVAL {examples[largest]}"
         raise UnsupportedError(f"{text!r:.60} {largest} TO {smallest} is not an interval", hint)
     sizes = _UNIT_MONTHS if largest == "YEAR" else _UNIT_MICROS
-    parts = zip(units, found.groups()[1:], strict=True)
+    parts = zip(units, match.groups()[1:], strict=True)
     length = sum(int(decimal.Decimal(part.lstrip(" :-")) * sizes[unit]) for unit, part in parts)
     kind = MONTHS if largest == "YEAR" else TIME
     if length >= (2**31 if kind == MONTHS else 2**63):
         raise UnsupportedError(f"an interval of {text} {largest} TO {smallest} is too long")
-    return -length if found.group(1) == "-" else length, kind
+    return -length if match.group(1) == "-" else length, kind
 
 
 class Translator:
@@ -228,10 +228,10 @@ class Translator:
         to = self.type_of(node)
         if to in FLOATS:
             return _floating(digits, to)
-        found = cast(self._number(digits), to, self.zone)
-        if found.raises:
+        number = cast(self._number(digits), to, self.zone)
+        if number.raises:
             raise UnsupportedError(f"{digits} is not a {name_of(to)}")
-        return found
+        return number
 
     def _negative(self, node: exp.Neg) -> Sql:
         """A negative number. In Spark, a minus sign before a number literal belongs to the literal."""
@@ -274,8 +274,8 @@ class Translator:
         value = string(self.translate(node.this), self.zone)
         if isinstance(node, exp.ILike):
             value, pattern = FUNCTIONS["lower"](self.zone, [value]), pattern.lower()
-        found = strict("({0} LIKE {1} ESCAPE '\\')", BOOLEAN, value, string_constant(patterns.like(pattern, escape)))
-        return strict("(NOT {0})", BOOLEAN, found) if node.args.get("negate") else found
+        like = strict("({0} LIKE {1} ESCAPE '\\')", BOOLEAN, value, string_constant(patterns.like(pattern, escape)))
+        return strict("(NOT {0})", BOOLEAN, like) if node.args.get("negate") else like
 
     def _regex(self, node: exp.RegexpLike) -> Sql:
         pattern, any_end, program = patterns.regex(self._constant_string(node.expression, "the pattern of RLIKE"))
@@ -284,11 +284,11 @@ class Translator:
         if not any_end:
             return strict("regexp_matches({0}, {1})", BOOLEAN, value, shown)
         end = string_constant(patterns.TERMINATOR)
-        found = (
+        like = (
             "CASE WHEN regexp_matches({0}, {1}) THEN TRUE "
             "WHEN regexp_matches({0}, {2}) THEN regexp_matches(regexp_replace({0}, {2}, ''), {1}) ELSE FALSE END"
         )
-        return strict(found, BOOLEAN, value, shown, end, guarded=True)
+        return strict(like, BOOLEAN, value, shown, end, guarded=True)
 
     def _constant_string(self, node: exp.Expr, what: str) -> str:
         value = self.translate(node)

@@ -267,8 +267,8 @@ _TIMESTAMP = re.compile(
 def _day_number(sign: str, year: str, month: str | None, day: str | None) -> int:
     number = int(year) * (-1 if sign == "-" else 1)
     cycles, rest = divmod(number - 2000, 400)
-    found = date(2000 + rest, int(month or 1), int(day or 1))
-    return found.toordinal() - EPOCH.toordinal() + cycles * 146_097
+    day_of_text = date(2000 + rest, int(month or 1), int(day or 1))
+    return day_of_text.toordinal() - EPOCH.toordinal() + cycles * 146_097
 
 
 def read_date(string: str) -> int:

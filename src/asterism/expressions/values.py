@@ -472,8 +472,8 @@ def _known(zone: str) -> str:
 
 def is_fixed(zone: str) -> bool:
     """Whether local time is UTC at all times."""
-    found = zone_of(_known(zone))
-    return not len(found.instants) and not found.offsets[0]
+    zone_ = zone_of(_known(zone))
+    return not len(zone_.instants) and not zone_.offsets[0]
 
 
 def _retyped(value: Sql, data_type: pa.DataType) -> Sql:
@@ -528,17 +528,17 @@ def unify(values: Iterable[Sql], zone: str, where: str, *, texts: bool = True) -
     """
     values = list(values)
     kinds = [value.type for value in values]
-    found: pa.DataType | None = NULL
+    common: pa.DataType | None = NULL
     # Spark considers strings first, so that a string among numbers and times is rejected at any position.
     for kind in sorted(dict.fromkeys(kinds), key=lambda kind: kind != STRING):
-        found = None if found is None else common_type(found, kind)
-    if found is None or (STRING in kinds and found != STRING and not texts):
+        common = None if common is None else common_type(common, kind)
+    if common is None or (STRING in kinds and common != STRING and not texts):
         names = " and ".join(dict.fromkeys(name_of(kind) for kind in kinds if kind != NULL))
         raise UnsupportedError(f"{where} cannot combine {names}", "CAST one of them")
-    if found != STRING and any(value.type == STRING and value.constant is None for value in values):
+    if common != STRING and any(value.type == STRING and value.constant is None for value in values):
         other = next(name_of(kind) for kind in kinds if kind not in (STRING, NULL))
-        raise UnsupportedError(f"{where} cannot combine STRING and {other}", f"CAST(... AS {name_of(found)})")
-    return [cast(value, found, zone) for value in values]
+        raise UnsupportedError(f"{where} cannot combine STRING and {other}", f"CAST(... AS {name_of(common)})")
+    return [cast(value, common, zone) for value in values]
 
 
 def exact_decimal(value: Sql) -> pa.DataType:

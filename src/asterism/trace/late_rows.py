@@ -104,11 +104,11 @@ class LateRows:
 
     def _leading_on(self, later: set[str]) -> set[int]:
         """The states behind which a match is possible."""
-        found: set[int] = set()
+        leading: set[int] = set()
         size = -1
-        while len(found) > size:
-            size = len(found)
+        while len(leading) > size:
+            size = len(leading)
             for state, edges in enumerate(self._edges):
-                if any(to == ACCEPT or (to in found and self._name(to) not in later) for to, _, _ in edges):
-                    found.add(state)
-        return found
+                if any(to == ACCEPT or (to in leading and self._name(to) not in later) for to, _, _ in edges):
+                    leading.add(state)
+        return leading

@@ -131,28 +131,30 @@ class Recorder:
         is_used = bool(made)
         own_of_none: list[StateEvaluation] = []
         for partial in sorted(evaluations):
-            own, left = evaluations[partial], after.get(partial, [])
+            evaluated, left = evaluations[partial], after.get(partial, [])
             if not partial:
-                own_of_none = own
-                nothing = nothing if made else self._reason(partial, own)
+                own_of_none = evaluated
+                nothing = nothing if made else self._reason(partial, evaluated)
                 continue
-            passed_over = self._passed_over(partial, own, children.get(partial, ()))
+            passed_over = self._passed_over(partial, evaluated, children.get(partial, ()))
             for child in children.get(partial, ()):
                 waits = self._awaited(after.get(child, ()))
                 self._add(What.ADVANCED, child, passed_over, parent=partial, waits_for=waits)
                 passed_over = None
-            is_complete = any(map(_completes, own))
+            is_complete = any(map(_completes, evaluated))
             if is_complete:
-                self.ends[partial] = self._end_of_loop(partial, own)
+                self.ends[partial] = self._end_of_loop(partial, evaluated)
             is_used |= is_complete
             if partial in children or is_complete:
                 continue
             waits = self._awaited(left)
-            lost = tuple(stage for stage in self._awaited(evaluation.state for evaluation in own) if stage not in waits)
+            lost = tuple(
+                stage for stage in self._awaited(evaluation.state for evaluation in evaluated) if stage not in waits
+            )
             goes_on = bool(waits) and not lost
-            case = frozenset(map(id, own)), lost, goes_on  # equal looks are shared by partial matches
+            case = frozenset(map(id, evaluated)), lost, goes_on  # equal looks are shared by partial matches
             if case not in reasons:
-                reasons[case] = self._reason(partial, own, None if goes_on else lost)
+                reasons[case] = self._reason(partial, evaluated, None if goes_on else lost)
             if goes_on:
                 waiting.setdefault((waits, reasons[case].text), (reasons[case], []))[1].append(partial)
             else:
@@ -427,7 +429,7 @@ class Recorder:
         """Why stages did not take the event, and why the event is not a forbidden one: a map from (stage, reason, the loop
         with the until condition or greedy quantifier) to the guards that did not hold.
         """
-        found: dict[tuple[str, Why, str], list[Guard]] = {}
+        guards: dict[tuple[str, Why, str], list[Guard]] = {}
         for state, edge in (refused for evaluation in evaluations for refused in evaluation.refused):
             is_absence = state.kind is NfaStateKind.PENDING and edge.target.kind is NfaStateKind.STOP
             # A group is not entered because of a loop before or around it, or for want of a condition of its stages.
@@ -443,8 +445,8 @@ class Recorder:
                         demands = (Why.UNTIL, guard.until), (Why.GREEDY, guard.greedy), (Why.RELUCTANT, guard.reluctant)
                         why, loop = next((demand for demand in demands if demand[1]), (why, loop))
                     for stage in (stages if loop else ()) if is_entry else (state.stage,):
-                        found.setdefault((stage, why, loop), []).append(guard)
-        return found
+                        guards.setdefault((stage, why, loop), []).append(guard)
+        return guards
 
     # ------------------------------------------------------------------ how far
 

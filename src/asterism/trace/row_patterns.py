@@ -233,8 +233,8 @@ def trace_rows(
         if name not in table.column_names:
             raise ColumnNotFoundError.from_missing_and_available(name, table.column_names, "in the key")
     checked = check(clause.clause, table.schema)
-    own = table.take(pa.array(rows_of_key(table, key or {})))
-    ordered = OrderedRows.of(checked, own)
+    of_key = table.take(pa.array(rows_of_key(table, key or {})))
+    ordered = OrderedRows.of(checked, of_key)
     if len(ordered.offsets) > 2:
         keys = ", ".join(printable(one.expression.text.strip()) for one in clause.clause.partition_by)
         raise StreamDefinitionError(
@@ -259,11 +259,11 @@ def _columns_read(clause: CheckedClause, hidden: set[str]) -> tuple[str, ...]:
     values = clause.rows.values
     leaves = [leaf for condition in clause.conditions.values() for leaf in condition.resolved.leaves]
     numbers_read = [*clause.order_by, *(leaf.number for leaf in leaves if isinstance(leaf, RowValue))]
-    found = [
+    columns = [
         values.schema.names[column] for number in numbers_read for column in sorted(columns_of(values.texts[number]))
     ]
     for leaf in leaves:
         if isinstance(leaf, AggregateValue):
-            found += clause.rows.calls[leaf.variable].read
+            columns += clause.rows.calls[leaf.variable].read
     known = set(clause.rows.input.names) - hidden
-    return tuple(name for name in dict.fromkeys(found) if name in known)
+    return tuple(name for name in dict.fromkeys(columns) if name in known)

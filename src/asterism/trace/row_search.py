@@ -112,11 +112,11 @@ class _TakenRow:
     before: _TakenRow | None
 
     def states(self) -> list[int]:
-        found, at = [self.state], self.before
+        path, at = [self.state], self.before
         while at is not None:
-            found.append(at.state)
+            path.append(at.state)
             at = at.before
-        return found[::-1]
+        return path[::-1]
 
 
 _Refused = dict[tuple[int, int, Obstacle], tuple[int, _TakenRow | None]]
@@ -168,16 +168,16 @@ class RowSearch:
             try:
                 matches = self._matches_from(start, number + 1, refused)
                 all_matches = self._clause.clause.skip.to is SkipTo.NO_SKIP
-                found = self._distinct(matches) if all_matches else [*islice(matches, 1)]
+                first_ones = self._distinct(matches) if all_matches else [*islice(matches, 1)]
                 outcome = StartOutcome.MATCHED
-                if not found and self._clause.clause.timeouts:
-                    found = [*islice(self._matches_from(start, number + 1, {}, partial=True), 1)]
+                if not first_ones and self._clause.clause.timeouts:
+                    first_ones = [*islice(self._matches_from(start, number + 1, {}, partial=True), 1)]
                     outcome = StartOutcome.TIMED_OUT
-                if not found:
+                if not first_ones:
                     self.starts.append(self._explained_start(start, StartOutcome.NOT_MATCHED, [], number + 1, refused))
                     start += 1
                     continue
-                for states in found:
+                for states in first_ones:
                     number += 1
                     self.starts.append(self._explained_start(start, outcome, states, number, refused))
                 following = start + 1 if outcome is StartOutcome.TIMED_OUT else self._next_start(start, states)
@@ -263,10 +263,10 @@ class RowSearch:
 
     def _distinct(self, matches: Iterator[list[int]]) -> list[list[int]]:
         """All matches; of those with the same variables the first."""
-        found: dict[tuple[int, ...], list[int]] = {}
+        by_variables: dict[tuple[int, ...], list[int]] = {}
         for states in matches:
-            found.setdefault(tuple(self._automaton.variables[states].tolist()), states)
-        return [*found.values()]
+            by_variables.setdefault(tuple(self._automaton.variables[states].tolist()), states)
+        return [*by_variables.values()]
 
     def _shortened(self, path: Sequence[_TakenRow]) -> list[int]:
         """The states of a path without the rows at its end that are not in the output, except for the first row."""
@@ -344,7 +344,7 @@ class RowSearch:
         furthest = max((row for row, _, _ in refused), default=start)
         with_values = len(self.starts) < self._explained
         most: Taken = ()
-        found = []
+        tried_rows = []
         for (row, variable, why), (state, last) in refused.items():
             took: Taken = ()
             checks: tuple[Check, ...] = ()
@@ -352,8 +352,10 @@ class RowSearch:
                 took = most = self._taken(start, last.states() if last is not None else [])
                 if with_values and why is Obstacle.CONDITION:
                     checks = self._parts.checks(_path(start, number, last, state))
-            found.append(TriedRow(row + 1, self._automaton.names[variable] if variable >= 0 else "", why, took, checks))
-        tried = tuple(found)
+            tried_rows.append(
+                TriedRow(row + 1, self._automaton.names[variable] if variable >= 0 else "", why, took, checks)
+            )
+        tried = tuple(tried_rows)
         if outcome is StartOutcome.NOT_MATCHED:
             return TracedStart(start + 1, outcome, None, most, tried)
         return TracedStart(start + 1, outcome, number, self._taken(start, states), tried)
@@ -387,7 +389,7 @@ class _ConditionParts:
         except InvalidEventError:
             return (Check(_text_of(resolved.source.text), None),)
         row = pa.table(leaves, schema=resolved.body.schema) if leaves else pa.table({"rows": pa.nulls(1)})
-        found = []
+        checks_ = []
         for text, part, read in self._known[name]:
             values = tuple((label, leaves[number][0].as_py()) for number, label in read)
             try:
@@ -395,8 +397,8 @@ class _ConditionParts:
             except InvalidEventError:
                 holds = None
             if not holds:
-                found.append(Check(text, holds, values))
-        return tuple(found)
+                checks_.append(Check(text, holds, values))
+        return tuple(checks_)
 
 
 def _parts_of(resolved: ResolvedExpression) -> list[tuple[str, Vectorized, list[tuple[int, str]]]]:

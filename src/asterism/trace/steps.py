@@ -151,11 +151,11 @@ class Partial:
 
     def path(self) -> list[Partial]:
         """This partial match and its ancestors, from the first event on."""
-        found, at = [], self
+        stages_back, at = [], self
         while at.parent is not None:
-            found.append(at)
+            stages_back.append(at)
             at = at.parent
-        return found[::-1]
+        return stages_back[::-1]
 
     def rows(self, *stages: str) -> list[int]:
         """The events that *stages* took, in order."""
@@ -207,7 +207,7 @@ def proceeding(state: NfaState) -> list[NfaState]:
     """The state and all states that PROCEED edges lead to from it."""
     reached, todo = {state}, [state]
     for at in todo:
-        found = {edge.target: None for edge in at.edges if edge.action is Action.PROCEED}
-        todo += [target for target in found if target not in reached]
-        reached |= found.keys()
+        targets = {edge.target: None for edge in at.edges if edge.action is Action.PROCEED}
+        todo += [target for target in targets if target not in reached]
+        reached |= targets.keys()
     return todo

@@ -23,10 +23,10 @@ from asterism.expressions.types import BIGINT, BOOLEAN, DOUBLE, FLOATS, INTEGERS
 
 def where_valid(*columns: pa.Array) -> Mask:
     """A mask of the rows in which no column is NULL; all columns have the same length."""
-    found = columns[0].is_valid()
+    valid = columns[0].is_valid()
     for column in columns[1:]:
-        found = pc.and_(found, column.is_valid())
-    mask: Mask = found.to_numpy(zero_copy_only=False)
+        valid = pc.and_(valid, column.is_valid())
+    mask: Mask = valid.to_numpy(zero_copy_only=False)
     return mask
 
 
@@ -279,8 +279,8 @@ class FirstOrLast(Cell):
     def merge(self, groups: Ints, count: int, columns: Sequence[pa.Array]) -> list[pa.Array]:
         rows = np.flatnonzero(where_valid(columns[0]) if self.known else filled(columns[1]))
         at = _through(rows, first_places(groups[rows], count, last=self.last))
-        found = taken(columns[0], at)
-        return [found] if self.known else [found, pa.array(at >= 0)]
+        values = taken(columns[0], at)
+        return [values] if self.known else [values, pa.array(at >= 0)]
 
 
 @dataclass(frozen=True)

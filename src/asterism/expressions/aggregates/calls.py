@@ -77,14 +77,14 @@ class Call:
     @property
     def parts(self) -> list[exp.Expr]:
         """The arguments, the expressions of ORDER BY, and the condition of FILTER."""
-        order = [one.tree for one in self.order_by]
+        order = [item.tree for item in self.order_by]
         return [*self.arguments, *order, *([] if self.where is None else [self.where])]
 
     def with_parts(self, parts: Sequence[exp.Expr]) -> Call:
         """The call with others in place of its :attr:`parts`."""
         given = iter(parts)
         arguments = tuple(next(given) for _ in self.arguments)
-        order = tuple(replace(one, tree=next(given)) for one in self.order_by)
+        order = tuple(replace(item, tree=next(given)) for item in self.order_by)
         return replace(self, arguments=arguments, order_by=order, where=next(given, None))
 
     def of_events(self) -> Call:
@@ -115,8 +115,8 @@ def call_of(node: exp.Expr, text: str, functions: Collection[str] = FUNCTIONS) -
     order_by: tuple[SortOrder, ...] = ()
     if arguments and isinstance(arguments[-1], exp.Order):
         order_by = tuple(
-            SortOrder(one.this, bool(one.args.get("desc")), bool(one.args.get("nulls_first")))
-            for one in arguments[-1].expressions
+            SortOrder(item.this, bool(item.args.get("desc")), bool(item.args.get("nulls_first")))
+            for item in arguments[-1].expressions
         )
         arguments[-1] = arguments[-1].this
     if arguments and isinstance(arguments[-1], _NULLS):
@@ -145,12 +145,12 @@ def _found(tree: exp.Expr, text: str) -> list[tuple[exp.Expr, Call | None]]:
     nodes = list(tree.walk(prune=is_leaf))
     for node in nodes:
         _check(node, calls.get(id(node)), text)
-    found = [(node, calls.get(id(node))) for node in nodes if id(node) in calls or isinstance(node, exp.Column)]
-    found.sort(key=lambda one: position_of(one[0]) or 0)
+    leaves = [(node, calls.get(id(node))) for node in nodes if id(node) in calls or isinstance(node, exp.Column)]
+    leaves.sort(key=lambda pair: position_of(pair[0]) or 0)
     if len(calls) > MAX_CALLS:
         start = sorted(call.start for call in calls.values())[MAX_CALLS]
         raise ExpressionSyntaxError.at(f"a measure has more than {MAX_CALLS:,} aggregates", text, start)
-    return found
+    return leaves
 
 
 def _check(node: exp.Expr, call: Call | None, text: str) -> None:
@@ -266,13 +266,13 @@ class Measures:
                 name, body = (tree.alias, tree.this) if isinstance(tree, exp.Alias) else (text.strip(), tree)
                 holder = exp.Paren(this=body)
                 for node, call in _found(body, text):
-                    found = outside(node, text) if call is None and isinstance(node, exp.Column) else call
-                    if isinstance(found, str):
-                        self.base_read.add(found)
+                    call_or_leaf = outside(node, text) if call is None and isinstance(node, exp.Column) else call
+                    if isinstance(call_or_leaf, str):
+                        self.base_read.add(call_or_leaf)
                     else:
-                        assert found is not None
-                        found = name_of_call(found, text)
-                    column = exp.column(found, quoted=True)
+                        assert call_or_leaf is not None
+                        call_or_leaf = name_of_call(call_or_leaf, text)
+                    column = exp.column(call_or_leaf, quoted=True)
                     column.this.meta["start"] = position_of(node) or 0
                     node.replace(column)
                 bodies.append((name, holder.this.unnest(), text))
@@ -426,11 +426,11 @@ def _order_of(call: Call, function: SqlAggregate, arguments: _Arguments, text: s
     """The expressions of ORDER BY in a call."""
     if not function.ordered:
         raise UnsupportedError("the result does not depend on an ORDER BY", "array_agg(name ORDER BY price DESC)")
-    if distinct and any(one.tree not in call.arguments for one in call.order_by):
+    if distinct and any(item.tree not in call.arguments for item in call.order_by):
         raise UnsupportedError(
             "with DISTINCT, ORDER BY must name the argument", "array_agg(DISTINCT name ORDER BY name)"
         )
-    return [orderable(arguments.read(one.tree, text)) for one in call.order_by]
+    return [orderable(arguments.read(item.tree, text)) for item in call.order_by]
 
 
 _Partials = list[list[pa.Array]]
@@ -497,8 +497,8 @@ class Calls:
             ) from None
         numbers = tuple(arguments.add(value, text) for value in values)
         order_by = tuple(
-            (number, one.descending, one.nulls_first)
-            for number, one in zip(numbers[len(made.values) :], call.order_by, strict=True)
+            (number, item.descending, item.nulls_first)
+            for number, item in zip(numbers[len(made.values) :], call.order_by, strict=True)
         )
         numbers = numbers[: len(made.values)]
         condition = None if where is None else arguments.add(where, text)
@@ -524,11 +524,11 @@ class Calls:
         return self._finished(self._folded(selected, count, None), selected, count)
 
     def _folded(self, selected: _Selected, count: int, into: _Partials | None) -> _Partials:
-        found = []
+        folded = []
         for number, slot in enumerate(self._slots):
             groups, arguments = selected.of(slot.arguments, slot.where)
-            found.append(slot.cell.fold(groups, count, arguments, None if into is None else into[number]))
-        return found
+            folded.append(slot.cell.fold(groups, count, arguments, None if into is None else into[number]))
+        return folded
 
     def _finished(self, partials: _Partials, selected: _Selected | None, count: int) -> list[pa.Array]:
         results = []
@@ -592,16 +592,16 @@ class Aggregates(Calls):
         def text(number: int) -> str:
             names = self.arguments.schema.names
             return COLUMN.sub(
-                lambda found: found[0] if found[1] is None else quoted_name(names[int(found[1])]),
+                lambda pair: pair[0] if pair[1] is None else quoted_name(names[int(pair[1])]),
                 self.arguments.texts[number],
             )
 
-        found = []
+        texts = []
         for slot in self._slots:
             where = "" if slot.where is None else f" where {text(slot.where)}"
             of = f"{slot.cell!r} of ({', '.join(map(text, slot.arguments))}){where}"
-            found += [f"{of}, {number}" for number in range(len(slot.cell.kept))]
-        return found
+            texts += [f"{of}, {number}" for number in range(len(slot.cell.kept))]
+        return texts
 
     def fold(self, segments: Ints, count: int, elements: pa.Table, into: pa.Table | None = None) -> pa.Table:
         """One partial per group, for *elements* in arrival order.
