@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from asterism import timeline
 from asterism.errors import StreamDefinitionError
-from asterism.matching.timeline import MAX_ROWS
+from asterism.trace.timeline import MAX_ROWS
 
 pytestmark = pytest.mark.spark
 

@@ -19,7 +19,6 @@ from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.matching.process_function import MatchFunction, MatchFunctionLike, PatternProcessFunction, ProcessSpec
 from asterism.matching.spec import MAX_PARTIAL_MATCHES, OnLimit
-from asterism.matching.timeline import Timeline
 from asterism.operators.operator import EVENTS
 from asterism.patterns.compiler import check_pattern
 from asterism.patterns.pattern import Pattern
@@ -48,6 +47,7 @@ from asterism.spark.rules.rules import PatternProcessorStream, ProcessorOptions,
 from asterism.spark.session.settings import of_expressions
 from asterism.spelling import PythonNames
 from asterism.text.printable import quoted_name
+from asterism.trace.timeline import Timeline
 
 if TYPE_CHECKING:
     from asterism.spark.rules.backtest import Backtest

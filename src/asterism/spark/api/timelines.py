@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 from asterism.arguments import expect_string, shown
 from asterism.errors import StreamDefinitionError
 from asterism.matching.outputs import END_TIME, START_TIME
-from asterism.matching.timeline import MAX_ROWS, Timeline
 from asterism.text.printable import quoted_name
+from asterism.trace.timeline import MAX_ROWS, Timeline
 
 
 def timeline(matches: Any, key: str | Sequence[str] = (), *, start: str = START_TIME, end: str = END_TIME) -> Timeline:

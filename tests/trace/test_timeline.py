@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from asterism import timeline
-from asterism.matching.timeline import MAX_KEYS, MAX_ROWS
+from asterism.trace.timeline import MAX_KEYS, MAX_ROWS
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 SVG = "{http://www.w3.org/2000/svg}"
