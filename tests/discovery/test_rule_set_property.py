@@ -218,7 +218,8 @@ def test_a_change_does_what_the_model_does(keeps_versions: bool, changes: list[A
         assert shown(rules) == rules_before  # a change makes another set
         assert shown(after) == set(model.rules.values())
         assert len(done) >= len(arguments[0])
-        assert after.is_same(rules) or (what, shown(after)) != ("add", rules_before)
+        if what == "add" and len({(one.id, one.version) for one in arguments[0]}) == len(arguments[0]):
+            assert after.is_same(rules) or shown(after) != rules_before
         used = [one for one in shown(replace(after, rules=tuple(after.used()))) if one.enabled]
         assert all(one is two or one[:2] != two[:2] or one.fits(two) for one in used for two in used)
         rules = after
