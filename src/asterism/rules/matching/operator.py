@@ -742,15 +742,7 @@ class DynamicCepOperator(KeyGroupOperator):
                 if failures and not pages.has_all:  # all partial matches of a processor that fails are deleted
                     pages = load(everything=True)
                     page = joined(pages, in_force, selections.event_schema)
-                # A processor that fails at some time is in force until then, no matter where the micro-batch began.
-                limited = (
-                    [
-                        replace(span, until=failures[number].time) if number in failures else span
-                        for number, span in enumerate(spans)
-                    ]
-                    if failures
-                    else spans
-                )
+                limited = _until_failures(spans, failures)
                 emission = Emission(entries, suppressions.attempt())
                 step, made, failed = self._tried(bound, advanced(limited), emission, group.processing_time)
                 if not failed:
@@ -1078,6 +1070,15 @@ def _too_many_suppressed(bound: BoundProcessor, size: int, time: int) -> RuleFai
         "suppress for a shorter time, or use more key_groups; see docs/limits.md",
     )
     return RuleFailure(0, time, error, limit=True)
+
+
+def _until_failures(spans: Sequence[Span], failures: Mapping[int, RuleFailure]) -> Sequence[Span]:
+    """A processor that fails at some time is in force until then, no matter where the micro-batch began."""
+    if not failures:
+        return spans
+    return [
+        replace(span, until=failures[number].time) if number in failures else span for number, span in enumerate(spans)
+    ]
 
 
 def _heaviest(bound: Sequence[BoundProcessor], page: Page, copies: pa.Table) -> str:
