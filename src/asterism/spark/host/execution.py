@@ -210,7 +210,7 @@ class _Queries:
         """Start a query.
 
         :param ending: whether it ends its input at once
-        :param place: of the :class:`signals.Drain` that ends it after the last data
+        :param place: of the :class:`asterism.spark.host.end_of_input.Drain` that ends it after the last data
         """
         checkpoint = str(self.options.checkpoint)
         offsets = control_offsets(self.spark, checkpoint)
