@@ -82,7 +82,7 @@ def test_a_folder_that_the_reader_does_not_have() -> None:
 def test_a_reader_does_not_survive_the_process_that_started_it(run: signals.Drain, tmp_path: Path) -> None:
     """The driver was killed: nobody answers, and nobody removes the folder."""
     program = (
-        "import sys\nfrom asterism.spark import signals\n"
+        "import sys\nfrom asterism.spark.host import end_of_input as signals\n"
         f"print(signals.is_exhausted({run.place!r}, 1), file=open(sys.argv[1], 'w'), flush=True)"
     )
     found = tmp_path / "found"
