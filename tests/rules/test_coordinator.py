@@ -55,7 +55,7 @@ def version(number: int, name: str = "ab", **more: Any) -> PatternProcessor:
 
 
 def test_each_update_is_one_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "asterism.rules.definition.processor")
+    caplog.set_level(logging.INFO, "asterism.rules.processor")
     manager = coordinator(tmp_path)
     bad = processor("bad", 1, chain("a").where("colour = 1"), place="/rules.json")
     manager.on_pattern_processors_updated([version(1), version(1, "cd")])
@@ -663,7 +663,7 @@ def found(manager: Coordinator) -> list[tuple[str, int, bool]]:
 
 
 def test_a_shadow_is_told_apart_from_the_version_in_force(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "asterism.rules.definition.processor")
+    caplog.set_level(logging.INFO, "asterism.rules.processor")
     manager = coordinator(tmp_path)
     for rules in (
         [version(1), version(2, shadow=True)],

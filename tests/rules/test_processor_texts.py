@@ -201,7 +201,7 @@ def test_text_of_a_refused_processor(name: str, golden: Golden, caplog: pytest.L
     if name == "refused_version_of_another":
         manager.on_pattern_processors_updated([rule()])
         manager.on_pattern_processors_updated([rule(version=7)])
-    with caplog.at_level(logging.WARNING, "asterism.rules.definition.processor"):
+    with caplog.at_level(logging.WARNING, "asterism.rules.processor"):
         manager.on_pattern_processors_updated(REFUSED[name]())
     (line,) = caplog.messages
     assert "\n" not in line

@@ -126,7 +126,7 @@ _ROOM = 2**22
 """A page is at most so many bytes larger than its arrays in memory."""
 _COLUMNS = "a column of the events"
 """The name of the hash of the columns in the fixed part of a definition."""
-_log = logging.getLogger("asterism.rules.definition.processor")
+_log = logging.getLogger("asterism.rules.processor")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -71,7 +71,7 @@ MAX_POLL_SECONDS = 120.0
 """Seconds after which a poll that has not returned is reported. The timeouts of discoverers, at most a minute, expire
 earlier.
 """
-_log = logging.getLogger("asterism.rules.definition.processor")
+_log = logging.getLogger("asterism.rules.processor")
 
 
 class Coordinator(PatternProcessorManager):
