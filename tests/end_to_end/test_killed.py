@@ -101,6 +101,9 @@ def lives_of(kinds: list[str], points: tuple[str, ...], folder: Path) -> Lives:
         for kind in kinds:
             assert held(folder / kind, point).exists(), kind
             found.moments[point, kind] = Moment.of(query_of(kind, folder))
+    for kind in kinds:
+        for mark in (folder / kind).glob("hold at *"):
+            mark.unlink()  # those that go on are not held
     return found
 
 
