@@ -191,7 +191,7 @@ def test_a_rule_with_a_new_key(spark: SparkSession, lives: Lives) -> None:
 
     for line in ("1: ab added, version - -> 1, accepted", "2: by item added, version - -> 1, accepted"):
         assert (
-            len(re.findall(rf"INFO asterism.rules.definition.processor: \S+: pattern processors {line}\n", lives.log))
+            len(re.findall(rf"INFO asterism.rules.processor: \S+: pattern processors {line}\n", lives.log))
             == 1
         )
     files: dict[Path, bytes] = {path: path.read_bytes() for path in lives.folder.rglob("*") if path.is_file()}
