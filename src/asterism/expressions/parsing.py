@@ -544,6 +544,11 @@ def _check_arguments(node: exp.Expr, text: str, supported: Mapping[type[exp.Expr
         )
     consumed = supported.get(type(node))
     others = [name for name, value in node.args.items() if value and name not in (consumed or ())]
+    # The parser's IntervalSpan is a DataType, too.
+    if isinstance(node, exp.IntervalSpan) and isinstance(node.parent, exp.Interval) and not others:
+        span = tuple(str(node.args[name].name).upper() for name in ("this", "expression"))
+        if node.parent.this.is_string and span in INTERVAL_SPANS:
+            return
     if isinstance(node, exp.DataType):
         written = str(node.meta.get("written", ""))
         if others or not _TYPE.fullmatch(written):
@@ -551,10 +556,6 @@ def _check_arguments(node: exp.Expr, text: str, supported: Mapping[type[exp.Expr
             problem = f"the type {written or node.sql()!s:.60} is not supported here"
             raise UnsupportedSyntaxError.at(problem, text, None, hint)
         return
-    if isinstance(node, exp.IntervalSpan) and isinstance(node.parent, exp.Interval) and not others:
-        span = tuple(str(node.args[name].name).upper() for name in ("this", "expression"))
-        if node.parent.this.is_string and span in INTERVAL_SPANS:
-            return
     if consumed is None or others:
         word = _TYPED.get(node.key, node.key.upper())
         if consumed is not None:
