@@ -190,10 +190,7 @@ def test_a_rule_with_a_new_key(spark: SparkSession, lives: Lives) -> None:
     assert progress.stateOperators[0].numShufflePartitions == 3
 
     for line in ("1: ab added, version - -> 1, accepted", "2: by item added, version - -> 1, accepted"):
-        assert (
-            len(re.findall(rf"INFO asterism.rules.processor: \S+: pattern processors {line}\n", lives.log))
-            == 1
-        )
+        assert len(re.findall(rf"INFO asterism.rules.processor: \S+: pattern processors {line}\n", lives.log)) == 1
     files: dict[Path, bytes] = {path: path.read_bytes() for path in lives.folder.rglob("*") if path.is_file()}
     files[Path("stderr of all")] = lives.log.encode()
     assert {folder / "plan", folder / "progress"} < files.keys()
