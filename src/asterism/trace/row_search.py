@@ -168,16 +168,16 @@ class RowSearch:
             try:
                 matches = self._matches_from(start, number + 1, refused)
                 all_matches = self._clause.clause.skip.to is SkipTo.NO_SKIP
-                first_ones = self._distinct(matches) if all_matches else [*islice(matches, 1)]
+                matches_of_start = self._distinct(matches) if all_matches else [*islice(matches, 1)]
                 outcome = StartOutcome.MATCHED
-                if not first_ones and self._clause.clause.timeouts:
-                    first_ones = [*islice(self._matches_from(start, number + 1, {}, partial=True), 1)]
+                if not matches_of_start and self._clause.clause.timeouts:
+                    matches_of_start = [*islice(self._matches_from(start, number + 1, {}, partial=True), 1)]
                     outcome = StartOutcome.TIMED_OUT
-                if not first_ones:
+                if not matches_of_start:
                     self.starts.append(self._explained_start(start, StartOutcome.NOT_MATCHED, [], number + 1, refused))
                     start += 1
                     continue
-                for states in first_ones:
+                for states in matches_of_start:
                     number += 1
                     self.starts.append(self._explained_start(start, outcome, states, number, refused))
                 following = start + 1 if outcome is StartOutcome.TIMED_OUT else self._next_start(start, states)

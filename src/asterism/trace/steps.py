@@ -151,11 +151,11 @@ class Partial:
 
     def path(self) -> list[Partial]:
         """This partial match and its ancestors, from the first event on."""
-        stages_back, at = [], self
+        partials, at = [], self
         while at.parent is not None:
-            stages_back.append(at)
+            partials.append(at)
             at = at.parent
-        return stages_back[::-1]
+        return partials[::-1]
 
     def rows(self, *stages: str) -> list[int]:
         """The events that *stages* took, in order."""

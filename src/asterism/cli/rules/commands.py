@@ -68,6 +68,9 @@ def at_source(command: Callable[..., None]) -> Callable[..., None]:
     return click.argument("source")(table_option(command))
 
 
+rule_ids = click.argument("ids", nargs=-1, required=True, metavar="ID...")
+
+
 def rules_of(source: str, table: str) -> KeptRules:
     from asterism.discovery.editing.editing import rules_at
 
@@ -339,7 +342,7 @@ def additions_in(file: str) -> list[Addition] | None:
 
 @rules.command()
 @at_source
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@rule_ids
 @click.option("--version", type=int, help="Remove only this version.")
 def remove(source: str, table: str, ids: Sequence[str], version: int | None) -> None:
     """Remove rules, with all their versions and shadows. If one of them does not exist, none is removed."""
@@ -348,7 +351,7 @@ def remove(source: str, table: str, ids: Sequence[str], version: int | None) -> 
 
 @rules.command()
 @at_source
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@rule_ids
 @click.option("--version", type=int, help="Disable only this version.")
 def disable(source: str, table: str, ids: Sequence[str], version: int | None) -> None:
     """Disable rules and their shadows: they stay in the source, and queries stop using them."""
@@ -357,7 +360,7 @@ def disable(source: str, table: str, ids: Sequence[str], version: int | None) ->
 
 @rules.command()
 @at_source
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@rule_ids
 @click.option(
     "--version",
     type=int,
@@ -370,7 +373,7 @@ def enable(source: str, table: str, ids: Sequence[str], version: int | None) -> 
 
 @rules.command()
 @at_source
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@rule_ids
 def promote(source: str, table: str, ids: Sequence[str]) -> None:
     """Replace rules by their shadows. Queries continue the shadows with their partial matches.
 

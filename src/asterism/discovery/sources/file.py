@@ -55,6 +55,25 @@ def is_in_store(location: str) -> bool:
     return not is_path(location) and location.partition(":")[0].lower() in _SCHEMES
 
 
+def absolute_location(
+    path: str | os.PathLike[str], example: str, detail: str | None = None, hint: str | None = None
+) -> str:
+    """The absolute path, or the URI, of a file or folder: it may be read in another working directory.
+
+    :param example: of a path; *detail* and *hint*: of the error for other URLs
+    :raises PatternProcessorError: it is not a path, contains credentials, or is another URL
+    """
+    expect(PatternProcessorError, path, str | os.PathLike, "a path must be a string or a Path", example)
+    location = os.fspath(path)
+    if has_credentials(location):
+        raise PatternProcessorError("the URI of a file or folder contains credentials", hint=NO_CREDENTIALS)
+    if is_path(location):
+        return str(Path(location).absolute())
+    if not is_in_store(location):
+        raise RuleSourceError(f"a file or folder cannot be at {location!r:.120}", detail, hint)
+    return location
+
+
 @dataclass(frozen=True)
 class FilePatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     """Watches a file with pattern processors, or a folder of such files.
@@ -80,20 +99,10 @@ class FilePatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
     interval: timedelta = timedelta(seconds=1)
 
     def __init__(self, path: str | os.PathLike[str], *, interval: timedelta = timedelta(seconds=1)) -> None:
-        expect(
-            PatternProcessorError, path, str | os.PathLike, "a path must be a string or a Path", 'Path("rules.json")'
-        )
-        location = os.fspath(path)
-        if has_credentials(location):
-            raise PatternProcessorError("the URI of a file or folder contains credentials", hint=NO_CREDENTIALS)
-        if not is_path(location) and not is_in_store(location):
-            raise RuleSourceError(
-                f"a file or folder cannot be at {location!r:.120}",
-                f"Schemes: {', '.join(_SCHEMES)}.",
-                "for http:// and https://, use UrlPatternProcessorDiscovererFactory",
-            )
-        # The discoverer may run in another working directory.
-        object.__setattr__(self, "path", Path(path).absolute() if is_path(location) else location)
+        schemes = f"Schemes: {', '.join(_SCHEMES)}."
+        for_urls = "for http:// and https://, use UrlPatternProcessorDiscovererFactory"
+        location = absolute_location(path, 'Path("rules.json")', schemes, for_urls)
+        object.__setattr__(self, "path", Path(location) if is_path(location) else location)
         object.__setattr__(self, "interval", checked_interval(interval))
 
     def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer:

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,13 +17,13 @@ from asterism.arguments import described, expect, expect_string, shown
 from asterism.columns.arrays import one_chunk
 from asterism.columns.event_files import FORMATS, read_bounded
 from asterism.discovery.sources.database import Database, parsed_url, shown_url
-from asterism.discovery.sources.file import is_in_store
+from asterism.discovery.sources.file import absolute_location, is_in_store
 from asterism.discovery.sources.sql_table import split_name
 from asterism.errors import PatternProcessorError, RuleSourceError
 from asterism.expressions.types import name_of
 from asterism.rules.definition.lookup_tables import MAX_BYTES, MAX_ROWS
 from asterism.rules.publishing.lookup_watch import GivenRows, Lookup, LookupSource
-from asterism.rules.sets.file_systems import NO_CREDENTIALS, has_credentials, is_path, opened
+from asterism.rules.sets.file_systems import opened
 
 MAX_FILES = 10_000
 AT_REST = 0.2
@@ -55,16 +54,7 @@ class FileLookupSource(LookupSource):
     path: str
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        expect(
-            PatternProcessorError, path, str | os.PathLike, "a path must be a string or a Path", 'Path("limits.csv")'
-        )
-        location = os.fspath(path)
-        if has_credentials(location):
-            raise PatternProcessorError("the URI of a file or folder contains credentials", hint=NO_CREDENTIALS)
-        if not is_path(location) and not is_in_store(location):
-            raise RuleSourceError(f"a file or folder cannot be at {location!r:.120}")
-        # The coordinator may run in another working directory.
-        object.__setattr__(self, "path", str(Path(location).absolute()) if is_path(location) else location)
+        object.__setattr__(self, "path", absolute_location(path, 'Path("limits.csv")'))
 
     def schema(self) -> pa.Schema:
         return self._read(None).schema
