@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Callable
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,28 +28,26 @@ _FARTHEST = 2**63 - 2 * DAY
 """Microseconds from 1970 to which the offset of a time zone can still be added."""
 
 
+_ROUTINES: list[tuple[Callable[..., pa.Array], list[Any], str]] = []
+
+_Routine = TypeVar("_Routine", bound=Callable[..., pa.Array])
+
+
+def routine(result: str, *parameters: Any) -> Callable[[_Routine], _Routine]:
+    """Register a function over Arrow arrays with DuckDB, under its name, with DuckDB's types of its result and parameters."""
+
+    def add(function: _Routine) -> _Routine:
+        _ROUTINES.append((function, list(parameters), result))
+        return function
+
+    return add
+
+
 def register(connection: duckdb.DuckDBPyConnection) -> None:
-    """Register the functions with DuckDB."""
+    """Register all routines with DuckDB."""
     from duckdb.func import PythonUDFType
 
-    string, number, moment = "VARCHAR", "INTEGER", "TIMESTAMP"
-    routines: list[tuple[Callable[..., pa.Array], list[Any], str]] = [
-        (upper_case, [string], string),
-        (lower_case, [string], string),
-        (reversed_string, [string], string),
-        (rounded, ["DOUBLE", number, "BOOLEAN"], "DOUBLE"),
-        (local_time, [string, moment], moment),
-        (instant, [string, moment], moment),
-        (instant_near, [string, moment, moment], moment),
-        (months_between_times, [moment, moment], "BIGINT"),
-        (decimal_result, [string, string, string, number, number], string),
-        (string_to_decimal, [string, number, number], string),
-        (double_to_decimal, ["DOUBLE", number, number], string),
-        (string_to_date, [string], "DATE"),
-        (string_to_local_time, [string], moment),
-        (string_to_instant, [string, string], moment),
-    ]
-    for function, parameters, result in routines:
+    for function, parameters, result in _ROUTINES:
         call = _unless_empty(function, result)
         connection.create_function(function.__name__, call, parameters, result, type=PythonUDFType.ARROW)
 
@@ -83,6 +81,7 @@ def _each(array: pa.ChunkedArray, function: Callable[[str], Any], data_type: pa.
 # ---------------------------------------------------------------------------------------------------- texts
 
 
+@routine("VARCHAR", "VARCHAR")
 def upper_case(strings: pa.ChunkedArray) -> pa.Array:
     """Convert by the full mapping of Unicode: ``ß`` becomes two letters."""
     if pc.all(pc.string_is_ascii(strings)).as_py() is not False:
@@ -90,12 +89,14 @@ def upper_case(strings: pa.ChunkedArray) -> pa.Array:
     return _each(strings, str.upper, pa.string())
 
 
+@routine("VARCHAR", "VARCHAR")
 def lower_case(strings: pa.ChunkedArray) -> pa.Array:
     if pc.all(pc.string_is_ascii(strings)).as_py() is not False:
         return pc.ascii_lower(strings).combine_chunks()
     return _each(strings, str.lower, pa.string())
 
 
+@routine("VARCHAR", "VARCHAR")
 def reversed_string(strings: pa.ChunkedArray) -> pa.Array:
     """Reverse the code points, even if several form one character."""
     return _each(strings, lambda string: string[::-1], pa.string())
@@ -104,6 +105,7 @@ def reversed_string(strings: pa.ChunkedArray) -> pa.Array:
 # ---------------------------------------------------------------------------------------------------- numbers
 
 
+@routine("DOUBLE", "DOUBLE", "INTEGER", "BOOLEAN")
 def rounded(values: pa.ChunkedArray, digits: pa.ChunkedArray, even: pa.ChunkedArray) -> pa.Array:
     """Round the shortest decimal that is this double, halves away from zero, or to the nearest *even* digit.
 
@@ -132,6 +134,7 @@ _EXACT = decimal.Context(prec=400, rounding=decimal.ROUND_HALF_UP, Emax=9999, Em
 _QUOTIENT_SCALE = decimal.Decimal(1).scaleb(-39)  # Spark divides to 39 places, then rounds to the scale of the type
 
 
+@routine("VARCHAR", "VARCHAR", "VARCHAR", "VARCHAR", "INTEGER", "INTEGER")
 def decimal_result(
     operators: pa.ChunkedArray,
     left: pa.ChunkedArray,
@@ -183,11 +186,13 @@ def read_decimal(string: str, digits: int, scale: int) -> str:
     return _fitted(exact, digits, decimal.Decimal(1).scaleb(-scale))
 
 
+@routine("VARCHAR", "VARCHAR", "INTEGER", "INTEGER")
 def string_to_decimal(strings: pa.ChunkedArray, precision: pa.ChunkedArray, scale: pa.ChunkedArray) -> pa.Array:
     digits, places = _constant(precision), _constant(scale)
     return _each(strings, lambda string: read_decimal(string, digits, places), pa.string())
 
 
+@routine("VARCHAR", "DOUBLE", "INTEGER", "INTEGER")
 def double_to_decimal(values: pa.ChunkedArray, precision: pa.ChunkedArray, scale: pa.ChunkedArray) -> pa.Array:
     """Convert the shortest decimal that is this double."""
     digits, unit = _constant(precision), decimal.Decimal(1).scaleb(-_constant(scale))
@@ -215,18 +220,21 @@ def _moments(values: Ints) -> pa.Array:
     return pa.array(values).cast(pa.timestamp("us"))
 
 
+@routine("TIMESTAMP", "VARCHAR", "TIMESTAMP")
 def local_time(zones: pa.ChunkedArray, times: pa.ChunkedArray) -> pa.Array:
     """The local times of a time zone at points in time."""
     values = _micros(times)
     return _moments(values + zone_of(_constant(zones)).at_instant(values))
 
 
+@routine("TIMESTAMP", "VARCHAR", "TIMESTAMP")
 def instant(zones: pa.ChunkedArray, times: pa.ChunkedArray) -> pa.Array:
     """The points in time of local times in a time zone."""
     values = _micros(times)
     return _moments(values - zone_of(_constant(zones)).at_local_time(values))
 
 
+@routine("TIMESTAMP", "VARCHAR", "TIMESTAMP", "TIMESTAMP")
 def instant_near(zones: pa.ChunkedArray, times: pa.ChunkedArray, near: pa.ChunkedArray) -> pa.Array:
     """:func:`instant`; a local time that occurs twice gets the offset that applies at the time *near*."""
     values, zone = _micros(times), zone_of(_constant(zones))
@@ -235,6 +243,7 @@ def instant_near(zones: pa.ChunkedArray, times: pa.ChunkedArray, near: pa.Chunke
     return _moments(np.where(same, kept, values - zone.at_local_time(values)))
 
 
+@routine("BIGINT", "TIMESTAMP", "TIMESTAMP")
 def months_between_times(starts: pa.ChunkedArray, ends: pa.ChunkedArray) -> pa.Array:
     """Whole months between two local times, counted as in Java (``ChronoUnit.MONTHS.between``)."""
     start, end = _micros(starts), _micros(ends)
@@ -317,14 +326,17 @@ def read_timestamp(string: str, zone: str | None) -> int:
     return micros - ahead * 60_000_000 * (-1 if offset[0] == "-" else 1)
 
 
+@routine("DATE", "VARCHAR")
 def string_to_date(strings: pa.ChunkedArray) -> pa.Array:
     return _each(strings, read_date, pa.int32()).cast(pa.date32())
 
 
+@routine("TIMESTAMP", "VARCHAR")
 def string_to_local_time(strings: pa.ChunkedArray) -> pa.Array:
     return _each(strings, lambda string: read_timestamp(string, None), pa.int64()).cast(pa.timestamp("us"))
 
 
+@routine("TIMESTAMP", "VARCHAR", "VARCHAR")
 def string_to_instant(zones: pa.ChunkedArray, strings: pa.ChunkedArray) -> pa.Array:
     zone = _constant(zones)
     return _each(strings, lambda string: read_timestamp(string, zone), pa.int64()).cast(pa.timestamp("us"))

@@ -1,0 +1,11 @@
+"""The functions of conditions and measures: an entry each in :data:`FUNCTIONS`, in one module for each group of ``docs/sql.md``.
+
+``table`` has the table, and what checks arguments. The order of the imports below is that of the documentation.
+"""
+
+from asterism.expressions.functions.table import FUNCTIONS, NOT_PURE, Function, string  # isort: skip
+from asterism.expressions.functions import choices, numbers, texts  # noqa: F401 # isort: skip
+from asterism.expressions.functions.times import EXTRACTED, UNIT_FIRST, field  # isort: skip
+from asterism.expressions.functions.collections import field_of, item_of  # isort: skip
+
+__all__ = ["EXTRACTED", "FUNCTIONS", "NOT_PURE", "UNIT_FIRST", "Function", "field", "field_of", "item_of", "string"]

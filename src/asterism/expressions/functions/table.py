@@ -1,0 +1,148 @@
+"""The table of functions of conditions and measures, and their arguments.
+
+:func:`function` adds a function to the table, against which ``docs/sql.md`` is checked.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from asterism.expressions.types import (
+    BIGINT,
+    DATE,
+    DOUBLE,
+    INT,
+    INTEGERS,
+    NULL,
+    STRING,
+    is_numeric,
+    is_temporal,
+    name_of,
+)
+from asterism.expressions.values import Sql, UnsupportedError, cast, limited, strict
+
+Builder = Callable[..., Sql]
+
+MAX_STRING = 10_000  # the maximum number of characters of lpad, rpad and repeat
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """The usage and notes of a function; *build* makes its value from the session time zone and the arguments."""
+
+    usage: str
+    note: str
+    group: str
+    build: Builder
+
+    @property
+    def name(self) -> str:
+        return self.usage.partition("(")[0]
+
+    def __call__(self, zone: str, arguments: list[Sql]) -> Sql:
+        try:
+            inspect.signature(self.build).bind(zone, *arguments)
+        except TypeError:
+            raise UnsupportedError(
+                f"{self.name.upper()} does not take {len(arguments)} arguments", self.usage
+            ) from None
+        return limited(replace(self.build(zone, *arguments), constant=None))  # a computed value is not a literal
+
+
+FUNCTIONS: dict[str, Function] = {}
+"""The functions by name, in lower case; aliases share an entry."""
+
+
+def function(group: str, usage: str, *others: str, note: str = "") -> Callable[[Builder], Builder]:
+    """Add a function to the table, under the name in *usage* and under *others*."""
+
+    def add(build: Builder) -> Builder:
+        entry = Function(usage, note, group, build)
+        for name in (entry.name, *others):
+            FUNCTIONS[name] = entry
+        return build
+
+    return add
+
+
+NOT_PURE = frozenset(
+    [
+        "current_date",
+        "current_time",
+        "current_timestamp",
+        "current_timezone",
+        "current_user",
+        "localtimestamp",
+        "now",
+        "rand",
+        "randn",
+        "random",
+        "randstr",
+        "session_user",
+        "uniform",
+        "user",
+        "uuid",
+        "input_file_name",
+        "monotonically_increasing_id",
+        "spark_partition_id",
+        "curdate",
+    ]
+)
+"""Functions whose results do not depend on the event alone."""
+
+
+def string(value: Sql, zone: str) -> Sql:
+    """An argument that must be a string. Spark casts other types implicitly, but does not say so."""
+    if value.type not in (STRING, NULL):
+        raise UnsupportedError(f"a STRING is needed, not {name_of(value.type)}", "CAST(... AS STRING)")
+    return cast(value, STRING, zone)
+
+
+def number(value: Sql, zone: str, kind: pa.DataType = DOUBLE) -> Sql:
+    if not is_numeric(value.type) and value.type != NULL:
+        raise UnsupportedError(f"a number is needed, not {name_of(value.type)}", "CAST it")
+    return cast(value, kind, zone)
+
+
+def integer(value: Sql, zone: str, kind: pa.DataType = INT) -> Sql:
+    if value.type not in (*INTEGERS, NULL) or (value.type == BIGINT and kind != BIGINT):
+        raise UnsupportedError(f"an INT is needed, not {name_of(value.type)}", "CAST(... AS INT)")
+    return cast(value, kind, zone)
+
+
+def literal_integer(value: Sql, what: str, limit: int) -> int:
+    if value.type not in INTEGERS or value.constant is None:
+        raise UnsupportedError(f"{what} must be an integer literal")
+    number = int(value.constant)
+    if abs(number) > limit:
+        raise UnsupportedError(f"{what} must be at most {limit:,}")
+    return number
+
+
+def literal_string(value: Sql, what: str) -> str:
+    if not isinstance(value.constant, str):
+        raise UnsupportedError(f"{what} must be a string literal")
+    return value.constant
+
+
+def day(value: Sql, zone: str) -> Sql:
+    if not is_temporal(value.type) and value.type != NULL and value.constant is None:
+        raise UnsupportedError(f"a DATE is needed, not {name_of(value.type)}", "CAST(... AS DATE)")
+    return cast(value, DATE, zone)
+
+
+def moment(value: Sql, zone: str) -> Sql:
+    """An argument that must be a TIMESTAMP or TIMESTAMP_NTZ."""
+    if pa.types.is_timestamp(value.type):
+        return value
+    if value.type not in (DATE, NULL) and value.constant is None:
+        raise UnsupportedError(f"a TIMESTAMP is needed, not {name_of(value.type)}", "CAST(... AS TIMESTAMP)")
+    return cast(value, pa.timestamp("us", zone), zone)
+
+
+def int_of(template: str, *parts: Sql, raises: bool = False) -> Sql:
+    return strict(f"CAST({template} AS INTEGER)", INT, *parts, raises=raises)

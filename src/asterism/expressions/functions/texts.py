@@ -1,0 +1,169 @@
+"""Functions of texts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+from asterism.expressions.functions.table import (
+    MAX_STRING,
+    function,
+    int_of,
+    integer,
+    literal_integer,
+    literal_string,
+    string,
+)
+from asterism.expressions.types import BINARY, BOOLEAN, INT, STRING
+from asterism.expressions.values import Cost, Sql, cast, error, number_constant, strict, string_constant
+
+
+@function(
+    "Texts",
+    "concat(a, ...)",
+    note="numbers but floating point ones, BOOLEAN, dates and times are taken as CAST to STRING",
+)
+def _concat(zone: str, first: Sql, *others: Sql) -> Sql:
+    parts = [cast(part, STRING, zone) for part in (first, *others)]
+    if len(parts) == 1:
+        return replace(parts[0], constant=None)
+    # A single concat, because a chain of || would also compute every prefix. concat skips NULLs.
+    text = f"concat({', '.join(f'{{{number}}}' for number in range(len(parts)))})"
+    size = sum((part.size for part in parts), Cost())
+    return strict(text, STRING, *parts, guarded=True, eager=True, size=size)
+
+
+@function("Texts", "upper(text)", "ucase", note="by the full mapping of Unicode: `ß` becomes `SS`")
+def _upper(zone: str, value: Sql) -> Sql:
+    return strict("upper_case({0})", STRING, string(value, zone))
+
+
+@function("Texts", "lower(text)", "lcase", note="likewise")
+def _lower(zone: str, value: Sql) -> Sql:
+    return strict("lower_case({0})", STRING, string(value, zone))
+
+
+@function("Texts", "length(text)", "char_length", "character_length", "len", note="in code points; of BINARY in bytes")
+def _length(zone: str, value: Sql) -> Sql:
+    if value.type == BINARY:
+        return int_of("octet_length({0})", value)
+    return int_of("length({0})", string(value, zone))
+
+
+@function("Texts", "octet_length(text)", note="in bytes of UTF-8")
+def _octet_length(zone: str, value: Sql) -> Sql:
+    return int_of("strlen({0})", string(value, zone))
+
+
+@function("Texts", "trim(text)", note="spaces, no other characters")
+def _trim(zone: str, value: Sql) -> Sql:
+    return strict("trim({0}, ' ')", STRING, string(value, zone))
+
+
+@function("Texts", "ltrim(text)", note="likewise")
+def _ltrim(zone: str, value: Sql) -> Sql:
+    return strict("ltrim({0}, ' ')", STRING, string(value, zone))
+
+
+@function("Texts", "rtrim(text)", note="likewise")
+def _rtrim(zone: str, value: Sql) -> Sql:
+    return strict("rtrim({0}, ' ')", STRING, string(value, zone))
+
+
+@function("Texts", "substring(text, start[, length])", "substr", note="from 1; a negative start counts from the end")
+def _substring(zone: str, value: Sql, start: Sql, length: Sql | None = None) -> Sql:
+    value, start = string(value, zone), integer(start, zone)
+    if isinstance(start.constant, Decimal) and start.constant > 0:
+        shortened = "" if length is None else ", greatest({2}, 0)"
+        parts = [] if length is None else [integer(length, zone)]
+        return strict(f"substring({{0}}, {{1}}{shortened})", STRING, value, start, *parts, guarded=True)
+    length = number_constant(Decimal(2**31 - 1), INT) if length is None else length
+    place = "CASE WHEN {1} > 0 THEN {1} - 1 WHEN {1} < 0 THEN length({0}) + {1} ELSE 0 END"
+    inside = f"greatest(least(({place}) + CAST({{2}} AS BIGINT), 2147483647) - greatest({place}, 0), 0)"
+    cut = f"substring({{0}}, greatest({place}, 0) + 1, {inside})"
+    return strict(cut, STRING, value, start, integer(length, zone), guarded=True)
+
+
+@function("Texts", "left(text, n)")
+def _left(zone: str, value: Sql, n: Sql) -> Sql:
+    return strict("substring({0}, 1, greatest({1}, 0))", STRING, string(value, zone), integer(n, zone), guarded=True)
+
+
+@function("Texts", "right(text, n)")
+def _right(zone: str, value: Sql, n: Sql) -> Sql:
+    start = "greatest(length({0}) - greatest(CAST({1} AS BIGINT), 0), 0) + 1"
+    return strict(f"substring({{0}}, {start})", STRING, string(value, zone), integer(n, zone), guarded=True)
+
+
+def _test(usage: str, name: str) -> None:
+    @function("Texts", usage)
+    def build(zone: str, value: Sql, other: Sql) -> Sql:
+        return strict(f"{name}({{0}}, {{1}})", BOOLEAN, string(value, zone), string(other, zone))
+
+
+_test("startswith(text, other)", "starts_with")
+_test("endswith(text, other)", "suffix")
+_test("contains(text, other)", "contains")
+
+
+@function("Texts", "replace(text, search[, new])", note="`new` must be a literal")
+def _replace(zone: str, value: Sql, search: Sql, new: Sql | None = None) -> Sql:
+    new = string_constant("") if new is None else new
+    value, search = string(value, zone), string(search, zone)
+    # Each occurrence grows by the ratio of the lengths, so the result grows by at most this ratio.
+    least = max(len(search.constant.encode()), 1) if isinstance(search.constant, str) else 1
+    growth = max(1, len(literal_string(new, "what replaces").encode()) / least)
+    return strict("replace({0}, {1}, {2})", STRING, value, search, new, size=value.size.times(growth))
+
+
+@function("Texts", "instr(text, other)", note="from 1; 0 where there is none")
+def _instr(zone: str, value: Sql, other: Sql) -> Sql:
+    return int_of("strpos({0}, {1})", string(value, zone), string(other, zone))
+
+
+@function("Texts", "locate(other, text)", "position", note="likewise")
+def _locate(zone: str, other: Sql, value: Sql) -> Sql:
+    return int_of("strpos({1}, {0})", string(other, zone), string(value, zone))
+
+
+@function("Texts", "lpad(text, n[, with])", note="n must be a literal, at most 10,000")
+def _lpad(zone: str, value: Sql, n: Sql, pad: Sql | None = None) -> Sql:
+    return _padded("lpad", zone, value, n, pad)
+
+
+@function("Texts", "rpad(text, n[, with])", note="likewise")
+def _rpad(zone: str, value: Sql, n: Sql, pad: Sql | None = None) -> Sql:
+    return _padded("rpad", zone, value, n, pad)
+
+
+def _padded(name: str, zone: str, value: Sql, n: Sql, pad: Sql | None) -> Sql:
+    pad = string_constant(" ") if pad is None else string(pad, zone)
+    size = max(literal_integer(n, "the length", MAX_STRING), 0)
+    padded = f"CASE WHEN {{1}} = '' THEN substring({{0}}, 1, {size}) ELSE {name}({{0}}, {size}, {{1}}) END"
+    return strict(padded, STRING, string(value, zone), pad, size=Cost(fixed=4 * size))  # bytes
+
+
+@function("Texts", "repeat(text, n)", note="n must be a literal, at most 100 for a text of an event")
+def _repeat(zone: str, value: Sql, n: Sql) -> Sql:
+    times = max(literal_integer(n, "the number of repetitions", MAX_STRING), 0)
+    value = string(value, zone)
+    return strict(f"repeat({{0}}, {times})", STRING, value, size=value.size.times(max(times, 1)))
+
+
+@function("Texts", "reverse(text)", note="code point by code point")
+def _reverse(zone: str, value: Sql) -> Sql:
+    return strict("reversed_string({0})", STRING, string(value, zone))
+
+
+@function(
+    "Texts",
+    "split_part(text, separator, n)",
+    note="from 1; a negative n counts from the end; 0 fails; '' where there is none",
+)
+def _split_part(zone: str, value: Sql, separator: Sql, n: Sql) -> Sql:
+    value, separator, n = string(value, zone), string(separator, zone), integer(n, zone)
+    text = (
+        f"CASE WHEN {{2}} = 0 THEN {error('part 0 of split_part')} "
+        "WHEN {1} = '' THEN CASE WHEN {2} IN (1, -1) THEN {0} ELSE '' END ELSE split_part({0}, {1}, {2}) END"
+    )
+    return strict(text, STRING, value, separator, n, raises=not n.constant, guarded=True)
