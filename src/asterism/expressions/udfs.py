@@ -8,7 +8,7 @@ from __future__ import annotations
 import decimal
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,16 +28,26 @@ _FARTHEST = 2**63 - 2 * DAY
 """Microseconds from 1970 to which the offset of a time zone can still be added."""
 
 
-_ROUTINES: list[tuple[Callable[..., pa.Array], list[Any], str]] = []
+_ROUTINES: list[tuple[Callable[..., pa.Array], list[Any], str, bool]] = []
 
 _Routine = TypeVar("_Routine", bound=Callable[..., pa.Array])
 
+_ARROW = {
+    "VARCHAR": pa.string(), "BLOB": pa.binary(), "BOOLEAN": pa.bool_(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(), "DATE": pa.date32(), "TIMESTAMP": pa.timestamp("us"), "VARCHAR[]": pa.list_(pa.string()),
+    "MAP(VARCHAR, VARCHAR)": pa.map_(pa.string(), pa.string()),
+}  # fmt: skip
+"""The Arrow types of the results of routines."""
 
-def routine(result: str, *parameters: Any) -> Callable[[_Routine], _Routine]:
-    """Register a function over Arrow arrays with DuckDB, under its name, with DuckDB's types of its result and parameters."""
+
+def routine(result: str, *parameters: Any, nulls: bool = False) -> Callable[[_Routine], _Routine]:
+    """Register a function over Arrow arrays with DuckDB, under its name, with DuckDB's types of its result and parameters.
+
+    :param nulls: whether it is also called for rows that contain a null, and may return nulls
+    """
 
     def add(function: _Routine) -> _Routine:
-        _ROUTINES.append((function, list(parameters), result))
+        _ROUTINES.append((function, list(parameters), result, nulls))
         return function
 
     return add
@@ -45,21 +55,22 @@ def routine(result: str, *parameters: Any) -> Callable[[_Routine], _Routine]:
 
 def register(connection: duckdb.DuckDBPyConnection) -> None:
     """Register all routines with DuckDB."""
-    from duckdb.func import PythonUDFType
+    from duckdb.func import FunctionNullHandling, PythonUDFType
 
-    for function, parameters, result in _ROUTINES:
-        call = _unless_empty(function, result)
-        connection.create_function(function.__name__, call, parameters, result, type=PythonUDFType.ARROW)
+    for function, parameters, result, nulls in _ROUTINES:
+        connection.create_function(
+            function.__name__,
+            _unless_empty(function, result),
+            parameters,
+            result,
+            type=PythonUDFType.ARROW,
+            null_handling=FunctionNullHandling.SPECIAL if nulls else FunctionNullHandling.DEFAULT,
+        )
 
 
 def _unless_empty(function: Callable[..., pa.Array], result: str) -> Callable[..., pa.Array]:
     """Handle empty arrays: if all rows contain a null, not even the constants are passed."""
-    empty = pa.array(
-        [],
-        {"VARCHAR": pa.string(), "DOUBLE": pa.float64(), "DATE": pa.date32(), "BIGINT": pa.int64()}.get(
-            result, pa.timestamp("us")
-        ),
-    )
+    empty = pa.array([], _ARROW[result])
 
     @functools.wraps(function)
     def call(*arrays: pa.ChunkedArray) -> pa.Array:
@@ -68,14 +79,21 @@ def _unless_empty(function: Callable[..., pa.Array], result: str) -> Callable[..
     return call
 
 
-def _constant(array: pa.ChunkedArray) -> Any:
+def constant(array: pa.ChunkedArray) -> Any:
+    """The value of an argument that is the same in all rows."""
     return array[0].as_py()
 
 
-def _each(array: pa.ChunkedArray, function: Callable[[str], Any], data_type: pa.DataType) -> pa.Array:
-    """Call *function* once for each distinct string."""
+def each(array: pa.ChunkedArray, function: Callable[[Any], Any], data_type: pa.DataType) -> pa.Array:
+    """Call *function* once for each distinct value that is not null."""
     encoded = array.combine_chunks().dictionary_encode()
-    return pa.array([function(string) for string in encoded.dictionary.to_pylist()], data_type).take(encoded.indices)
+    return pa.array([function(value) for value in encoded.dictionary.to_pylist()], data_type).take(encoded.indices)
+
+
+def each_row(arrays: Sequence[pa.ChunkedArray], function: Callable[..., Any], data_type: pa.DataType) -> pa.Array:
+    """Call *function* once for each distinct row."""
+    call = functools.cache(function)
+    return pa.array([call(*row) for row in zip(*(array.to_pylist() for array in arrays), strict=True)], data_type)
 
 
 # ---------------------------------------------------------------------------------------------------- texts
@@ -86,20 +104,20 @@ def upper_case(strings: pa.ChunkedArray) -> pa.Array:
     """Convert by the full mapping of Unicode: ``ß`` becomes two letters."""
     if pc.all(pc.string_is_ascii(strings)).as_py() is not False:
         return pc.ascii_upper(strings).combine_chunks()
-    return _each(strings, str.upper, pa.string())
+    return each(strings, str.upper, pa.string())
 
 
 @routine("VARCHAR", "VARCHAR")
 def lower_case(strings: pa.ChunkedArray) -> pa.Array:
     if pc.all(pc.string_is_ascii(strings)).as_py() is not False:
         return pc.ascii_lower(strings).combine_chunks()
-    return _each(strings, str.lower, pa.string())
+    return each(strings, str.lower, pa.string())
 
 
 @routine("VARCHAR", "VARCHAR")
 def reversed_string(strings: pa.ChunkedArray) -> pa.Array:
     """Reverse the code points, even if several form one character."""
-    return _each(strings, lambda string: string[::-1], pa.string())
+    return each(strings, lambda string: string[::-1], pa.string())
 
 
 # ---------------------------------------------------------------------------------------------------- numbers
@@ -113,7 +131,7 @@ def rounded(values: pa.ChunkedArray, digits: pa.ChunkedArray, even: pa.ChunkedAr
     1.01
     """
     x = values.to_numpy()
-    places, to_even = int(_constant(digits)), bool(_constant(even))
+    places, to_even = int(constant(digits)), bool(constant(even))
     with np.errstate(all="ignore"):
         scaled = x * 10.0**places
         near = np.rint(scaled)
@@ -143,8 +161,8 @@ def decimal_result(
     scale: pa.ChunkedArray,
 ) -> pa.Array:
     """Arithmetic on decimals of any size, passed and returned as strings."""
-    operate = _OPERATORS[_constant(operators)]
-    digits, unit = _constant(precision), decimal.Decimal(1).scaleb(-_constant(scale))
+    operate = _OPERATORS[constant(operators)]
+    digits, unit = constant(precision), decimal.Decimal(1).scaleb(-constant(scale))
     answers = []
     for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True):
         exact = operate(decimal.Decimal(a), decimal.Decimal(b))
@@ -188,14 +206,14 @@ def read_decimal(string: str, digits: int, scale: int) -> str:
 
 @routine("VARCHAR", "VARCHAR", "INTEGER", "INTEGER")
 def string_to_decimal(strings: pa.ChunkedArray, precision: pa.ChunkedArray, scale: pa.ChunkedArray) -> pa.Array:
-    digits, places = _constant(precision), _constant(scale)
-    return _each(strings, lambda string: read_decimal(string, digits, places), pa.string())
+    digits, places = constant(precision), constant(scale)
+    return each(strings, lambda string: read_decimal(string, digits, places), pa.string())
 
 
 @routine("VARCHAR", "DOUBLE", "INTEGER", "INTEGER")
 def double_to_decimal(values: pa.ChunkedArray, precision: pa.ChunkedArray, scale: pa.ChunkedArray) -> pa.Array:
     """Convert the shortest decimal that is this double."""
-    digits, unit = _constant(precision), decimal.Decimal(1).scaleb(-_constant(scale))
+    digits, unit = constant(precision), decimal.Decimal(1).scaleb(-constant(scale))
 
     def fit(value: float) -> str:
         exact = decimal.Decimal(repr(value))
@@ -224,20 +242,20 @@ def _moments(values: Ints) -> pa.Array:
 def local_time(zones: pa.ChunkedArray, times: pa.ChunkedArray) -> pa.Array:
     """The local times of a time zone at points in time."""
     values = _micros(times)
-    return _moments(values + zone_of(_constant(zones)).at_instant(values))
+    return _moments(values + zone_of(constant(zones)).at_instant(values))
 
 
 @routine("TIMESTAMP", "VARCHAR", "TIMESTAMP")
 def instant(zones: pa.ChunkedArray, times: pa.ChunkedArray) -> pa.Array:
     """The points in time of local times in a time zone."""
     values = _micros(times)
-    return _moments(values - zone_of(_constant(zones)).at_local_time(values))
+    return _moments(values - zone_of(constant(zones)).at_local_time(values))
 
 
 @routine("TIMESTAMP", "VARCHAR", "TIMESTAMP", "TIMESTAMP")
 def instant_near(zones: pa.ChunkedArray, times: pa.ChunkedArray, near: pa.ChunkedArray) -> pa.Array:
     """:func:`instant`; a local time that occurs twice gets the offset that applies at the time *near*."""
-    values, zone = _micros(times), zone_of(_constant(zones))
+    values, zone = _micros(times), zone_of(constant(zones))
     kept = values - zone.at_instant(_micros(near))
     same = zone.at_instant(kept) == values - kept
     return _moments(np.where(same, kept, values - zone.at_local_time(values)))
@@ -328,15 +346,15 @@ def read_timestamp(string: str, zone: str | None) -> int:
 
 @routine("DATE", "VARCHAR")
 def string_to_date(strings: pa.ChunkedArray) -> pa.Array:
-    return _each(strings, read_date, pa.int32()).cast(pa.date32())
+    return each(strings, read_date, pa.int32()).cast(pa.date32())
 
 
 @routine("TIMESTAMP", "VARCHAR")
 def string_to_local_time(strings: pa.ChunkedArray) -> pa.Array:
-    return _each(strings, lambda string: read_timestamp(string, None), pa.int64()).cast(pa.timestamp("us"))
+    return each(strings, lambda string: read_timestamp(string, None), pa.int64()).cast(pa.timestamp("us"))
 
 
 @routine("TIMESTAMP", "VARCHAR", "VARCHAR")
 def string_to_instant(zones: pa.ChunkedArray, strings: pa.ChunkedArray) -> pa.Array:
-    zone = _constant(zones)
-    return _each(strings, lambda string: read_timestamp(string, zone), pa.int64()).cast(pa.timestamp("us"))
+    zone = constant(zones)
+    return each(strings, lambda string: read_timestamp(string, zone), pa.int64()).cast(pa.timestamp("us"))
