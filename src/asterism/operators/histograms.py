@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Protocol
 
 SUM, LEAST, GREATEST = "sum", "min", "max"
-
-
-class MeasuredValues(Protocol):
-    """The values of a histogram in a call."""
-
-    counts: list[int]
-    sum: float
-    least: float
-    greatest: float
 
 
 def count_name(histogram: str, bucket: int) -> str:
@@ -27,21 +16,6 @@ def count_name(histogram: str, bucket: int) -> str:
 def value_name(histogram: str, what: str) -> str:
     """The name of SUM, LEAST or GREATEST."""
     return f"{histogram}/{what}"
-
-
-def add_values(
-    counts: MutableMapping[str, int], values: MutableMapping[str, float], name: str, histogram: MeasuredValues
-) -> None:
-    """Add the values of a histogram to the results of a call, if there are any."""
-    if not any(histogram.counts):
-        return
-    for bucket, count in enumerate(accumulate(histogram.counts)):
-        key = count_name(name, bucket)
-        counts[key] = counts.get(key, 0) + count
-    total, least, greatest = (value_name(name, what) for what in (SUM, LEAST, GREATEST))
-    values[total] = values.get(total, 0.0) + histogram.sum
-    values[least] = min(values.get(least, histogram.least), histogram.least)
-    values[greatest] = max(values.get(greatest, histogram.greatest), histogram.greatest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ from asterism.columns.arrays import cast_table
 from asterism.columns.schemas import schema_of
 from asterism.errors import OperatorError, StreamDefinitionError
 from asterism.operators.context import ON_TIMER, Context, Timer
-from asterism.operators.key_group import LATE
+from asterism.operators.histograms import GREATEST, LEAST, SUM, count_name, value_name
+from asterism.operators.key_group import LATE, Group
 from asterism.operators.state.keyed_state import MISFITS, State
 
 GAUGE_AGGREGATES = ("max", "min", "sum", "avg")
@@ -160,8 +161,8 @@ class RunningOperator(Protocol):
     def repeats(self) -> bool: ...
 
 
-class _Declared:
-    """Base of outputs and counters. In a running operator, the attribute is the object of the current call."""
+class Tool:
+    """Base of outputs and metrics. In a running operator, the attribute is the object of the current call."""
 
     use = ""
 
@@ -215,8 +216,22 @@ class _Declared:
         running.runtime = runtime
         return running
 
+    def reset(self) -> None:
+        """Discard what was added."""
+        raise NotImplementedError
 
-class Output(_Declared):
+    def taken(self) -> Self:
+        """A copy with what was added since the last call."""
+        taken = copy.copy(self)
+        self.reset()
+        return taken
+
+    def add_to(self, group: Group) -> None:
+        """Add what was added to the results of a call."""
+        raise NotImplementedError
+
+
+class Output(Tool):
     """An output: ``self.alerts.collect(user="ann", amount=7.0)``.
 
     What a function of a broadcast input emits is emitted once, and not by every key group that runs the function. After
@@ -232,8 +247,7 @@ class Output(_Declared):
         self.schema = schema_of(columns)
         self._names = frozenset(self.schema.names)
         self._nested = any(pa.types.is_nested(kind) for kind in self.schema.types)
-        self.rows: list[Mapping[str, Any]] = []
-        self.tables: list[pa.Table] = []
+        self.reset()
 
     def collect(self, row: Mapping[str, Any] | None = None, /, **columns: Any) -> None:
         """Emit one row; missing columns are null.
@@ -277,11 +291,17 @@ class Output(_Declared):
         if not self._repeats:
             self.tables.append(table)
 
-    def take(self) -> pa.Table | None:
-        """The rows that were collected since the last call."""
+    def reset(self) -> None:
+        self.rows: list[Mapping[str, Any]] = []
+        self.tables: list[pa.Table] = []
+
+    def taken(self) -> Self:
         self._rows_to_table()
-        tables, self.tables = self.tables, []
-        return pa.concat_tables(tables) if tables else None
+        return super().taken()
+
+    def add_to(self, group: Group) -> None:
+        for table in self.tables:
+            group.emit(self.name, table)
 
     def _rows_to_table(self) -> None:
         if self.rows:
@@ -325,7 +345,7 @@ def check_function(function: Callable[..., Any]) -> None:
         )
 
 
-class Counter(_Declared):
+class Counter(Tool):
     """A counter in the query's progress: ``self.rejected.inc()``. In functions of broadcast inputs it counts once, as an
     :class:`Output` emits once.
     """
@@ -334,7 +354,7 @@ class Counter(_Declared):
 
     def __init__(self) -> None:
         super().__init__()
-        self.count = 0
+        self.reset()
 
     def inc(self, by: int = 1) -> None:
         """Increment the counter by *by*.
@@ -346,8 +366,15 @@ class Counter(_Declared):
         if not self._repeats:
             self.count += by
 
+    def reset(self) -> None:
+        self.count = 0
 
-class Gauge(_Declared):
+    def add_to(self, group: Group) -> None:
+        if self.count:
+            group.metrics[self.name] += self.count
+
+
+class Gauge(Tool):
     """A value in the query's progress that is set: ``self.waiting.set(3)``. Each key group has the last value that it set in a
     micro-batch; the progress has one value of those of all key groups, or None if there are none.
 
@@ -367,7 +394,7 @@ class Gauge(_Declared):
                 hint='Gauge("max")',
             )
         self.aggregate = aggregate
-        self.last: float | None = None
+        self.reset()
 
     def set(self, value: float) -> None:
         """Set the value.
@@ -380,10 +407,14 @@ class Gauge(_Declared):
             self.last = value
 
     def reset(self) -> None:
-        self.last = None
+        self.last: float | None = None
+
+    def add_to(self, group: Group) -> None:
+        if self.last is not None:
+            group.gauges[self.name] = self.last
 
 
-class Histogram(_Declared):
+class Histogram(Tool):
     """A distribution of values in the query's progress: ``self.seconds.update(0.3)``. The progress has their number, sum, minimum
     and maximum in each micro-batch, and for each of *buckets* the number of values that are not greater.
 
@@ -408,11 +439,6 @@ class Histogram(_Declared):
                 raise StreamDefinitionError(
                     f"the buckets of a histogram must be numbers, not {shown(bound)}", hint=hint
                 )
-        self.counts: list[int]
-        """The number of values in each bucket, and of those that are greater than all bounds."""
-        self.sum: float
-        self.least: float
-        self.greatest: float
         self.buckets = tuple(float(bound) for bound in buckets)
         if any(a >= b for a, b in itertools.pairwise(self.buckets)):
             raise StreamDefinitionError("the buckets of a histogram must be in ascending order", hint=hint)
@@ -432,22 +458,32 @@ class Histogram(_Declared):
 
     def reset(self) -> None:
         self.counts = [0] * (len(self.buckets) + 1)
+        """The number of values in each bucket, and of those that are greater than all bounds."""
         self.sum, self.least, self.greatest = 0.0, math.inf, -math.inf
+
+    def add_to(self, group: Group) -> None:
+        if not any(self.counts):
+            return
+        for bucket, count in enumerate(itertools.accumulate(self.counts)):
+            group.metrics[count_name(self.name, bucket)] += count
+        for what, combined, value in (SUM, op.add, self.sum), (LEAST, min, self.least), (GREATEST, max, self.greatest):
+            key = value_name(self.name, what)
+            group.gauges[key] = combined(group.gauges[key], value) if key in group.gauges else value
 
 
 def _is_finite(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _number(metric: _Declared, value: float) -> float:
+def _number(metric: Tool, value: float) -> float:
     value = value.item() if isinstance(value, np.generic) else value
     if not _is_finite(value):
         raise OperatorError(f'the metric "{metric.name}" has finite numbers, not {shown(value)}')
     return float(value)
 
 
-DECLARATIONS = (Input, State, Output, Counter, Gauge, Histogram)
-"""The kinds of class attributes that an operator declares."""
+TOOLS = (Output, Counter, Gauge, Histogram)
+"""The kinds of class attributes that an operator or a function declares."""
 
 
 class StreamOperator:
@@ -498,7 +534,7 @@ class StreamOperator:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        for name in declared_in(cls, DECLARATIONS):
+        for name in declared_in(cls, (Input, State, *TOOLS)):
             if hasattr(StreamOperator, name):
                 raise StreamDefinitionError(
                     f'{cls.__name__} declares "{name}", which is a method of every operator', hint=f'name it "{name}_"'
