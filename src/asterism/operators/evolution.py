@@ -18,7 +18,7 @@ from asterism.columns.arrays import cast_to, one_chunk, with_fields
 from asterism.columns.schemas import small_type
 from asterism.errors import CheckpointMismatchError
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
-from asterism.operators.state.state_store import batch_from_bytes, batch_to_bytes, tables_from_bytes, tables_to_bytes
+from asterism.operators.state.state_store import tables_from_bytes, tables_to_bytes
 from asterism.operators.stored_state import BROADCAST, STATE, WAITING
 
 FIXED = "fixed"
@@ -170,11 +170,6 @@ def _aligned(rows: pa.Table, field: pa.Field) -> Any:
     if small_type(column.type) == small_type(field.type):
         return cast_to(column, field.type)
     return with_fields(one_chunk(column), field.type) if pa.types.is_struct(field.type) else column
-
-
-def aligned_batch(value: bytes, old: pa.Schema, new: pa.Schema) -> bytes:
-    """:func:`aligned` for stored rows."""
-    return value if old.equals(new) else batch_to_bytes(aligned(batch_from_bytes(value, old), new))
 
 
 def aligned_tables(value: bytes, old: Mapping[str, pa.Schema], new: Mapping[str, pa.Schema]) -> bytes:

@@ -15,12 +15,11 @@ See docs/decisions/0008.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from types import MappingProxyType
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -30,8 +29,8 @@ from asterism.arguments import expect_number
 from asterism.columns.arrays import Mask, cast_to
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, NO_TIME, TIME
 from asterism.errors import StreamDefinitionError
-from asterism.operators.evolution import aligned_batch, check_evolution
-from asterism.operators.operator import Arrival, InputSpec, Now, Result
+from asterism.operators.evolution import aligned, check_evolution
+from asterism.operators.operator import Arrival, Now, Operator, Result
 from asterism.operators.state.group_header import GroupHeader, other_query
 from asterism.operators.state.page_numbers import DEFINITION_PAGE, MAX_FIXED_PAGES, page_number
 from asterism.operators.state.pages import Pages
@@ -131,22 +130,13 @@ class Group:
         )
 
 
-class KeyGroupOperator(ABC):
-    """Base of the library's operators: implements lateness, waiting events and watermarks of
-    :class:`asterism.operators.operator.Operator`.
-    """
+class KeyGroupOperator(Operator):
+    """Base of the library's operators: implements lateness, waiting events and watermarks."""
 
-    inputs: Mapping[str, InputSpec]
-    output_schemas: Mapping[str, pa.Schema]
-    fingerprint: bytes
-    pages: int
     fixed_pages: bool = True
     """Whether the number of pages is fixed. Otherwise it is 1 at the beginning, and follows the size of the state."""
-    processing_time: bool
     group_type: type[Group] = Group
     metrics: Sequence[str] = ()
-    gauges: Mapping[str, str] = MappingProxyType({})
-    histograms: Mapping[str, Sequence[float]] = MappingProxyType({})
 
     def set_pages(self, pages: int | None) -> None:
         """Set the number of pages of state per key group; None: as many as the size of the state requires.
@@ -156,12 +146,6 @@ class KeyGroupOperator(ABC):
         check_pages(pages)
         self.fixed_pages, self.pages = pages is not None, pages or 1
 
-    def open(self) -> None:  # noqa: B027 - most have nothing to do
-        """Called first, in the process that runs the operator."""
-
-    def close(self) -> None:  # noqa: B027 - most have nothing to do
-        """Called at the end."""
-
     @property
     @abstractmethod
     def definition(self) -> StateDefinition:
@@ -170,9 +154,6 @@ class KeyGroupOperator(ABC):
     @cached_property
     def _definition(self) -> bytes:
         return self.definition.to_bytes()
-
-    @abstractmethod
-    def prepare(self, name: str, events: pa.Table) -> pa.Table: ...
 
     @abstractmethod
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None] | None:
@@ -189,11 +170,10 @@ class KeyGroupOperator(ABC):
         """Whether to advance although no event is ready and no page is due."""
         return False
 
-    def finish(self, group: Group, horizon: int) -> None:  # noqa: B027 - most have nothing to do
+    def finish(self, group: Group, horizon: int) -> None:
         """Called last, before the header is written."""
 
     def latest(self, name: str, events: pa.Table, prepared: pa.Table) -> int:
-        """The latest event time of a batch, which advances the watermark; NO_TIME if there is none."""
         if not self.inputs[name].timed or not prepared.num_rows:
             return NO_TIME
         return int(prepared.column(TIME).to_numpy().max())
@@ -206,12 +186,7 @@ class KeyGroupOperator(ABC):
     def event_time(self) -> bool:
         return any(spec.timed for spec in self.inputs.values())
 
-    def process(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Result:
-        """The results of :meth:`slices`, combined into one."""
-        return Result.whole(self.slices(store, arrivals, now))
-
     def slices(self, store: StateStore, arrivals: Sequence[Arrival], now: Now) -> Iterator[Result]:
-        """See :meth:`asterism.operators.operator.Operator.slices`."""
         stored = store.read_header()
         if stored is None:
             header = GroupHeader.new(self.fingerprint, self.pages, len(self.inputs), now.processing_time)
@@ -326,12 +301,8 @@ class KeyGroupOperator(ABC):
             store.write_page(place, after)
             header.size += len(after) - len(before)
         for number, name in enumerate(self.inputs):
-            if header.buffers[number]:
-                header.buffers[number] = self.converted_events(group, old, name, header.buffers[number])
-            for place, _ in header.chunks[number]:
-                before = store.read_page(place)
-                assert before is not None
-                store.write_page(place, self.converted_events(group, old, name, before))
+            waiting = WaitingEvents(store, header, number, old.inputs[name])
+            waiting.replace(partial(self.converted_events, group, old, name))
         self.evolved(group, old)
         store.write_page(DEFINITION_PAGE, self._definition)
         header.fingerprint, header.defined = self.fingerprint, True
@@ -347,11 +318,11 @@ class KeyGroupOperator(ABC):
         """A page of keys of the former definition *old*."""
         return page
 
-    def converted_events(self, group: Group, old: StateDefinition, name: str, value: bytes) -> bytes:
+    def converted_events(self, group: Group, old: StateDefinition, name: str, events: pa.Table) -> pa.Table:
         """Events of the input *name* that wait since the former definition *old*."""
-        return aligned_batch(value, old.inputs[name], self.inputs[name].prepared)
+        return aligned(events, self.inputs[name].prepared)
 
-    def evolved(self, group: Group, old: StateDefinition) -> None:  # noqa: B027
+    def evolved(self, group: Group, old: StateDefinition) -> None:
         """Called when the pages and the waiting events have been converted."""
 
     def _least(self, header: GroupHeader, processing_time: int) -> int:

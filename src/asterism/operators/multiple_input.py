@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -134,6 +134,7 @@ class MultipleInputOperator(KeyGroupOperator):
         _check_wires(type(operator).__name__, self.declared, wires)
         self.wires = {name: wires[name] for name in self.declared}
         self.key_schema = _key_schema(self.declared, self.wires)
+        self._selectable = _selectable(type(operator))
         self.states: dict[str, StateSpec] = {n: s.spec for n, s in operator.declared(State).items() if not s.broadcast}
         self.broadcast_states: dict[str, StateSpec] = {
             n: s.spec for n, s in operator.declared(State).items() if s.broadcast
@@ -151,7 +152,7 @@ class MultipleInputOperator(KeyGroupOperator):
             self._stored_keys,
             *(spec.schema for spec in self.states.values()),
             TIMERS.schema,
-            *(_waiting_schema(self.declared[name]) for name in self._selectable()),
+            *map(_waiting_schema, self._selectable.values()),
         ]
         self._empty_page = self._parts_of([schema.empty_table() for schema in self._page_schemas])
         definition = repr(
@@ -178,24 +179,24 @@ class MultipleInputOperator(KeyGroupOperator):
 
     @property
     def definition(self) -> StateDefinition:
-        return _definition(
-            type(self.operator),
-            pa.schema([] if self.key_schema.names == [ONE_KEY] else self.key_schema),
-            self._stored_keys,
-            self.states | self.broadcast_states,
-            {name: _waiting_schema(self.declared[name]) for name in self._selectable()},
-            {name: spec.prepared for name, spec in self.inputs.items()},
-            {
-                **{f'the event time of the input "{name}"': _time_of(wire) for name, wire in self.wires.items()},
-                **{
-                    f'the kind of the input "{name}"': next(
-                        iter(_kind(self.wires[name])), "broadcast" if spec.broadcast else "keyed"
-                    )
-                    for name, spec in self.inputs.items()
-                },
-                "the use of processing time": str(self.processing_time),
-                "pages": str(self.pages),
+        of_class = definition_of(type(self.operator))
+        fixed = {
+            **{f'the event time of the input "{name}"': _time_of(wire) for name, wire in self.wires.items()},
+            **{
+                f'the kind of the input "{name}"': next(
+                    iter(_kind(self.wires[name])), "broadcast" if spec.broadcast else "keyed"
+                )
+                for name, spec in self.inputs.items()
             },
+            "the use of processing time": str(self.processing_time),
+            "pages": str(self.pages),
+        }
+        return replace(
+            of_class,
+            keys=pa.schema([] if self.key_schema.names == [ONE_KEY] else self.key_schema),
+            tables={**of_class.tables, KEYS_TABLE: self._stored_keys},
+            inputs={name: spec.prepared for name, spec in self.inputs.items()},
+            details={**of_class.details, FIXED: fixed},
         )
 
     def converted(self, old: StateDefinition, page: bytes) -> bytes:
@@ -209,10 +210,6 @@ class MultipleInputOperator(KeyGroupOperator):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_runtime": None}
-
-    def _selectable(self) -> list[str]:
-        """The inputs whose elements may have to wait to be selected."""
-        return [name for name, i in self.declared.items() if not i.broadcast] if self.operator.selects() else []
 
     def _input(self, name: str, wire: Wire) -> InputSpec:
         declared = self.declared[name]
@@ -361,7 +358,7 @@ class MultipleInputOperator(KeyGroupOperator):
 
         time = runtime.time
         settled = [table.settle(time) for table in (*tables.values(), timers)]
-        left = [*settled, *(self._still_waiting(waiting, name) for name in self._selectable())]
+        left = [*settled, *(self._still_waiting(waiting, name) for name in self._selectable)]
         self._rewrite(group, loaded, keys, left, horizon)
         broadcast.write(over=group.over)
         runtime.finish()
@@ -385,7 +382,7 @@ class MultipleInputOperator(KeyGroupOperator):
 
     def _reselects_inputs(self, group: Group) -> bool:
         """Whether keys may select other inputs, because an input has ended."""
-        return bool(group.newly_ended and self._selectable())
+        return bool(group.newly_ended and self._selectable)
 
     def must_advance(self, group: Group) -> bool:
         return self._reselects_inputs(group) or any(
@@ -393,13 +390,12 @@ class MultipleInputOperator(KeyGroupOperator):
         )
 
     def _waiting(self, pages: Sequence[Sequence[pa.Table]], starts: Ints) -> Waiting | None:
-        names = self._selectable()
-        if not names:
+        if not self._selectable:
             return None
-        waiting = Waiting({name: self.declared[name] for name in names})
+        waiting = Waiting(self._selectable)
         waiting_rows: list[tuple[int, str, dict[str, Any]]] = []
         for start, tables in zip(starts, pages, strict=False):
-            for name, table in zip(names, tables, strict=True):
+            for name, table in zip(self._selectable, tables, strict=True):
                 rows = table.to_pylist(maps_as_pydicts="lossy")
                 waiting_rows += [(row.pop("order"), name, row | {"key": row["key"] + int(start)}) for row in rows]
         for _, name, row in sorted(waiting_rows, key=lambda item: item[0]):
@@ -468,36 +464,24 @@ class MultipleInputOperator(KeyGroupOperator):
 
 def definition_of(operator: type[StreamOperator]) -> StateDefinition:
     """The state of an operator as far as its class determines it. The keys are unknown."""
-    states: dict[str, StateSpec] = {name: state.spec for name, state in operator.declared(State).items()}
+    states: list[StateSpec] = [state.spec for state in operator.declared(State).values()]
+    keyed, broadcast = ([spec for spec in states if spec.broadcast is kind] for kind in (False, True))
+    tables = {
+        KEYS_TABLE: UNKNOWN_COLUMNS,
+        **{STATE + spec.name: spec.schema for spec in keyed},
+        TIMERS_TABLE: TIMERS.schema,
+        **{WAITING + name: _waiting_schema(declared) for name, declared in _selectable(operator).items()},
+        **{BROADCAST + spec.name: spec.schema for spec in broadcast},
+    }
+    kinds = {spec.name: spec.kind.value for spec in (*keyed, *broadcast)}
+    details = {"operator": operator.__name__, "kinds": kinds, FIXED: {}}
+    return StateDefinition(OperatorKind.OPERATOR, pa.schema([]), tables, {}, details)
+
+
+def _selectable(operator: type[StreamOperator]) -> dict[str, Input]:
+    """The inputs whose elements may have to wait to be selected."""
     inputs: dict[str, Input] = operator.declared(Input)
-    selectable = [name for name, i in inputs.items() if not i.broadcast] if operator.selects() else []
-    waiting = {name: _waiting_schema(inputs[name]) for name in selectable}
-    return _definition(operator, pa.schema([]), UNKNOWN_COLUMNS, states, waiting, {}, {})
-
-
-def _definition(
-    operator: type[StreamOperator],
-    keys: pa.Schema,
-    stored_keys: pa.Schema,
-    states: Mapping[str, StateSpec],
-    waiting: Mapping[str, pa.Schema],
-    inputs: Mapping[str, pa.Schema],
-    fixed: Mapping[str, str],
-) -> StateDefinition:
-    keyed = {STATE + name: spec.schema for name, spec in states.items() if not spec.broadcast}
-    waits = {WAITING + name: schema for name, schema in waiting.items()}
-    broadcast = {BROADCAST + name: spec.schema for name, spec in states.items() if spec.broadcast}
-    return StateDefinition(
-        OperatorKind.OPERATOR,
-        keys,
-        {KEYS_TABLE: stored_keys, **keyed, TIMERS_TABLE: TIMERS.schema, **waits, **broadcast},
-        inputs,
-        {
-            "operator": operator.__name__,
-            "kinds": {name: spec.kind.value for name, spec in states.items()},
-            FIXED: dict(fixed),
-        },
-    )
+    return {name: declared for name, declared in inputs.items() if not declared.broadcast and operator.selects()}
 
 
 def _waiting_schema(declared: Input) -> pa.Schema:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +10,8 @@ import pyarrow as pa
 
 from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
-from asterism.operators.broadcast_loads import BroadcastLoad, Situation
 from asterism.operators.context import Element
-from asterism.operators.runtime import NONE, Arrived, OrderedElements, Runtime, Waiting
+from asterism.operators.runtime import NONE, Arrived, BroadcastLoad, OrderedElements, Runtime, Waiting
 from asterism.operators.state.broadcast_state import BroadcastState
 
 # ---------------------------------------------------------------------- processing order
@@ -72,9 +70,12 @@ def _load(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.in
     number, row = lead[-1].tolist()
     if runtime.heap and runtime.heap[0][0] < arrived[number].times[row]:
         return 0
-    load, known = _load_of(runtime, broadcast, arrived, count), runtime.load
+    ended = frozenset(name for name in runtime.inputs if runtime.ended(name))
+    situation = broadcast.index, runtime.time, runtime.processing_time, ended, count
+    parts = {part.spec.name: (part.rows, part.times) for part in arrived if part.spec.broadcast}
+    known = runtime.load
     # The first key group always calls the functions, because it emits the rows of all key groups.
-    if known is not None and not runtime.is_first and known.is_of(load):
+    if known is not None and not runtime.is_first and known.is_of(situation, parts):
         broadcast.take_over(known.after)
         runtime.time = known.time
         for part, taken in zip(arrived, np.bincount(lead[:, 0], minlength=len(arrived)).tolist(), strict=True):
@@ -88,16 +89,8 @@ def _load(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.in
         part, time = arrived[number], int(arrived[number].times[row])
         stamp = None if time == BEFORE_TIME else time
         at += _broadcast(runtime, part, _alike(part, lead, ends, at), elements.get(number, ()), stamp)
-    runtime.load = None if runtime.knew_keys else replace(load, after=broadcast.changes(), time=runtime.time)
+    runtime.load = BroadcastLoad(situation, parts, broadcast.changes(), runtime.time) if not runtime.knew_keys else None
     return count
-
-
-def _load_of(runtime: Runtime, broadcast: BroadcastState, arrived: Sequence[Arrived], count: int) -> BroadcastLoad:
-    """The first *count* elements, which are all of broadcast inputs, before they are processed."""
-    ended = frozenset(name for name in runtime.inputs if runtime.ended(name))
-    situation = Situation(broadcast.index, runtime.time, runtime.processing_time, ended)
-    parts = {part.spec.name: (part.rows, part.times) for part in arrived if part.spec.broadcast}
-    return BroadcastLoad(situation, count, parts, {}, runtime.time)
 
 
 def _process_in_order(

@@ -7,7 +7,7 @@ import heapq
 from collections import Counter as Counts
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +20,6 @@ from asterism.operators.context import EVENT, ON_TIMER, PROCESSING, Context, Ele
 from asterism.operators.state.keyed_state import State, StateEntries, StateKind, StateSpec, StateTable
 from asterism.operators.stream_operator import WHEN, Input, StreamOperator
 from asterism.operators.tools import Tools
-
-if TYPE_CHECKING:
-    from asterism.operators.broadcast_loads import BroadcastLoad
 
 TIMERS = StateSpec("timers", StateKind.MAP, pa.int64(), pa.string(), None, broadcast=False)
 ENDLESS = 10_000
@@ -67,6 +64,32 @@ class OrderedElements:
     times: list[int]
     keys: list[int]
     elements: list[Element]
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastLoad:
+    """The elements of broadcast inputs that come first in a call, and their effects. All key groups get the same ones, and their
+    functions, which cannot know the key group, make the same broadcast state of them. So a process calls these functions for one
+    key group, and the others take over the state.
+
+    :ivar situation: everything that the functions can read besides the elements, and the number of elements
+    :ivar parts: all elements of broadcast inputs with their times, by input
+    :ivar after: the entries of the states that changed
+    :ivar time: the time after them
+    """
+
+    situation: tuple[object, ...]
+    parts: Mapping[str, tuple[pa.Table, Ints]]
+    after: Mapping[str, Any]
+    time: int
+
+    def is_of(self, situation: tuple[object, ...], parts: Mapping[str, tuple[pa.Table, Ints]]) -> bool:
+        """Whether it is of the same elements in the same situation."""
+        return (
+            (self.situation, self.parts.keys()) == (situation, parts.keys())
+            and all(np.array_equal(times, parts[name][1]) for name, (_, times) in self.parts.items())
+            and all(rows.equals(parts[name][0]) for name, (rows, _) in self.parts.items())
+        )
 
 
 class Runtime:

@@ -43,13 +43,8 @@ def of_broadcast(tables: Mapping[str, pa.Schema]) -> dict[str, pa.Schema]:
     return {name: schema for name, schema in tables.items() if name.startswith(BROADCAST)}
 
 
-def tables_of_page(definition: StateDefinition, value: bytes) -> dict[str, pa.Table]:
-    schemas = of_keys(definition.tables)
-    return dict(zip(schemas, tables_from_bytes(value, list(schemas.values())), strict=True))
-
-
-def broadcast_tables(definition: StateDefinition, value: bytes) -> dict[str, pa.Table]:
-    schemas = of_broadcast(definition.tables)
+def tables_of_page(definition: StateDefinition, value: bytes, *, broadcast: bool = False) -> dict[str, pa.Table]:
+    schemas = of_broadcast(definition.tables) if broadcast else of_keys(definition.tables)
     return dict(zip(schemas, tables_from_bytes(value, list(schemas.values())), strict=True))
 
 

@@ -41,7 +41,6 @@ from asterism.operators.operator import EVENTS, Arrival, InputSpec
 from asterism.operators.state.page_numbers import CLAUSES_PAGE, SETS_PAGE, SUPPRESSIONS_PAGE
 from asterism.operators.state.pages import Pages
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
-from asterism.operators.state.state_store import batch_from_bytes, batch_to_bytes
 from asterism.operators.state.waiting_events import WaitingEvents
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding.binding import (
@@ -360,13 +359,12 @@ class DynamicCepOperator(KeyGroupOperator):
         decoded = Page.from_bytes(content, KEYS, before)
         return names + replace(decoded, events=aligned(decoded.events, now)).to_bytes()
 
-    def converted_events(self, group: Group, old: StateDefinition, name: str, value: bytes) -> bytes:
-        value = super().converted_events(group, old, name, value)
+    def converted_events(self, group: Group, old: StateDefinition, name: str, events: pa.Table) -> pa.Table:
+        events = super().converted_events(group, old, name, events)
         if name != EVENTS:
-            return value
+            return events
         conversion = self._conversion(old, _call_of(group).sets.entries)
-        rows = batch_from_bytes(value, self.inputs[name].prepared)
-        return batch_to_bytes(to_evaluate_again(with_numbers(rows, conversion.written, conversion.numbers)))
+        return to_evaluate_again(with_numbers(events, conversion.written, conversion.numbers))
 
     def evolved(self, group: Group, old: StateDefinition) -> None:
         stored = group.store.read_page(CLAUSES_PAGE)

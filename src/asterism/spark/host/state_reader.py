@@ -36,7 +36,6 @@ from asterism.operators.stored_state import (
     RULE_KEY,
     STATE,
     WAITING,
-    broadcast_tables,
     entries,
     entries_schema,
     key_type,
@@ -485,7 +484,7 @@ class StateReader:
         if index is None or kind_of(bytes(index.value)) == Record.TABLES:
 
             def of_all(definition_of_group: StateDefinition | None, page: int, value: bytes) -> pa.Table:
-                tables = broadcast_tables(_sure(definition_of_group), value)
+                tables = tables_of_page(_sure(definition_of_group), value, broadcast=True)
                 return entries(tables[table], None, positions=positions) if table in tables else schema.empty_table()
 
             return self._decoded(_is(BROADCAST_PAGE) & in_first_group, schema, of_all)
