@@ -116,10 +116,14 @@ class Asker:
         if self.token is not None:
             given["authorization"] = f"Bearer {self.token}"
         request = Request(method, path, given | {name.replace("_", "-"): value for name, value in headers.items()})
-        public = self.application.public(request)
-        if public is not None:
-            return public
+        answer = self._answer(request, data)
+        return answer._replace(headers={**self.application.headers, **answer.headers})
+
+    def _answer(self, request: Request, data: bytes) -> Answer:
         try:
+            public = self.application.public(request)
+            if public is not None:
+                return public
             self.application.authorize(request)
             has_body = self.application.needs_body(request)
         except AnswerError as error:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.matching import kernels
+from asterism.matching.key_rows import KeyRows
 from asterism.matching.page import NO_EVENT, Page
 from asterism.operators.state.group_header import GroupHeader
 from asterism.operators.state.state_store import MemoryStore, batch_from_bytes, batch_to_bytes
@@ -28,12 +29,14 @@ def page() -> Page:
         times=np.array([5, 6, 2**62]),
         positions=np.array([0, 0, 3]),
         nodes=np.array([[0, 1, -1], [1, 2, 0]]),
-        run_at=np.array([0, 1, 1]),
-        run_rows=np.array([[0, 1, 3]]),
-        waiting_at=np.array([0, 0, 2]),
-        waiting_rows=np.array([[0, 1, 7], [1, 1, 8]]),
-        timer_at=np.array([0, 0, 1]),
-        timer_rows=np.array([[99]]),
+        rows=KeyRows(
+            run_at=np.array([0, 1, 1]),
+            run_rows=np.array([[0, 1, 3]]),
+            waiting_at=np.array([0, 0, 2]),
+            waiting_rows=np.array([[0, 1, 7], [1, 1, 8]]),
+            timer_at=np.array([0, 0, 1]),
+            timer_rows=np.array([[99]]),
+        ),
     )
 
 
@@ -41,18 +44,10 @@ def same(after: Page, before: Page) -> bool:
     assert after.keys.equals(before.keys)
     assert after.events.to_pylist() == before.events.to_pylist()
     assert after.events.schema == EVENTS
-    for name in (
-        "times",
-        "positions",
-        "nodes",
-        "run_at",
-        "run_rows",
-        "waiting_at",
-        "waiting_rows",
-        "timer_at",
-        "timer_rows",
-    ):
+    for name in ("times", "positions", "nodes"):
         np.testing.assert_array_equal(getattr(after, name), getattr(before, name), err_msg=name)
+    for name in KeyRows._fields:
+        np.testing.assert_array_equal(getattr(after.rows, name), getattr(before.rows, name), err_msg=name)
     return True
 
 
@@ -75,29 +70,29 @@ def test_page_of_the_first_release() -> None:
 def test_no_event_has_one_number() -> None:
     assert kernels.NO_EVENT == NO_EVENT
     before = page()
-    before.run_rows = np.array([[NO_EVENT, -1, 3]])
+    before.rows = before.rows._replace(run_rows=np.array([[NO_EVENT, -1, 3]]))
     after = Page.from_bytes(before.to_bytes(), KEYS, EVENTS)
-    assert after.run_rows.tolist() == before.run_rows.tolist()
+    assert after.rows.run_rows.tolist() == before.rows.run_rows.tolist()
     assert len(before.to_bytes()) == len(page().to_bytes())
 
 
 def test_pages_together_and_apart() -> None:
     one, other = page(), page()
     other.keys = pa.table([["v", "w"], [1, 2]], schema=KEYS)
-    other.run_rows = np.array([[NO_EVENT, -1, 3]])
+    other.rows = other.rows._replace(run_rows=np.array([[NO_EVENT, -1, 3]]))
     both = Page.concat([one, other, Page.empty(KEYS, EVENTS)])
     assert both.keys["k:user"].to_pylist() == ["u", None, "v", "w"]
-    assert both.run_rows.tolist() == [[0, 1, 3], [NO_EVENT, -1, 3]]
-    assert both.waiting_rows.tolist() == [[0, 1, 7], [1, 1, 8], [3, 3, 7], [4, 3, 8]]
+    assert both.rows.run_rows.tolist() == [[0, 1, 3], [NO_EVENT, -1, 3]]
+    assert both.rows.waiting_rows.tolist() == [[0, 1, 7], [1, 1, 8], [3, 3, 7], [4, 3, 8]]
     assert both.nodes.tolist() == [[0, 1, -1], [1, 2, 0], [3, 1, -1], [4, 2, 2]]
     # The third event is of no partial match.
     assert Page.concat([both.of(np.array([0, 1])), both.of(np.array([2, 3]))]).times.tolist() == [5, 6, 5, 6]
-    assert both.of(np.array([3])).waiting_rows.tolist() == [[0, 1, 7], [1, 1, 8]]
+    assert both.of(np.array([3])).rows.waiting_rows.tolist() == [[0, 1, 7], [1, 1, 8]]
 
 
 def test_empty_page_round_trip() -> None:
     after = Page.from_bytes(Page.empty(KEYS, EVENTS).to_bytes(), KEYS, EVENTS)
-    assert (after.keys.num_rows, after.events.num_rows, after.nodes.shape, after.timer_rows.shape) == (
+    assert (after.keys.num_rows, after.events.num_rows, after.nodes.shape, after.rows.timer_rows.shape) == (
         0,
         0,
         (0, 3),

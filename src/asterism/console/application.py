@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib import resources
@@ -87,6 +87,8 @@ class ConsoleApplication(RuleApplication):
     :param facts: further facts about the console that the page shows
     """
 
+    headers = HEADERS
+
     def __init__(
         self,
         source: ConsoleRules,
@@ -139,29 +141,15 @@ class ConsoleApplication(RuleApplication):
 
     def public(self, request: Request) -> Answer | None:
         """The page, which contains no secrets. It asks its user for the token."""
-        try:
-            self._check_host(request)
-        except AnswerError as error:
-            return _secured(error.answer)
+        self._check_host(request)
         asset = self._assets.get(request.target)
         if asset is None:
             return None
         if request.method != "GET":
-            return _secured(AnswerError(405, "only GET is supported", Allow="GET").answer)
+            raise AnswerError(405, "only GET is supported", Allow="GET")
         if request.headers.get("if-none-match") == asset.headers["ETag"]:
-            return Answer(HTTPStatus.NOT_MODIFIED, headers={"ETag": asset.headers["ETag"], **HEADERS})
+            return Answer(HTTPStatus.NOT_MODIFIED, headers={"ETag": asset.headers["ETag"]})
         return asset
-
-    def authorize(self, request: Request) -> None:
-        with _secured_errors():
-            super().authorize(request)
-
-    def needs_body(self, request: Request) -> bool:
-        with _secured_errors():
-            return super().needs_body(request)
-
-    def answer(self, request: Request, body: bytes) -> Answer:
-        return _secured(super().answer(request, body))
 
     def _check_host(self, request: Request) -> None:
         """Without tokens, a page of another site could otherwise reach the console under another name.
@@ -199,11 +187,10 @@ class ConsoleApplication(RuleApplication):
         return representation(text, call.request)
 
     def _query_status(self, call: AuthorizedCall) -> Answer:
-        if self.status is None:
-            raise AnswerError(404, "there is no checkpoint", "start the console with --checkpoint")
-        status, problem = self.status.current()
+        watched = self._watched()
+        status, problem = watched.current()
         fields: dict[str, Any] = {
-            "series": self.status.series(),
+            "series": watched.series(),
             "error": None if problem is None else error_fields(problem),
         }
         if status is not None:
@@ -309,18 +296,19 @@ class ConsoleApplication(RuleApplication):
         _log.info("%s: %s admitted", *(one_line(text, 300) for text in (call.principal.name, name)))
         return json_answer({"done": [f"{name} is admitted again, with its next version"]}, 200)
 
-    def _store(self) -> FolderStore:
+    def _watched(self) -> WatchedStatus:
         if self.status is None:
             raise AnswerError(404, "there is no checkpoint", "start the console with --checkpoint")
-        return store_at(self.status.checkpoint)
+        return self.status
+
+    def _store(self) -> FolderStore:
+        return store_at(self._watched().checkpoint)
 
     # ------------------------------------------------------------------ history
 
     def _history(self, call: AuthorizedCall) -> Answer:
         """The history of a rule in a query, the newest entry first."""
-        if self.status is None:
-            raise AnswerError(404, "there is no checkpoint", "start the console with --checkpoint")
-        entries = self.status.history(_Fields.of(call).text("id"))
+        entries = self._watched().history(_Fields.of(call).text("id"))
         return json_answer({"entries": [_entry(entry) for entry in entries]}, 200)
 
     def _roll_back(self, call: AuthorizedCall) -> Answer:
@@ -352,9 +340,7 @@ class ConsoleApplication(RuleApplication):
         return json_answer(self._known_backtests().cancel(_Fields.of(call).number("job")).to_dict(), 200)
 
     def _known_status(self) -> Status:
-        if self.status is None:
-            raise AnswerError(404, "there is no checkpoint", "start the console with --checkpoint")
-        status, problem = self.status.current()
+        status, problem = self._watched().current()
         if status is None:
             raise AnswerError(503, "the status is not known yet" if problem is None else problem.message)
         return status
@@ -440,22 +426,6 @@ def _described(processor: PatternProcessor, semantics: Semantics) -> dict[str, A
     }
 
 
-# ---------------------------------------------------------------------- responses
-
-
-def _secured(answer: Answer) -> Answer:
-    return answer._replace(headers={**HEADERS, **answer.headers})
-
-
-@contextmanager
-def _secured_errors() -> Iterator[None]:
-    try:
-        yield
-    except AnswerError as error:
-        error.answer = _secured(error.answer)
-        raise
-
-
 def _assets() -> dict[str, Answer]:
     """The files of the page, by path. There are no others, so no request chooses a file."""
     assets: dict[str, Answer] = {}
@@ -463,6 +433,6 @@ def _assets() -> dict[str, Answer]:
         suffix = "." + file.name.rpartition(".")[2]
         if suffix in _TYPES:
             body = file.read_bytes()
-            headers = {"Content-Type": _TYPES[suffix], "ETag": etag_of(body), **HEADERS}
+            headers = {"Content-Type": _TYPES[suffix], "ETag": etag_of(body)}
             assets["/" if file.name == "index.html" else f"/page/{file.name}"] = Answer(HTTPStatus.OK, body, headers)
     return assets

@@ -14,7 +14,7 @@ MAX_MEMORY = 4_000_000_000
 
 def handler_of(setup: Mapping[str, Any]) -> Handler:
     limit_memory(MAX_MEMORY)
-    samples = Samples(SampleSettings.from_dict(setup))
+    samples = Samples(SampleSettings(**setup))
     return lambda request, on_progress: samples.answer(request)
 
 

@@ -34,8 +34,7 @@ from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.matching.result_rows import MATCHES, TIMED_OUT
 from asterism.rules.publishing.lookup_watch import DefinedLookup, defined_lookups, fixed_versions
 from asterism.rules.sets.set_store import SingleSetStore
-from asterism.testing.literals import Row
-from asterism.testing.rule_harness import rows_of_rule
+from asterism.testing.rule_harness import number_column, rows_of_matches
 from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 from asterism.trace.report import trace
 from asterism.trace.row_patterns import trace_rows
@@ -63,18 +62,11 @@ class SampleSettings:
     """
 
     columns: str | None = None
-    history: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
+    history: Sequence[str] = ()
+    keys: Sequence[str] = ()
     time: str | None = None
     semantics: str = Semantics.DEFAULT.value
-    lookups: tuple[tuple[str, str, str], ...] = ()
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> SampleSettings:
-        """:param fields: the output of :func:`dataclasses.asdict`, perhaps read from JSON"""
-        columns, time = fields["columns"], fields["time"]
-        lookups = tuple((name, place, key) for name, place, key in fields["lookups"])
-        return cls(columns, tuple(fields["history"]), tuple(fields["keys"]), time, fields["semantics"], lookups)
+    lookups: Sequence[tuple[str, str, str]] = ()
 
 
 @dataclass(slots=True)
@@ -329,20 +321,11 @@ def numbered_matches(
 
     :raises AsterismError: as for a query
     """
-    number = "__event"
-    while number in events.column_names:
-        number = "_" + number
+    number = number_column(events.schema)
     numbered = events.append_column(number, pa.array(range(1, events.num_rows + 1), pa.int64()))
-
-    def rows(variant: PatternProcessor) -> dict[str, list[Row]]:
-        return rows_of_rule(variant, numbered.schema, [numbered], keys=keys, time=time, semantics=semantics)
-
-    plain = rule if rule.sql is not None else replace(rule, select=(), function=None)
-    rows_by_output = rows(plain)
-    measured = rows(replace(rule, function=None)) if rule.select else {}
+    rows = rows_of_matches(rule, numbered.schema, [numbered], keys=keys, time=time, semantics=semantics)
     outputs = []
     for name, decided in ((MATCHES, "match_time"), (TIMED_OUT, "timeout_time")):
-        measures = {row["match_id"]: row["measures"] for row in measured.get(name, ())}
         made = [
             {
                 "key": row["key"],
@@ -350,10 +333,10 @@ def numbered_matches(
                 "end": time_text(row["end_time"]),
                 "time": time_text(row[decided]),
                 "events": [[entry["stage"], entry["event"][number]] for entry in row["events"] or ()],
-                "measures": measures.get(row["match_id"]) or row["measures"] or {},
+                "measures": row["measures"] or {},
                 "suppressed": row.get("suppressed") or 0,
             }
-            for row in rows_by_output.get(name, ())
+            for row in rows.get(name, ())
         ]
         outputs.append(sorted(made, key=lambda match: (str(match["time"]), str(match["key"]))))
     return outputs[0], outputs[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -45,15 +46,23 @@ Routes = Mapping[str, Mapping[str, Route]]
 
 
 class Application:
-    """Answers requests with the routes for which they have the right.
+    """Answers requests with the routes for which they have the right: a function from requests to responses, in steps, so that a
+    server reads no more of a request than needed. Only :meth:`answer` may block.
 
     :param statuses: the statuses of errors; others have 422
     """
+
+    headers: Mapping[str, str] = MappingProxyType({})
+    """Headers of all responses."""
 
     def __init__(self, routes: Routes, access: Access, statuses: Mapping[type[AsterismError], int]) -> None:
         self.routes, self.access, self.statuses = routes, access, statuses
 
     def public(self, request: Request) -> Answer | None:
+        """The response, if the request needs no token.
+
+        :raises AnswerError: the request fails in any case
+        """
         return None
 
     def authorize(self, request: Request) -> None:

@@ -13,14 +13,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Mapping
 from contextlib import suppress
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 import h11
 
 from asterism.errors import printable
+from asterism.http.application import Application
 from asterism.http.messages import Answer, AnswerError, Request
 
 HEAD_TIMEOUT = 5  # seconds to send the token, and as many for the TLS handshake before
@@ -33,30 +35,10 @@ _CHUNK = 65_536
 _log = logging.getLogger("asterism.http")
 
 
-class HttpApplication(Protocol):
-    """A function from requests to responses, in steps, so that the server reads no more of a request than needed. Only the last
-    step may block.
-    """
-
-    def public(self, request: Request) -> Answer | None:
-        """The response, if the request needs no token."""
-
-    def authorize(self, request: Request) -> None:
-        """:raises AnswerError: the request does not have a token"""
-
-    def needs_body(self, request: Request) -> bool:
-        """Whether the body must be read before :meth:`answer`.
-
-        :raises AnswerError: the request fails regardless of the body
-        """
-
-    def answer(self, request: Request, body: bytes) -> Answer: ...
-
-
 class HttpServer:
     """Serves *application* on the connections for which it is called: ``asyncio.start_server(HttpServer(...), ...)``."""
 
-    def __init__(self, application: HttpApplication, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, application: Application, tls: ssl.SSLContext | None) -> None:
         self._application, self._tls = application, tls
         self._tasks: set[asyncio.Task[None]] = set()
         """All connections. The event loop itself keeps only weak references to tasks."""
@@ -86,7 +68,7 @@ class HttpServer:
             if self._tls is not None:
                 # The handshake starts only here, so that it counts as waiting.
                 await writer.start_tls(self._tls, ssl_handshake_timeout=HEAD_TIMEOUT)
-            await self._serve(_Connection(reader, writer))
+            await self._serve(_Connection(reader, writer, self._application.headers))
         except (OSError, asyncio.CancelledError):
             _log.debug("connection of %s failed", writer.get_extra_info("peername"), exc_info=True)
         except Exception:
@@ -136,8 +118,8 @@ class HttpServer:
 class _Connection:
     """One request and its response."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, headers: Mapping[str, str]) -> None:
+        self._reader, self._writer, self._headers = reader, writer, headers
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         self._request_line = "nothing"
         # Writing then waits until the socket has taken everything.
@@ -183,9 +165,8 @@ class _Connection:
         headers |= {"X-Content-Type-Options": "nosniff"}  # messages quote requests
         if status not in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
             headers |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
-        head = h11.Response(
-            status_code=status, reason=status.phrase, headers=[*(headers | dict(answer.headers)).items()]
-        )
+        headers |= {**self._headers, **answer.headers}
+        head = h11.Response(status_code=status, reason=status.phrase, headers=[*headers.items()])
         async with asyncio.timeout(TOTAL_TIMEOUT):
             self._writer.write(protocol.send(head) or b"")
             self._writer.write(b"" if self._request_line.startswith("HEAD ") else body)

@@ -326,7 +326,7 @@ class Matcher:
             for some in (rows.run_rows, rows.waiting_rows):
                 begun = some[:, 1] >= 0
                 some[begun, 0] = place[some[begun, 0]]
-        return Page(keys, pool.events.take(pa.array(kept_rows)), pool.times[kept_rows], positions, nodes, *rows)
+        return Page(keys, pool.events.take(pa.array(kept_rows)), pool.times[kept_rows], positions, nodes, rows)
 
     def _failure(self, number: int, calls: PythonCalls | None, made: _Slice) -> PatternFailure:
         from asterism.matching import kernels

@@ -406,7 +406,7 @@ def event_times(
 def _heaviest(page: Page, keys: pa.Table) -> str:
     """The key with the most partial matches, or if there are none, the key with the most events of the call."""
     most, heaviest, what = 0, None, "partial matches before it"
-    counts = np.diff(page.run_at)  # including the start state of each key
+    counts = np.diff(page.rows.run_at)  # including the start state of each key
     if len(counts) and counts.max() > most:
         most, heaviest = int(counts.max()), page.keys.slice(int(counts.argmax()), 1)
     if heaviest is None and keys.num_rows:

@@ -40,24 +40,14 @@ class Page:
     times: Ints
     positions: Ints
     nodes: Ints
-    run_at: Ints
-    run_rows: Ints
-    waiting_at: Ints
-    waiting_rows: Ints
-    timer_at: Ints
-    timer_rows: Ints
+    rows: KeyRows
 
     @classmethod
     def empty(cls, key_schema: pa.Schema, event_schema: pa.Schema) -> Page:
         none, at, timers = np.empty((0, 3), np.int64), np.zeros(1, np.int64), np.empty((0, 1), np.int64)
         numbers = np.empty(0, np.int64)
-        return cls(
-            key_schema.empty_table(), event_schema.empty_table(), numbers, numbers, none, at, none, at, none, at, timers
-        )
-
-    @property
-    def rows(self) -> KeyRows:
-        return KeyRows(self.run_at, self.run_rows, self.waiting_at, self.waiting_rows, self.timer_at, self.timer_rows)
+        rows = KeyRows(at, none, at, none, at, timers)
+        return cls(key_schema.empty_table(), event_schema.empty_table(), numbers, numbers, none, rows)
 
     @classmethod
     def concat(cls, pages: Sequence[Page]) -> Page:
@@ -78,7 +68,7 @@ class Page:
             np.concatenate([page.times for page in pages]),
             np.concatenate([page.positions for page in pages]),
             nodes,
-            *rows,
+            KeyRows(*rows),
         )
 
     def divided(self, parts: Sequence[Ints]) -> Iterator[Page]:
@@ -106,16 +96,13 @@ class Page:
             self.times[kept],
             self.positions[kept],
             nodes,
-            *rows,
+            rows,
         )
 
     def to_bytes(self) -> bytes:
         keys, events = batch_to_bytes(self.keys), batch_to_bytes(self.events)
-        run_rows = np.where(self.run_rows == NO_EVENT, _NARROW_NO_EVENT, self.run_rows)
-        arrays = [
-            self.times, self.positions, self.nodes, self.run_at, run_rows, self.waiting_at, self.waiting_rows,
-            self.timer_at, self.timer_rows,
-        ]  # fmt: skip
+        run_rows = np.where(self.rows.run_rows == NO_EVENT, _NARROW_NO_EVENT, self.rows.run_rows)
+        arrays = [self.times, self.positions, self.nodes, *self.rows._replace(run_rows=run_rows)]
         sizes = np.array([len(keys), len(events), *(array.size for array in arrays)], np.int64)
         parts = [array.astype(kind).tobytes() for array, (_, kind) in zip(arrays, _ARRAYS, strict=True)]
         return record_of(Record.PAGE, sizes.tobytes(), *parts, keys, events)
@@ -135,9 +122,10 @@ class Page:
         key_bytes, event_bytes = int(sizes[0]), int(sizes[1])
         keys = batch_from_bytes(view[at : at + key_bytes], key_schema)
         events = batch_from_bytes(view[at + key_bytes : at + key_bytes + event_bytes], event_schema)
-        page = cls(keys, events, *arrays)
-        page.run_rows[page.run_rows == _NARROW_NO_EVENT] = NO_EVENT
-        return page
+        times, positions, nodes, *of_keys = arrays
+        rows = KeyRows(*of_keys)
+        rows.run_rows[rows.run_rows == _NARROW_NO_EVENT] = NO_EVENT
+        return cls(keys, events, times, positions, nodes, rows)
 
 
 _ARRAYS: list[tuple[int, type[np.signedinteger[Any]]]] = [

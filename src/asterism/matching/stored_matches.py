@@ -80,9 +80,9 @@ def partial_matches(
     :param rules: for each automaton the id and version of its rule
     :raises StateError: the page belongs to another automaton
     """
-    of_runs = np.repeat(np.arange(len(keys)), np.diff(page.run_at))
-    begun = (page.run_rows[:, 1] >= 0) & (page.run_rows[:, 2] >= 0)
-    of_runs, (first, node, state) = of_runs[begun], page.run_rows[begun].T
+    of_runs = np.repeat(np.arange(len(keys)), np.diff(page.rows.run_at))
+    begun = (page.rows.run_rows[:, 1] >= 0) & (page.rows.run_rows[:, 2] >= 0)
+    of_runs, (first, node, state) = of_runs[begun], page.rows.run_rows[begun].T
     of_automata = of_keys[of_runs]
     counts, events, accepted_by = _chains(page.nodes, node)
     stages = [None if automaton is None else automaton["stages"] for automaton in automata]

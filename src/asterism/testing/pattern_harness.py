@@ -216,7 +216,7 @@ class PatternHarness(EventHarness):
                 events = python_rows(
                     page.events.rename_columns([n.partition(":")[2] for n in page.events.column_names])
                 )
-                runs = getattr(page, rows)
+                runs = getattr(page.rows, rows)
                 for node in runs[runs[:, 2] >= 0, 1]:
                     taken: list[tuple[int, str]] = []
                     while node >= 0:

@@ -96,11 +96,20 @@ class _FoundMatch:
 def _failure(rule: PatternProcessor, test: RuleTest, semantics: Semantics) -> Iterator[str]:
     _check_expectations(rule, test)
     events = _TestEvents.of(test)
+    literals, names = events.literals, events.schema.names
+    rows = rows_of_matches(
+        rule if rule.sql is not None else replace(rule, timed_out=test.timed_out is not None),
+        events.schema,
+        events.parts,
+        keys=[literals.key] if literals.key in names else [],
+        time=literals.time if literals.time in names else None,
+        semantics=semantics,
+    )
     differs = False
     for output, expected in ((MATCHES, test.matches), (TIMED_OUT, test.timed_out)):
         if expected is None:
             continue
-        matches = _found(rule, events, semantics, output)
+        matches = [_found_match(row, events) for row in rows.get(output, ())]
         missing = []
         # The objects with the most values come first, because an object may omit values of a match.
         for wanted in sorted(expected, key=lambda wanted: -len(wanted) if isinstance(wanted, Mapping) else 0):
@@ -158,9 +167,7 @@ class _TestEvents:
             rows = [_typed(row, types, literals) for row in test.events]
             schema = _schema_of(rows, types)
             parts = [table_of(rows, schema)] if rows else []
-        number = "__event"
-        while number in schema.names:
-            number = "_" + number
+        number = number_column(schema)
         numbered: list[Part] = []
         count = 0
         for part in parts:
@@ -170,6 +177,14 @@ class _TestEvents:
                 count += part.num_rows
             numbered.append(part)
         return cls(schema.append(pa.field(number, pa.int64())), numbered, literals, number)
+
+
+def number_column(schema: pa.Schema) -> str:
+    """The name of a column with the numbers of events, which no other column has."""
+    number = "__event"
+    while number in schema.names:
+        number = "_" + number
+    return number
 
 
 def _typed(row: Mapping[str, Any], types: Mapping[str, pa.DataType], literals: Literals) -> Row:
@@ -198,19 +213,6 @@ def _schema_of(rows: Sequence[Row], types: Mapping[str, pa.DataType]) -> pa.Sche
     return pa.schema(list((fields | dict(types)).items()))
 
 
-def _found(rule: PatternProcessor, events: _TestEvents, semantics: Semantics, output: str) -> list[_FoundMatch]:
-    """The matches with their events and, if the rule has any, their measures."""
-    if rule.sql is not None:
-        return [_found_match(row, events) for row in _rows(rule, events, semantics, output)]
-    plain = replace(rule, select=(), function=None, timed_out=output == TIMED_OUT)
-    rows = _rows(plain, events, semantics, output)
-    if not rule.select:
-        return [_found_match(row, events) for row in rows]
-    measured = _rows(replace(plain, select=rule.select), events, semantics, output)
-    by_id = {row["match_id"]: row["measures"] for row in measured}
-    return [_found_match(row | {"measures": by_id[row["match_id"]]}, events) for row in rows]
-
-
 def _found_match(row: Row, events: _TestEvents) -> _FoundMatch:
     measures = row["measures"]
     if row["events"] is None:
@@ -231,18 +233,19 @@ def _found_match(row: Row, events: _TestEvents) -> _FoundMatch:
     return _FoundMatch(numbers(all_rows), text(all_rows), stages, measures)
 
 
-def _rows(rule: PatternProcessor, events: _TestEvents, semantics: Semantics, output: str) -> list[Row]:
-    """The rows of an output, as a query returns them."""
-    literals, names = events.literals, events.schema.names
-    outputs = rows_of_rule(
-        rule,
-        events.schema,
-        events.parts,
-        keys=[literals.key] if literals.key in names else [],
-        time=literals.time if literals.time in names else None,
-        semantics=semantics,
-    )
-    return outputs.get(output, [])
+def rows_of_matches(rule: PatternProcessor, *arguments: Any, **options: Any) -> dict[str, list[Row]]:
+    """The rows of :func:`rows_of_rule`, each with the events of its match, if they are known, and with the measures, if the rule
+    has any. The function of the rule is not called.
+    """
+    if rule.sql is not None:
+        return rows_of_rule(rule, *arguments, **options)
+    rows = rows_of_rule(replace(rule, select=(), function=None), *arguments, **options)
+    if rule.select:
+        measured = rows_of_rule(replace(rule, function=None), *arguments, **options)
+        for output in (MATCHES, TIMED_OUT):
+            measures = {row["match_id"]: row["measures"] for row in measured.get(output, ())}
+            rows[output] = [row | {"measures": measures[row["match_id"]]} for row in rows.get(output, ())]
+    return rows
 
 
 def rows_of_rule(

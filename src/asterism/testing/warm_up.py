@@ -13,20 +13,16 @@ import pyarrow as pa
 from asterism.matching import matcher
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
-from asterism.operators.operator import EVENTS as EVENTS_INPUT
-from asterism.operators.operator import Arrival, Now, Operator
-from asterism.operators.state.state_store import MemoryStore
+from asterism.operators.operator import Operator
 from asterism.patterns.pattern import Pattern
+from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.operator import RowPatternOperator
 from asterism.rules.definition.processor import PatternProcessor
-from asterism.rules.matching.operator import PROCESSORS, DynamicCepOperator, RuleOptions
-from asterism.rules.matching.state_pages import prepared_set
-from asterism.rules.sets.set_store import SingleSetStore
-from asterism.rules.sets.sets import ProcessorSet
 from asterism.testing.literals import EVENTS
 from asterism.testing.operator_harness import OperatorHarness
+from asterism.testing.rule_harness import rows_of_rule
 from asterism.windows.assigners import SessionWindows, SlidingWindows
 from asterism.windows.operator import WindowOperator
 from asterism.windows.triggers import CountTrigger, EventTimeTrigger
@@ -93,14 +89,7 @@ def _patterns() -> None:
 
 
 def _rules() -> None:
-    source, rules = SingleSetStore(), ProcessorSet(1, (_RULE,))
-    source.put(rules)
-    operator = DynamicCepOperator(EVENTS, source, RuleOptions(keys=["key"], time="ts"))
-    store = MemoryStore()
-    sets = Arrival(PROCESSORS, prepared_set(rules.to_bytes()))
-    for arrivals in ([sets], [Arrival(EVENTS_INPUT, operator.prepare(EVENTS_INPUT, _EVENTS))]):
-        operator.process(store, arrivals, Now())
-    operator.process(store, [], Now(10**17, 10**17))
+    rows_of_rule(_RULE, EVENTS, [_EVENTS], keys=["key"], time="ts", semantics=Semantics.DEFAULT)
 
 
 def _windows() -> None:

@@ -122,7 +122,7 @@ def _example(match: BacktestMatch) -> dict[str, Any]:
 
 
 def handler_of(setup: Mapping[str, Any]) -> Handler:
-    handler = BacktestHandler(SampleSettings.from_dict(setup))
+    handler = BacktestHandler(SampleSettings(**setup))
     atexit.register(handler.close)
     return handler
 

@@ -1012,8 +1012,8 @@ def _stored_columns(events: pa.Schema) -> pa.Schema:
 
 def _of_entries(page: Page, least: int = 1) -> Ints:
     """The number of partial matches of each processor, of at least so many processors."""
-    entries = np.repeat(page.keys.column(ENTRY).to_numpy(), np.diff(page.run_at))
-    return np.bincount(entries[(page.run_rows[:, 1] >= 0) & (page.run_rows[:, 2] >= 0)], minlength=least)
+    entries = np.repeat(page.keys.column(ENTRY).to_numpy(), np.diff(page.rows.run_at))
+    return np.bincount(entries[(page.rows.run_rows[:, 1] >= 0) & (page.rows.run_rows[:, 2] >= 0)], minlength=least)
 
 
 def _count_partial_matches(
