@@ -99,12 +99,12 @@ class _Layout:
             if number > 0 or depth > 0:
                 self.used.add(stage.contiguity)
             parts.append(self.part(stage, room, depth))
-        return DiagramRows.of([*parts, *self.rest()], room)
+        return DiagramRows([*parts, *self.rest()], room)
 
     def rest(self) -> Iterator[Part]:
         """A note about the stages that are not drawn, once."""
         if self.left == 0 and self.omitted > 0:
-            note = Note.of(f"… and {self.omitted} more stages")
+            note = Note(f"… and {self.omitted} more stages")
             note.arrow = Arrow(FAINT, "1.5 4")
             yield note
             self.omitted = 0
@@ -113,7 +113,7 @@ class _Layout:
         part = self.once(stage, room, depth)
         quantifier = stage.quantifier
         if count_text(quantifier):
-            part = Repeated.of(
+            part = Repeated(
                 part,
                 count_text(quantifier),
                 quantifier_words(quantifier),
@@ -132,15 +132,15 @@ class _Layout:
         title = f"{stage_words(stage, False)}: {quantifier_words(stage.quantifier)}"
         if group is None:
             self.left -= 1
-            return Box.of(stage.name, _details(stage), NEGATED if negated else BOX, title)
+            return Box(stage.name, _details(stage), NEGATED if negated else BOX, title)
         style = NEGATED if negated else PLAIN
         if depth == MAX_DEPTH:
             stages = sum(1 for _ in group.atoms())
             self.left -= min(stages, self.left)
-            return Note.of(f"group of {stages} stages", title, dashes=style.dashes)
+            return Note(f"group of {stages} stages", title, dashes=style.dashes)
         if group.combination is Combining.SEQUENCE:
             chain = self.chain(group, max(room - 2 * (PAD + TURN), 240.0), depth + 1)
-            return Frame.of(chain, lines=_details(stage), style=style, title=title)
+            return Frame(chain, lines=_details(stage), style=style, title=title)
         inside = max(room - 2 * (PAD + FORK), 200.0)
         branches: list[Part] = []
         for element in group.stages:
@@ -148,8 +148,8 @@ class _Layout:
                 break
             branches.append(self.part(element, inside, depth + 1))
         all_occur = group.combination is Combining.IN_ANY_ORDER
-        parts = Branches.of([*branches, *self.rest()], all_occur=all_occur)
-        return Frame.of(parts, "".join(group_words(group)), _details(stage), style, title)
+        parts = Branches([*branches, *self.rest()], all_occur=all_occur)
+        return Frame(parts, "".join(group_words(group)), _details(stage), style, title)
 
 
 def _details(stage: Stage) -> list[Line]:

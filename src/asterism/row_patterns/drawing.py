@@ -63,25 +63,25 @@ class _PartLayout:
         if self.left <= 0 or (depth > MAX_DEPTH and node.parts):
             number = _variables_in(node)
             self.left -= number
-            return Note.of(f"… {number} {'variable' if number == 1 else 'variables'}")
+            return Note(f"… {number} {'variable' if number == 1 else 'variables'}")
         match node:
             case Variable(name):
                 self.left -= 1
                 condition = condition_of(self.clause, name)
-                return Box.of(name, [Line("any row", FAINT)] if condition is None else condition_lines(condition))
+                return Box(name, [Line("any row", FAINT)] if condition is None else condition_lines(condition))
             case PartitionStart():
-                return Note.of("^ start", "only at the first row of the partition", PURPLE, dashes=None)
+                return Note("^ start", "only at the first row of the partition", PURPLE, dashes=None)
             case PartitionEnd():
-                return Note.of("end $", "only after the last row of the partition", PURPLE, dashes=None)
+                return Note("end $", "only after the last row of the partition", PURPLE, dashes=None)
             case NotNext(name):
                 title = f"the next row must not satisfy the condition of {name_text(name)}"
-                return Note.of(one_line(f"not {name}", MAX_NAME), title, RED, PALE_RED, "5 3")
+                return Note(one_line(f"not {name}", MAX_NAME), title, RED, PALE_RED, "5 3")
             case EmptyPattern():
-                return Note.of("( )", "no row")
+                return Note("( )", "no row")
             case Quantified():
                 inner = self.part(node.of, depth + 1)
-                return Repeated.of(
-                    inner if isinstance(inner, Box | Note | Frame) else Frame.of(inner),
+                return Repeated(
+                    inner if isinstance(inner, Box | Note | Frame) else Frame(inner),
                     count_text(node),
                     quantifier_words(node),
                     loop=node.most != 1,
@@ -89,13 +89,13 @@ class _PartLayout:
                 )
             case Exclusion():
                 lines = [Line("not in the output", FAINT)]
-                return Frame.of(self.part(node.of, depth + 1), lines=lines, style=Style(FAINT, "none", "5 3"))
+                return Frame(self.part(node.of, depth + 1), lines=lines, style=Style(FAINT, "none", "5 3"))
             case Permutation():
-                return Frame.of(Branches.of(self.parts(node.parts, depth), all_occur=True), "in any order")
+                return Frame(Branches(self.parts(node.parts, depth), all_occur=True), "in any order")
             case Alternation():
                 self.chooses = True
-                return Branches.of(self.parts(node.parts, depth), all_occur=False)
-        return DiagramRows.of(self.parts(node.parts, depth), math.inf)
+                return Branches(self.parts(node.parts, depth), all_occur=False)
+        return DiagramRows(self.parts(node.parts, depth), math.inf)
 
     def parts(self, nodes: tuple[PatternNode, ...], depth: int) -> list[Part]:
         """The parts of a node, with one note for all those that are not drawn."""
@@ -103,7 +103,7 @@ class _PartLayout:
         for number, node in enumerate(nodes):
             if self.left <= 0:
                 more = sum(_variables_in(rest) for rest in nodes[number:])
-                return [*parts, Note.of(f"… and {more:,} more")]
+                return [*parts, Note(f"… and {more:,} more")]
             parts.append(self.part(node, depth + 1))
         return parts
 
@@ -119,7 +119,7 @@ def pattern_svg(clause: Clause) -> str:
     """See :meth:`asterism.row_patterns.match_recognize.MatchRecognize.to_svg`."""
     layout = _PartLayout(clause)
     pattern = clause.pattern
-    diagram = Diagram(DiagramRows.of(layout.parts(pattern.of if isinstance(pattern, Concatenation) else (pattern,), 0)))
+    diagram = Diagram(DiagramRows(layout.parts(pattern.of if isinstance(pattern, Concatenation) else (pattern,), 0)))
     if clause.within is not None:
         diagram.window(one_line(f"within {clause.within.text.strip()}", 60))
     legend = []

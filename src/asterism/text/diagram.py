@@ -9,7 +9,7 @@ The texts of a diagram are external input: see :mod:`asterism.text.svg`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from asterism.text.printable import one_line
 from asterism.text.svg import (
@@ -104,17 +104,15 @@ def condition_lines(condition: str, color: str = INK) -> list[Line]:
     return [Line(text, color, MONO, condition) for text in wrapped(condition)]
 
 
-@dataclass(slots=True)
 class Part:
     """
     :ivar above: the height above the line that passes through the part; *below* is the height below it
     :ivar arrow: leads to the part, unless it is the first of its sequence
     """
 
-    width: float
-    above: float
-    below: float
-    arrow: Arrow = field(default=Arrow(), kw_only=True)
+    def __init__(self, width: float, above: float, below: float) -> None:
+        self.width, self.above, self.below = width, above, below
+        self.arrow = Arrow()
 
     @property
     def height(self) -> float:
@@ -125,19 +123,14 @@ class Part:
         raise NotImplementedError
 
 
-@dataclass(slots=True)
 class Note(Part):
     """A text in a small frame."""
 
-    text: str
-    title: str
-    color: str
-    fill: str
-    dashes: str | None
-
-    @classmethod
-    def of(cls, text: str, title: str = "", color: str = FAINT, fill: str = PAPER, dashes: str | None = "3 3") -> Note:
-        return cls(text_width(text, 12) + 2 * PAD, 16, 16, text, title, color, fill, dashes)
+    def __init__(
+        self, text: str, title: str = "", color: str = FAINT, fill: str = PAPER, dashes: str | None = "3 3"
+    ) -> None:
+        super().__init__(text_width(text, 12) + 2 * PAD, 16, 16)
+        self.text, self.title, self.color, self.fill, self.dashes = text, title, color, fill, dashes
 
     def draw(self, canvas: Canvas, x: float, y: float) -> None:
         frame = canvas.rect(
@@ -168,20 +161,14 @@ PLAIN = Style(FAINT, "none")
 BOX = Style(BLUE, PALE_BLUE)
 
 
-@dataclass(slots=True)
 class Box(Part):
     """A name, and lines below it."""
 
-    name: str
-    lines: Sequence[Line]
-    style: Style
-    title: str
-
-    @classmethod
-    def of(cls, name: str, lines: Sequence[Line], style: Style = BOX, title: str = "") -> Box:
+    def __init__(self, name: str, lines: Sequence[Line], style: Style = BOX, title: str = "") -> None:
         width = max(70.0, text_width(one_line(name, MAX_NAME), 14, 0.6), *(line.width for line in lines)) + 2 * PAD
         half = (24 + 15 * len(lines) + PAD) / 2
-        return cls(width, half, half, name, lines, style, title)
+        super().__init__(width, half, half)
+        self.name, self.lines, self.style, self.title = name, lines, style, title
 
     def draw(self, canvas: Canvas, x: float, y: float) -> None:
         self.style.draw(canvas, self, x, y, self.title)
@@ -195,16 +182,14 @@ class Box(Part):
             line.draw(canvas, x + PAD, top + 42 + 15 * number)
 
 
-@dataclass(slots=True)
 class DiagramRows(Part):
-    """Parts one after the other, in one or more rows."""
+    """Parts one after the other, in one or more rows.
 
-    rows: list[list[Part]]
+    :param room: the maximum width of a row of more than one part
+    """
 
-    @classmethod
-    def of(cls, parts: Sequence[Part], room: float = ROW) -> DiagramRows:
-        """:param room: the maximum width of a row of more than one part"""
-        rows: list[list[Part]] = [[]]
+    def __init__(self, parts: Sequence[Part], room: float = ROW) -> None:
+        self.rows = rows = [list[Part]()]
         width = 0.0
         for part in parts:
             if rows[-1] and width + part.arrow.width + part.width > room:
@@ -212,14 +197,9 @@ class DiagramRows(Part):
             width = part.width if not rows[-1] else width + part.arrow.width + part.width
             rows[-1].append(part)
         height = sum(_above(row) + _below(row) for row in rows) + GAP * (len(rows) - 1)
-        margin = _MARGIN if len(rows) > 1 else 0
-        widest = max(map(_width, rows))
-        return cls(widest + 2 * margin, _above(rows[0]), height - _above(rows[0]), rows)
-
-    @property
-    def _margin(self) -> float:
+        self._margin = _MARGIN if len(rows) > 1 else 0
         """The space for the arrows to new rows."""
-        return _MARGIN if len(self.rows) > 1 else 0
+        super().__init__(max(map(_width, rows)) + 2 * self._margin, _above(rows[0]), height - _above(rows[0]))
 
     @property
     def end(self) -> tuple[float, float]:
@@ -257,23 +237,15 @@ def _below(row: Sequence[Part]) -> float:
     return max(part.below for part in row)
 
 
-@dataclass(slots=True)
 class Frame(Part):
     """A frame around a part, with a word at its top and lines at its bottom."""
 
-    inner: Part
-    head: str
-    lines: Sequence[Line]
-    style: Style
-    title: str
-
-    @classmethod
-    def of(
-        cls, inner: Part, head: str = "", lines: Sequence[Line] = (), style: Style = PLAIN, title: str = ""
-    ) -> Frame:
+    def __init__(
+        self, inner: Part, head: str = "", lines: Sequence[Line] = (), style: Style = PLAIN, title: str = ""
+    ) -> None:
         width = max(inner.width, text_width(head, 11), *(line.width for line in lines), 0.0) + 2 * PAD
-        above = inner.above + PAD + (15 if head else 0)
-        return cls(width, above, inner.below + PAD + 15 * len(lines), inner, head, lines, style, title)
+        super().__init__(width, inner.above + PAD + (15 if head else 0), inner.below + PAD + 15 * len(lines))
+        self.inner, self.head, self.lines, self.style, self.title = inner, head, lines, style, title
 
     def draw(self, canvas: Canvas, x: float, y: float) -> None:
         self.style.draw(canvas, self, x, y, self.title)
@@ -288,19 +260,15 @@ class Frame(Part):
             line.draw(canvas, x + PAD, y + self.below - 15 * (len(self.lines) - number) + 4)
 
 
-@dataclass(slots=True)
 class Branches(Part):
     """Parts one below the other, between a fork and a join: thin lines if one of them is taken, bars if all of them are."""
 
-    parts: Sequence[Part]
-    all_occur: bool
-
-    @classmethod
-    def of(cls, parts: Sequence[Part], *, all_occur: bool) -> Branches:
+    def __init__(self, parts: Sequence[Part], *, all_occur: bool) -> None:
         height = sum(part.height for part in parts) + BRANCH * (len(parts) - 1)
         first, last = parts[0].above, height - parts[-1].below
         above = (first + last) / 2 if all_occur else first
-        return cls(max(part.width for part in parts) + 2 * FORK, above, height - above, parts, all_occur)
+        super().__init__(max(part.width for part in parts) + 2 * FORK, above, height - above)
+        self.parts, self.all_occur = parts, all_occur
 
     def _lines(self, y: float) -> Iterator[tuple[Part, float]]:
         """The parts, each with the height of its line."""
@@ -330,29 +298,21 @@ class Branches(Part):
                 canvas.line([(bar, lines[0] - 10), (bar, lines[-1] + 10)], INK, width=4)
 
 
-@dataclass(slots=True)
 class Repeated(Part):
     """A part that is repeated or left out.
 
-    :ivar badge: how often it occurs
-    :ivar has_loop: whether it may occur more than once; *dashes* are those of the arrow back
-    :ivar has_bypass: whether a line passes by the part
+    :param badge: how often it occurs
+    :param loop: whether it may occur more than once; *dashes* are those of the arrow back
+    :param bypass: whether a line passes by the part
     """
 
-    inner: Part
-    badge: str
-    title: str
-    has_loop: bool
-    has_bypass: bool
-    dashes: str | None
-
-    @classmethod
-    def of(
-        cls, inner: Part, badge: str, title: str, *, loop: bool, bypass: bool = False, dashes: str | None = None
-    ) -> Repeated:
+    def __init__(
+        self, inner: Part, badge: str, title: str, *, loop: bool, bypass: bool = False, dashes: str | None = None
+    ) -> None:
         side = BYPASS if bypass else 0
-        above = inner.above + (ARC if loop else 10)
-        return cls(inner.width + 2 * side, above, inner.below + side, inner, badge, title, loop, bypass, dashes)
+        super().__init__(inner.width + 2 * side, inner.above + (ARC if loop else 10), inner.below + side)
+        self.inner, self.badge, self.title, self.dashes = inner, badge, title, dashes
+        self.has_loop, self.has_bypass = loop, bypass
 
     def draw(self, canvas: Canvas, x: float, y: float) -> None:
         left = x + (self.width - self.inner.width) / 2
