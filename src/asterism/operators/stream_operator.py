@@ -396,6 +396,9 @@ class Gauge(Tool):
         self.aggregate = aggregate
         self.reset()
 
+    def reset(self) -> None:
+        self.last: float | None = None
+
     def set(self, value: float) -> None:
         """Set the value.
 
@@ -405,9 +408,6 @@ class Gauge(Tool):
         value = _number(self, value)
         if not self._repeats:
             self.last = value
-
-    def reset(self) -> None:
-        self.last: float | None = None
 
     def add_to(self, group: Group) -> None:
         if self.last is not None:
@@ -444,6 +444,11 @@ class Histogram(Tool):
             raise StreamDefinitionError("the buckets of a histogram must be in ascending order", hint=hint)
         self.reset()
 
+    def reset(self) -> None:
+        self.counts = [0] * (len(self.buckets) + 1)
+        """The number of values in each bucket, and of those that are greater than all bounds."""
+        self.sum, self.least, self.greatest = 0.0, math.inf, -math.inf
+
     def update(self, value: float) -> None:
         """Add a value.
 
@@ -455,11 +460,6 @@ class Histogram(Tool):
             self.counts[bisect.bisect_left(self.buckets, value)] += 1
             self.sum += value
             self.least, self.greatest = min(self.least, value), max(self.greatest, value)
-
-    def reset(self) -> None:
-        self.counts = [0] * (len(self.buckets) + 1)
-        """The number of values in each bucket, and of those that are greater than all bounds."""
-        self.sum, self.least, self.greatest = 0.0, math.inf, -math.inf
 
     def add_to(self, group: Group) -> None:
         if not any(self.counts):
