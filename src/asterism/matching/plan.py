@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,14 +10,9 @@ from asterism.errors import LimitExceededError, TooManyPartialMatchesError
 from asterism.expressions.names import PreviousColumn
 from asterism.patterns.automaton import Nfa
 from asterism.patterns.compiler import compile_pattern, identity_of
-from asterism.patterns.conditions import (
-    AndCondition,
-    Condition,
-    NotCondition,
-    OrCondition,
-)
+from asterism.patterns.conditions import leaves_of
 from asterism.patterns.semantics import Semantics
-from asterism.patterns.sequence import AfterMatchSkipStrategy, PatternSequence, Stage
+from asterism.patterns.sequence import AfterMatchSkipStrategy, PatternSequence, stages_of
 
 STEPS_PER_PARTIAL_MATCH, HELD_PER_PARTIAL_MATCH, LEAST_PARTIAL_MATCHES = 1000, 10, 10_000
 NO_SKIP = AfterMatchSkipStrategy.no_skip()
@@ -100,34 +95,12 @@ class MatchPlan:
         """Compile a pattern; *options* are the other fields."""
         nfa = compile_pattern(pattern, semantics)
         numbers = {identity_of(condition): number for number, condition in enumerate(nfa.conditions)}
-        used = {
-            stage.name: tuple(
-                dict.fromkeys(numbers[identity_of(c)] for c in _leaves(stage) if identity_of(c) in numbers)
-            )
-            for stage in _all_stages(pattern)
-        }
+        used: dict[str, tuple[int, ...]] = {}
+        for stage in stages_of(pattern):
+            conditions = map(identity_of, (*leaves_of(stage.condition), *leaves_of(stage.until)))
+            used[stage.name] = tuple(dict.fromkeys(numbers[name] for name in conditions if name in numbers))
         return cls(nfa=nfa, conditions_of=used, skip=pattern.skip, semantics=semantics, **options)
 
     def stages_with(self, *conditions: int) -> list[str]:
         """The stages that use any of these conditions."""
         return [stage for stage, used in self.conditions_of.items() if not set(used).isdisjoint(conditions)]
-
-
-def _all_stages(pattern: PatternSequence) -> Iterator[Stage]:
-    for stage in pattern.stages:
-        yield stage
-        if stage.group is not None:
-            yield from _all_stages(stage.group)
-
-
-def _leaves(stage: Stage) -> Iterator[Condition]:
-    """The conditions that the condition of a stage combines or negates."""
-    todo = [condition for condition in (stage.condition, stage.until) if condition is not None]
-    for condition in todo:
-        match condition:
-            case AndCondition(left, right) | OrCondition(left, right):
-                todo += [left, right]
-            case NotCondition(inner):
-                todo.append(inner)
-            case _:
-                yield condition

@@ -47,14 +47,7 @@ class Condition:
         """Must not be satisfied. A condition that is NULL is not satisfied, so its negation is."""
         return NotCondition(self)
 
-    def __and__(self, other: ConditionLike) -> Condition:
-        return self.and_(other)
-
-    def __or__(self, other: ConditionLike) -> Condition:
-        return self.or_(other)
-
-    def __invert__(self) -> Condition:
-        return self.negate()
+    __and__, __or__, __invert__ = and_, or_, negate
 
     @property
     def depth(self) -> int:
@@ -247,7 +240,7 @@ class _Joined(Condition):
 
 
 @dataclass(frozen=True, slots=True)
-class AndCondition(_Joined):
+class _Connective(_Joined):
     left: Condition
     right: Condition
 
@@ -255,13 +248,12 @@ class AndCondition(_Joined):
         self._nest(self.left, self.right)
 
 
-@dataclass(frozen=True, slots=True)
-class OrCondition(_Joined):
-    left: Condition
-    right: Condition
+class AndCondition(_Connective):
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        self._nest(self.left, self.right)
+
+class OrCondition(_Connective):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +264,17 @@ class NotCondition(_Joined):
 
     def __post_init__(self) -> None:
         self._nest(self.condition)
+
+
+def leaves_of(condition: Condition | None) -> Iterator[Condition]:
+    """The conditions that a condition combines or negates, from left to right."""
+    match condition:
+        case AndCondition(left, right) | OrCondition(left, right):
+            yield from (*leaves_of(left), *leaves_of(right))
+        case NotCondition(inner):
+            yield from leaves_of(inner)
+        case Condition():
+            yield condition
 
 
 ConditionLike = str | Condition | Callable[[Any], Any]

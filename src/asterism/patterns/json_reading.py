@@ -44,6 +44,7 @@ from asterism.patterns.sequence import (
     Taking,
     WithinType,
     check_follows,
+    stages_of,
 )
 from asterism.text.strict_json import DocumentSyntaxError, decode, pointer_part, text_of
 
@@ -697,15 +698,10 @@ def _refuse_too_large(pattern: PatternSequence) -> None:
 
     stages = size(pattern)
     if stages > MAX_STAGES:
+        groups = [stage.group for stage in stages_of(pattern) if stage.group is not None]
+        has_orders = any(group.combination is Combining.IN_ANY_ORDER for group in groups)
+        counted = "repetition and each order" if has_orders else "repetition"
         raise PatternTooLargeError(
-            f"the pattern has {stages:,} stages, each repetition and each order counted (limit {MAX_STAGES:,})"
-            if _has_orders(pattern)
-            else f"the pattern has {stages:,} stages, each repetition counted (limit {MAX_STAGES:,})",
+            f"the pattern has {stages:,} stages, each {counted} counted (limit {MAX_STAGES:,})",
             hint="lower the counts of times",
         )
-
-
-def _has_orders(pattern: PatternSequence) -> bool:
-    return pattern.combination is Combining.IN_ANY_ORDER or any(
-        stage.group is not None and _has_orders(stage.group) for stage in pattern.stages
-    )

@@ -11,11 +11,7 @@ from itertools import pairwise
 
 from sqlglot import exp
 
-from asterism.errors import (
-    ExpressionError,
-    ExpressionSyntaxError,
-    PatternFormatError,
-)
+from asterism.errors import ExpressionError, ExpressionSyntaxError, PatternFormatError
 from asterism.expressions.parsing import MAX_DEPTH, parse
 from asterism.patterns.conditions import (
     FOREIGN,
@@ -25,6 +21,7 @@ from asterism.patterns.conditions import (
     NotCondition,
     OrCondition,
     SqlCondition,
+    leaves_of,
 )
 from asterism.patterns.json_format import ANCHORS, TAKING, UNITS, VERSION, Json
 from asterism.patterns.json_reading import pattern_from_json
@@ -82,29 +79,16 @@ def graph_of(pattern: PatternSequence) -> Json:
 
 
 def _graph_json(stages: Sequence[Stage]) -> Json:
-    edges = [
-        {"source": source.name, "target": target.name, "type": _edge_type(source, target).value}
-        for source, target in pairwise(stages)
-    ]
+    edges = []
+    for source, target in pairwise(stages):
+        # The first stage of a match always follows an absence by SKIP_TILL_NEXT.
+        kind = source.contiguity if source.contiguity is Contiguity.NOT_BEFORE else target.contiguity
+        edges.append({"source": source.name, "target": target.name, "type": kind.value})
     nodes = [
         _node_json(stage, after_greedy=previous is not None and previous.quantifier.greedy)
         for previous, stage in zip((None, *stages), stages, strict=False)
     ]
     return {"nodes": nodes, "edges": edges}
-
-
-def _edge_type(source: Stage, target: Stage) -> Contiguity:
-    # The first stage of a match always follows an absence by SKIP_TILL_NEXT.
-    return source.contiguity if source.contiguity is Contiguity.NOT_BEFORE else target.contiguity
-
-
-def _elements_json(group: PatternSequence) -> Json:
-    """The nodes of a group whose elements are alternatives, or may occur in any order."""
-    combination: Json = {"type": group.combination.value}
-    if group.combination is Combining.IN_ANY_ORDER:
-        combination["consumingStrategy"] = group.stages[0].contiguity.value
-    nodes = [_node_json(stage, after_greedy=False) for stage in group.stages]
-    return {"combination": combination, "nodes": nodes}
 
 
 def _node_json(stage: Stage, *, after_greedy: bool) -> Json:
@@ -114,8 +98,13 @@ def _node_json(stage: Stage, *, after_greedy: bool) -> Json:
     if stage.condition is not None:
         node["condition"] = _condition_json(stage.condition, stage.name)
     if group is not None:
-        is_chain = group.combination is Combining.SEQUENCE
-        node |= _graph_json(group.stages) if is_chain else _elements_json(group)
+        if group.combination is Combining.SEQUENCE:
+            node |= _graph_json(group.stages)
+        else:
+            node["combination"] = {"type": group.combination.value}
+            if group.combination is Combining.IN_ANY_ORDER:
+                node["combination"]["consumingStrategy"] = group.stages[0].contiguity.value
+            node["nodes"] = [_node_json(element, after_greedy=False) for element in group.stages]
         if group.skip != AfterMatchSkipStrategy():
             node["afterMatchStrategy"] = _skip_json(group.skip)
     return node | _window_json(stage)
@@ -171,7 +160,8 @@ def _condition_json(condition: Condition, where: str) -> Json:
         return {"type": "SQL", "expression": condition.text}
     if isinstance(condition, NamedCondition) and condition.name in FOREIGN and len(condition.arguments) == 1:
         return {"type": condition.name, "expression": condition.arguments[0]}
-    if isinstance(condition, AndCondition | OrCondition | NotCondition) and _has_named(condition):
+    has_named = any(isinstance(leaf, NamedCondition) for leaf in leaves_of(condition))
+    if isinstance(condition, AndCondition | OrCondition | NotCondition) and has_named:
         parts = [condition.condition] if isinstance(condition, NotCondition) else operands(condition)
         return {
             "type": "CLASS",
@@ -193,15 +183,6 @@ def _condition_json(condition: Condition, where: str) -> Json:
             f"{where}: its conditions cannot be combined into one expression", text, "remove the comments"
         )
     return {"type": "SQL", "expression": text}
-
-
-def _has_named(condition: Condition) -> bool:
-    match condition:
-        case AndCondition(left, right) | OrCondition(left, right):
-            return _has_named(left) or _has_named(right)
-        case NotCondition(inner):
-            return _has_named(inner)
-    return isinstance(condition, NamedCondition)
 
 
 def _joined(condition: Condition, where: str, negated: bool = False, depth: int = 0) -> tuple[str, exp.Expr]:

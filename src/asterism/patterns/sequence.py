@@ -622,11 +622,7 @@ class PatternSequence(metaclass=PythonNames):
 
     def atoms(self) -> Iterator[Stage]:
         """Every stage that accepts or forbids events, in order, with groups flattened."""
-        for stage in self.stages:
-            if stage.group is None:
-                yield stage
-            else:
-                yield from stage.group.atoms()
+        return (stage for stage in stages_of(self) if stage.group is None)
 
     @property
     def effective_window(self) -> timedelta | None:
@@ -729,6 +725,14 @@ class PatternSequence(metaclass=PythonNames):
         if last.quantifier.inner is not Contiguity.SKIP_TILL_NEXT and last.quantifier.inner is not inner:
             raise MalformedPatternError(f'stage "{last.name}": either consecutive or allow_combinations, not both')
         return self._with(replace(last, quantifier=replace(last.quantifier, inner=inner)))
+
+
+def stages_of(pattern: PatternSequence) -> Iterator[Stage]:
+    """Every stage, in order; a group precedes its stages."""
+    for stage in pattern.stages:
+        yield stage
+        if stage.group is not None:
+            yield from stages_of(stage.group)
 
 
 def check_follows(previous: Stage, stage: Stage) -> None:

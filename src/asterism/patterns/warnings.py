@@ -21,7 +21,7 @@ from sqlglot import exp
 from asterism.errors import PACKAGE_FOLDER, ExpressionError, PatternWarning, printable
 from asterism.expressions.functions import FUNCTIONS
 from asterism.expressions.parsing import AGGREGATES, Previous, conjuncts, parse
-from asterism.patterns.conditions import AndCondition, Condition, NotCondition, OrCondition, SqlCondition
+from asterism.patterns.conditions import AndCondition, Condition, NotCondition, OrCondition, SqlCondition, leaves_of
 from asterism.patterns.sequence import Combining, Contiguity, PatternSequence, QuantifierKind, SkipKind, Stage, Taking
 
 
@@ -322,7 +322,8 @@ def _remembered(pattern: PatternSequence) -> Iterator[Diagnostic]:
             "bound the number of keys",
         )
     for stage in pattern.atoms():
-        if any(_reads_previous(condition) for condition in (stage.condition, stage.until)):
+        trees = [*_trees(stage.condition), *_trees(stage.until)]
+        if any(tree.find(Previous) is not None for tree in trees):
             yield Diagnostic(
                 stage.name,
                 f'stage "{stage.name}" reads earlier events of the key by PREV',
@@ -331,18 +332,6 @@ def _remembered(pattern: PatternSequence) -> Iterator[Diagnostic]:
                 "LAST(stage.column) reads the events of the match",
             )
             break
-
-
-def _reads_previous(condition: Condition | None) -> bool:
-    match condition:
-        case AndCondition(left, right) | OrCondition(left, right):
-            return _reads_previous(left) or _reads_previous(right)
-        case NotCondition(inner):
-            return _reads_previous(inner)
-        case SqlCondition():
-            tree = _tree(condition)
-            return tree is not None and tree.find(Previous) is not None
-    return False
 
 
 def _decided_late(pattern: PatternSequence) -> Iterator[Diagnostic]:
@@ -433,6 +422,12 @@ def _tree(condition: SqlCondition) -> exp.Expr | None:
     return None if isinstance(tree, exp.Alias) else tree
 
 
+def _trees(condition: Condition | None) -> list[exp.Expr]:
+    """The SQL in a condition."""
+    trees = [_tree(leaf) for leaf in leaves_of(condition) if isinstance(leaf, SqlCondition)]
+    return [tree for tree in trees if tree is not None]
+
+
 # ---------------------------------------------------------------------- conditions over events that do not exist yet
 
 
@@ -445,7 +440,7 @@ def _conditions(
     :param round_later: the stages that follow in the same repetition of a repeated group: none of them has an event before a
         required stage of the first repetition; None: nothing repeats
     """
-    names = [frozenset(_names(stage)) for stage in pattern.stages]
+    names = [frozenset(atom.name for atom in PatternSequence((stage,)).atoms()) for stage in pattern.stages]
     for at, stage in enumerate(pattern.stages):
         # Any element may be the last one in any order. Of alternatives, only one has events in each repetition.
         in_any_order = pattern.combination is Combining.IN_ANY_ORDER
@@ -493,24 +488,8 @@ def _quoted(names: Sequence[str]) -> str:
     return " and ".join(f'"{name}"' for name in names)
 
 
-def _names(stage: Stage) -> Iterator[str]:
-    if stage.group is None:
-        yield stage.name
-    else:
-        yield from (atom.name for atom in stage.group.atoms())
-
-
 def _mentioned(condition: Condition, stages: frozenset[str]) -> list[str]:
-    match condition:
-        case AndCondition(left, right) | OrCondition(left, right):
-            return sorted({*_mentioned(left, stages), *_mentioned(right, stages)})
-        case NotCondition(inner):
-            return _mentioned(inner, stages)
-        case SqlCondition():
-            tree = _tree(condition)
-            columns = [] if tree is None else tree.find_all(exp.Column)
-            return sorted({column.table for column in columns} & stages)
-    return []
+    return sorted({column.table for tree in _trees(condition) for column in tree.find_all(exp.Column)} & stages)
 
 
 Truth = frozenset[bool | None]

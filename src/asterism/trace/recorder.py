@@ -15,7 +15,7 @@ from asterism.errors import printable
 from asterism.patterns.automaton import Action, Both, Guard, Nfa, NfaState, NfaStateKind, Not
 from asterism.patterns.conditions import FirstEventCondition
 from asterism.patterns.pattern import Pattern
-from asterism.patterns.sequence import Combining, PatternSequence, SkipKind, Stage, Taking
+from asterism.patterns.sequence import Combining, PatternSequence, SkipKind, Stage, Taking, stages_of
 from asterism.patterns.wording import CONTIGUITY, count_text, repeats
 from asterism.text.printable import duration, either
 from asterism.trace.conditions import TraceConditions
@@ -69,7 +69,11 @@ class Recorder:
         self.stages = nfa.stages
         self.atoms = {stage.name: stage for stage in pattern.atoms()}
         self.prefers = bool(nfa.preferred)
-        self.choices = list(_choices(pattern))
+        self.choices = [
+            (stage.group.combination, frozenset(_heads(stage)))
+            for stage in stages_of(pattern)
+            if stage.group is not None and stage.group.combination is not Combining.SEQUENCE
+        ]
         """for each group of alternatives, or of elements in any order, the stages with which they begin"""
         self.places = _places(pattern)
         """for each stage that accepts events its place in the pattern; alternatives have the same one"""
@@ -529,16 +533,6 @@ def _places(pattern: PatternSequence) -> dict[str, int]:
 
     visit(pattern, 0)
     return places
-
-
-def _choices(pattern: PatternSequence) -> Iterator[tuple[Combining, frozenset[str]]]:
-    """For each group of alternatives, or of elements in any order, the stages with which an element begins."""
-    for stage in pattern.stages:
-        if stage.group is not None:
-            if stage.group.combination is not Combining.SEQUENCE:
-                heads = frozenset(name for element in stage.group.stages for name in _heads(element))
-                yield stage.group.combination, heads
-            yield from _choices(stage.group)
 
 
 def _heads(stage: Stage) -> Iterator[str]:

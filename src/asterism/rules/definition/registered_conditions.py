@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -21,8 +21,9 @@ from asterism.patterns.conditions import (
     OrCondition,
     PythonCondition,
     SqlCondition,
+    leaves_of,
 )
-from asterism.patterns.sequence import PatternSequence
+from asterism.patterns.sequence import PatternSequence, stages_of
 from asterism.patterns.wording import condition_text
 
 _P = TypeVar("_P", bound=PatternSequence)
@@ -163,23 +164,9 @@ def without_named(pattern: _P) -> _P:
 
 def names_in(pattern: PatternSequence) -> set[str]:
     """The names of the conditions that are given by name."""
-    return {
-        name
-        for stage in pattern.stages
-        for part in (stage.condition, stage.until, stage.group)
-        for name in (names_in(part) if isinstance(part, PatternSequence) else _names(part))
-    }
-
-
-def _names(condition: Condition | None) -> Iterator[str]:
-    match condition:
-        case NamedCondition():
-            yield condition.name
-        case AndCondition(left, right) | OrCondition(left, right):
-            yield from _names(left)
-            yield from _names(right)
-        case NotCondition(inner):
-            yield from _names(inner)
+    conditions = (condition for stage in stages_of(pattern) for condition in (stage.condition, stage.until))
+    leaves = (leaf for condition in conditions for leaf in leaves_of(condition))
+    return {leaf.name for leaf in leaves if isinstance(leaf, NamedCondition)}
 
 
 def _replaced(pattern: _P, change: Callable[[NamedCondition], Condition]) -> _P:
