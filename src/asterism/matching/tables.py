@@ -25,6 +25,7 @@ from asterism.patterns.automaton import (
     Not,
     Test,
     ignored_edges,
+    proceeding,
 )
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import SkipKind
@@ -221,12 +222,11 @@ class Evaluation:
         """Whether events that satisfy no condition can be removed in the default semantics. They cannot if a stage uses strict
         contiguity.
         """
-        waiting = [
-            item
-            for item in self.summaries(states).items()
-            if item[0].kind not in (NfaStateKind.STOP, NfaStateKind.FINAL)
-        ]
-        return all(summary.relevant_conditions(state, Semantics.DEFAULT) >= 0 for state, summary in waiting)
+        return all(
+            summary.relevant_conditions(state, Semantics.DEFAULT) >= 0
+            for state, summary in self.summaries(states).items()
+            if state.kind not in (NfaStateKind.STOP, NfaStateKind.FINAL)
+        )
 
 
 def longest_match(nfa: Nfa) -> int | None:
@@ -292,18 +292,8 @@ def completion(nfa: Nfa, evaluation: Evaluation, semantics: Semantics) -> Comple
     bits = frozenset[int]().union(*(bits_of_edge for bits_of_edge in required if bits_of_edge is not None))
     if None in required or max(ways.values()) > MAX_WAYS:
         return None
-    from_start = _reached_at_once(nfa.start)
+    from_start = proceeding(nfa.start)
     return Completion(bits, any(state in from_start for state, _ in completing), max(ways.values()))
-
-
-def _reached_at_once(state: NfaState) -> set[NfaState]:
-    """The state and those to which PROCEED edges lead from it."""
-    reached, todo = {state}, [state]
-    while todo:
-        new = {edge.target for edge in todo.pop().edges if edge.action is Action.PROCEED} - reached
-        reached |= new
-        todo += new
-    return reached
 
 
 @dataclass(slots=True)

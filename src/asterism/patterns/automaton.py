@@ -226,6 +226,17 @@ class Nfa:
         return "\n".join(lines)
 
 
+def proceeding(state: NfaState) -> list[NfaState]:
+    """The state and all states that PROCEED edges lead to from it."""
+    reached = {state: None}
+    todo = [state]
+    for at in todo:
+        targets = {edge.target: None for edge in at.edges if edge.action is Action.PROCEED}
+        todo += [target for target in targets if target not in reached]
+        reached |= targets
+    return todo
+
+
 MAX_COMPARED = 100
 """Limit of the edges that :func:`ignored_edges` compares for a state. With more, a partial match becomes several, as in Flink."""
 

@@ -107,7 +107,7 @@ class TraceConditions:
     """
     :param times: the times of the events, in microseconds
     :param zone: the time zone of the times that per-event conditions get
-    :param forgiving: an unknown stage has taken no events, as in Flink, instead of being an error
+    :param allows_unknown_stages: an unknown stage has taken no events, as in Flink, instead of being an error
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class TraceConditions:
         parts = [self._conjuncts(condition) for condition in nfa.conditions]
         prefix = "_" * (1 + max(map(len, events.column_names), default=0))  # a prefix that no column of the events has
         self._column_of = {written: prefix + str(number) for number, written in enumerate(self._aggregates)}
-        fields = [pa.field(self._column_of[written], one.type) for written, one in self._aggregates.items()]
+        fields = [pa.field(self._column_of[written], aggregate.type) for written, aggregate in self._aggregates.items()]
         self._of_match = Vectorized(pa.schema([*events.schema, *fields], events.schema.metadata))
         self._whole = [self._question(*of) for of in zip(nfa.conditions, parts, strict=True)]
         self._parts = [self._in_parts(*of) for of in zip(nfa.conditions, parts, strict=True)]
@@ -238,11 +238,12 @@ class TraceConditions:
         self._row, self._known = row, {}
         at_once = 1 + AT_ONCE // (1 + self.events.slice(row, 1).nbytes)
         for begin in range(0, len(partials) if self._of_match.texts else 0, at_once):
-            some = partials[begin : begin + at_once]
+            batch = partials[begin : begin + at_once]
             with contextlib.suppress(InvalidEventError):
-                for number, column in enumerate(self._of_match.evaluate(self._beside_aggregates(some))):
+                for number, column in enumerate(self._of_match.evaluate(self._beside_aggregates(batch))):
                     self._known |= {
-                        (number, one): answer for one, answer in zip(some, mask_of(column).tolist(), strict=True)
+                        (number, partial): answer
+                        for partial, answer in zip(batch, mask_of(column).tolist(), strict=True)
                     }
 
     def holds(self, guard: Guard, partial: Partial) -> bool:
@@ -356,7 +357,9 @@ class TraceConditions:
 
     def _check(self, question: _ConditionQuestion, partial: Partial) -> Check:
         values = [(name, self.events.column(name)[self._row].as_py()) for name in question.columns]
-        values += [(one.label, self._values_of(one, [partial])[0].as_py()) for one in question.aggregates]
+        values += [
+            (aggregate.label, self._values_of(aggregate, [partial])[0].as_py()) for aggregate in question.aggregates
+        ]
         if question.of_key is not None and (row := self.blocking(question.of_key)) is not None:
             values.append(("event", row + 1))
         return Check(question.text, self.tried(question, partial), tuple(values))

@@ -17,7 +17,7 @@ from asterism.patterns.semantics import Semantics
 from asterism.patterns.sequence import AfterMatchSkipStrategy, SkipKind
 from asterism.trace.conditions import TraceConditions
 from asterism.trace.recorder import Recorder
-from asterism.trace.steps import NO_EVENT, Expired, Partial, Run, StateEvaluation, Why
+from asterism.trace.steps import NO_EVENT, Expired, Partial, Run, StateEvaluation, TraceStoppedError, Why
 
 MAX_PARTIALS = 20_000
 """The number of simultaneous partial matches above which a trace stops: it would be too long to read, and the next event may
@@ -25,10 +25,6 @@ double them.
 """
 MAX_VISITS = 1_000_000
 """The number of states visited for one event above which a trace stops."""
-
-
-class _StoppedError(Exception):
-    """The reason why the trace stops."""
 
 
 class Heap(list[Run]):
@@ -141,7 +137,7 @@ class Interpreter:
                 self._round(
                     sorted(ready, key=lambda row: (self.times[row], row if rank is None else rank[row])), watermark
                 )
-            except _StoppedError as error:
+            except TraceStoppedError as error:
                 self.stopped = str(error)
 
     def _round(self, rows: Sequence[int], watermark: int) -> None:
@@ -220,7 +216,7 @@ class Interpreter:
         self.recorder.event(row, evaluations, list(made.values()), runs)
         self._settle(done, time)
         if len(self.runs) > MAX_PARTIALS:
-            raise _StoppedError(f"there are {len(self.runs):,} partial matches after event {row + 1}")
+            raise TraceStoppedError(f"there are {len(self.runs):,} partial matches after event {row + 1}")
         return began
 
     def _evaluate(self, state: NfaState, partial: Partial, row: int, *, only_proceed: bool = False) -> StateEvaluation:
@@ -233,7 +229,9 @@ class Interpreter:
             at = todo.pop()
             self._visits += 1
             if self._visits > MAX_VISITS:
-                raise _StoppedError(f"event {row + 1} leads partial matches through more than {MAX_VISITS:,} states")
+                raise TraceStoppedError(
+                    f"event {row + 1} leads partial matches through more than {MAX_VISITS:,} states"
+                )
             evaluation.is_final |= at.kind is NfaStateKind.FINAL
             for edge in at.edges:
                 if only_proceed and edge.action is not Action.PROCEED:
@@ -256,7 +254,7 @@ class Interpreter:
     def _pass_time(self, time: int, next_row: int | None) -> None:
         """Fire the deadlines up to *time*, before the event *next_row*: one after the other, or in Flink all at once."""
         while self.is_timed:
-            earliest = min((one.deadline for run in self.runs for one in self._bounds(run)), default=END_OF_TIME)
+            earliest = min((bound.deadline for run in self.runs for bound in self._bounds(run)), default=END_OF_TIME)
             if earliest > time or earliest == END_OF_TIME:
                 return
             self._expire(time if self.flink else earliest, next_row)
@@ -278,8 +276,8 @@ class Interpreter:
         # In Flink the difference of the end of time and a time before 1970 overflows, so such a partial match does not end.
         overflows = self.flink and moment == END_OF_TIME
         for run in self.runs:
-            bounds = (one for one in self._bounds(run) if not (overflows and self.times[one.row] < 0))
-            passed = next((one for one in bounds if one.deadline <= moment), None)
+            bounds = (bound for bound in self._bounds(run) if not (overflows and self.times[bound.row] < 0))
+            passed = next((bound for bound in bounds if bound.deadline <= moment), None)
             if passed is None:
                 runs.push(run)
             elif run.state.kind is NfaStateKind.PENDING:
@@ -358,7 +356,7 @@ class Interpreter:
                 return 0, match.order
             case SkipKind.FIRST_MATCH_ONLY:
                 return 0, NO_EVENT  # the start state as well: no further match can begin
-        places = [one.order for one in match.path() if one.stage == self.skip.stage]
+        places = [taken.order for taken in match.path() if taken.stage == self.skip.stage]
         goal = places[0 if self.skip.kind is SkipKind.SKIP_TO_FIRST else -1] if places else -1
         if self.skip.throw_on_miss and goal in (-1, match.origin.order):
             problem = "the match has no such event" if goal < 0 else "it is the first event of the match"

@@ -12,7 +12,7 @@ import numpy as np
 from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TimeColumn
 from asterism.errors import printable
-from asterism.patterns.automaton import Action, Both, Guard, Nfa, NfaState, NfaStateKind, Not
+from asterism.patterns.automaton import Action, Both, Guard, Nfa, NfaState, NfaStateKind, Not, proceeding
 from asterism.patterns.conditions import FirstEventCondition
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.sequence import Combining, PatternSequence, SkipKind, Stage, Taking, stages_of
@@ -30,7 +30,6 @@ from asterism.trace.steps import (
     TraceStep,
     What,
     Why,
-    proceeding,
 )
 
 MAX_STEPS = 20_000
@@ -133,11 +132,11 @@ class Recorder:
         if self.skip is SkipKind.FIRST_MATCH_ONLY and self.matches:
             nothing = _Reason(Why.SKIPPED, "only the first match of a key is a match, and match 1 was the first")
         is_used = bool(made)
-        own_of_none: list[StateEvaluation] = []
+        at_start: list[StateEvaluation] = []
         for partial in sorted(evaluations):
             evaluated, left = evaluations[partial], after.get(partial, [])
             if not partial:
-                own_of_none = evaluated
+                at_start = evaluated
                 nothing = nothing if made else self._reason(partial, evaluated)
                 continue
             passed_over = self._passed_over(partial, evaluated, children.get(partial, ()))
@@ -164,9 +163,9 @@ class Recorder:
             else:
                 self._gone(partial, left, reasons[case])
         for (waits, _), (reason, (first, *others)) in waiting.items():
-            self._add(What.WAITED, first, reason, waits_for=waits, others=[one.number for one in others])
+            self._add(What.WAITED, first, reason, waits_for=waits, others=[other.number for other in others])
         began = [child for child in made if not child.parent]
-        passed_over = self._passed_over(Partial.none(), own_of_none, began) if began else None
+        passed_over = self._passed_over(Partial.none(), at_start, began) if began else None
         for child in began:
             self._add(What.BEGAN, child, passed_over, waits_for=self._awaited(after.get(child, ())))
             passed_over = None
@@ -177,15 +176,17 @@ class Recorder:
         """Record that time has passed up to *moment*, before the event *next_row*; *runs* remain."""
         self.row, self.moment = None, moment
         left = _by_partial(runs)
-        for partial, bounds in sorted(_grouped((one.run.partial, one) for one in expired).items()):
-            _, why, row, deadline = min(bounds, key=lambda one: one.deadline)
+        for partial, bounds in sorted(_grouped((bound.run.partial, bound) for bound in expired).items()):
+            _, why, row, deadline = min(bounds, key=lambda bound: bound.deadline)
             what = "its first event" if why is Why.WINDOW else "the event before"
             text = f"{why.value} over: {_span(deadline - int(self.times[row]))} after {what} ({row + 1})"
             if next_row is not None and self.times[next_row] > deadline:
                 behind = _span(int(self.times[next_row]) - deadline)
                 text += f"; event {next_row + 1} is {behind} after its end"
             self._gone(partial, left.get(partial, ()), _Reason(why, text))
-        self.timeouts += [TraceMatch(self.shown_time(one.deadline), self._taken(one.run.partial)) for one in expired]
+        self.timeouts += [
+            TraceMatch(self.shown_time(bound.deadline), self._taken(bound.run.partial)) for bound in expired
+        ]
 
     def end(self, runs: Iterable[Run], done: Iterable[Run]) -> None:
         """Record that the input has ended, which ends *runs* and completes *done*."""
@@ -289,8 +290,8 @@ class Recorder:
 
     def _taken(self, partial: Partial) -> Taken:
         events: dict[str, list[int]] = {}
-        for one in partial.path():
-            events.setdefault(one.stage, []).append(one.row + 1)
+        for taken in partial.path():
+            events.setdefault(taken.stage, []).append(taken.row + 1)
         return tuple((stage, tuple(events[stage])) for stage in self.stages if stage in events)
 
     # ------------------------------------------------------------------ why
@@ -310,7 +311,8 @@ class Recorder:
     def _end_of_loop(self, partial: Partial, evaluations: Sequence[StateEvaluation]) -> _Reason:
         """Why a loop that takes as many events as it can has ended with the current event; no text if there is none."""
         assert self.row is not None
-        ended = [one for one in evaluations if one.state.kind is NfaStateKind.PENDING and _completes(one)]
+        loops = [evaluation for evaluation in evaluations if evaluation.state.kind is NfaStateKind.PENDING]
+        ended = [loop for loop in loops if _completes(loop)]
         if not ended:
             return _Reason(Why.CONDITION, "")
         why, _, checks = self._reason(partial, ended)
@@ -509,7 +511,9 @@ def _by_partial(runs: Iterable[Run]) -> dict[Partial, list[NfaState]]:
 
 def _named(partials: Sequence[Partial]) -> str:
     more = len(partials) - MAX_NAMED
-    return ", ".join(f"#{one.number}" for one in partials[:MAX_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    return ", ".join(f"#{partial.number}" for partial in partials[:MAX_NAMED]) + (
+        f" and {more:,} more" if more > 0 else ""
+    )
 
 
 def _listed(texts: Sequence[str]) -> str:

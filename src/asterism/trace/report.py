@@ -188,16 +188,16 @@ def _line(group: Sequence[TraceStep]) -> str:
             return f"begins no match: {step.reason}"
         case What.LATE:
             return step.reason
-    partials = [number for one in group for number in (one.partial, *one.others)]
+    partials = [number for member in group for number in (member.partial, *member.others)]
     more = len(partials[MAX_NAMED:]) + step.more
     who = ", ".join(f"#{number}" for number in partials[:MAX_NAMED]) + (f" and {more:,} more" if more else "")
-    one = len(partials) == 1
+    is_single = len(partials) == 1
     match step.what:
         case What.WAITED:
-            return f"{who} keep{'s' if one else ''} waiting for {either(step.waits_for)}: {step.reason}"
+            return f"{who} keep{'s' if is_single else ''} waiting for {either(step.waits_for)}: {step.reason}"
         case What.NARROWED:
-            return f"{who} now wait{'s' if one else ''} for {either(step.waits_for)} only: {step.reason}"
-    return f"{who} {'is' if one else 'are'} dropped: {step.reason}"
+            return f"{who} now wait{'s' if is_single else ''} for {either(step.waits_for)} only: {step.reason}"
+    return f"{who} {'is' if is_single else 'are'} dropped: {step.reason}"
 
 
 def _partial(step: TraceStep) -> str:
@@ -220,8 +220,8 @@ def numbers(events: Sequence[int]) -> str:
     return " ".join(texts if len(texts) <= MAX_SHOWN else [*texts[: MAX_SHOWN - 1], "...", texts[-1]])
 
 
-def counted(number: int, one: str, many: str = "") -> str:
-    return f"{number or 'no'} {one if number == 1 else many or one + 's'}"
+def counted(number: int, singular: str, plural: str = "") -> str:
+    return f"{number or 'no'} {singular if number == 1 else plural or singular + 's'}"
 
 
 def _time_text(time: Any) -> str:
@@ -332,26 +332,26 @@ def trace(
     table = events if isinstance(events, pa.Table) else pa.Table.from_pylist([dict(row) for row in events])
     arrives.check(table, [*key, *([time] if time is not None else [])])
     rows = rows_of_key(table, key)
-    own = table.take(pa.array(rows))
+    of_key = table.take(pa.array(rows))
     # Creating the operator raises the same errors as a query.
     CepOperator(pattern, table.schema, time=time, outputs={"late": OutputSpec(OutputKind.LATE)}, semantics=semantics)
     time_column = TimeColumn(time, table.schema.field(time).type) if time is not None else None
-    times, timeless = _micros(own, time_column)
+    times, timeless = _micros(of_key, time_column)
     nfa = compile_pattern(pattern, semantics)
     zone = time_column.type.tz if time_column is not None and pa.types.is_timestamp(time_column.type) else "UTC"
-    with openable_conditions(nfa, own.schema) as nfa:
-        conditions = TraceConditions(nfa, own, times, zone, allows_unknown_stages=semantics is Semantics.FLINK)
+    with openable_conditions(nfa, of_key.schema) as nfa:
+        conditions = TraceConditions(nfa, of_key, times, zone, allows_unknown_stages=semantics is Semantics.FLINK)
         recorder = Recorder(pattern, nfa, times, time_column, conditions, limit)
         interpreter = Interpreter(nfa, pattern.skip, times, conditions, semantics, recorder)
         for event in np.flatnonzero(timeless).tolist():
             recorder.late(event, None)
         timed = {row: event for event, row in enumerate(rows.tolist()) if not timeless[event]}
-        arrives.deliver(interpreter, timed, ranks(own, arrives.order_by), table, time_column)
+        arrives.deliver(interpreter, timed, ranks(of_key, arrives.order_by), table, time_column)
         recorder.finish(interpreter.runs, interpreter.complete)
     hidden = {time, *key}
     return Trace(
         key=key,
-        events=own,
+        events=of_key,
         times=tuple(recorder.shown_time(moment) for moment in times.tolist()),
         columns=tuple(name for name in conditions.columns if name not in hidden),
         steps=tuple(recorder.steps),

@@ -89,16 +89,18 @@ class RowPatternTrace:
             if not only_dropped or start.outcome is not StartOutcome.SKIPPED
         ]
         few = starts[:limit]
-        for skipped, some in groupby(few, key=lambda start: start.match if self._is_skipped(start) else None):
+        for skipped, group in groupby(
+            few, key=lambda start: start.match if start.outcome is StartOutcome.SKIPPED else None
+        ):
             if skipped is not None:
-                rows = [start.row for start in some]
+                rows = [start.row for start in group]
                 yield None, ""
                 skip = self.clause.clause.skip
                 to = f"{skip.to.value}{f' {name_text(skip.variable)}' if skip.variable is not None else ''}"
                 what = f"row {rows[0]}" if len(rows) == 1 else f"rows {numbers(rows)}"
                 yield StartOutcome.SKIPPED, f"{what}: skipped after match {skipped} (SKIP {to})"
                 continue
-            for start in some:
+            for start in group:
                 yield None, ""
                 yield None, self._headline(start.row)
                 yield from ((start.outcome, "  " + line) for line in _lines_of(start))
@@ -106,10 +108,6 @@ class RowPatternTrace:
             yield None, f"\n... and {counted(len(starts) - len(few), 'more row')}"
         yield None, ""
         yield from ((None, line) for line in self._summary())
-
-    @staticmethod
-    def _is_skipped(start: TracedStart) -> bool:
-        return start.outcome is StartOutcome.SKIPPED
 
     def _headline(self, number: int) -> str:
         values = [f"{printable(name)}={shown(self.rows.column(name)[number - 1].as_py())}" for name in self.columns]
@@ -147,9 +145,9 @@ def _lines_of(start: TracedStart) -> Iterator[str]:
         yield f"no match: {took}" if took else "no match"
     yield from _last_lines(start)
     others: dict[tuple[str, Obstacle], set[int]] = {}
-    for one in start.tried:
-        if one.row < start.reached and one.why in (Obstacle.CONDITION, Obstacle.GREEDY, Obstacle.NEGATED):
-            others.setdefault((one.variable, one.why), set()).add(one.row)
+    for tried in start.tried:
+        if tried.row < start.reached and tried.why in (Obstacle.CONDITION, Obstacle.GREEDY, Obstacle.NEGATED):
+            others.setdefault((tried.variable, tried.why), set()).add(tried.row)
     for (variable, why), rows in others.items():
         several = f"row{'s' if len(rows) > 1 else ''} {numbers(sorted(rows))}"
         if why is Obstacle.NEGATED:
@@ -162,17 +160,14 @@ def _lines_of(start: TracedStart) -> Iterator[str]:
 
 def _last_lines(start: TracedStart) -> Iterator[str]:
     """Why the row that the search reached last could not be taken."""
-    last = [one for one in start.tried if one.row == start.reached]
-    for why, some in groupby(sorted(last, key=lambda one: [*Obstacle].index(one.why)), key=lambda one: one.why):
-        tried = list(some)
+    for why in Obstacle:
+        last = [tried for tried in start.tried if tried.row == start.reached and tried.why is why]
         if why is Obstacle.CONDITION:
-            yield from (f"row {one.row} as {name_text(one.variable)}: {_checks_text(one)}" for one in tried)
-        else:
-            yield _obstacle_text(tried[0], either([name_text(one.variable) for one in tried if one.variable]))
-
-
-def _checks_text(tried: TriedRow) -> str:
-    return "; ".join(map(str, tried.checks)) or "its condition is not true"
+            for tried in last:
+                checks = "; ".join(map(str, tried.checks)) or "its condition is not true"
+                yield f"row {tried.row} as {name_text(tried.variable)}: {checks}"
+        elif last:
+            yield _obstacle_text(last[0], either([name_text(tried.variable) for tried in last if tried.variable]))
 
 
 def _obstacle_text(tried: TriedRow, names: str) -> str:
@@ -236,7 +231,7 @@ def trace_rows(
     of_key = table.take(pa.array(rows_of_key(table, key or {})))
     ordered = OrderedRows.of(checked, of_key)
     if len(ordered.offsets) > 2:
-        keys = ", ".join(printable(one.expression.text.strip()) for one in clause.clause.partition_by)
+        keys = ", ".join(printable(key_column.expression.text.strip()) for key_column in clause.clause.partition_by)
         raise StreamDefinitionError(
             f"the rows are of {len(ordered.offsets) - 1:,} partitions",
             f"PARTITION BY {keys}",

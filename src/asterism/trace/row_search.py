@@ -32,7 +32,7 @@ from asterism.row_patterns.wording import name_text
 from asterism.text.printable import one_line
 from asterism.trace.conditions import MAX_TEXT
 from asterism.trace.late_rows import LateRows
-from asterism.trace.steps import Check, Taken
+from asterism.trace.steps import Check, Taken, TraceStoppedError
 
 MAX_TRIED = 1_000
 """The maximum number of rows that are tried for one start although they cannot lead to a match, and of refusals that are kept."""
@@ -101,7 +101,7 @@ class TracedStart:
     @property
     def reached(self) -> int:
         """The number of the last row that was tried."""
-        return max((one.row for one in self.tried), default=self.row)
+        return max((tried.row for tried in self.tried), default=self.row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +121,6 @@ class _TakenRow:
 
 _Refused = dict[tuple[int, int, Obstacle], tuple[int, _TakenRow | None]]
 """The refusals: maps row, variable (-1 for none) and reason to the state and the path of the first attempt."""
-
-
-class SearchStoppedError(Exception):
-    """The trace cannot continue."""
 
 
 class RowSearch:
@@ -181,7 +177,7 @@ class RowSearch:
                     number += 1
                     self.starts.append(self._explained_start(start, outcome, states, number, refused))
                 following = start + 1 if outcome is StartOutcome.TIMED_OUT else self._next_start(start, states)
-            except SearchStoppedError as stopped:
+            except TraceStoppedError as stopped:
                 self.stopped = str(stopped)
                 return
             self.starts += [
@@ -207,9 +203,9 @@ class RowSearch:
         went_on = False
         while open_edges:
             row, last = start + len(path), path[-1] if path else None
-            if partial and went_on and row < until and self._late.is_possible:
+            if partial and went_on and row < until and self._late.limits:
                 self._tests += ASKED
-                if self._late.times_out(start, number, [one.state for one in path], self._times[row]):
+                if self._late.times_out(start, number, [taken.state for taken in path], self._times[row]):
                     yield self._shortened(path)
             went_on = False
             for target, guards, unless in open_edges[-1]:
@@ -225,7 +221,7 @@ class RowSearch:
                     if row < until and self._negates(start, number, last, target, unless, row, refused, True):
                         continue
                     matched = len(path)
-                    yield self._shortened(path) if guards & AT_DEADLINE else [one.state for one in path]
+                    yield self._shortened(path) if guards & AT_DEADLINE else [taken.state for taken in path]
                 elif partial and row >= until:
                     yield self._shortened(path)
                 elif row >= until:
@@ -270,7 +266,7 @@ class RowSearch:
 
     def _shortened(self, path: Sequence[_TakenRow]) -> list[int]:
         """The states of a path without the rows at its end that are not in the output, except for the first row."""
-        states = [one.state for one in path]
+        states = [taken.state for taken in path]
         while len(states) > 1 and self._automaton.excluded[states[-1]]:
             states.pop()
         return states
@@ -308,7 +304,7 @@ class RowSearch:
 
         self._tests += 1
         if self._tests > MAX_TESTS:
-            raise SearchStoppedError(f"more than {MAX_TESTS:,} steps")
+            raise TraceStoppedError(f"more than {MAX_TESTS:,} steps")
         variable = self._automaton.variables[state]
         condition = self._clause.conditions.get(self._automaton.names[variable])
         bit = self._bits[row, variable]
@@ -329,10 +325,10 @@ class RowSearch:
             places = np.flatnonzero(meant)
             words = f"AFTER MATCH SKIP {skip.to.value} {name_text(skip.variable or '')}: the query fails, because"
             if not len(places):
-                raise SearchStoppedError(f"{words} the match has no such row")
+                raise TraceStoppedError(f"{words} the match has no such row")
             place = int(places[0 if skip.to is SkipTo.FIRST else -1])
             if place == 0:
-                raise SearchStoppedError(f"{words} that is the first row of the match")
+                raise TraceStoppedError(f"{words} that is the first row of the match")
             return start + place
         return start + (1 if skip.to in (SkipTo.NEXT_ROW, SkipTo.NO_SKIP) or not states else len(states))
 
@@ -364,7 +360,9 @@ class RowSearch:
         labels = [
             (self._automaton.names[self._automaton.variables[state]], start + n + 1) for n, state in enumerate(states)
         ]
-        return tuple((name, tuple(row for _, row in some)) for name, some in groupby(labels, key=lambda one: one[0]))
+        return tuple(
+            (name, tuple(row for _, row in group)) for name, group in groupby(labels, key=lambda label: label[0])
+        )
 
 
 def _path(start: int, number: int, last: _TakenRow | None, state: int) -> Path:
@@ -414,7 +412,10 @@ def _parts_of(resolved: ResolvedExpression) -> list[tuple[str, Vectorized, list[
             expression.add(tree, text)
             shown = source.sql(dialect="spark", comments=False) if len(trees) > 1 else text
             columns = sorted(tree.find_all(exp.Column), key=lambda column: column.this.meta["start"])
-            read = {int(one.name.removeprefix("leaf_")): _reference_at(text, one.this.meta["start"]) for one in columns}
+            read = {
+                int(column.name.removeprefix("leaf_")): _reference_at(text, column.this.meta["start"])
+                for column in columns
+            }
             parts.append((_text_of(shown), expression, list(read.items())))
     return parts
 

@@ -7,8 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from asterism.errors import printable
-from asterism.patterns.automaton import Action, Edge, NfaState
+from asterism.patterns.automaton import Edge, NfaState
 from asterism.text.printable import one_line
+
+
+class TraceStoppedError(Exception):
+    """The reason why a trace stops."""
 
 
 class What(enum.Enum):
@@ -159,7 +163,7 @@ class Partial:
 
     def rows(self, *stages: str) -> list[int]:
         """The events that *stages* took, in order."""
-        return [one.row for one in self.path() if one.stage in stages]
+        return [partial.row for partial in self.path() if partial.stage in stages]
 
 
 class Run(NamedTuple):
@@ -201,13 +205,3 @@ class StateEvaluation:
     """PROCEED edges to a STOP state"""
     is_final: bool = False
     """Whether PROCEED edges lead to the end of the pattern."""
-
-
-def proceeding(state: NfaState) -> list[NfaState]:
-    """The state and all states that PROCEED edges lead to from it."""
-    reached, todo = {state}, [state]
-    for at in todo:
-        targets = {edge.target: None for edge in at.edges if edge.action is Action.PROCEED}
-        todo += [target for target in targets if target not in reached]
-        reached |= targets.keys()
-    return todo
