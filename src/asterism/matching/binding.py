@@ -84,7 +84,8 @@ class BoundPattern:
         self.scope = Scope(schema, self.nfa.stages, self.nfa.subsets)
         self.vectorized = Vectorized(schema)
         self.programs = Programs(self.scope, self.vectorized)
-        self._bits: list[int | PythonCondition] = []
+        self.bit_sources: list[int | PythonCondition] = []
+        """the source of each condition bit: the number of an expression of :attr:`vectorized`, or a function"""
         self._rich: dict[int, Any] = {}
         """functions of conditions that are opened and closed, by the ids of the functions"""
         self.per_event: list[int] = []
@@ -100,7 +101,7 @@ class BoundPattern:
                 raise MalformedPatternError(
                     f'the condition of begin_without("{absence.stage}") can read only the current event'
                 )
-        self.words = max(1, -(-len(self._bits) // BITS_PER_WORD))
+        self.words = max(1, -(-len(self.bit_sources) // BITS_PER_WORD))
         read = {name for c in self.per_event_conditions for name in (schema.names if c.columns is None else c.columns)}
         self._kept_columns = [
             *plan.kept_columns,
@@ -114,7 +115,9 @@ class BoundPattern:
             name = self.slot_column(slot)
             fields.setdefault(name, pa.field(name, self.vectorized.types[slot]))
         self.event_schema = pa.schema(list(fields.values()))
-        self.bit_fields = [pa.field(f"{BITS}{word}", self._bit_type()) for word in range(self.words)]
+        types = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+        bit_type = next((kind for kind in types if len(self.bit_sources) < kind.bit_width), pa.int64())
+        self.bit_fields = [pa.field(f"{BITS}{word}", bit_type) for word in range(self.words)]
 
     @classmethod
     def of_pattern(
@@ -145,7 +148,7 @@ class BoundPattern:
                     )
             self.per_event.append(number)
             self.per_event_conditions.append(IterativeCondition(self._openable(condition.function), condition.columns))
-            return -1, self.programs.add_call(len(self.per_event) - 1)
+            return -1, self.programs.add((Op.PYTHON, len(self.per_event) - 1))
         if isinstance(condition, FirstEventCondition):
             return -1, self.programs.add((Op.FACT, FIRST_EVENT))
         if isinstance(condition, AbsentBeforeCondition):
@@ -218,18 +221,9 @@ class BoundPattern:
             raise ExpressionTypeError.at(f"a condition must be BOOLEAN, this one is {type_name(data_type)}", text)
 
     def _bit(self, source: int | PythonCondition) -> int:
-        if source not in self._bits:
-            self._bits.append(source)
-        return self._bits.index(source)
-
-    def _bit_type(self) -> pa.DataType:
-        if self.words > 1:
-            return pa.int64()
-        return next(
-            t
-            for limit, t in ((7, pa.int8()), (15, pa.int16()), (31, pa.int32()), (63, pa.int64()))
-            if len(self._bits) <= limit
-        )
+        if source not in self.bit_sources:
+            self.bit_sources.append(source)
+        return self.bit_sources.index(source)
 
     @cached_property
     def _starts_with_first_event(self) -> bool:
@@ -262,11 +256,6 @@ class BoundPattern:
             or any(state.kind is NfaStateKind.LAST for state in self.nfa.states)
         )
 
-    @property
-    def bit_sources(self) -> list[int | PythonCondition]:
-        """The source of each condition bit: the number of an expression of :attr:`vectorized`, or a function."""
-        return list(self._bits)
-
     def stages_with(self, bit: int) -> list[str]:
         """The stages whose conditions use a condition bit."""
         return self.plan.stages_with(
@@ -284,7 +273,7 @@ class BoundPattern:
         names = set(self._kept_columns)
         for text in self.vectorized.texts:
             names |= {self.scope.schema.names[number] for number in columns_of(text)}
-        if any(isinstance(source, PythonCondition) for source in self._bits):
+        if any(isinstance(source, PythonCondition) for source in self.bit_sources):
             names |= set(self.scope.schema.names)  # a function may read any column
         return [name for name in self.scope.schema.names if name in names]
 
@@ -313,7 +302,7 @@ class BoundPattern:
 
     def _words(self, events: pa.Table, values: Sequence[pa.ChunkedArray]) -> list[pa.ChunkedArray]:
         words = np.zeros((self.words, events.num_rows), np.int64)
-        for bit, source in enumerate(self._bits):
+        for bit, source in enumerate(self.bit_sources):
             mask = python_mask(source, events) if isinstance(source, PythonCondition) else mask_of(values[source])
             words[bit // BITS_PER_WORD] |= mask.astype(np.int64) << (bit % BITS_PER_WORD)
         return [pa.chunked_array([word]) for word in words]
@@ -328,7 +317,7 @@ class BoundPattern:
         return (
             self.semantics is not Semantics.FLINK
             and not self.remembers_events
-            and bool(self._bits)
+            and bool(self.bit_sources)
             and self.evaluation.can_skip_events(self.nfa.states)
         )
 
@@ -355,7 +344,7 @@ class BoundPattern:
 
     def relevance_sql(self) -> str | None:
         """A Spark SQL condition that holds for every event that can matter; None if all events must be kept."""
-        if not self.relevant_only or any(isinstance(source, PythonCondition) for source in self._bits):
+        if not self.relevant_only or any(isinstance(source, PythonCondition) for source in self.bit_sources):
             return None
         # Conditions without a bit are left out: no guard depends on one alone, so an event that satisfies none of the others has
         # no effect.
@@ -367,14 +356,12 @@ class BoundPattern:
         :attr:`columns_beside_bits`; None if a condition is more than ranges of columns, which cannot fail, or if
         :meth:`prepare` computes other values, too.
         """
-        names = {
-            name.lower() for name in self.scope.schema.names
-        }  # Spark replaces a column of the same name in any case
-        if not self._bits or any(field.name in names for field in self.bit_fields):
+        names = {name.lower() for name in self.scope.schema.names}  # Spark replaces a column with the name in any case
+        if not self.bit_sources or any(field.name in names for field in self.bit_fields):
             return None
         if any(not self.slot_column(slot).startswith("e:") for slot in self.programs.slots):
             return None
-        for source in self._bits:
+        for source in self.bit_sources:
             indexable = None if isinstance(source, PythonCondition) else self.vectorized.indexable[source]
             if indexable is None or indexable.rest is not None:
                 return None
@@ -421,11 +408,8 @@ class BoundPattern:
                     message, where, "CAST the operands to a larger type, such as BIGINT or DOUBLE"
                 )
             case kernels.SKIP_MISSED | kernels.SKIP_TO_OWN_FIRST:
-                why = (
-                    "the match has no such event"
-                    if code == kernels.SKIP_MISSED
-                    else "it is the first event of the match"
-                )
+                missed = code == kernels.SKIP_MISSED
+                why = "the match has no such event" if missed else "it is the first event of the match"
                 return SkipStrategyError(f'could not skip to "{self.plan.skip.stage}": {why}', where)
             case kernels.TOO_MANY_RUNS | kernels.TOO_MUCH_WORK | kernels.TOO_MANY_HELD:
                 return self.plan.limits.error(code, where, excess, hint)
@@ -445,11 +429,8 @@ def python_mask(condition: PythonCondition, events: pa.Table) -> Mask:
     except Exception as error:
         raise EvaluationFailedError(f"condition {name} failed", described(error)) from error
     if isinstance(answer, pa.Array | pa.ChunkedArray):
-        mask = (
-            mask_of(answer if isinstance(answer, pa.ChunkedArray) else pa.chunked_array([answer]))
-            if pa.types.is_boolean(answer.type)
-            else None
-        )
+        column = answer if isinstance(answer, pa.ChunkedArray) else pa.chunked_array([answer])
+        mask = mask_of(column) if pa.types.is_boolean(answer.type) else None
     else:
         array = np.asarray(answer)
         mask = array if array.dtype == np.bool_ and array.ndim == 1 else None

@@ -70,7 +70,6 @@ def add_condition(programs: Programs, node: exp.Expr, text: str) -> int:
     code = compile_condition(programs, node, text)
     programs.starts.append(len(programs.ops))
     programs.ends.append(len(programs.ops) + len(code))
-    programs.texts.append(text)
     # Tables are placed after the program that searches them and addressed by distance, so that both can be moved together.
     at = [len(code)]
     for table in programs.tables:

@@ -8,6 +8,7 @@ The kernel is compiled with the numbers of :class:`Op` and :class:`Func`, so the
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -101,25 +102,22 @@ class Kind(enum.Enum):
 
 def kind_of(data_type: pa.DataType) -> Kind | None:
     """The stack representation of an Arrow type; None if it is not supported."""
-    if pa.types.is_boolean(data_type):
-        return Kind.BOOL
-    if pa.types.is_uint64(data_type):
-        return None
-    if pa.types.is_integer(data_type):
-        return Kind.INT
-    if pa.types.is_floating(data_type):
-        return Kind.FLOAT
-    if pa.types.is_decimal(data_type):
-        return Kind.FLOAT
-    if pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type):
-        return Kind.STRING
-    if pa.types.is_timestamp(data_type):
-        return Kind.TIMESTAMP
-    if pa.types.is_date(data_type):
-        return Kind.DATE
-    if pa.types.is_null(data_type):
-        return Kind.NULL
-    return None
+    return next((kind for is_kind, kind in _KINDS if is_kind(data_type)), None)
+
+
+_KINDS: tuple[tuple[Callable[[pa.DataType], bool], Kind | None], ...] = (
+    (pa.types.is_boolean, Kind.BOOL),
+    (pa.types.is_uint64, None),
+    (pa.types.is_integer, Kind.INT),
+    (pa.types.is_floating, Kind.FLOAT),
+    (pa.types.is_decimal, Kind.FLOAT),
+    (pa.types.is_string, Kind.STRING),
+    (pa.types.is_large_string, Kind.STRING),
+    (pa.types.is_string_view, Kind.STRING),
+    (pa.types.is_timestamp, Kind.TIMESTAMP),
+    (pa.types.is_date, Kind.DATE),
+    (pa.types.is_null, Kind.NULL),
+)
 
 
 _MAY_FAIL = frozenset({Op.PYTHON, Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.ABS, Op.SCALED_TO_FLOAT})
@@ -141,7 +139,6 @@ class Programs:
     """
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
     strings: list[str] = field(default_factory=list)
     """constants, which STRING operations reference by index"""
     slots: list[int] = field(default_factory=list)
@@ -172,13 +169,6 @@ class Programs:
         if rows not in self.tables:
             self.tables.append(rows)
         return self.tables.index(rows)
-
-    def add_call(self, condition: int) -> int:
-        """Add a program that calls the per-event Python condition number *condition*. Returns the number of the program."""
-        self.starts.append(len(self.ops))
-        self.ops.append((int(Op.PYTHON), condition, 0, 0, 0, 0))
-        self.ends.append(len(self.ops))
-        return len(self.starts) - 1
 
     def stage_number(self, stage: str) -> int:
         """The number of a stage for the kernel, also of several stages together."""

@@ -75,10 +75,6 @@ class MatchColumns:
         return len(self.key)
 
 
-def _no_ints() -> Ints:
-    return np.empty(0, np.int64)
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
     """A slice of the results of :meth:`Matcher.advance`."""
@@ -92,9 +88,9 @@ class Step:
     """the number of partial matches dropped by the limit"""
     page: Page | None = None
     """the remaining partial matches, in the last slice"""
-    kept: Ints = field(default_factory=_no_ints)
+    kept: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     """the rows of *keys* that are the keys of *page*"""
-    deadlines: Ints = field(default_factory=_no_ints)
+    deadlines: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     """for each key of *page* its next deadline"""
 
     @property
@@ -198,14 +194,13 @@ def _order_of(codes: Ints, times: Ints) -> Ints:
     """The rows in the order of *codes*, then *times*, then as they are."""
     narrow = codes.astype(np.uint16) if codes.max(initial=0) < 2**16 else codes  # numpy sorts 16-bit integers by radix
     order = np.argsort(narrow, kind="stable")
-    if _in_order(codes[order], times[order]):  # the events of each key came in order of time
+    codes, ordered = codes[order], times[order]
+    if (
+        (codes[1:] != codes[:-1]) | (ordered[1:] >= ordered[:-1])
+    ).all():  # the events of each key came in order of time
         return order
     order = np.argsort(times, kind="stable")
     return order[np.argsort(narrow[order], kind="stable")]
-
-
-def _in_order(codes: Ints, times: Ints) -> bool:
-    return bool(((codes[1:] != codes[:-1]) | (times[1:] >= times[:-1])).all())
 
 
 class Matcher:

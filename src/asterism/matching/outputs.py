@@ -154,7 +154,7 @@ class MatchOutput:
         columns: list[Any] = list(base.columns)
         events = events_of(step, self.input_schema)
         for number in range(len(self.stages)):
-            rows, matches = parts.of([number])
+            rows, matches, _ = parts.of([number])
             offsets = offsets_of(np.bincount(matches, minlength=len(matched))).astype(np.int32)
             columns.append(
                 pa.ListArray.from_arrays(pa.array(offsets), events.take(pa.array(rows)), type=pa.list_(events.type))
@@ -210,20 +210,12 @@ class _Parts:
         self.events, self.stages = matched.events, matched.stages
         self.matches = np.repeat(np.arange(len(matched)), np.diff(matched.offsets))
 
-    def of(self, stages: Sequence[int] | None) -> tuple[Ints, Ints]:
-        """(the events of *stages*, in order of match and acceptance; the match of each of them); None: of all stages"""
-        selected = self._of(stages)
-        return self.events[selected], self.matches[selected]
-
-    def stages_of(self, stages: Sequence[int] | None) -> Ints:
-        """The stage of each of these events."""
-        stages_of_events: Ints = self.stages[self._of(stages)]
-        return stages_of_events
-
-    def _of(self, stages: Sequence[int] | None) -> Any:
+    def of(self, stages: Sequence[int] | None) -> tuple[Ints, Ints, Ints]:
+        """(the events of *stages*, in order of match and acceptance; the match of each; its stage); None: of all stages"""
         if stages is None:
-            return slice(None)
-        return self.stages == stages[0] if len(stages) == 1 else np.isin(self.stages, stages)
+            return self.events, self.matches, self.stages
+        selected = self.stages == stages[0] if len(stages) == 1 else np.isin(self.stages, stages)
+        return self.events[selected], self.matches[selected], self.stages[selected]
 
 
 class _MatchMeasures:
@@ -306,18 +298,22 @@ class _MatchMeasures:
         parts = _Parts(matched)
         results = {}
         for stage, calls in self._calls.items():
-            numbers = self._numbers(stage)
-            if _CLASSIFIER in calls.read:
-                results[stage] = self._with_classifier(calls, step, matched, parts, numbers)
-                continue
-            events, matches = parts.of(numbers)
-            # Take each event once, however many matches contain it. This takes a tenth of the time of np.unique.
-            is_used, place = np.zeros(len(step.times), np.bool_), np.empty(len(step.times), np.int64)
-            is_used[events] = True
-            used = np.flatnonzero(is_used)
-            place[used] = np.arange(len(used))
-            columns = {name: step.events.column("e:" + name).take(pa.array(used)) for name in calls.read}
-            results[stage] = calls.compute(matches, len(matched), pa.table({"event": used} | columns), place[events])
+            events, matches, of_stages = parts.of(self._numbers(stage))
+            reads_stage = _CLASSIFIER in calls.read
+            if reads_stage:  # it can differ between the matches that contain an event
+                used, places = events, np.arange(len(events))
+            else:
+                # Take each event once, however many matches contain it. This takes a tenth of the time of np.unique.
+                is_used, place = np.zeros(len(step.times), np.bool_), np.empty(len(step.times), np.int64)
+                is_used[events] = True
+                used = np.flatnonzero(is_used)
+                place[used] = np.arange(len(used))
+                places = place[events]
+            rows = pa.array(used)
+            columns = {name: step.events.column("e:" + name).take(rows) for name in calls.read if name != _CLASSIFIER}
+            if reads_stage:
+                columns[_CLASSIFIER] = pa.array(self._scope.stages, pa.string()).take(pa.array(of_stages))
+            results[stage] = calls.compute(matches, len(matched), pa.table({"event": rows} | columns), places)
         number = pa.nulls(len(matched), pa.int64()) if matched.numbers is None else pa.array(matched.numbers)
         return self._measures.build(
             [*base.columns, number, *(results[stage][number] for stage, number in self._measures.calls)]
@@ -328,17 +324,6 @@ class _MatchMeasures:
         if stage == EVERY_STAGE:
             return None
         return [self._scope.stages.index(member) for member in dict(self._scope.subsets).get(stage, (stage,))]
-
-    def _with_classifier(
-        self, calls: Calls, step: Step, matched: MatchColumns, parts: _Parts, numbers: list[int] | None
-    ) -> list[pa.Array]:
-        """The results of calls that read the stage of an event, which can differ between the matches that contain it."""
-        events, matches = parts.of(numbers)
-        rows = pa.array(events)
-        columns = {name: step.events.column("e:" + name).take(rows) for name in calls.read if name != _CLASSIFIER}
-        names = pa.array(self._scope.stages, pa.string())
-        columns[_CLASSIFIER] = names.take(pa.array(parts.stages_of(numbers)))
-        return calls.compute(matches, len(matched), pa.table({"event": rows} | columns), np.arange(len(events)))
 
 
 def check_outputs(outputs: Mapping[str, OutputSpec]) -> None:

@@ -45,8 +45,7 @@ class Page:
     @classmethod
     def empty(cls, key_schema: pa.Schema, event_schema: pa.Schema) -> Page:
         none, at, timers = np.empty((0, 3), np.int64), np.zeros(1, np.int64), np.empty((0, 1), np.int64)
-        numbers = np.empty(0, np.int64)
-        rows = KeyRows(at, none, at, none, at, timers)
+        numbers, rows = np.empty(0, np.int64), KeyRows(at, none, at, none, at, timers)
         return cls(key_schema.empty_table(), event_schema.empty_table(), numbers, numbers, none, rows)
 
     @classmethod
@@ -89,15 +88,8 @@ class Page:
 
         rows = self.rows.of(keys)
         nodes, kept = kernels.compact(len(self.times), self.nodes, len(self.nodes), rows.run_rows, rows.waiting_rows)
-        which = pa.array(kept)
-        return Page(
-            self.keys.take(pa.array(keys)),
-            self.events.take(which),
-            self.times[kept],
-            self.positions[kept],
-            nodes,
-            rows,
-        )
+        events = self.events.take(pa.array(kept))
+        return Page(self.keys.take(pa.array(keys)), events, self.times[kept], self.positions[kept], nodes, rows)
 
     def to_bytes(self) -> bytes:
         keys, events = batch_to_bytes(self.keys), batch_to_bytes(self.events)
