@@ -29,9 +29,7 @@ def operator_for(case: Case, semantics: Semantics) -> CepOperator:
 
 
 def run_kernel(case: Case, semantics: Semantics, cuts: str, rng: random.Random) -> Answer:
-    """The results of the operator. Its state is serialized between two calls, so that each division is a snapshot and
-    restore.
-    """
+    """The results of the operator. Its state is serialized between two calls: each division is a snapshot and restore."""
     operator = operator_for(case, semantics)
     store = MemoryStore()
     answer = Collected()

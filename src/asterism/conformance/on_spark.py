@@ -19,7 +19,7 @@ import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -158,52 +158,36 @@ def run_cases(
             operators[number] = operator_for(case, semantics)
         except Exception as error:
             errors[number] = error
-    collected = {number: Collected() for number in operators}
-    for number, output, rows in _answers(spark, cases, folder, operators, cuts, seed, progress, rounds):
-        if output == ERROR:
-            errors.setdefault(number, RuntimeError(rows.decode()))
-        else:
-            table = batch_from_bytes(rows, operators[number].output_schemas[output])
-            collected[number].add({output: table})
-    for number, case in enumerate(cases):
-        answer: Answer | Exception = errors[number] if number in errors else collected[number].as_json()
-        yield judge(case, answer)
-
-
-def _answers(
-    spark: SparkSession,
-    cases: Sequence[Case],
-    folder: Path,
-    operators: Mapping[int, CepOperator],
-    cuts: str,
-    seed: int,
-    progress: Callable[[int, int], None],
-    rounds: int | None,
-) -> Iterator[tuple[int, str, bytes]]:
-    """The results of the operators: index of the case, output, rows; in output order for each case."""
     before, after = micro_batches(cases, operators, cuts, seed, rounds)
-    results: dict[int, list[bytes]] = {}
+    chunks: dict[int, list[bytes]] = {}
 
     def collect(df: DataFrame, batch_id: int) -> None:
-        results[batch_id] = [bytes(row.chunk) for row in df.collect()]
-        progress(len(results), len(before) + len(after))
+        chunks[batch_id] = [bytes(row.chunk) for row in df.collect()]
+        progress(len(chunks), len(before) + len(after))
 
     source = folder / "pieces"
     source.mkdir()
     hosted = Cases(operators, folder / "operators")
-    number = 0
+    written = 0
     for batches in (before, after):
         for batch in batches:
-            number += 1
-            file = source / f"{number:05}.parquet"
+            written += 1
+            file = source / f"{written:05}.parquet"
             pq.write_table(batch, file)
-            os.utime(file, (number, number))  # Spark reads the oldest file first
+            os.utime(file, (written, written))  # Spark reads the oldest file first
         if batches:
             _run(spark, hosted, source, folder / "checkpoint", collect)
-    for _, chunks in sorted(results.items()):
-        for chunk in chunks:
-            for row in batch_from_bytes(chunk, ANSWERS).to_pylist():
-                yield row["number"], row["output"], row["rows"]
+    collected = {number: Collected() for number in operators}
+    for chunk in chain.from_iterable(chunks[batch_id] for batch_id in sorted(chunks)):
+        for row in batch_from_bytes(chunk, ANSWERS).to_pylist():
+            number, output, rows = row["number"], row["output"], row["rows"]
+            if output == ERROR:
+                errors.setdefault(number, RuntimeError(rows.decode()))
+            else:
+                collected[number].add({output: batch_from_bytes(rows, operators[number].output_schemas[output])})
+    for number, case in enumerate(cases):
+        answer: Answer | Exception = errors[number] if number in errors else collected[number].as_json()
+        yield judge(case, answer)
 
 
 def micro_batches(
