@@ -161,10 +161,11 @@ class CepOperator(KeyGroupOperator):
             self.output_schemas = {**self.output_schemas, process.output: process.schema}
         usual = [kind.value for kind in OutputKind]
         check_names(function, [*usual, *self.output_schemas], self.metrics)
-        self.output_schemas = {**self.output_schemas, **function.outputs}
-        self.metrics = (*self.metrics, *function.counters)
-        self.gauges = {name: gauge.aggregate for name, gauge in function.gauges.items()}
-        self.histograms = {name: histogram.buckets for name, histogram in function.histograms.items()}
+        declared = function.declared
+        self.output_schemas = {**self.output_schemas, **declared.outputs}
+        self.metrics = (*self.metrics, *declared.counters)
+        self.gauges = {name: gauge.aggregate for name, gauge in declared.gauges.items()}
+        self.histograms = {name: histogram.buckets for name, histogram in declared.histograms.items()}
 
     def _fingerprint(self, spec: MatchSpec, functions: Sequence[Any]) -> bytes:
         described = (
@@ -419,9 +420,7 @@ def _heaviest(page: Page, keys: pa.Table) -> str:
 
 
 def _plain(value: Any, seen: tuple[int, ...] = ()) -> Any:
-    """A function as plain data that is the same in every process: its name, code, defaults and captured values. Mutable
-    values and objects of user-defined classes are represented only by their type.
-    """
+    """The name, code, defaults and captured values of a function, equal in every process; the types of other objects."""
     if id(value) in seen:
         return "..."
     seen = (*seen, id(value))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -148,13 +148,20 @@ class ProcessSpec:
 
 
 class Processed(NamedTuple):
-    """The result of a call.
-
-    :ivar rows: what the function returned
-    """
+    """What a call returned, and what it emitted."""
 
     rows: Any
     emitted: Emitted
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTools:
+    """The outputs and metrics of one or several functions, by name."""
+
+    outputs: Mapping[str, pa.Schema]
+    counters: Mapping[str, Counter]
+    gauges: Mapping[str, Gauge]
+    histograms: Mapping[str, Histogram]
 
 
 class MatchFunction(RichFunction):
@@ -166,11 +173,8 @@ class MatchFunction(RichFunction):
     def __init__(self, function: PatternProcessFunction, schema: pa.Schema) -> None:
         super().__init__(function, schema)
         declared = type(function)
-        outputs: dict[str, Output] = declared_in(declared, Output)
-        self.outputs: Mapping[str, pa.Schema] = {name: output.schema for name, output in outputs.items()}
-        self.counters: Mapping[str, Counter] = declared_in(declared, Counter)
-        self.gauges: Mapping[str, Gauge] = declared_in(declared, Gauge)
-        self.histograms: Mapping[str, Histogram] = declared_in(declared, Histogram)
+        outputs = {name: output.schema for name, output in declared_in(declared, Output).items()}
+        self.declared = DeclaredTools(outputs, *(declared_in(declared, kind) for kind in (Counter, Gauge, Histogram)))
         self.handles_timeouts = (
             declared.process_timed_out_matches is not PatternProcessFunction.process_timed_out_matches
         )
@@ -217,8 +221,9 @@ def check_names(function: MatchFunction, outputs: Iterable[str], metrics: Iterab
 
     :raises StreamDefinitionError: there is one
     """
-    metrics_of_function = {*function.counters, *function.gauges, *function.histograms}
-    for what, names, known in (("output", function.outputs, outputs), ("metric", metrics_of_function, metrics)):
+    declared = function.declared
+    metrics_of_function = {*declared.counters, *declared.gauges, *declared.histograms}
+    for what, names, known in (("output", declared.outputs, outputs), ("metric", metrics_of_function, metrics)):
         used = sorted({*names} & {*known})
         if used:
             raise StreamDefinitionError(
@@ -227,32 +232,20 @@ def check_names(function: MatchFunction, outputs: Iterable[str], metrics: Iterab
             )
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredTools:
-    """The outputs and metrics of several functions, by name."""
-
-    outputs: Mapping[str, pa.Schema]
-    counters: Mapping[str, Counter]
-    gauges: Mapping[str, Gauge]
-    histograms: Mapping[str, Histogram]
-
-
 def declared_by(functions: Iterable[MatchFunction]) -> DeclaredTools:
     """What *functions* declare. Several may declare the same output or metric.
 
     :raises StreamDefinitionError: they declare it differently
     """
-    outputs: dict[str, pa.Schema] = {}
-    counters: dict[str, Counter] = {}
-    gauges: dict[str, Gauge] = {}
-    histograms: dict[str, Histogram] = {}
+    whole = DeclaredTools({}, {}, {}, {})
     seen: dict[str, tuple[Any, str]] = {}
     for function in functions:
+        declared = function.declared
         described = {
-            **{name: ("output", str(schema)) for name, schema in function.outputs.items()},
-            **dict.fromkeys(function.counters, "counter"),
-            **{name: ("gauge", gauge.aggregate) for name, gauge in function.gauges.items()},
-            **{name: ("histogram", histogram.buckets) for name, histogram in function.histograms.items()},
+            **{name: ("output", str(schema)) for name, schema in declared.outputs.items()},
+            **dict.fromkeys(declared.counters, "counter"),
+            **{name: ("gauge", gauge.aggregate) for name, gauge in declared.gauges.items()},
+            **{name: ("histogram", histogram.buckets) for name, histogram in declared.histograms.items()},
         }
         for name, what in described.items():
             former, owner = seen.setdefault(name, (what, function.__qualname__))
@@ -262,11 +255,9 @@ def declared_by(functions: Iterable[MatchFunction]) -> DeclaredTools:
                     "Functions share an output or a metric of the same name.",
                     "use another name, or the same columns",
                 )
-        outputs |= function.outputs
-        counters |= function.counters
-        gauges |= function.gauges
-        histograms |= function.histograms
-    return DeclaredTools(outputs, counters, gauges, histograms)
+        for field in fields(DeclaredTools):
+            getattr(whole, field.name).update(getattr(declared, field.name))
+    return whole
 
 
 def rows_of_main_output(function: MatchFunction, rows: Any, schema: pa.Schema | None) -> pa.Table | None:
