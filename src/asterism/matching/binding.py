@@ -246,9 +246,7 @@ class BoundPattern:
 
     @cached_property
     def depends_on_all_events(self) -> bool:
-        """Whether an event that the pattern sees can matter to a match even if no partial match is alive when it occurs, or if
-        it is later than any match can last.
-        """
+        """Whether a visible event can matter without a living partial match, or if it is later than any match can last."""
         return (
             self.remembers_events > 0
             or bool(self.nfa.absences)
@@ -311,9 +309,7 @@ class BoundPattern:
 
     @cached_property
     def relevant_only(self) -> bool:
-        """Whether events that satisfy no condition can be removed because they are not visible to the pattern. They are
-        visible if a stage uses strict contiguity. In Flink's semantics they always are, because Flink's results depend on them.
-        """
+        """Whether events that satisfy no condition can be removed. No stage is strict, and the semantics are not Flink's."""
         return (
             self.semantics is not Semantics.FLINK
             and not self.remembers_events

@@ -257,9 +257,7 @@ class _Emitter:
             raise ExpressionTypeError.at(problem.problem, self.text, position_of(value.node), problem.hint) from None
 
     def is_cast_of_computed(self, value: Sql) -> bool:
-        """Whether it is an implicit cast of a value computed by the machine, so that the whole operation can be computed in
-        advance.
-        """
+        """Whether it is an implicit cast of a computed value: the operation that takes it may then be computed in advance."""
         given = _given(value)
         with contextlib.suppress(UnsupportedError, ExpressionError):
             return given is not value and bool(self.computed(given))
@@ -388,7 +386,7 @@ class _Emitter:
         name, operands = value.operation
         match name:
             case "AND" | "OR":
-                return self.junction(name, operands)
+                return _chain([self.code(operand) for operand in operands], Op.AND if name == "AND" else Op.OR)
             case "BETWEEN":
                 return self.between(*operands)
             case "NOT":
@@ -455,12 +453,9 @@ class _Emitter:
             return any(map(self.is_scaled, operands))
         return not self.translator.is_pure(value) and name in (*_ARITHMETIC, "NEGATIVE", "ABS", "SUM", "AVG")
 
-    def needs_scaling(self, values: Sequence[Sql]) -> bool:
-        return any(map(self.is_scaled, values))
-
     def codes(self, values: Sequence[Sql]) -> list[Code]:
         """The code of values of one type."""
-        if self.needs_scaling(values):
+        if any(map(self.is_scaled, values)):
             return [self.scaled(value, values[0].type.scale) for value in values]
         return [self.code(value) for value in values]
 
@@ -532,11 +527,7 @@ class _Emitter:
             content = cast(content, DOUBLE, self.zone)
         return self.aggregate(Func[name], stage, None if argument is None else content)
 
-    # -- logic and choices
-
-    def junction(self, name: str, operands: Sequence[Sql]) -> Code:
-        """AND or OR of all operands."""
-        return _chain([self.code(operand) for operand in operands], Op.AND if name == "AND" else Op.OR)
+    # -- choices
 
     def choice(self, name: str, operands: Sequence[Sql], results: Sequence[Sql]) -> Code:
         """The one of *results* whose index is that of the chosen one of *operands*."""
@@ -584,9 +575,7 @@ class _Emitter:
         return self.limited(lambda: [*condition(), *yes(), *no(), _op(Op.SELECT)])
 
     def limited(self, code: Code) -> Code:
-        """Limit the size of the code: values that are used more than once are emitted more than once and could exhaust
-        memory.
-        """
+        """Limit the size of the code: a value that is used twice is emitted twice, which could exhaust memory."""
 
         def checked() -> list[Instruction]:
             written = code()
@@ -664,7 +653,7 @@ class _Emitter:
     def is_in(self, value: Sql, *choices: Sql) -> Code:
         """Search the literals of the list in a table; compare the other items one by one."""
         fixed = [constant for constant in map(self.constant, choices) if constant is not None]
-        if len(fixed) < _FEW or self.needs_scaling([value, *choices]):
+        if len(fixed) < _FEW or any(map(self.is_scaled, [value, *choices])):
             searched, *others = self.codes([value, *choices])
             return _chain([self.compare("=", searched, other, value.type) for other in others], Op.OR)
         searched, *others = map(self.code, [value, *(choice for choice in choices if self.constant(choice) is None)])

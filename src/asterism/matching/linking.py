@@ -72,16 +72,16 @@ class Linked:
             if row[0] == Op.SLOT:
                 row[1] = slots[row[1]]
             elif row[0] == Op.PREVIOUS:
-                row[0], row[1] = Op.SLOT, self._asked(PreviousValue(slots[row[4]], int(row[1])))
+                row[0], row[1] = Op.SLOT, self._slot_for(PreviousValue(slots[row[4]], int(row[1])))
             elif row[0] == Op.FACT:
-                row[0], row[1] = Op.SLOT, self._asked(Fact(number, int(row[1])))
+                row[0], row[1] = Op.SLOT, self._slot_for(Fact(number, int(row[1])))
             elif row[0] == Op.AGG and row[4] >= 0:
                 row[4] = slots[row[4]]
             elif row[0] == Op.STRING:
                 row[1] = self._strings.setdefault(pattern.programs.strings[row[1]], len(self._strings))
         return ops
 
-    def _asked(self, slot: PreviousValue | Fact) -> int:
+    def _slot_for(self, slot: PreviousValue | Fact) -> int:
         return self._slots.setdefault(slot, len(self._slots))
 
     def _slot(self, pattern: BoundPattern, number: int) -> int:

@@ -98,9 +98,9 @@ class Step:
         """Whether this is the last slice of its call."""
         return self.page is not None
 
-    def next_deadline(self, keys: Ints | None = None) -> int:
-        """The next deadline of all or some *keys* of *page*; the end of time if there is none."""
-        return int((self.deadlines if keys is None else self.deadlines[keys]).min(initial=END_OF_TIME))
+    def next_deadline(self, keys: Ints) -> int:
+        """The next deadline of some *keys* of *page*; the end of time if there is none."""
+        return int(self.deadlines[keys].min(initial=END_OF_TIME))
 
 
 class PatternFailure(NamedTuple):
@@ -346,11 +346,7 @@ class Matcher:
 
 @dataclass(frozen=True, slots=True)
 class _Pool:
-    """The events of a call, with their times: those of the pages, then the new ones.
-
-    :param rows: for each event of the kernel its row
-    :param positions: for each event of the kernel its position
-    """
+    """The events of a call, those of the pages first. *rows* and *positions* are those of the events of the kernel."""
 
     events: pa.Table
     times: Ints
@@ -397,9 +393,7 @@ class _Slice:
     last: bool
 
     def portions(self, pool: _Pool, memory: KeyMemory | None) -> Iterator[tuple[MatchColumns, MatchColumns, bool]]:
-        """Matches and timed-out partial matches, in at least one portion of about SLICE; the third item says whether it is
-        the last.
-        """
+        """Matches and timed-out partial matches, in portions of about SLICE; the third item says whether it is the last."""
         most = SLICE
         if pool.events.num_rows:
             most = min(most, SLICE_BYTES * pool.events.num_rows // max(pool.events.nbytes, 1))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
 
 import pyarrow as pa
+from sqlglot import exp
 
 from asterism.arguments import expect, expect_strings, shown
 from asterism.columns.sort_keys import SortKey, check_order
@@ -48,12 +49,8 @@ class MatchOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchSpec:
-    """The arguments of a :class:`~asterism.matching.operator.CepOperator`; the other fields are those of MatchOptions.
+    """The arguments of a :class:`~asterism.matching.operator.CepOperator`, with those of MatchOptions.
 
-    :param schema: the columns of the events
-    :param keys: the key columns; if empty, all events have one key
-    :param time: the event-time column; None: processing time
-    :param outputs: the requested outputs, by name
     :raises StreamDefinitionError, ColumnNotFoundError: one of them is invalid
     """
 
@@ -81,7 +78,7 @@ class MatchSpec:
             raise StreamDefinitionError(f'on_limit must be "error" or "drop", not {shown(self.on_limit)}')
         time = [] if self.time is None else [self.time]
         for name in (*self.keys, *time, *(key.name for key in self.sort_keys)):
-            Scope(self.schema).column(_column(name), f"key, time and order columns: {name}")
+            Scope(self.schema).column(exp.column(name, quoted=True), f"key, time and order columns: {name}")
         check_order(self.schema, self.sort_keys)
 
     @property
@@ -100,9 +97,3 @@ def check_limit(max_partial_matches: Any) -> None:
         raise StreamDefinitionError("max_partial_matches is out of range", hint="for no limit, use None")
     if max_partial_matches is not None and max_partial_matches < 1:
         raise StreamDefinitionError(f"max_partial_matches must be positive or None, not {max_partial_matches}")
-
-
-def _column(name: str) -> Any:
-    from sqlglot import exp
-
-    return exp.column(name, quoted=True)

@@ -130,9 +130,7 @@ def _name(stages: Sequence[str] | None, number: int) -> str:
 
 
 def _chains(nodes: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
-    """For each chain of nodes that ends with one of *ends* the number of its nodes; the events and stages of all chains, each
-    from its first node on.
-    """
+    """(the length of each chain of nodes that ends with one of *ends*; the events and stages of all chains, in order)"""
     counts = np.zeros(len(ends), np.int64)
     levels: list[tuple[Ints, Ints]] = []
     which, at = np.arange(len(ends)), ends

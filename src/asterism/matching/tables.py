@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +25,7 @@ from asterism.patterns.automaton import (
     NfaStateKind,
     Not,
     Test,
+    conditions_in,
     ignored_edges,
     proceeding,
 )
@@ -121,9 +123,7 @@ class Evaluation:
 
     def reads_event_only(self, guard: Guard) -> bool:
         """Whether a guard depends on the current event alone."""
-        rows: list[tuple[int, int, int]] = []
-        _branches(guard, -1, -1, rows)
-        return all(self.program[condition] < 0 for condition, _, _ in rows)
+        return all(self.program[condition] < 0 for condition in conditions_in(guard))
 
     def holding(self, guard: Guard, bits: Ints) -> Mask:
         """For each event whether it satisfies a guard that depends on the current event alone; *bits*: a row of words each."""
@@ -184,9 +184,7 @@ class Evaluation:
             summaries[state] = summary
             for edge in state.edges:
                 summary.plain &= self.bits_only(edge.guard) is not None
-                rows: list[tuple[int, int, int]] = []
-                _branches(edge.guard, -1, -1, rows)
-                for bit in (self.bit[condition] for condition, _, _ in rows):
+                for bit in (self.bit[condition] for condition in conditions_in(edge.guard)):
                     if bit >= 0:
                         summary.bits |= 1 << (bit % BITS_PER_WORD)
                 low, high = self._if_nothing_is_met(edge.guard)
@@ -219,9 +217,7 @@ class Evaluation:
         return True, True
 
     def can_skip_events(self, states: Sequence[NfaState]) -> bool:
-        """Whether events that satisfy no condition can be removed in the default semantics. They cannot if a stage uses strict
-        contiguity.
-        """
+        """Whether events that satisfy no condition can be removed in the default semantics: no stage is strict."""
         return all(
             summary.relevant_conditions(state, Semantics.DEFAULT) >= 0
             for state, summary in self.summaries(states).items()
@@ -230,9 +226,7 @@ class Evaluation:
 
 
 def longest_match(nfa: Nfa) -> int | None:
-    """The number of visible events for which a partial match can live at most, after the one with which it began; None: there is
-    no such number, because it can stay in a state.
-    """
+    """How many visible events a partial match can live after its first one; None: any number, because it can stay in a state."""
     sources: dict[NfaState, list[NfaState]] = {state: [] for state in nfa.states}
     open_edges = dict.fromkeys(nfa.states, 0)
     for state in nfa.states:
@@ -331,13 +325,7 @@ class StateSummary:
 
 def _targets_first(states: Sequence[NfaState]) -> list[NfaState]:
     """The states, with the targets of PROCEED edges before their sources; these edges form no cycle."""
-    order: dict[NfaState, None] = {}
-    for origin in states:
-        todo = [origin]
-        while todo:
-            near = [e.target for e in todo[-1].edges if e.action is Action.PROCEED and e.target not in order]
-            if near:
-                todo += near
-            else:
-                order[todo.pop()] = None
-    return list(order)
+    order = TopologicalSorter(
+        {state: [edge.target for edge in state.edges if edge.action is Action.PROCEED] for state in states}
+    )
+    return list(order.static_order())

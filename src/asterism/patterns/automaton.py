@@ -31,6 +31,7 @@ has no IGNORE edge, relaxed ignores events that do not match, non-deterministic 
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -79,9 +80,7 @@ class Test(Guard):
 
 @dataclass(frozen=True, slots=True)
 class Not(Guard):
-    """*until*, *greedy* or *reluctant*: the stage whose until condition, or whose greedy or reluctant loop, demands it; otherwise
-    none of them.
-    """
+    """*until*, *greedy* or *reluctant*: the stage whose until condition or loop demands it; at most one is set."""
 
     guard: Guard
     until: str = field(default="", compare=False)
@@ -118,6 +117,17 @@ def both(left: Guard, right: Guard) -> Guard:
     if left == ALWAYS:
         return right
     return left if right == ALWAYS else Both(left, right)
+
+
+def conditions_in(guard: Guard) -> Iterator[int]:
+    """The numbers of the conditions in a guard, from left to right."""
+    match guard:
+        case Test(condition):
+            yield condition
+        case Not(inner):
+            yield from conditions_in(inner)
+        case Both(left, right) | Either(left, right):
+            yield from (*conditions_in(left), *conditions_in(right))
 
 
 @dataclass(slots=True)
