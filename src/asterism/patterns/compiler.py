@@ -8,7 +8,7 @@ Source: the construction of Flink's ``NFACompiler`` (flink-cep 2.3). The text an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -62,13 +62,8 @@ MAX_OPTIONAL = 200
 
 def check_pattern(pattern: Any) -> None:
     """Raise :class:`~asterism.errors.MalformedPatternError` unless *pattern* is a complete pattern."""
-    expect(
-        MalformedPatternError,
-        pattern,
-        PatternSequence,
-        "a pattern must be a Pattern",
-        'Pattern.begin("a").where("...")',
-    )
+    hint = 'Pattern.begin("a").where("...")'
+    expect(MalformedPatternError, pattern, PatternSequence, "a pattern must be a Pattern", hint)
     pattern.validate()
 
 
@@ -78,17 +73,15 @@ def compile_pattern(pattern: PatternSequence, semantics: Semantics = Semantics.D
     :raises MalformedPatternError: the pattern has no meaning
     """
     check_pattern(pattern)
-    expect(
-        StreamDefinitionError,
-        semantics,
-        Semantics,
-        "semantics must be a Semantics",
-        "Semantics.DEFAULT or Semantics.FLINK",
-    )
+    hint = "Semantics.DEFAULT or Semantics.FLINK"
+    expect(StreamDefinitionError, semantics, Semantics, "semantics must be a Semantics", hint)
+    addition = beyond_flink(pattern)
     if semantics is Semantics.DEFAULT:
         _refuse_what_flink_ignores(pattern)
-    else:
-        _refuse_what_flink_lacks(pattern)
+    elif addition is not None:
+        raise MalformedPatternError(
+            f"Semantics.FLINK does not support {addition}", "Flink has nothing like it.", "use the default semantics"
+        )
     builder = _Builder(semantics)
     final = builder.state("$end", NfaStateKind.LAST if pattern.to_last else NfaStateKind.FINAL)
     without = pattern.stages[0] if pattern.stages[0].contiguity is Contiguity.NOT_BEFORE else None
@@ -119,35 +112,23 @@ def compile_pattern(pattern: PatternSequence, semantics: Semantics = Semantics.D
 def beyond_flink(pattern: PatternSequence) -> str | None:
     """A part of *pattern* that Flink lacks, and that :attr:`Semantics.FLINK` therefore refuses; None: there is none."""
 
-    def used() -> Iterator[str]:
-        groups = [pattern]
-        for chain in groups:
-            if chain.combination is not Combining.SEQUENCE:
-                yield chain.combination.value.lower()
-            for stage in chain.stages:
-                if stage.quantifier.taking not in (Taking.ALL, Taking.GREEDY):
-                    yield f"{stage.quantifier.taking.value.lower()} of stage {stage.name}"
-                if stage.contiguity is Contiguity.NOT_BEFORE:
-                    yield "begin_without"
-                if stage.inclusive:
-                    yield "an inclusive window"
-                groups += [stage.group] if stage.group is not None else []
-        if pattern.from_first:
-            yield "starts_with_first_event"
-        if pattern.to_last:
-            yield "ends_with_last_event"
-        if pattern.skip.kind is SkipKind.FIRST_MATCH_ONLY:
-            yield "first_match_only"
-
-    return next(used(), None)
-
-
-def _refuse_what_flink_lacks(pattern: PatternSequence) -> None:
-    addition = beyond_flink(pattern)
-    if addition is not None:
-        raise MalformedPatternError(
-            f"Semantics.FLINK does not support {addition}", "Flink has nothing like it.", "use the default semantics"
-        )
+    groups = [pattern]
+    for chain in groups:
+        if chain.combination is not Combining.SEQUENCE:
+            return chain.combination.value.lower()
+        for stage in chain.stages:
+            if stage.quantifier.taking not in (Taking.ALL, Taking.GREEDY):
+                return f"{stage.quantifier.taking.value.lower()} of stage {stage.name}"
+            if stage.contiguity is Contiguity.NOT_BEFORE:
+                return "begin_without"
+            if stage.inclusive:
+                return "an inclusive window"
+            groups += [stage.group] if stage.group is not None else []
+    if pattern.from_first:
+        return "starts_with_first_event"
+    if pattern.to_last:
+        return "ends_with_last_event"
+    return "first_match_only" if pattern.skip.kind is SkipKind.FIRST_MATCH_ONLY else None
 
 
 def _refuse_gaps_beyond(window: timedelta | None, states: Sequence[NfaState]) -> None:
@@ -346,11 +327,11 @@ class _Builder:
                 return Either(self.guard(left), self.guard(right))
             case NotCondition(inner):
                 return Not(self.guard(inner))
-        same = identity_of(condition)
-        if same not in self.numbers:
-            self.numbers[same] = len(self.conditions)
+        identity = identity_of(condition)
+        if identity not in self.numbers:
+            self.numbers[identity] = len(self.conditions)
             self.conditions.append(condition)
-        return Test(self.numbers[same])
+        return Test(self.numbers[identity])
 
     def unless_ended(self, loop: Stage, guard: Guard) -> Guard:
         """*guard*, and the until condition of *loop* does not hold."""
@@ -643,7 +624,7 @@ class _Builder:
                     after = rest(remaining - {number} if in_any_order else frozenset(), element.contiguity)
                     if (greedy := _greedy_end(element)) is not None:
                         self.refuse_optional(place.following, after, greedy)
-                        after = self.own(after)
+                        after = self.separate(after)
                     element = replace(element, contiguity=Contiguity.STRICT)
                     self.in_choice += 1
                     entry = self.chain((element,), after, strict, place.following, first_round)
@@ -661,7 +642,7 @@ class _Builder:
         return rest(frozenset(range(len(group.stages))), contiguity)
 
     def refuse_optional(self, following: Stage | None, sink: NfaState, greedy: Stage) -> None:
-        """The effect of the method ``optional``, which does not look into a group."""
+        """Refuse an optional stage after a greedy element, as the method ``optional`` does outside of groups."""
         ends = (NfaStateKind.FINAL, NfaStateKind.LAST)
         may_end = _reaches(sink, lambda edge: edge.action is Action.PROCEED and edge.target.kind in ends)
         if following is not None and (following.quantifier.optional or may_end is not None):
@@ -669,8 +650,8 @@ class _Builder:
                 f'stage "{following.name}": an optional stage cannot follow the greedy stage "{greedy.name}"'
             )
 
-    def own(self, shared: NfaState) -> NfaState:
-        """A copy of the state after several elements, for one that restricts it."""
+    def separate(self, shared: NfaState) -> NfaState:
+        """A copy of the state that follows several elements, for an element that restricts it."""
         if not shared.edges:  # it is the end of the pattern, or of a round
             return shared
         copied = self.copy(shared)

@@ -9,6 +9,7 @@ import difflib
 import enum
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial, reduce
@@ -16,12 +17,7 @@ from operator import methodcaller
 from typing import Any, Generic, TypeVar
 
 from asterism.arguments import expect
-from asterism.errors import (
-    MalformedPatternError,
-    PatternError,
-    PatternFormatError,
-    PatternTooLargeError,
-)
+from asterism.errors import MalformedPatternError, PatternError, PatternFormatError, PatternTooLargeError
 from asterism.patterns.conditions import (
     FOREIGN,
     AndCondition,
@@ -94,12 +90,8 @@ def pattern_from_json(kind: type[P], source: str | bytes | Mapping[str, Any]) ->
     if isinstance(source, Mapping):
         document: Any = source
     else:
-        expect(
-            PatternFormatError,
-            source,
-            str | bytes,
-            "a pattern in JSON must be a string, bytes or the result of json.loads",
-        )
+        what = "a pattern in JSON must be a string, bytes or the result of json.loads"
+        expect(PatternFormatError, source, str | bytes, what)
         try:
             document = decode(text_of(source))
         except DocumentSyntaxError as error:
@@ -216,25 +208,6 @@ class _Modifier:
     apply: Callable[[Any], Any]
 
 
-@dataclass(slots=True)
-class _ReadPart:
-    """A block that reads a part of the graph, whose problem is recorded."""
-
-    at: _Value
-    problems: list[PatternError]
-
-    def __enter__(self) -> None:
-        """Nothing to do."""
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        if not isinstance(error, PatternError):
-            return False
-        if error.path is None:
-            error.path = self.at.path
-        self.problems.append(error)
-        return True
-
-
 class _GraphReader(Generic[P]):
     """Reads a graph part by part: problems of a part are recorded, and the other parts are read nevertheless."""
 
@@ -243,11 +216,27 @@ class _GraphReader(Generic[P]):
         self.reading = Reading[P]()
         self._stages: set[str] = set()
 
-    def _part(self, at: _Value) -> _ReadPart:
-        return _ReadPart(at, self.reading.problems)
+    @contextmanager
+    def _part(self, at: _Value) -> Iterator[None]:
+        """Read a part of the graph; a problem is recorded."""
+        try:
+            yield
+        except PatternError as error:
+            if error.path is None:
+                error.path = at.path
+            self._note(error)
 
     def _note(self, error: PatternError) -> None:
         self.reading.problems.append(error)
+
+    def _object(self, at: _Value, what: str, known: Sequence[str], hint: str | None = None) -> None:
+        """Check that *at* is an object with *known* fields only.
+
+        :raises PatternFormatError: it is not an object
+        """
+        if not isinstance(at.value, Mapping):
+            raise at.fail(f"{what} must be an object", hint)
+        self._fields(at, known)
 
     def _fields(self, at: _Value, known: Sequence[str]) -> None:
         """Check that *at* is an object with *known* fields only; an unknown field may be misspelt."""
@@ -317,9 +306,7 @@ class _GraphReader(Generic[P]):
         calls = []
         for each in at:
             with self._part(each):
-                if not isinstance(each.value, Mapping):
-                    raise each.fail("a subset must be an object", _SUBSET)
-                self._fields(each, ("name", "stages"))
+                self._object(each, "a subset", ("name", "stages"), _SUBSET)
                 name = each["name"].text("a subset needs a name")
                 if not isinstance(each["stages"].value, list) or not each["stages"].value:
                     raise each["stages"].fail("a subset needs stages", _SUBSET)
@@ -364,9 +351,7 @@ class _GraphReader(Generic[P]):
 
     def _combination(self, at: _Value) -> tuple[Combining, Contiguity]:
         """The combination of the nodes, and the contiguity between them."""
-        if not isinstance(at.value, Mapping):
-            raise at.fail("a combination must be an object", '{"type": "ANY_OF"}')
-        self._fields(at, ("type", "consumingStrategy"))
+        self._object(at, "a combination", ("type", "consumingStrategy"), '{"type": "ANY_OF"}')
         kind = Combining(at["type"].one_of([Combining.ANY_OF.value, Combining.IN_ANY_ORDER.value], "combination"))
         between = at["consumingStrategy"]
         if between.absent:
@@ -389,15 +374,11 @@ class _GraphReader(Generic[P]):
         if not stages or len(stages) < len(read):
             return None
         elements = [self.kind((stage,)) for stage in stages]
-        group: PatternSequence | None = None
         with self._part(at["nodes"]):
             if combination is Combining.ANY_OF:
-                group = PatternSequence.any_of(*elements).stages[0].group
-            else:
-                group = (
-                    PatternSequence.in_any_order(*elements, consecutive=between is Contiguity.STRICT).stages[0].group
-                )
-        return group
+                return PatternSequence.any_of(*elements).stages[0].group
+            return PatternSequence.in_any_order(*elements, consecutive=between is Contiguity.STRICT).stages[0].group
+        return None
 
     def _nodes(self, at: _Value) -> dict[str, _Value]:
         """The nodes by name, in the order of the list."""
@@ -458,9 +439,7 @@ class _GraphReader(Generic[P]):
         return chain if len(self.reading.problems) == before else None
 
     def _edge(self, at: _Value, nodes: Mapping[str, _Value]) -> tuple[str, str, Contiguity]:
-        if not isinstance(at.value, Mapping):
-            raise at.fail("an edge must be an object")
-        self._fields(at, ("source", "target", "type"))
+        self._object(at, "an edge", ("source", "target", "type"))
         ends = at["source"], at["target"]
         edge_name = f"edge {_shown(ends[0].value)} -> {_shown(ends[1].value)}"
         for end in ends:
@@ -551,10 +530,8 @@ class _GraphReader(Generic[P]):
         """AND, OR or NOT of conditions, as Flink prints them."""
         self._fields(at, ("type", "className", "nestedConditions"))
         nested = at["nestedConditions"]
-        count = "one condition" if name == _NEGATED else "at least two conditions"
-        if not isinstance(nested.value, list) or (
-            len(nested.value) != 1 if name == _NEGATED else len(nested.value) < 2
-        ):
+        least, most, count = (1, 1, "one condition") if name == _NEGATED else (2, None, "at least two conditions")
+        if not isinstance(nested.value, list) or not least <= len(nested.value) <= (most or len(nested.value)):
             raise nested.fail(f"the nestedConditions of {name} must be a list of {count}")
         if depth == MAX_NESTED:
             raise nested.fail(f"conditions are nested too deeply (limit {MAX_NESTED})")
@@ -619,9 +596,7 @@ class _GraphReader(Generic[P]):
             if "LOOPING" in properties:
                 yield _Modifier(at["properties"], PatternSequence.one_or_more)
             return
-        if not isinstance(times.value, Mapping):
-            raise times.fail("times must be an object")
-        self._fields(times, ("from", "to", "windowTime"))
+        self._object(times, "times", ("from", "to", "windowTime"))
         gap = self._duration(times["windowTime"])
         low = times["from"].integer("times.from")
         high = low if times["to"].absent and "TIMES" not in properties else times["to"].integer("times.to")
@@ -639,9 +614,7 @@ class _GraphReader(Generic[P]):
             with self._part(each):
                 if at.absent:
                     return []
-                if not isinstance(each.value, Mapping):
-                    raise each.fail("a window must be an object")
-                self._fields(each, ("type", "time", "inclusive"))
+                self._object(each, "a window", ("type", "time", "inclusive"))
                 kind = each["type"].member(WithinType, "window type")
                 duration = self._duration(each["time"])
                 if duration is None:
@@ -656,9 +629,7 @@ class _GraphReader(Generic[P]):
     def _duration(self, at: _Value) -> timedelta | None:
         if at.absent:
             return None
-        if not isinstance(at.value, Mapping):
-            raise at.fail("a time must be an object", '{"unit": "SECONDS", "size": 5}')
-        self._fields(at, ("unit", "size"))
+        self._object(at, "a time", ("unit", "size"), '{"unit": "SECONDS", "size": 5}')
         unit = UNITS[at["unit"].one_of(tuple(UNITS), "time unit")]
         size = at["size"].integer("time size")
         if size < 0:
@@ -670,9 +641,7 @@ class _GraphReader(Generic[P]):
     def _skip(self, at: _Value) -> AfterMatchSkipStrategy:
         if at.absent:
             return AfterMatchSkipStrategy()
-        if not isinstance(at.value, Mapping):
-            raise at.fail("an after match strategy must be an object", '{"type": "NO_SKIP"}')
-        self._fields(at, ("type", "patternName", "throwOnMiss"))
+        self._object(at, "an after match strategy", ("type", "patternName", "throwOnMiss"), '{"type": "NO_SKIP"}')
         kind = at["type"].member(SkipKind, "after match strategy")
         stage, throws = at["patternName"], at["throwOnMiss"]
         if not isinstance(stage.value, str | None):

@@ -10,7 +10,7 @@ Source: https://nightlies.apache.org/flink/flink-docs-stable/docs/libs/cep/
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Self
@@ -336,15 +336,11 @@ class PatternSequence(metaclass=PythonNames):
         >>> PatternSequence.begin("a").where("price > 10 AND price > LAST(a.price)").stages[0].condition
         SqlCondition(text='price > 10 AND price > LAST(a.price)')
         """
-        last = self._last("where")
-        new = as_condition(condition)
-        return self._with(replace(last, condition=new if last.condition is None else AndCondition(last.condition, new)))
+        return self._joined("where", condition, AndCondition)
 
     def or_(self, condition: ConditionLike) -> Self:
         """Add an alternative to the previous conditions of the stage."""
-        last = self._last("or_")
-        new = as_condition(condition)
-        return self._with(replace(last, condition=new if last.condition is None else OrCondition(last.condition, new)))
+        return self._joined("or_", condition, OrCondition)
 
     def subtype(self, *names: str, column: str = "type") -> Self:
         """The event must also be of a kind in *names*, given by the value of *column*, because rows have no class (Flink:
@@ -403,38 +399,21 @@ class PatternSequence(metaclass=PythonNames):
                 f'stage "{last.name}": {given} is not a range of positive numbers',
                 hint="times(n) with n > 0, or times(from, to) with 0 <= from <= to and to > 0",
             )
-        quantifier = replace(
-            last.quantifier,
-            kind=QuantifierKind.TIMES,
-            at_least=at_least,
-            at_most=at_most,
-            gap=within,
-            optional=optional,
-        )
-        return self._with(_checked_gap(replace(last, quantifier=quantifier)))
+        loop = replace(last.quantifier, kind=QuantifierKind.TIMES, at_least=at_least, at_most=at_most, gap=within)
+        return self._with(replace(last, quantifier=replace(loop, optional=optional)))
 
     def times_or_more(self, at_least: int, *, within: timedelta | None = None) -> Self:
         """*at_least* times or more; *within* as in :meth:`times`."""
         last = self._quantifiable()
-        expect(
-            MalformedPatternError,
-            at_least,
-            int,
-            f'stage "{last.name}": times_or_more takes an integer',
-            "times_or_more(2)",
-        )
+        what = f'stage "{last.name}": times_or_more takes an integer'
+        expect(MalformedPatternError, at_least, int, what, "times_or_more(2)")
         if at_least < 1:
             raise MalformedPatternError(
                 f'stage "{last.name}": times_or_more({at_least}) needs a positive number',
                 hint="zero or more is one_or_more().optional()",
             )
-        stage = replace(
-            last,
-            quantifier=replace(
-                last.quantifier, kind=QuantifierKind.LOOPING, at_least=at_least, at_most=at_least, gap=within
-            ),
-        )
-        return self._with(_checked_gap(stage))
+        loop = replace(last.quantifier, kind=QuantifierKind.LOOPING, at_least=at_least, at_most=at_least, gap=within)
+        return self._with(replace(last, quantifier=loop))
 
     def one_or_more(self, *, within: timedelta | None = None) -> Self:
         """Once or more; *within* as in :meth:`times`."""
@@ -542,10 +521,9 @@ class PatternSequence(metaclass=PythonNames):
         """
         last = self.stages[-1]
         _check_duration(last.name, duration)
-        expect(
-            MalformedPatternError, within_type, WithinType, f'stage "{last.name}": the kind of a window must be a WithinType',
-            "WithinType.FIRST_AND_LAST, WithinType.PREVIOUS_AND_CURRENT",
-        )  # fmt: skip
+        what = f'stage "{last.name}": the kind of a window must be a WithinType'
+        hint = "WithinType.FIRST_AND_LAST, WithinType.PREVIOUS_AND_CURRENT"
+        expect(MalformedPatternError, within_type, WithinType, what, hint)
         # As in Flink, a window of length zero is no window.
         expect(MalformedPatternError, inclusive, bool, f'stage "{last.name}": inclusive must be True or False')
         value = duration if duration > timedelta(0) or inclusive else None
@@ -557,10 +535,9 @@ class PatternSequence(metaclass=PythonNames):
             )
         else:
             changed = replace(last, gap_window=value)
-        if inclusive is not last.inclusive and (last.window, last.gap_window) != (None, None):
-            others = (last.gap_window if within_type is WithinType.FIRST_AND_LAST else last.window) is not None
-            if others:
-                raise MalformedPatternError(f'stage "{last.name}": either both of its windows are inclusive, or none')
+        other = last.gap_window if within_type is WithinType.FIRST_AND_LAST else last.window
+        if inclusive is not last.inclusive and other is not None:
+            raise MalformedPatternError(f'stage "{last.name}": either both of its windows are inclusive, or none')
         return self._with(replace(changed, inclusive=inclusive and value is not None))
 
     # ------------------------------------------------------------------ the events of a key
@@ -626,9 +603,7 @@ class PatternSequence(metaclass=PythonNames):
 
     @property
     def effective_window(self) -> timedelta | None:
-        """The smallest window from first to last event, as an exclusive bound, also of groups; on the last stage of a group it
-        has no effect.
-        """
+        """The smallest window from first to last event, as an exclusive bound. On the last stage of a group it has no effect."""
 
         def windows(stages: tuple[Stage, ...], in_group: bool) -> list[timedelta]:
             bounded = (s for s in (stages[:-1] if in_group else stages) if s.contiguity is not Contiguity.NOT_BEFORE)
@@ -697,6 +672,8 @@ class PatternSequence(metaclass=PythonNames):
         return replace(self, stages=(*self.stages, stage))
 
     def _with(self, last: Stage) -> Self:
+        if last.quantifier.gap is not None:
+            _check_duration(last.name, last.quantifier.gap)
         return replace(self, stages=(*self.stages[:-1], last))
 
     def _last(self, verb: str) -> Stage:
@@ -706,6 +683,10 @@ class PatternSequence(metaclass=PythonNames):
                 f'group "{last.name}": {verb} does not apply to a group', hint="put the condition on its stages"
             )
         return last
+
+    def _joined(self, verb: str, condition: ConditionLike, join: Callable[[Condition, Condition], Condition]) -> Self:
+        last, new = self._last(verb), as_condition(condition)
+        return self._with(replace(last, condition=new if last.condition is None else join(last.condition, new)))
 
     def _quantifiable(self) -> Stage:
         last = self.stages[-1]
@@ -760,8 +741,7 @@ def _stage(stage: str | PatternSequence, contiguity: Contiguity) -> Stage:
         if is_plain and combined and stage.skip == AfterMatchSkipStrategy():
             # any_of(...) and in_any_order(...) are patterns with one group, to which the contiguity applies.
             return replace(only, contiguity=contiguity)
-        if _group_depth(stage) >= MAX_GROUP_DEPTH:
-            raise PatternTooLargeError(f"groups are nested too deeply (limit {MAX_GROUP_DEPTH:,} levels)")
+        _check_depth(stage)
         return Stage(
             name="(" + " ".join(inner.name for inner in stage.stages) + ")", contiguity=contiguity, group=stage
         )
@@ -819,8 +799,7 @@ def _combined(parts: tuple[str | PatternSequence, ...], combination: Combining, 
             first = first.group.stages[0]
         elements.append(element)
     group = PatternSequence(tuple(elements), combination=combination)
-    if _group_depth(group) >= MAX_GROUP_DEPTH:
-        raise PatternTooLargeError(f"groups are nested too deeply (limit {MAX_GROUP_DEPTH:,} levels)")
+    _check_depth(group)
     joined = " | " if combination is Combining.ANY_OF else " & "
     name = "(" + joined.join(element.name for element in elements) + ")"
     return Stage(name=name, contiguity=Contiguity.STRICT, group=group)
@@ -831,29 +810,20 @@ def exclusive(stage: Stage, bound: timedelta | None) -> timedelta | None:
     return bound + timedelta(microseconds=1) if bound is not None and stage.inclusive else bound
 
 
-def _group_depth(pattern: PatternSequence) -> int:
-    depth, level = 0, [pattern]
-    while True:
+def _check_depth(pattern: PatternSequence) -> None:
+    """:raises PatternTooLargeError: groups are nested too deeply"""
+    level = [pattern]
+    for _ in range(MAX_GROUP_DEPTH):
         inside = {id(stage.group): stage.group for p in level for stage in p.stages if stage.group is not None}
         if not inside:
-            return depth
-        depth, level = depth + 1, list(inside.values())
-
-
-def _checked_gap(stage: Stage) -> Stage:
-    if stage.quantifier.gap is not None:
-        _check_duration(stage.name, stage.quantifier.gap)
-    return stage
+            return
+        level = list(inside.values())
+    raise PatternTooLargeError(f"groups are nested too deeply (limit {MAX_GROUP_DEPTH:,} levels)")
 
 
 def _check_duration(stage: str, duration: Any) -> None:
-    expect(
-        MalformedPatternError,
-        duration,
-        timedelta,
-        f'stage "{stage}": a window must be a timedelta',
-        _window_hint(duration),
-    )
+    what = f'stage "{stage}": a window must be a timedelta'
+    expect(MalformedPatternError, duration, timedelta, what, _window_hint(duration))
     if duration < timedelta(0):
         raise MalformedPatternError(f'stage "{stage}": a window cannot be negative ({duration.total_seconds()} s)')
     if duration > MAX_DURATION:

@@ -1,8 +1,8 @@
-"""Warnings about patterns that certainly do not mean what they say: parts without effect, and patterns that can never match.
-Also notes about what a pattern costs on a stream.
+"""Warnings about patterns that are certainly not intended: parts without effect, and patterns that can never match. Also notes
+about what a pattern costs on a stream.
 
-Flink CEP has this surprising behaviour, and it is kept: see ``docs/differences_from_flink.md`` for examples. A warning follows
-from the pattern alone, whatever the events are; if only some events would surprise, there is none.
+Flink CEP behaves in the same way, see ``docs/differences_from_flink.md``. A warning depends on the pattern alone. There is none
+if the behaviour is surprising only for some events.
 """
 
 from __future__ import annotations
@@ -82,9 +82,7 @@ def warn(pattern: PatternSequence) -> None:
 
 
 def _chains(stages: Sequence[Stage], *, is_pattern: bool, ends: bool = True) -> Iterator[Diagnostic]:
-    """
-    :param ends: whether the match may end with the last of the *stages*
-    """
+    """*ends*: whether the match may end with the last of the *stages*."""
     for at, stage in enumerate(stages):
         before = stages[at - 1] if at else None
         after = stages[at + 1] if at + 1 < len(stages) else None
@@ -122,10 +120,7 @@ def _chains(stages: Sequence[Stage], *, is_pattern: bool, ends: bool = True) -> 
 
 
 def _not_next_after_loop(loop: Stage, forbidden: Stage) -> Iterator[Diagnostic]:
-    """A loop whose optional events are all forbidden by the next stage.
-
-    A relaxed loop that has skipped an event may continue: the check no longer applies.
-    """
+    """A loop whose optional events the next stage forbids. A relaxed loop that has skipped an event may continue."""
     quantifier = loop.quantifier
     strict = quantifier.inner is Contiguity.STRICT and loop.group is None and loop.until is None
     if _takes_more(loop) and not quantifier.greedy and strict and _implies(loop, forbidden):
@@ -139,7 +134,7 @@ def _not_next_after_loop(loop: Stage, forbidden: Stage) -> Iterator[Diagnostic]:
 
 
 def _not_followed_by_after_loop(loop: Stage, forbidden: Stage) -> Iterator[Diagnostic]:
-    """Likewise. It applies to every event after the first, unless a relaxed ``times(1, n)`` has skipped one."""
+    """A loop whose events after the first are forbidden, unless a relaxed ``times(1, n)`` has skipped an event."""
     quantifier = loop.quantifier
     if loop.group is not None or not _implies(loop, forbidden):
         return
@@ -308,19 +303,11 @@ def _remembered(pattern: PatternSequence) -> Iterator[Diagnostic]:
             f'bound the time before a match: begin_without("{absence.name}").where("...").within(...)',
         )
     if pattern.from_first:
-        yield Diagnostic(
-            first.name,
-            "starts_with_first_event() depends on all earlier events of a key",
-            "A stream stores each key forever.",
-            "bound the number of keys",
-        )
+        message, what = "starts_with_first_event() depends on all earlier events of a key", "each key"
+        yield Diagnostic(first.name, message, f"A stream stores {what} forever.", "bound the number of keys")
     if pattern.skip.kind is SkipKind.FIRST_MATCH_ONLY:
-        yield Diagnostic(
-            first.name,
-            "first_match_only() depends on all earlier matches of a key",
-            "A stream stores each key that had its match forever.",
-            "bound the number of keys",
-        )
+        message, what = "first_match_only() depends on all earlier matches of a key", "each key that had its match"
+        yield Diagnostic(first.name, message, f"A stream stores {what} forever.", "bound the number of keys")
     for stage in pattern.atoms():
         trees = [*_trees(stage.condition), *_trees(stage.until)]
         if any(tree.find(Previous) is not None for tree in trees):
@@ -396,7 +383,7 @@ def _may_wait(pattern: PatternSequence) -> bool:
 
 
 def _implies(stage: Stage, other: Stage) -> bool:
-    """Whether the SQL shows that each event that satisfies *one* also satisfies *other*."""
+    """Whether the SQL shows that each event that satisfies *stage* also satisfies *other*."""
     return _parts(other.condition) <= _parts(stage.condition)
 
 
@@ -498,7 +485,7 @@ _ANY: Truth = frozenset({True, False, None})
 _NULL: Truth = frozenset({None})
 _STRICT = (
     exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.ILike, exp.RegexpLike, exp.Add, exp.Sub, exp.Mul, exp.Div,
-    exp.Mod, exp.IntDiv, exp.Neg, exp.DPipe,
+    exp.Mod, exp.IntDiv, exp.Neg, exp.DPipe, exp.Cast, exp.TryCast,
 )  # fmt: skip
 """Expressions that are NULL if an operand is. All functions are, except conditional ones."""
 _CHOOSING = "Choices and NULL"
@@ -573,8 +560,6 @@ def _is_null(node: exp.Expr, empty: frozenset[str]) -> bool:
         function = FUNCTIONS.get(node.name.lower())
         strict = function is not None and function.group != _CHOOSING
         return strict and any(_is_null(argument, empty) for argument in node.expressions)
-    if isinstance(node, exp.Cast):
-        return _is_null(node.this, empty)
     if type(node) in _STRICT:
         return any(_is_null(part, empty) for part in node.iter_expressions())
     return False
