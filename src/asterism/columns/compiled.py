@@ -90,10 +90,7 @@ def entry(function: _F) -> _F:
 
 
 class _EntryPoint:
-    """A function that is compiled when this is worth it.
-
-    :param function: as written, or compiled
-    """
+    """A function, as written or compiled, that is compiled when this is worth it."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.compiled: Callable[..., Any] = function if isinstance(function, Dispatcher) else compiled(function)

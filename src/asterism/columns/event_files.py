@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,6 +14,9 @@ from asterism.errors import StreamDefinitionError
 
 FORMATS = {".csv": "csv", ".csv.gz": "csv", ".jsonl": "json", ".jsonl.gz": "json", ".parquet": "parquet"}
 """Formats, by the suffix of the file name."""
+_VALUES: Mapping[str, Any] = {"null_values": [""], "strings_can_be_null": True, "quoted_strings_can_be_null": False}
+"""An empty field is null; a quoted empty field is an empty string."""
+_PARSING = csv.ParseOptions(newlines_in_values=True)
 
 
 def files_of(path: Path) -> tuple[str, list[Path]]:
@@ -59,10 +62,7 @@ def read_table(source: Path | BinaryIO, kind: str) -> pa.Table:
     """
     match kind:
         case "csv":
-            # An empty field is null; a quoted empty field is an empty string.
-            options = csv.ConvertOptions(null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
-            parsing = csv.ParseOptions(newlines_in_values=True)
-            return csv.read_csv(source, convert_options=options, parse_options=parsing)
+            return csv.read_csv(source, convert_options=csv.ConvertOptions(**_VALUES), parse_options=_PARSING)
         case "json":
             return json.read_json(source)
         case _:
@@ -90,11 +90,8 @@ def read_bounded(source: Any, kind: str, columns: pa.Schema | None, limit: Calla
 def _batches(source: Any, kind: str, columns: pa.Schema | None) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
     if kind == "csv":
         given = {} if columns is None else {field.name: field.type for field in columns}
-        options = csv.ConvertOptions(
-            null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False, column_types=given,
-            include_columns=list(given),
-        )  # fmt: skip
-        reader = csv.open_csv(source, convert_options=options, parse_options=csv.ParseOptions(newlines_in_values=True))
+        options = csv.ConvertOptions(column_types=given, include_columns=list(given), **_VALUES)
+        reader = csv.open_csv(source, convert_options=options, parse_options=_PARSING)
         return reader.schema, reader
     if kind == "json":
         explicit = (

@@ -21,10 +21,7 @@ def seed_of(*words: str | int) -> Numbers:
 
 
 def ids_of_numbers(seed: Numbers, keys: pa.Array, numbers: Sequence[npt.NDArray[np.int64]]) -> pa.Array:
-    """Ids of what is identified by their key and by *numbers*, each a column.
-
-    :param keys: strings
-    """
+    """Ids of what is identified by its key, a string, and by *numbers*, each a column."""
     from asterism.columns.hashing import hash_strings, mixed
 
     key_hashes = hash_strings(keys)

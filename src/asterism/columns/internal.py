@@ -24,15 +24,12 @@ def internal(name: str) -> str:
     return PREFIX + name
 
 
-def check_not_internal(names: Iterable[str], where: str) -> None:
-    """
-    :param where: what has these names, as in "a column of the stream"
-    :raises StreamDefinitionError: one of the *names* is reserved, in upper or lower case
-    """
+def check_not_internal(names: Iterable[str]) -> None:
+    """:raises StreamDefinitionError: one of the *names* of columns of a stream is reserved, in upper or lower case"""
     for name in names:
         if name.lower().startswith(PREFIX):
             raise StreamDefinitionError(
-                f"{where} is named {name!r:.100}, and names that begin with {PREFIX} are reserved",
+                f"a column of the stream is named {name!r:.100}, and names that begin with {PREFIX} are reserved",
                 "Asterism adds columns with such names.",
                 f"rename it: df.withColumnRenamed({name!r:.100}, {name.lower().removeprefix(PREFIX) or 'column'!r:.100})",
             )

@@ -17,9 +17,7 @@ _WRITTEN = re.compile(r"(-?)(.*?)(?:\s+NULLS\s+(FIRST|LAST))?", re.IGNORECASE | 
 
 
 class SortKey(NamedTuple):
-    """
-    :ivar nulls_first: where NULL is; None: as in Spark, NULL is less than all other values
-    """
+    """*nulls_first*: where NULL is; None: as in Spark, NULL is less than all other values."""
 
     name: str
     descending: bool = False

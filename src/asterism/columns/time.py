@@ -113,9 +113,7 @@ class TimeColumn:
 
     @property
     def written(self) -> pa.DataType:
-        """The type of times in results: a deadline may need a higher resolution than the events, and a larger range than
-        nanoseconds have.
-        """
+        """The type of times in results. Deadlines may need a higher resolution than events, and more range than nanoseconds."""
         return pa.timestamp("us", self.type.tz) if pa.types.is_timestamp(self.type) else self.type
 
     def to_micros(self, column: pa.ChunkedArray, *, lenient: bool = False) -> pa.ChunkedArray:
@@ -203,4 +201,4 @@ def moments(values: npt.NDArray[np.int64], known: npt.NDArray[np.bool_] | None =
 
 
 def micros(duration: timedelta | None) -> int:
-    return 0 if duration is None else duration // timedelta(microseconds=1)
+    return 0 if duration is None else duration // MICROSECOND

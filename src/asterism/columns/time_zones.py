@@ -105,5 +105,5 @@ def wall_times(times: Ints, zone: str) -> Ints:
 
 
 def moments(local_times: Ints, zone: str) -> Ints:
-    """The instants of the local times *walls*: the earlier one of a repeated local time; of a skipped one, the transition."""
+    """The instants of local times: the earlier one of a repeated local time; of a skipped one, the transition."""
     return zone_of(zone).first_instant(local_times)

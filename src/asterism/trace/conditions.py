@@ -32,7 +32,7 @@ from asterism.expressions.types import BIGINT, MAX_DIGITS, aggregate_type, is_de
 from asterism.matching.binding import python_mask, unregistered
 from asterism.matching.python_conditions import moment_of, unknown_stage
 from asterism.operators.rich_functions import close_all, ready, rich
-from asterism.patterns.automaton import Both, Either, Guard, Nfa, Not, Test
+from asterism.patterns.automaton import Both, Either, Guard, Nfa, Not, Test, conditions_in
 from asterism.patterns.conditions import (
     AbsentBeforeCondition,
     Condition,
@@ -203,9 +203,7 @@ class TraceConditions:
         )
 
     def _in_parts(self, condition: Condition, parts: Sequence[tuple[str, exp.Expr]]) -> list[_ConditionQuestion]:
-        """The conjuncts; none if one cannot be computed alone, as in ``x <> 0 AND 1 / x > 2``. The condition is then shown
-        whole.
-        """
+        """The conjuncts; none if one cannot be computed alone, as in ``x <> 0 AND 1 / x > 2``: it is then shown whole."""
         with contextlib.suppress(AsterismError):
             return [self._question(condition, [part], part[0]) for part in parts if len(parts) > 1]
         return []
@@ -227,9 +225,7 @@ class TraceConditions:
     # ------------------------------------------------------------------ answers
 
     def meet(self, row: int, partials: Sequence[Partial]) -> None:
-        """Set the current event, which follows the one before; compute the conditions for all *partials* together if that
-        succeeds.
-        """
+        """Set the current event. Compute the conditions for all *partials* together if that succeeds."""
         if self._row >= 0:
             self._earlier.append(self._row)
             for stage, absence in self._absences.items():
@@ -264,15 +260,8 @@ class TraceConditions:
 
     def reads_match(self, guard: Guard) -> bool:
         """Whether the result may depend on the partial match."""
-        match guard:
-            case Test(condition):
-                question = self._whole[condition]
-                return question.of_match is not None or isinstance(question.function, IterativeCondition)
-            case Not(inner):
-                return self.reads_match(inner)
-            case Both(left, right) | Either(left, right):
-                return self.reads_match(left) or self.reads_match(right)
-        return False
+        questions = [self._whole[condition] for condition in conditions_in(guard)]
+        return any(question.of_match is not None or question.function is not None for question in questions)
 
     def _answer(self, question: _ConditionQuestion, partial: Partial) -> bool:
         if question.of_key is not None:

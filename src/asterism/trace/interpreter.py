@@ -75,11 +75,7 @@ class Heap(list[Run]):
 
 
 class Interpreter:
-    """
-    :meth:`arrive` and :meth:`watermark` correspond to the calls of an operator.
-
-    :param times: the times of the events, in microseconds
-    """
+    """:meth:`arrive` and :meth:`watermark` correspond to the calls of an operator. *times* are those of the events."""
 
     def __init__(
         self,
@@ -171,9 +167,7 @@ class Interpreter:
     # ------------------------------------------------------------------ one event
 
     def _event(self, row: int) -> bool:
-        """Process an event for all partial matches. Returns whether a match began, which Flink's timers count only after
-        1970.
-        """
+        """Process an event for all partial matches. Returns whether a match began after 1970, as Flink's timers need it."""
         runs, done, time, began = Heap(), Heap(), self.times[row], False
         evaluations: dict[Partial, list[StateEvaluation]] = {}
         made: dict[tuple[Partial, str], Partial] = {}
@@ -311,9 +305,7 @@ class Interpreter:
         self.recorder.held({run.partial for run in done if run in self.complete}, self.runs)
 
     def _compare(self, run: Run) -> bool:
-        """Keep only the preferred one of a match and a complete match that began with the same event. Returns whether there is
-        such a match.
-        """
+        """Keep the preferred one of two matches with the same first event. Returns whether there is another complete one."""
         for at, other in enumerate(self.complete if self.nfa.preferred else ()):
             if other.first == run.first:
                 better, worse, stage = other, run, self._more(other.partial, run.partial)
@@ -334,9 +326,7 @@ class Interpreter:
         return None
 
     def _next_match(self) -> Run | None:
-        """The complete match to emit next. With preferred stages, a match waits as long as there is a partial match that began
-        with the same event.
-        """
+        """The complete match to emit next. With preferred stages, it waits for the partial matches with the same first event."""
         if not self.nfa.preferred:
             is_held = self.holds_back and self.runs and self.complete and self.runs[0].first < self.complete[0].first
             return None if is_held or not self.complete else self.complete[0]

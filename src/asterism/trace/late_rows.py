@@ -16,7 +16,7 @@ from asterism.row_patterns.time_bounds import TimeBound, time_bounds
 
 
 class LateRows:
-    """The bounds of times of a clause, over the rows of one partition."""
+    """The conditions of a clause that bound times, over the rows of one partition."""
 
     def __init__(
         self, clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, edges: Sequence[Sequence[Edge]]
@@ -34,10 +34,7 @@ class LateRows:
             self.limits.append((bound, limit))
 
     def times_out(self, start: int, number: int, states: Sequence[int], time: int) -> bool:
-        """Whether a row at *time*, in microseconds, comes too late for all with which a match can go on.
-
-        :param states: those of its rows
-        """
+        """Whether a row at *time*, in microseconds, comes too late for every state that can follow *states*."""
         passed = [bound for bound, limit in self.limits if self._has_passed(bound, limit, start, number, states, time)]
         late = later = {bound.variable for bound in passed}
         if not late:
@@ -86,7 +83,7 @@ class LateRows:
         return False
 
     def _leading_on(self, later: set[str]) -> set[int]:
-        """The states behind which a match is possible."""
+        """The states from which a match can be completed."""
         leading: set[int] = set()
         size = -1
         while len(leading) > size:

@@ -101,7 +101,7 @@ class Recorder:
             return None
         return self.time_column.from_micros(np.array([time]))[0].as_py()
 
-    # ------------------------------------------------------------------ what the interpreter does
+    # ------------------------------------------------------------------ actions of the interpreter
 
     def late(self, row: int, behind: int | None) -> None:
         """Record a late event: it is *behind* microseconds behind the watermark, or has no time (None)."""
@@ -119,9 +119,7 @@ class Recorder:
         made: Sequence[Partial],
         runs: Iterable[Run],
     ) -> None:
-        """Record an event: its effect on each partial match, the partial matches that took it, and the incomplete ones that
-        remain.
-        """
+        """Record an event: its effect on each partial match, the partial matches that took it, and the runs that remain."""
         self.row, self.moment = row, int(self.times[row])
         after, children = _by_partial(runs), _grouped((child.parent, child) for child in made)
         reasons: dict[Any, _Reason] = {}
@@ -155,7 +153,7 @@ class Recorder:
                 stage for stage in self._awaited(evaluation.state for evaluation in evaluated) if stage not in waits
             )
             goes_on = bool(waits) and not lost
-            case = frozenset(map(id, evaluated)), lost, goes_on  # equal looks are shared by partial matches
+            case = frozenset(map(id, evaluated)), lost, goes_on  # partial matches share equal evaluations
             if case not in reasons:
                 reasons[case] = self._reason(partial, evaluated, None if goes_on else lost)
             if goes_on:
@@ -198,9 +196,7 @@ class Recorder:
                 self._add(What.DROPPED, partial, _Reason(Why.END, text))
 
     def discarded(self, partial: Partial, preferred: Partial, stage: str | None) -> None:
-        """Record a complete match of which *preferred* is preferred, because it has more events in *stage*; None: because it was
-        complete before.
-        """
+        """Record that *preferred* is preferred to a match: it has more events in *stage*; None: it was complete before."""
         text = f"#{preferred.number} began with the same event and is preferred: "
         if stage is None:
             names = " and ".join(
@@ -294,7 +290,7 @@ class Recorder:
             events.setdefault(taken.stage, []).append(taken.row + 1)
         return tuple((stage, tuple(events[stage])) for stage in self.stages if stage in events)
 
-    # ------------------------------------------------------------------ why
+    # ------------------------------------------------------------------ reasons
 
     def _why_complete(self, run: Run) -> _Reason:
         """Why a match is complete without a further event; no text if its last event completed it."""
@@ -349,9 +345,7 @@ class Recorder:
     def _reason(
         self, partial: Partial, evaluations: Sequence[StateEvaluation], lost: Sequence[str] | None = None
     ) -> _Reason:
-        """Why a partial match did not take the current event and so lost the option of the stages *lost* (None: it continues
-        to wait).
-        """
+        """Why a partial match did not take the event and so lost the option of the stages *lost* (None: it continues to wait)."""
         assert self.row is not None
         for stop in (edge for evaluation in evaluations for edge in evaluation.stops):
             forbidden = self.atoms[stop.target.stage]
@@ -454,7 +448,7 @@ class Recorder:
                         guards.setdefault((stage, why, loop), []).append(guard)
         return guards
 
-    # ------------------------------------------------------------------ how far
+    # ------------------------------------------------------------------ progress
 
     def _awaited(self, states: Iterable[NfaState]) -> tuple[str, ...]:
         """The stages that a partial match in these states waits for."""

@@ -11,6 +11,7 @@ import html
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -105,17 +106,10 @@ class Trace:
         yield from ((None, line) for line in self._summary())
 
     def _moments(self, only_dropped: bool) -> Iterator[tuple[str, Sequence[TraceStep]]]:
-        at = 0
-        while at < len(self.steps):
-            step, end = self.steps[at], at + 1
-            while end < len(self.steps) and (self.steps[end].event, self.steps[end].time) == (step.event, step.time):
-                end += 1
-            steps: Sequence[TraceStep] = self.steps[at:end]
-            at = end
-            if only_dropped:
-                steps = [step for step in steps if step.what in ENDS]
+        for _, group in groupby(self.steps, key=lambda step: (step.event, step.time)):
+            steps = [step for step in group if step.what in ENDS or not only_dropped]
             if steps:
-                yield self._headline(step), steps
+                yield self._headline(steps[0]), steps
 
     def _headline(self, step: TraceStep) -> str:
         if step.event is None:
@@ -269,10 +263,7 @@ class _ArrivalValues:
     def deliver(
         self, interpreter: Interpreter, events: Mapping[int, int], rank: Ints, table: pa.Table, time: TimeColumn | None
     ) -> None:
-        """Pass the events of the key, and the watermarks between them.
-
-        :param events: the number of each event, by its row in *table*, which has the events of all keys
-        """
+        """Pass the events of the key, by their rows in *table* with those of all keys, and the watermarks between them."""
         if self.max_out_of_orderness is None or time is None:
             interpreter.arrive(list(events.values()))
             last = max((interpreter.times[event] for event in events.values()), default=BEFORE_TIME)

@@ -87,9 +87,9 @@ class TracedStart:
     """The search that could begin at a row.
 
     :ivar row: the number of the row, from 1
-    :ivar match: the number of the match, also of one that timed out; if it was skipped, that of the match after which
+    :ivar match: the number of the match, also of a timeout; of a skipped row, that of the match before
     :ivar took: the rows of the match, or the most that were taken
-    :ivar tried: what could not be taken, in the order in which it was tried
+    :ivar tried: the rows that could not be taken, in the order of the attempts
     """
 
     row: int
@@ -124,11 +124,7 @@ _Refused = dict[tuple[int, int, Obstacle], tuple[int, _TakenRow | None]]
 
 
 class RowSearch:
-    """The search in one partition.
-
-    :param ordered: the rows of the partition
-    :param explained: how many starts are explained with the values that conditions read
-    """
+    """The search in one partition. As many starts as *explained* show the values that conditions read."""
 
     def __init__(self, clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, explained: int) -> None:
         from asterism.row_patterns import kernels as k
@@ -191,10 +187,7 @@ class RowSearch:
     def _matches_from(
         self, start: int, number: int, refused: _Refused, *, partial: bool = False
     ) -> Iterator[list[int]]:
-        """The states of the rows of each match that begins at *start*, the preferred first.
-
-        :param partial: those that time out instead
-        """
+        """The states of the rows of each match from *start* on, the preferred first. *partial*: those that time out instead."""
         until = self._until = self._end_of_time(start)
         failed: set[tuple[int, int]] = set()
         path: list[_TakenRow] = []
@@ -243,7 +236,7 @@ class RowSearch:
                         self._refuse(refused, row, target, Obstacle.CONDITION, last)
             if not went_on:
                 open_edges.pop()
-                # Whatever led there, nothing that follows matches.
+                # Nothing that follows this row matches, whatever precedes it.
                 if path and self._near and len(path) > matched:
                     failed.add((path[-1].state, row - 1))
                 matched = min(matched, len(path) - 1)
@@ -297,9 +290,7 @@ class RowSearch:
         refused[row, variable, why] = state, last
 
     def _holds(self, start: int, number: int, last: _TakenRow | None, state: int, row: int, *, matters: bool) -> bool:
-        """Whether a row satisfies the condition of a state after a path. A condition that cannot be computed is not satisfied,
-        unless it matters.
-        """
+        """Whether a row satisfies the condition of a state after a path. An error is FALSE, and is raised if it *matters*."""
         from asterism.row_patterns import kernels as k
 
         self._tests += 1

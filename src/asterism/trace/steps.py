@@ -193,9 +193,7 @@ class Expired(NamedTuple):
 
 @dataclass(slots=True)
 class StateEvaluation:
-    """The effect of an event on a state: the edges of the state, and of the states that its PROCEED edges lead to. Each edge
-    is paired with its state.
-    """
+    """The effect of an event on a state and the states that its PROCEED edges lead to. Each edge is paired with its state."""
 
     state: NfaState
     followed: list[tuple[NfaState, Edge]] = field(default_factory=list)

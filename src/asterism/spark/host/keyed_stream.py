@@ -156,7 +156,7 @@ def _check_without_key(stream: DataStream | BroadcastStream, where: str) -> None
 
 def _check_columns(df: DataFrame, names: Sequence[str], where: str) -> None:
     columns = [field.name for field in df.schema]
-    check_not_internal(columns, "a column of the stream")
+    check_not_internal(columns)
     for name in names:
         if not isinstance(name, str):
             raise StreamDefinitionError(
