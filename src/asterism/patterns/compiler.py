@@ -115,7 +115,7 @@ def beyond_flink(pattern: PatternSequence) -> str | None:
     groups = [pattern]
     for chain in groups:
         if chain.combination is not Combining.SEQUENCE:
-            return chain.combination.value.lower()
+            return str(chain.combination.value).lower()
         for stage in chain.stages:
             if stage.quantifier.taking not in (Taking.ALL, Taking.GREEDY):
                 return f"{stage.quantifier.taking.value.lower()} of stage {stage.name}"

@@ -374,11 +374,14 @@ class _GraphReader(Generic[P]):
         if not stages or len(stages) < len(read):
             return None
         elements = [self.kind((stage,)) for stage in stages]
+        group: PatternSequence | None = None
         with self._part(at["nodes"]):
             if combination is Combining.ANY_OF:
-                return PatternSequence.any_of(*elements).stages[0].group
-            return PatternSequence.in_any_order(*elements, consecutive=between is Contiguity.STRICT).stages[0].group
-        return None
+                whole = PatternSequence.any_of(*elements)
+            else:
+                whole = PatternSequence.in_any_order(*elements, consecutive=between is Contiguity.STRICT)
+            group = whole.stages[0].group
+        return group
 
     def _nodes(self, at: _Value) -> dict[str, _Value]:
         """The nodes by name, in the order of the list."""

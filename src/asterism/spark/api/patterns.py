@@ -364,7 +364,7 @@ class PatternStream(metaclass=PythonNames):
             of_matches = OutputSpec(OutputKind.MATCHES, function=process, function_schema=returned)
         if schema is not None and matches in measures:
             raise StreamDefinitionError("the output matches has either measures or the rows of a function")
-        known = {} if spec is None else MatchFunction(spec.function, self.schema).outputs
+        known = {} if spec is None else MatchFunction(spec.function, self.schema).declared.outputs
         expect_outputs(sinks, [*(kind.value for kind in OutputKind), *known])
         outputs = {
             sink: OutputSpec(_kind(sink), measures=tuple(measures[sink]) if sink in measures else None)
