@@ -9,7 +9,6 @@ import difflib
 import enum
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial, reduce
@@ -208,6 +207,25 @@ class _Modifier:
     apply: Callable[[Any], Any]
 
 
+@dataclass(slots=True)
+class _ReadPart:
+    """A block that reads a part of the graph, whose problem is recorded. Its type shows that it suppresses errors."""
+
+    at: _Value
+    problems: list[PatternError]
+
+    def __enter__(self) -> None:
+        """Nothing to do."""
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        if not isinstance(error, PatternError):
+            return False
+        if error.path is None:
+            error.path = self.at.path
+        self.problems.append(error)
+        return True
+
+
 class _GraphReader(Generic[P]):
     """Reads a graph part by part: problems of a part are recorded, and the other parts are read nevertheless."""
 
@@ -216,15 +234,8 @@ class _GraphReader(Generic[P]):
         self.reading = Reading[P]()
         self._stages: set[str] = set()
 
-    @contextmanager
-    def _part(self, at: _Value) -> Iterator[None]:
-        """Read a part of the graph; a problem is recorded."""
-        try:
-            yield
-        except PatternError as error:
-            if error.path is None:
-                error.path = at.path
-            self._note(error)
+    def _part(self, at: _Value) -> _ReadPart:
+        return _ReadPart(at, self.reading.problems)
 
     def _note(self, error: PatternError) -> None:
         self.reading.problems.append(error)
@@ -374,14 +385,11 @@ class _GraphReader(Generic[P]):
         if not stages or len(stages) < len(read):
             return None
         elements = [self.kind((stage,)) for stage in stages]
-        group: PatternSequence | None = None
         with self._part(at["nodes"]):
             if combination is Combining.ANY_OF:
-                whole = PatternSequence.any_of(*elements)
-            else:
-                whole = PatternSequence.in_any_order(*elements, consecutive=between is Contiguity.STRICT)
-            group = whole.stages[0].group
-        return group
+                return PatternSequence.any_of(*elements).stages[0].group
+            return PatternSequence.in_any_order(*elements, consecutive=between is Contiguity.STRICT).stages[0].group
+        return None
 
     def _nodes(self, at: _Value) -> dict[str, _Value]:
         """The nodes by name, in the order of the list."""
