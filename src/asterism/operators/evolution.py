@@ -18,7 +18,7 @@ from asterism.columns.arrays import cast_to, one_chunk, with_fields
 from asterism.columns.schemas import small_type
 from asterism.errors import CheckpointMismatchError
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
-from asterism.operators.state.state_store import tables_from_bytes, tables_to_bytes
+from asterism.operators.state.state_store import tables_by_name, tables_to_bytes
 from asterism.operators.stored_state import BROADCAST, STATE, WAITING
 
 FIXED = "fixed"
@@ -174,7 +174,7 @@ def _aligned(rows: pa.Table, field: pa.Field) -> Any:
 
 def aligned_tables(value: bytes, old: Mapping[str, pa.Schema], new: Mapping[str, pa.Schema]) -> bytes:
     """A page with the tables *new*, by name; those that are new are empty."""
-    tables = dict(zip(old, tables_from_bytes(value, list(old.values())), strict=True))
+    tables = tables_by_name(value, old)
     return tables_to_bytes(
         [aligned(tables[name], schema) if name in tables else schema.empty_table() for name, schema in new.items()]
     )

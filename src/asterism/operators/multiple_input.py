@@ -29,7 +29,7 @@ from asterism.errors import (
     StreamDefinitionError,
     UserFunctionError,
 )
-from asterism.operators.context import EVENT
+from asterism.operators.context import EVENT, Element
 from asterism.operators.evolution import FIXED, aligned_tables
 from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, key_schema_of
 from asterism.operators.operator import Arrival, InputSpec, Now, Result
@@ -40,7 +40,7 @@ from asterism.operators.state.keyed_state import State, StateSpec, StateTable
 from asterism.operators.state.page_numbers import BROADCAST_PAGE
 from asterism.operators.state.pages import PAGE, Pages, fixed_pages_of
 from asterism.operators.state.state_definition import KEYS_TABLE, UNKNOWN_COLUMNS, OperatorKind, StateDefinition
-from asterism.operators.state.state_store import Record, StateStore, kind_of, tables_from_bytes, tables_to_bytes
+from asterism.operators.state.state_store import Record, StateStore, kind_of, tables_by_name, tables_to_bytes
 from asterism.operators.stored_state import BROADCAST, STATE, TIMERS_TABLE, WAITING, of_broadcast, of_keys
 from asterism.operators.stream_operator import Counter, Gauge, Histogram, Input, Output, StreamOperator
 
@@ -69,19 +69,6 @@ def check_operator(operator: Any) -> None:
         raise StreamDefinitionError(
             f"not an operator: {operator!r:.100}", hint="use an instance of a subclass of StreamOperator: MyOperator()"
         )
-
-
-class _PageTables(NamedTuple):
-    """The tables of a page of state.
-
-    :param states: of the keyed states, in the order of their declaration
-    :param waiting: of the selectable inputs, elements that wait to be selected
-    """
-
-    keys: pa.Table
-    states: Sequence[pa.Table]
-    timers: pa.Table
-    waiting: Sequence[pa.Table]
 
 
 class _CallKeys(NamedTuple):
@@ -148,32 +135,21 @@ class MultipleInputOperator(KeyGroupOperator):
         self.processing_time = not self.event_time or any(wire.idle_after is not None for wire in self.wires.values())
         self.processing_time |= type(operator).on_processing_time_timer is not StreamOperator.on_processing_time_timer
         self._stored_keys = pa.schema([field.with_name("k:" + field.name) for field in self.key_schema])
-        self._page_schemas = [
-            self._stored_keys,
-            *(spec.schema for spec in self.states.values()),
-            TIMERS.schema,
-            *map(_waiting_schema, self._selectable.values()),
-        ]
-        self._empty_page = self._parts_of([schema.empty_table() for schema in self._page_schemas])
-        definition = repr(
+        self._page_schemas = of_keys(self.definition.tables)
+        self._empty_page = {name: schema.empty_table() for name, schema in self._page_schemas.items()}
+        schemas = [str(schema) for schema in self._page_schemas.values()]
+        connections = [
             (
-                self.states,
-                self.broadcast_states,
-                [str(schema) for schema in self._page_schemas],
-                [
-                    (
-                        name,
-                        str(spec.prepared),
-                        wires[name].keys,
-                        wires[name].time,
-                        *_unit(wires[name]),
-                        *_kind(wires[name]),
-                    )
-                    for name, spec in self.inputs.items()
-                ],
-                self.pages,
+                name,
+                str(spec.prepared),
+                wire.keys,
+                wire.time,
+                *_unit(wire),
+                *(["distributed"] if wire.distributed else []),
             )
-        )
+            for (name, spec), wire in zip(self.inputs.items(), self.wires.values(), strict=True)
+        ]
+        definition = repr((self.states, self.broadcast_states, schemas, connections, self.pages))
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
         self._runtime: Runtime | None = None
 
@@ -182,12 +158,7 @@ class MultipleInputOperator(KeyGroupOperator):
         of_class = definition_of(type(self.operator))
         fixed = {
             **{f'the event time of the input "{name}"': _time_of(wire) for name, wire in self.wires.items()},
-            **{
-                f'the kind of the input "{name}"': next(
-                    iter(_kind(self.wires[name])), "broadcast" if spec.broadcast else "keyed"
-                )
-                for name, spec in self.inputs.items()
-            },
+            **{f'the kind of the input "{name}"': self._kind(name) for name in self.inputs},
             "the use of processing time": str(self.processing_time),
             "pages": str(self.pages),
         }
@@ -197,6 +168,11 @@ class MultipleInputOperator(KeyGroupOperator):
             tables={**of_class.tables, KEYS_TABLE: self._stored_keys},
             inputs={name: spec.prepared for name, spec in self.inputs.items()},
             details={**of_class.details, FIXED: fixed},
+        )
+
+    def _kind(self, name: str) -> str:
+        return (
+            "broadcast" if self.inputs[name].broadcast else "distributed" if self.wires[name].distributed else "keyed"
         )
 
     def converted(self, old: StateDefinition, page: bytes) -> bytes:
@@ -309,26 +285,22 @@ class MultipleInputOperator(KeyGroupOperator):
         key_names = self._stored_keys.names
         loaded = group.load(list(keyed.values()), key_names, horizon, everything=everything)
         pages = [
-            self._empty_page if value is None else self._parts_of(tables_from_bytes(value, self._page_schemas))
-            for value in loaded.stored
+            self._empty_page if value is None else tables_by_name(value, self._page_schemas) for value in loaded.stored
         ]
         keys = _CallKeys.of(
-            [page.keys for page in pages],
+            [page[KEYS_TABLE] for page in pages],
             {name: table.select(key_names) for name, table in keyed.items()},
             loaded,
-            self._empty_page.keys,
+            self._empty_page[KEYS_TABLE],
         )
 
-        def stored(tables_of_pages: Sequence[pa.Table], empty: pa.Table) -> pa.Table:
-            return _renumbered(tables_of_pages, keys.starts, empty)
+        def stored(spec: StateSpec, name: str) -> StateTable:
+            return StateTable(spec, _renumbered([page[name] for page in pages], keys.starts, self._empty_page[name]))
 
-        tables = {
-            name: StateTable(spec, stored([page.states[n] for page in pages], self._empty_page.states[n]))
-            for n, (name, spec) in enumerate(self.states.items())
-        }
-        timers = StateTable(TIMERS, stored([page.timers for page in pages], self._empty_page.timers))
+        tables = {name: stored(spec, STATE + name) for name, spec in self.states.items()}
+        timers = stored(TIMERS, TIMERS_TABLE)
         broadcast = BroadcastState(group.store, BROADCAST_PAGE, self.broadcast_states)
-        waiting = self._waiting([page.waiting for page in pages], keys.starts)
+        waiting = self._waiting(pages, keys.starts)
         runtime = self.runtime
         runtime.begin(
             tables,
@@ -389,18 +361,18 @@ class MultipleInputOperator(KeyGroupOperator):
             {"process_watermark", "end_input"} & self.declared[name].functions.keys() for name in group.moved
         )
 
-    def _waiting(self, pages: Sequence[Sequence[pa.Table]], starts: Ints) -> Waiting | None:
+    def _waiting(self, pages: Sequence[Mapping[str, pa.Table]], starts: Ints) -> Waiting | None:
         if not self._selectable:
             return None
         waiting = Waiting(self._selectable)
         waiting_rows: list[tuple[int, str, dict[str, Any]]] = []
-        for start, tables in zip(starts, pages, strict=False):
-            for name, table in zip(self._selectable, tables, strict=True):
-                rows = table.to_pylist(maps_as_pydicts="lossy")
+        for start, page in zip(starts, pages, strict=False):
+            for name in self._selectable:
+                rows = page[WAITING + name].to_pylist(maps_as_pydicts="lossy")
                 waiting_rows += [(row.pop("order"), name, row | {"key": row["key"] + int(start)}) for row in rows]
         for _, name, row in sorted(waiting_rows, key=lambda item: item[0]):
             key, time = row.pop("key"), row.pop("time")
-            waiting.add_row(key, self.declared[name], time, {column[2:]: value for column, value in row.items()})
+            waiting.add(key, self.declared[name], time, Element((column[2:], value) for column, value in row.items()))
         return waiting
 
     def _still_waiting(self, waiting: Waiting | None, name: str) -> pa.Table:
@@ -412,12 +384,6 @@ class MultipleInputOperator(KeyGroupOperator):
             if spec.name == name
         ]
         return pa.Table.from_pylist(rows, _waiting_schema(self.declared[name]))
-
-    def _parts_of(self, tables: Sequence[pa.Table]) -> _PageTables:
-        """The tables of a page, whose schemas are ``self._page_schemas``."""
-        keys, *others = tables
-        end = len(self.states)
-        return _PageTables(keys, others[:end], others[end], others[end + 1 :])
 
     def _page(
         self,
@@ -438,12 +404,12 @@ class MultipleInputOperator(KeyGroupOperator):
             numbers = new_number[rows.column("key").to_numpy()]
             kept = rows.filter(pa.array(numbers >= 0))
             tables.append(kept.set_column(0, "key", pa.array(numbers[numbers >= 0])))
-        page = self._parts_of(tables)
-        times = page.timers.column("value").to_numpy()
-        on_event = pc.starts_with(page.timers.column("name"), EVENT).to_numpy().astype(np.bool_)
+        page = dict(zip(self._page_schemas, tables, strict=True))
+        times = page[TIMERS_TABLE].column("value").to_numpy()
+        on_event = pc.starts_with(page[TIMERS_TABLE].column("name"), EVENT).to_numpy().astype(np.bool_)
         next_event_time = int(times[on_event].min(initial=END_OF_TIME))
         next_processing_time = int(times[~on_event].min(initial=END_OF_TIME))
-        if any(table.num_rows for table in page.waiting):
+        if any(page[WAITING + name].num_rows for name in self._selectable):
             next_event_time = min(next_event_time, horizon + 1)  # inputs that were not selected may be selected later
         return tables_to_bytes(tables), next_event_time, next_processing_time
 
@@ -498,11 +464,6 @@ def _unit(wire: Wire) -> list[str]:
     """The unit of the event time, if it is not the default."""
     unit = MILLISECONDS if wire.time is None else TimeColumn.of(wire.time, wire.schema).unit
     return [] if unit == MILLISECONDS else [unit]
-
-
-def _kind(wire: Wire) -> list[str]:
-    """The kind of an input that is distributed; what earlier releases do not know is left out if it is not used."""
-    return ["distributed"] if wire.distributed else []
 
 
 def _check_wires(operator: str, declared: Mapping[str, Input], wires: Mapping[str, Wire]) -> None:

@@ -37,7 +37,8 @@ def run(
         runtime.fire_before(limit)
         runtime.time = max(runtime.time, horizon)
     if waiting is not None:  # at the end of input, buffered elements come before the remaining timers
-        waiting.drain_all(runtime)
+        for key in list(waiting.elements):
+            waiting.drain(runtime, key)
     fire_due(runtime, horizon)
 
 
@@ -58,6 +59,42 @@ def _in_order(arrived: Sequence[Arrived]) -> npt.NDArray[np.int64]:
     rank = np.array([(not a.spec.broadcast, n) for n, a in enumerate(arrived)], np.int64).reshape(-1, 2)
     order = np.lexsort((row, rank[part, 1], rank[part, 0], times))
     return np.stack([part[order], row[order]], axis=1)
+
+
+class _Ordered:
+    """Elements in their processing order.
+
+    :param order: for each the number of its input, and its row
+    :ivar elements: those of each input whose function gets them one by one, by row
+    """
+
+    def __init__(self, arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> None:
+        self._arrived, self._order = arrived, order
+        by_batch = ["process_batch" in part.spec.functions for part in arrived]
+        numbers = np.flatnonzero(np.bincount(order[:, 0], minlength=len(arrived))).tolist()
+        self.elements = {number: arrived[number].elements() for number in numbers if not by_batch[number]}
+        self._ends: Ints = NONE
+        """The indexes at which the elements of one input and one time end, if a broadcast input needs them."""
+        if any(part.spec.broadcast and by_batch[number] for number, part in enumerate(arrived)):
+            parts, times = order[:, 0], _of_order(order, [part.times for part in arrived])
+            ends = np.flatnonzero((parts[1:] != parts[:-1]) | (times[1:] != times[:-1])) + 1
+            self._ends = np.append(ends, len(order))
+
+    def broadcast(self, runtime: Runtime, at: int) -> int:
+        """Process the elements of a broadcast input from index *at* that its function gets in one call, and return their number.
+        A function that processes batches gets all with the same time, since in no key group other elements can come between them.
+        """
+        number, row = self._order[at].tolist()
+        part, count = self._arrived[number], 1
+        if number in self.elements:
+            time = int(part.times[row])
+            runtime.element(part.spec, self.elements[number][row], None if time == BEFORE_TIME else time, None)
+        else:
+            rows = self._order[at : self._ends[np.searchsorted(self._ends, at, side="right")], 1]
+            runtime.batch(part.spec, part.rows.take(pa.array(rows)), NONE, NONE)
+            count = len(rows)
+        runtime.left[part.spec.name] -= count
+        return count
 
 
 def _load(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.int64], broadcast: BroadcastState) -> int:
@@ -82,13 +119,10 @@ def _load(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.in
             runtime.left[part.spec.name] -= taken
         return count
     runtime.knew_keys = False
-    elements, ends = _elements(arrived, lead), _run_ends(arrived, lead)
+    steps = _Ordered(arrived, lead)
     at = 0
     while at < count:
-        number, row = lead[at].tolist()
-        part, time = arrived[number], int(arrived[number].times[row])
-        stamp = None if time == BEFORE_TIME else time
-        at += _broadcast(runtime, part, _alike(part, lead, ends, at), elements.get(number, ()), stamp)
+        at += steps.broadcast(runtime, at)
     runtime.load = BroadcastLoad(situation, parts, broadcast.changes(), runtime.time) if not runtime.knew_keys else None
     return count
 
@@ -96,7 +130,8 @@ def _load(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.in
 def _process_in_order(
     runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.int64], waiting: Waiting | None
 ) -> None:
-    elements, ends = _elements(arrived, order), _run_ends(arrived, order)
+    ordered = _Ordered(arrived, order)
+    elements = ordered.elements
     numbers, rows = order[:, 0].tolist(), order[:, 1].tolist()
     steps = OrderedElements(
         [part.spec for part in arrived],
@@ -114,14 +149,13 @@ def _process_in_order(
         part = arrived[number]
         if runtime.heap:
             runtime.fire_before(time)
-        stamp = None if time == BEFORE_TIME else time
         if part.spec.broadcast:
-            at += _broadcast(runtime, part, _alike(part, order, ends, at), elements.get(number, ()), stamp)
+            at += ordered.broadcast(runtime, at)
         elif waiting is None:
             at = runtime.keyed_elements(steps, at)
         else:
             runtime.settle_waiting(key, time)
-            waiting.add(key, part.spec, stamp, steps.elements[at])
+            waiting.add(key, part.spec, None if time == BEFORE_TIME else time, steps.elements[at])
             runtime.left[part.spec.name] -= 1
             waiting.drain(runtime, key)
             at += 1
@@ -140,57 +174,15 @@ def _of_order(order: npt.NDArray[np.int64], columns: Sequence[Ints]) -> Ints:
     return values
 
 
-def _elements(arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> dict[int, list[Element]]:
-    """The elements of each input in the *order* whose function gets them one by one."""
-    numbers = np.flatnonzero(np.bincount(order[:, 0], minlength=len(arrived)))
-    return {
-        number: arrived[number].elements()
-        for number in numbers.tolist()
-        if "process_batch" not in arrived[number].spec.functions
-    }
-
-
-def _run_ends(arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> Ints:
-    """The indexes in *order* at which the elements of one input and one time end; empty without broadcast batches."""
-    if not any(part.spec.broadcast and "process_batch" in part.spec.functions for part in arrived):
-        return NONE
-    parts, times = order[:, 0], _of_order(order, [part.times for part in arrived])
-    ends: Ints = np.flatnonzero((parts[1:] != parts[:-1]) | (times[1:] != times[:-1])) + 1
-    return np.append(ends, len(order))
-
-
-def _alike(part: Arrived, order: npt.NDArray[np.int64], ends: Ints, at: int) -> Ints:
-    """The rows from index *at* of the *order* that a broadcast input's function gets in one call. A function that processes
-    batches gets all rows with the same time, since in no key group other elements can come between them.
-
-    :param ends: those of :func:`_run_ends`
-    """
-    if "process_batch" not in part.spec.functions:
-        return order[at : at + 1, 1]
-    return order[at : ends[np.searchsorted(ends, at, side="right")], 1]
-
-
-def _broadcast(runtime: Runtime, part: Arrived, rows: Ints, elements: Sequence[Element], stamp: int | None) -> int:
-    """Process the given elements of a broadcast input, and return their number."""
-    if "process_batch" in part.spec.functions:
-        runtime.batch(part.spec, part.rows.take(pa.array(rows)), NONE, NONE)
-    else:
-        runtime.element(part.spec, elements[rows[0]], stamp, None)
-    runtime.left[part.spec.name] -= len(rows)
-    return len(rows)
-
-
 def _in_runs(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np.int64]) -> None:
-    elements, ends = _elements(arrived, order), _run_ends(arrived, order)
+    ordered = _Ordered(arrived, order)
     is_broadcast = np.array([part.spec.broadcast for part in arrived], np.bool_)[order[:, 0]]
     at = 0
     while at < len(order):
         if is_broadcast[at]:
             number, row = order[at].tolist()
-            part, time = arrived[number], int(arrived[number].times[row])
-            runtime.fire_before(time)
-            stamp = None if time == BEFORE_TIME else time
-            at += _broadcast(runtime, part, _alike(part, order, ends, at), elements.get(number, ()), stamp)
+            runtime.fire_before(int(arrived[number].times[row]))
+            at += ordered.broadcast(runtime, at)
             continue
         following = np.flatnonzero(is_broadcast[at:])
         end = at + int(following[0]) if len(following) else len(order)
@@ -198,13 +190,15 @@ def _in_runs(runtime: Runtime, arrived: Sequence[Arrived], order: npt.NDArray[np
         begun = runtime.time
         for number, rows in _runs(arrived, order[at:end]):
             part = arrived[number]
-            if number in elements:
+            if number in ordered.elements:
                 for row, time, key in zip(
                     rows.tolist(), part.times[rows].tolist(), part.keys[rows].tolist(), strict=True
                 ):
                     runtime.time = begun
                     runtime.fire_key_before(key, time)
-                    runtime.element(part.spec, elements[number][row], None if time == BEFORE_TIME else time, key)
+                    runtime.element(
+                        part.spec, ordered.elements[number][row], None if time == BEFORE_TIME else time, key
+                    )
             else:
                 _run_of_batch(runtime, part, rows, begun)
             runtime.left[part.spec.name] -= len(rows)

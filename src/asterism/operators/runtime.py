@@ -363,10 +363,7 @@ class Runtime:
         self.last_fired[key, name] = time
         if name[0] == EVENT or not self.event_time:
             self.time = max(self.time, time)
-        self.call(
-            ON_TIMER[name[0]],
-            Timer(name[1:], to_datetime(time)),
-        )
+        self.call(ON_TIMER[name[0]], Timer(name[1:], to_datetime(time)))
         self.key_number = self.timer_name = None
 
     # ------------------------------------------------------------------ functions
@@ -396,7 +393,8 @@ class Runtime:
 
     def _fail(self, error: Exception, function: str) -> NoReturn:
         """Raise the error of a function, with the current element or timer."""
-        self._back_to_the_key(error)
+        if self.failed_at is not None and self.failed_at[0] is error:
+            self.key_number = self.failed_at[1]
         if isinstance(error, OperatorError):
             error.detail = "\n".join([*([error.detail] if error.detail else []), self.place(function)])
             raise error
@@ -404,10 +402,6 @@ class Runtime:
             f"{type(self.operator).__name__}.{function} failed",
             f"{described(error)}\n{self.place(function)}",
         ) from error
-
-    def _back_to_the_key(self, error: Exception) -> None:
-        if self.failed_at is not None and self.failed_at[0] is error:
-            self.key_number = self.failed_at[1]
 
     def _begin_of(self, spec: Input) -> None:
         """Before a function of an input's elements."""
@@ -538,13 +532,6 @@ class Waiting:
     def add(self, key: int, spec: Input, time: int | None, element: Element) -> None:
         self.elements.setdefault(key, []).append((spec, time, element))
         self.counts[key, spec.name] += 1
-
-    def add_row(self, key: int, spec: Input, time: int | None, row: Mapping[str, Any]) -> None:
-        self.add(key, spec, time, Element(row))
-
-    def drain_all(self, runtime: Runtime) -> None:
-        for key in list(self.elements):
-            self.drain(runtime, key)
 
     def drain(self, runtime: Runtime, key: int) -> None:
         """Process buffered elements of the key, as long as there are any of selected inputs."""

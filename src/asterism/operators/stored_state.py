@@ -14,7 +14,7 @@ from asterism.columns.time import MOMENT, TIME, moments
 from asterism.operators.context import EVENT
 from asterism.operators.state.keyed_state import EXPIRES, KEY, NAME, VALUE
 from asterism.operators.state.state_definition import StateDefinition, keys_as_structs
-from asterism.operators.state.state_store import batch_from_bytes, tables_from_bytes
+from asterism.operators.state.state_store import batch_from_bytes, tables_by_name
 
 STATE, BROADCAST, WAITING, TIMERS_TABLE = "state:", "broadcast:", "waiting:", "timers"
 """The tables of a page: prefixes of the names of states and inputs; the timers. Those of broadcast state have their own page."""
@@ -44,8 +44,7 @@ def of_broadcast(tables: Mapping[str, pa.Schema]) -> dict[str, pa.Schema]:
 
 
 def tables_of_page(definition: StateDefinition, value: bytes, *, broadcast: bool = False) -> dict[str, pa.Table]:
-    schemas = of_broadcast(definition.tables) if broadcast else of_keys(definition.tables)
-    return dict(zip(schemas, tables_from_bytes(value, list(schemas.values())), strict=True))
+    return tables_by_name(value, of_broadcast(definition.tables) if broadcast else of_keys(definition.tables))
 
 
 # ---------------------------------------------------------------------- states

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -34,6 +34,12 @@ class EventHarness(OperatorHarness):
     ) -> None:
         super().__init__(operator, keys=keys, key_groups=key_groups)
         self.schema, self.literals, self.event_time = schema, literals, event_time
+        self._options: Mapping[str, Any] = {}
+        """The arguments of a harness like this one."""
+
+    def again(self, **changes: Any) -> Self:
+        """A new harness for the same operator, with the same options except for *changes*."""
+        return type(self)(**{**self._options, **changes})
 
     def send(self, events: Events) -> Self:
         """Send events: literals (see :class:`Literals`), dicts, or a table. Each call is a batch.

@@ -201,16 +201,12 @@ def check_window_independence(
     for name, harness in _ways(whole, parts, WindowHarness.deliver, cuts, seed, SPREAD):
         declared = whole.outputs.keys() - {FIRINGS, OutputKind.LATE.value}
         of_function = {output: partial(_counted, output=output) for output in sorted(declared)}
-        _compare(whole, harness, name, {"a firing": _firings_of, "a late element": _late_of, **of_function})
+        texts: dict[str, Callable[[WindowHarness], Counter[str]]] = {
+            "a firing": lambda harness: Counter(harness.firings),
+            "a late element": lambda harness: Counter(harness.late),
+        }
+        _compare(whole, harness, name, {**texts, **of_function})
     return whole
-
-
-def _firings_of(harness: WindowHarness) -> Counter[str]:
-    return Counter(harness.firings)
-
-
-def _late_of(harness: WindowHarness) -> Counter[str]:
-    return Counter(harness.late)
 
 
 def _compare(whole: H, harness: H, name: str, outputs: Mapping[str, Callable[[H], Counter[str]]]) -> None:

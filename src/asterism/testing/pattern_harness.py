@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -125,11 +125,10 @@ class PatternHarness(EventHarness):
         }  # fmt: skip
 
     @also_named("schema", "columns", StreamDefinitionError, unless="process")
-    def again(self, **changes: Any) -> PatternHarness:
-        """A new harness for the same pattern, with the same options except for *changes*."""
+    def again(self, **changes: Any) -> Self:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PatternWarning)  # already issued for the first harness
-            return PatternHarness(**self._options | changes)
+            return super().again(**changes)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {', '.join(repr(text) for text in self.matches) or 'no matches'}>"

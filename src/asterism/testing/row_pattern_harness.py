@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 
@@ -71,14 +70,10 @@ class RowPatternHarness(EventHarness):
         super().__init__(
             self.row_patterns, schema, literals, keys=keys if None not in places else [], key_groups=key_groups
         )
-        self._options: dict[str, Any] = {
+        self._options = {
             "clause": clause, "columns": schema, "literals": literals, "pages": pages, "key_groups": key_groups,
             "max_rows": max_rows, "on_limit": on_limit,
         }  # fmt: skip
-
-    def again(self, **changes: Any) -> RowPatternHarness:
-        """A new harness for the same clause, with the same options except for *changes*."""
-        return RowPatternHarness(**self._options | changes)
 
     @property
     def matches(self) -> list[Row]:

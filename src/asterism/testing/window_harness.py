@@ -160,7 +160,7 @@ class WindowHarness(EventHarness):
             keys = [literals.key] if literals.key in elements.names else []
         expect_strings(StreamDefinitionError, keys, "keys must be a list of columns", 'keys=["user"]')
         literals = replace(literals, key=keys[0] if len(keys) == 1 else literals.key, time=time or literals.time)
-        self._options: dict[str, Any] = {
+        self._options = {
             "windows": windows, "trigger": trigger, "columns": elements, "allowed_lateness": allowed_lateness,
             "in_order": in_order, "keys": keys, "time": time, "literals": literals, "key_groups": key_groups, **options,
         }  # fmt: skip
@@ -182,10 +182,6 @@ class WindowHarness(EventHarness):
         super().__init__(
             self.window_operator, elements, literals, keys=keys, key_groups=key_groups, event_time=time is not None
         )
-
-    def again(self, **changes: Any) -> WindowHarness:
-        """A new harness for the same windows, with the same options except for *changes*."""
-        return WindowHarness(**self._options | changes)
 
     # ------------------------------------------------------------------ results
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from dataclasses import dataclass, field
 
@@ -108,45 +109,26 @@ class GroupHeader:
         """:param fingerprint: of the operator; None: the state may be that of any operator
         :raises StateError: the state belongs to another operator
         """
-        at = BODY
-        size, undivided = UNKNOWN, 0
         layout = layout_of(value, Record.HEADER)
-        if layout > FIRST_LAYOUT:
-            length, pages, inputs, watermark, size, undivided = _SIZES.unpack_from(value, at)
-            at += _SIZES.size
-        else:
-            length, pages, inputs, watermark = _FIRST_SIZES.unpack_from(value, at)
-            at += _FIRST_SIZES.size
-        stored_fingerprint = value[at : at + length]
+        is_first = layout == FIRST_LAYOUT
+        sizes = _FIRST_SIZES if is_first else _SIZES
+        length, pages, inputs, watermark, *rest = sizes.unpack_from(value, BODY)
+        size, undivided = rest or (UNKNOWN, 0)
+        at = BODY + sizes.size + length
+        stored_fingerprint = value[at - length : at]
         if fingerprint is not None and stored_fingerprint != fingerprint:
             raise other_query()
-        at += length
-        arrays = np.frombuffer(value, np.int64, 2 * pages + 3 * inputs, at).copy()
-        at += arrays.nbytes
-        next_event_times, next_processing_times = arrays[:pages], arrays[pages : 2 * pages]
-        watermarks, last_activity, lengths = arrays[2 * pages :].reshape(3, inputs)
-        chunks: list[list[tuple[int, int]]] = [[] for _ in range(inputs)]
-        if layout > FIRST_LAYOUT:
-            counts = np.frombuffer(value, np.int64, inputs, at)
-            at += counts.nbytes
-            for number, each in enumerate(counts.tolist()):
-                places = np.frombuffer(value, np.int64, 2 * each, at)
-                at += places.nbytes
-                chunks[number] = [(place, first) for place, first in places.reshape(each, 2).tolist()]
-        buffers = []
-        for each in lengths.tolist():
-            buffers.append(value[at : at + each])
-            at += each
-        return cls(
-            stored_fingerprint,
-            next_event_times,
-            next_processing_times,
-            watermarks,
-            last_activity,
-            buffers,
-            watermark,
-            size,
-            undivided,
-            chunks,
-            layout > FIRST_LAYOUT,
-        )
+
+        def numbers(count: int) -> Ints:
+            nonlocal at
+            array = np.frombuffer(value, np.int64, count, at).copy()
+            at += array.nbytes
+            return array
+
+        times = numbers(pages), numbers(pages), numbers(inputs), numbers(inputs)
+        lengths = numbers(inputs).tolist()
+        counts = [] if is_first else numbers(inputs).tolist()
+        chunks = [[(place, first) for place, first in numbers(2 * each).reshape(each, 2).tolist()] for each in counts]
+        ends = at + np.cumsum([0, *lengths])
+        buffers = [value[begin:end] for begin, end in itertools.pairwise(ends.tolist())]
+        return cls(stored_fingerprint, *times, buffers, watermark, size, undivided, chunks, not is_first)

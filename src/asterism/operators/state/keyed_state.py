@@ -226,13 +226,10 @@ class StateTable(StateEntries):
     def column(self, keys: Ints, time: int, at_row: Ints | None = None) -> pa.Array:
         """The value of each of *keys*, or null. *at_row*: the time at which each is read, if it matters."""
         rows = self.settle(time)
-        at = np.searchsorted(self.keys, keys)
-        inside = np.minimum(at, max(len(self.keys) - 1, 0))
-        missing = (
-            (at >= len(self.keys)) | (self.keys[inside] != keys) if len(self.keys) else np.ones(len(keys), np.bool_)
-        )
         if not len(self.keys):
             return pa.nulls(len(keys), self.spec.type)
+        inside = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        missing = self.keys[inside] != keys
         if at_row is not None:
             missing |= rows.column(EXPIRES).to_numpy()[inside] <= at_row
         return rows.column(VALUE).combine_chunks().take(pa.array(inside, mask=missing))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -154,6 +154,10 @@ def additions_from_bytes(value: bytes, tables: int) -> pa.Table | None:
     sizes = np.frombuffer(value, np.int64, tables, BODY)
     at = BODY + sizes.nbytes + int(sizes.sum())
     return pa.ipc.open_stream(pa.py_buffer(value)[at:]).read_all() if at < len(value) else None
+
+
+def tables_by_name(value: bytes, schemas: Mapping[str, pa.Schema]) -> dict[str, pa.Table]:
+    return dict(zip(schemas, tables_from_bytes(value, list(schemas.values())), strict=True))
 
 
 def tables_from_bytes(value: bytes, schemas: Sequence[pa.Schema]) -> list[pa.Table]:
