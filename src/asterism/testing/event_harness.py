@@ -22,6 +22,9 @@ class EventHarness(OperatorHarness):
     :param event_time: whether the operator works in event time; otherwise the test advances processing time
     """
 
+    _options: Mapping[str, Any]
+    """The arguments of a subclass."""
+
     def __init__(
         self,
         operator: Operator,
@@ -34,8 +37,6 @@ class EventHarness(OperatorHarness):
     ) -> None:
         super().__init__(operator, keys=keys, key_groups=key_groups)
         self.schema, self.literals, self.event_time = schema, literals, event_time
-        self._options: Mapping[str, Any] = {}
-        """The arguments of a harness like this one."""
 
     def again(self, **changes: Any) -> Self:
         """A new harness for the same operator, with the same options except for *changes*."""
