@@ -357,7 +357,14 @@ class _Fields:
 
     @classmethod
     def of(cls, call: AuthorizedCall) -> _Fields:
-        return cls(_object(call.body))
+        try:
+            fields = decode(text_of(call.body, MAX_BODY))
+        except DocumentSyntaxError as error:
+            detail = ": ".join(part for part in (error.detail, error.place) if part) or None
+            raise PatternProcessorError(error.message, detail, error.hint) from None
+        if not isinstance(fields, dict):
+            raise AnswerError(422, "the body must be an object")
+        return cls(fields)
 
     def text(self, name: str) -> str:
         value = self.values.get(name)
@@ -390,17 +397,6 @@ class _Fields:
         return value
 
 
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        fields = decode(text_of(body, MAX_BODY))
-    except DocumentSyntaxError as error:
-        detail = ": ".join(part for part in (error.detail, error.place) if part) or None
-        raise PatternProcessorError(error.message, detail, error.hint) from None
-    if not isinstance(fields, dict):
-        raise AnswerError(422, "the body must be an object")
-    return fields
-
-
 def _entry(entry: HistoryEntry) -> dict[str, Any]:
     """An entry of the history, with the source of the version that it added."""
     fields = {name: value for name, value in entry.to_dict().items() if name != "definition"} | {"text": str(entry)}
@@ -418,11 +414,7 @@ def _described(processor: PatternProcessor, semantics: Semantics) -> dict[str, A
     return {
         "drawing": drawing_of(processor),
         "explanation": explanation_of(processor, semantics),
-        "cost": {
-            "states": cost.states,
-            "conditions": cost.conditions,
-            "bound": cost.bound,
-        },
+        "cost": {name: getattr(cost, name) for name in ("states", "conditions", "bound")},
     }
 
 

@@ -159,22 +159,16 @@ class Samples:
         events = self._looked_up(events_in(text, self.schema(), settings.time))
         time = settings.time if settings.time in events.column_names else None
         # Columns without values are those that the sample does not have.
-        shown = events.select(
-            [
-                field.name
-                for field, column in zip(events.schema, events.columns, strict=True)
-                if column.null_count < events.num_rows
-            ]
-        )
+        shown = events.select([name for name in events.column_names if events[name].null_count < events.num_rows])
+        semantics = Semantics(settings.semantics)
+        keys = _keys_of(rule, events, settings.keys)
         response: dict[str, Any] = {
             "columns": [[field.name, name_of(field.type)] for field in shown.schema],
             "time": time,
+            "rows": [[_cell(value) for value in row.values()] for row in shown.to_pylist()],
+            "key": list(_key_of(rule, settings.keys)),
+            "rowKeys": [key_values(encoded_key) for encoded_key in keys.to_pylist()],
         }
-        response["rows"] = [[_cell(value) for value in row.values()] for row in shown.to_pylist()]
-        semantics = Semantics(settings.semantics)
-        keys = _keys_of(rule, events, settings.keys)
-        response["key"] = list(_key_of(rule, settings.keys))
-        response["rowKeys"] = [key_values(encoded_key) for encoded_key in keys.to_pylist()]
         try:
             matches, timed_out = numbered_matches(rule, events, settings.keys, time, semantics)
             response["matches"], response["timedOut"] = matches[:MAX_MATCHES], timed_out[:MAX_MATCHES]
@@ -299,15 +293,11 @@ def _typed(column: pa.ChunkedArray, name: str, wanted: pa.DataType) -> pa.Chunke
 
 
 def _cell(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        text = value
-    elif isinstance(value, datetime):
-        text = time_text(value)
-    elif isinstance(value, bool):
-        text = str(value).lower()
-    else:
-        text = str(value)
-    return text if text is None or len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…"
+    if value is None:
+        return None
+    text = time_text(value) if isinstance(value, datetime) else str(value)
+    text = text.lower() if isinstance(value, bool) else text
+    return text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…"
 
 
 # ---------------------------------------------------------------------- matches

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, to_datetime, to_micros
-from asterism.operators.state.keyed_state import State
+from asterism.operators.state.keyed_state import State, StateScope
 from asterism.spelling import PythonNames
 
 EVENT, PROCESSING = "e", "p"
@@ -38,19 +38,16 @@ class Timer(NamedTuple):
     time: datetime
 
 
-class CallScope(Protocol):
+class CallScope(StateScope, Protocol):
     """The interface between a :class:`Context` and the call in which it is used."""
 
     key_table: pa.Table
     batch_keys: Ints
     input_name: str | None
     element_time: int | None
-    time: int
     processing_time: int
 
     def key_value(self) -> Any: ...
-
-    def see_keys(self, keys: Ints, how: str) -> None: ...
 
     def has_ended(self, name: str) -> bool: ...
 

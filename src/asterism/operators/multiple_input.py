@@ -60,6 +60,11 @@ class Wire:
     idle_after: int | None = None
     distributed: bool = False
 
+    @property
+    def kind(self) -> Sequence[str]:
+        """What earlier releases do not know is left out of definitions if it is not used."""
+        return ["distributed"] if self.distributed else []
+
 
 def check_operator(operator: Any) -> None:
     """
@@ -122,10 +127,9 @@ class MultipleInputOperator(KeyGroupOperator):
         self.wires = {name: wires[name] for name in self.declared}
         self.key_schema = _key_schema(self.declared, self.wires)
         self._selectable = _selectable(type(operator))
-        self.states: dict[str, StateSpec] = {n: s.spec for n, s in operator.declared(State).items() if not s.broadcast}
-        self.broadcast_states: dict[str, StateSpec] = {
-            n: s.spec for n, s in operator.declared(State).items() if s.broadcast
-        }
+        specs: list[StateSpec] = [state.spec for state in operator.declared(State).values()]
+        self.states = {spec.name: spec for spec in specs if not spec.broadcast}
+        self.broadcast_states = {spec.name: spec for spec in specs if spec.broadcast}
         self.inputs = {name: self._input(name, wire) for name, wire in self.wires.items()}
         outputs: dict[str, Output] = operator.declared(Output)
         self.output_schemas = {name: output.schema for name, output in outputs.items()}
@@ -139,15 +143,8 @@ class MultipleInputOperator(KeyGroupOperator):
         self._empty_page = {name: schema.empty_table() for name, schema in self._page_schemas.items()}
         schemas = [str(schema) for schema in self._page_schemas.values()]
         connections = [
-            (
-                name,
-                str(spec.prepared),
-                wire.keys,
-                wire.time,
-                *_unit(wire),
-                *(["distributed"] if wire.distributed else []),
-            )
-            for (name, spec), wire in zip(self.inputs.items(), self.wires.values(), strict=True)
+            (name, str(self.inputs[name].prepared), wire.keys, wire.time, *_unit(wire), *wire.kind)
+            for name, wire in self.wires.items()
         ]
         definition = repr((self.states, self.broadcast_states, schemas, connections, self.pages))
         self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
@@ -156,9 +153,13 @@ class MultipleInputOperator(KeyGroupOperator):
     @property
     def definition(self) -> StateDefinition:
         of_class = definition_of(type(self.operator))
+
+        def kind(name: str) -> str:
+            return "broadcast" if self.inputs[name].broadcast else "".join(self.wires[name].kind) or "keyed"
+
         fixed = {
             **{f'the event time of the input "{name}"': _time_of(wire) for name, wire in self.wires.items()},
-            **{f'the kind of the input "{name}"': self._kind(name) for name in self.inputs},
+            **{f'the kind of the input "{name}"': kind(name) for name in self.inputs},
             "the use of processing time": str(self.processing_time),
             "pages": str(self.pages),
         }
@@ -168,11 +169,6 @@ class MultipleInputOperator(KeyGroupOperator):
             tables={**of_class.tables, KEYS_TABLE: self._stored_keys},
             inputs={name: spec.prepared for name, spec in self.inputs.items()},
             details={**of_class.details, FIXED: fixed},
-        )
-
-    def _kind(self, name: str) -> str:
-        return (
-            "broadcast" if self.inputs[name].broadcast else "distributed" if self.wires[name].distributed else "keyed"
         )
 
     def converted(self, old: StateDefinition, page: bytes) -> bytes:
