@@ -151,6 +151,10 @@ def table(rng: random.Random, zone: str, rows: int = 30) -> pa.Table:
 # ---------------------------------------------------------------------------------------------------- expressions
 
 
+_PATTERNS = ["','", "''", r"'\\s+$'", "'[a-c]+'", "'(?i)A'", r"'\\W*'", "'b|a$'", "'.'"]
+"""Regular expressions without groups."""
+
+
 class Expressions:
     """Random expressions of a given type, made of what ``docs/sql.md`` lists.
 
@@ -249,7 +253,8 @@ class Expressions:
             lambda: f"{self.one('datediff date_diff')}({self.day(n)}, {self.day(n)})",
             lambda: f"unix_date({self.day(n)})",
             lambda: f"bit_count({self.integer(n)})",
-            lambda: f"{self.one('size cardinality array_size')}({self.one('arr ars')})",
+            lambda: f"{self.one('size cardinality array_size')}({self.rng.choice(['arr', 'ars', self.strings(n)])})",
+            lambda: f"{self.one('regexp_count regexp_instr')}({self.text(n)}, {self.rng.choice(_PATTERNS)})",
             lambda: "size(mp)",
             lambda: f"{self.one('element_at get try_element_at')}(arr, {self.integer(n)})",
             lambda: f"arr[{self.integer(n)}]",
@@ -306,6 +311,19 @@ class Expressions:
             lambda: f"CASE {self.integer(n)} WHEN {self.small()} THEN {s(n)} ELSE {s(n)} END",
             lambda: f"{self.one('element_at get')}(ars, {self.integer(n)})",
             lambda: "st.v",
+            lambda: f"regexp_extract({s(n)}, {self.rng.choice(_PATTERNS)}, 0)",
+            lambda: f"regexp_substr({s(n)}, {self.rng.choice(_PATTERNS)})",
+            lambda: f"regexp_replace({s(n)}, {self.rng.choice(_PATTERNS)}, 'x$0')",
+            lambda: f"try_element_at({self.strings(n)}, {self.one('1 2 -1')})",
+        )
+
+    def strings(self, depth: int) -> str:
+        """An array of texts."""
+        pattern = self.rng.choice(_PATTERNS)
+        return self.pick(
+            lambda: "ars",
+            lambda: f"split({self.text(depth - 1)}, {pattern}{self.rng.choice(['', ', 2'])})",
+            lambda: f"regexp_extract_all({self.text(depth - 1)}, {pattern}, 0)",
         )
 
     # -- dates and times
@@ -435,6 +453,8 @@ class Expressions:
             lambda: f"({self.text(n)} LIKE 'a!%_' ESCAPE '!')",
             lambda: f"({self.text(n)} {negated}RLIKE {regex})",
             lambda: f"{self.one('startswith endswith contains')}({self.text(n)}, {self.text(n)})",
+            lambda: f"{self.one('regexp_like regexp rlike')}({self.text(n)}, {self.rng.choice(_PATTERNS)})",
+            lambda: f"{self.one('like ilike')}({self.text(n)}, {pattern})",
             lambda: f"{self.one('isnull isnotnull')}({self.any(n)})",
             lambda: f"isnan({self.number(n)})",
             lambda: f"equal_null({maker(n)}, {maker(n)})",
@@ -462,13 +482,27 @@ class Expressions:
         )
 
     def regex(self, depth: int) -> str:
-        """RLIKE with a random pattern."""
+        """RLIKE, or a function, with a random pattern."""
         pieces = ["a", "b", "c", "A", ".", "^", "$", "(", ")", "|", "*", "+", "?", "{2}", "{1,3}", "{0,}", "[ab]", "[^a]", "[a-z]", "[A-Z0-9_]",
                   r"\\d", r"\\D", r"\\s", r"\\S", r"\\w", r"\\W", r"\\.", r"\\$", "ß", "😀", "[à-ÿ]", " ", "-", ",", "%", r"\\n", r"\\r", r"\\t", "[-a]", "[a-]",
                   r"[\\d.]", "(?:a|b)", "*?", "a$", "b|a", r"[\\s,]+", r"[\\]]", "k", "K"]  # fmt: skip
         pattern = "".join(self.rng.choice(pieces) for _ in range(self.rng.randrange(7)))
         pattern = self.rng.choice(["", "", "(?i)"]) + pattern
+        if self.rng.random() < 0.6:
+            return self.regex_call(f"'{pattern}'")
         return f"{self.rng.choice(['s', 't', self.word()])} {self.rng.choice(['RLIKE', 'REGEXP', 'NOT RLIKE'])} '{pattern}'"
+
+    def regex_call(self, pattern: str) -> str:
+        """A call of a function of regular expressions."""
+        text = self.rng.choice(["s", "t", "concat(s, '\\n')", "concat('ab😀', t, '\\r\\n')", self.word()])
+        new = self.rng.choice(["''", "'X'", "'<$0>'", r"'\\$'", "'$1-'"])
+        return self.pick(
+            lambda: f"regexp_extract({text}, {pattern}, {self.one('0 0 1')})",
+            lambda: f"regexp_extract_all({text}, {pattern}, {self.one('0 0 1')})",
+            lambda: f"{self.one('regexp_count regexp_instr regexp_substr regexp_like')}({text}, {pattern})",
+            lambda: f"regexp_replace({text}, {pattern}, {new}{self.rng.choice(['', '', ', 3'])})",
+            lambda: f"split({text}, {pattern}{self.rng.choice(['', ', 2', ', 0'])})",
+        )
 
     def quoted_text(self, depth: int) -> str:
         """A string literal in an expression, with escapes."""
@@ -609,6 +643,17 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
+def same_type(a: pa.DataType, b: pa.DataType | None) -> bool:
+    """Equal but for the names of elements, and whether these can be null."""
+    if b is None:
+        return False
+    if pa.types.is_list(a) and pa.types.is_list(b):
+        return same_type(a.value_type, b.value_type)
+    if pa.types.is_map(a) and pa.types.is_map(b):
+        return same_type(a.key_type, b.key_type) and same_type(a.item_type, b.item_type)
+    return str(a) == str(b)
+
+
 LATER = ("is not a TIMESTAMP of the form", "a year before 1 or after 9999", "Timestamp microseconds out of range")
 """Errors here where Spark has an answer, as documented."""
 
@@ -676,7 +721,7 @@ class Comparison:
                 self.differences.append(
                     f"{answer.text}\n    row {self._row(row, answer.text)}\n    here {mine!r}, in Spark {other!r}"
                 )
-            elif str(theirs.type) != str(answer.type):
+            elif not same_type(theirs.type, answer.type):
                 self.differences.append(f"{answer.text}\n    here {answer.type}, in Spark {theirs.type}")
             else:
                 self.agreed += 1

@@ -6,7 +6,8 @@ RE2 needs time linear in the string, whatever the pattern. Patterns that the two
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 from asterism.expressions.values import UnsupportedError
 
@@ -41,23 +42,155 @@ def like(pattern: str, escape: str = "\\") -> str:
     return "".join(parts)
 
 
-def regex(pattern: str) -> tuple[str, bool, int]:
-    """(the pattern for RE2; whether it contains ``$``, so that a string also matches if it does so without a line terminator
-    at its end; the size of the pattern once repetitions are expanded, as RE2 does)
+# ---------------------------------------------------------------------------------------------------- the parts of a pattern
 
-    >>> regex("^a.*[0-9]+$")
-    ('^a[^\\\\n\\\\r\\\\x{85}\\\\x{2028}\\\\x{2029}]*[0-9]+\\\\z', True, 7)
+
+@dataclass(frozen=True, slots=True)
+class Characters:
+    """One character of some ranges of code points, or of none of them."""
+
+    ranges: tuple[tuple[int, int], ...]
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """``^``"""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """``$``"""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """*part* repeated; *written* is the quantifier, *high* is None if it has no maximum."""
+
+    part: Part
+    written: str
+    low: int
+    high: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Alternatives, each a sequence of parts; *number* is None if it does not capture."""
+
+    alternatives: tuple[tuple[Part, ...], ...]
+    number: int | None = None
+
+
+Part = Characters | Begin | End | Repeat | Group
+
+
+def shortest(part: Part) -> int:
+    """The number of characters of the shortest match of a part."""
+    match part:
+        case Characters():
+            return 1
+        case Repeat():
+            return part.low * shortest(part.part)
+        case Group():
+            return min(sum(map(shortest, sequence)) for sequence in part.alternatives)
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Regex:
+    """A regular expression of Java that RE2 interprets in the same way."""
+
+    whole: Group
+    groups: int
+    """the number of groups that capture"""
+    any_end: bool
+    """whether it contains ``$``, so that a string also matches if it does so without a line terminator at its end"""
+    size: int
+    """its size once repetitions are expanded, as RE2 does"""
+    fold: bool
+    """whether it ignores the case of ASCII letters"""
+
+    @property
+    def can_be_empty(self) -> bool:
+        """Whether it can match the empty string."""
+        return not shortest(self.whole)
+
+    @property
+    def repeats_nothing(self) -> bool:
+        """Whether a repeated group can match the empty string: Java and RE2 then differ in what they match."""
+        return _repeats_nothing(self.whole)
+
+    @property
+    def literal(self) -> str | None:
+        """The only string that it matches, if there is one."""
+        if len(self.whole.alternatives) > 1:
+            return None
+        text = ""
+        for part in self.whole.alternatives[0]:
+            if not isinstance(part, Characters) or part.negated or len(part.ranges) > 1 or len({*part.ranges[0]}) > 1:
+                return None
+            text += chr(part.ranges[0][0])
+        return text
+
+    def for_re2(self, captured: Collection[int] = ()) -> str:
+        """The pattern for RE2, in which only the groups *captured* capture.
+
+        >>> regex("(a|b)+$").for_re2()
+        '(?:a|b)+\\\\z'
+        """
+        return _written(self.whole, captured)[3:-1]
+
+
+def _repeats_nothing(part: Part) -> bool:
+    if isinstance(part, Repeat):
+        return (isinstance(part.part, Group) and not shortest(part.part)) or _repeats_nothing(part.part)
+    return isinstance(part, Group) and any(_repeats_nothing(one) for sequence in part.alternatives for one in sequence)
+
+
+def _written(part: Part, captured: Collection[int]) -> str:
+    match part:
+        case Characters():
+            return _class(part)
+        case Begin():
+            return "^"
+        case End():
+            return r"\z"
+        case Repeat():
+            return _written(part.part, captured) + part.written
+    alternatives = ("".join(_written(one, captured) for one in sequence) for sequence in part.alternatives)
+    return f"({'' if part.number in captured else '?:'}{'|'.join(alternatives)})"
+
+
+def regex(pattern: str) -> Regex:
+    """Parse a regular expression of Java; :class:`UnsupportedError` if RE2 would interpret it in another way.
+
+    >>> regex("^a.*[0-9]+$").for_re2()
+    '^a[^\\\\n\\\\r\\\\x{85}\\\\x{2028}\\\\x{2029}]*[0-9]+\\\\z'
     """
     fold = pattern.startswith("(?i)")
-    translation = _Translation(pattern[4:] if fold else pattern, fold)
-    while translation.at < len(translation.text):
-        translation.take()
-    if translation.groups:
+    parser = _Parser(pattern[4:] if fold else pattern, fold)
+    while parser.at < len(parser.text):
+        parser.take()
+    if len(parser.open) > 1:
         raise UnsupportedError("a ( in the pattern is not closed")
-    return "".join(translation.parts), translation.any_end, translation.sizes[0]
+    whole = parser.open[0]
+    return Regex(whole.group(), parser.count, parser.any_end, whole.size, fold)
 
 
-class _Translation:
+class _Open:
+    """A group that is not closed yet, or the whole pattern."""
+
+    def __init__(self, number: int | None, size: int) -> None:
+        self.number, self.size = number, size
+        self.alternatives: list[list[Part]] = [[]]
+        self.ended = False
+        """whether one of the alternatives ends with ``$``"""
+
+    def group(self) -> Group:
+        return Group(tuple(tuple(sequence) for sequence in self.alternatives), self.number)
+
+
+class _Parser:
     """The state of :func:`regex`.
 
     :param fold: ignore the case of letters
@@ -65,18 +198,14 @@ class _Translation:
 
     def __init__(self, text: str, fold: bool) -> None:
         self.text, self.fold = text, fold
-        self.at = 0
-        self.parts: list[str] = []
-        self.groups: list[bool] = []
-        """for each open group: whether it contains ``$``"""
-        self.sizes = [0]
-        """the size of the whole pattern, and of each open group"""
+        self.at = self.count = 0
+        self.open = [_Open(None, 0)]
         self.last = 0
         """the size of the item that a quantifier would repeat"""
         self.quantifiable = self.ended = self.any_end = False
 
     def take(self) -> None:
-        """Translate the next item."""
+        """Parse the next item."""
         character = self.text[self.at]
         if self.ended and character not in ")|":
             raise UnsupportedError("$ is supported only at the end of a pattern or of an alternative", _HINT)
@@ -87,53 +216,56 @@ class _Translation:
         self.quantifiable = character not in "(|^$"
         match character:
             case "(":
-                self._open()
+                self._open_group()
             case ")":
-                self._close()
+                self._close_group()
             case "|":
-                if self.ended and self.groups:
-                    self.groups[-1] = True
-                self.parts.append("|")
+                self.open[-1].ended |= self.ended
+                self.open[-1].alternatives.append([])
                 self.ended = False
             case "^":
-                self.parts.append("^")
+                self._add(Begin())
             case "$":
-                self.parts.append(r"\z")
+                self._add(End())
                 self.ended = self.any_end = True
             case _:
                 self._add_class(character)
 
+    def _add(self, part: Part) -> None:
+        self.open[-1].alternatives[-1].append(part)
+
     def _quantify(self, character: str) -> None:
         if not self.quantifiable:
             raise UnsupportedError(f"nothing precedes the {character} in the pattern", _HINT)
-        piece, self.at, times = _quantifier(self.text, self.at)
-        self.parts.append(piece)
-        self.sizes[-1] += self.last * (times - 1)
+        written, self.at, (low, high), times = _quantifier(self.text, self.at)
+        self._add(Repeat(self.open[-1].alternatives[-1].pop(), written, low, high))
+        self.open[-1].size += self.last * (times - 1)
         self.quantifiable = False
 
-    def _open(self) -> None:
+    def _open_group(self) -> None:
+        number = None
         if self.text.startswith("?:", self.at):
             self.at += 2
         elif self.text.startswith("?", self.at):
             raise UnsupportedError("(? is not supported in a pattern", _HINT)
-        if len(self.groups) >= _MAX_GROUPS:
+        else:
+            self.count += 1
+            number = self.count
+        if len(self.open) > _MAX_GROUPS:
             raise UnsupportedError(f"groups in the pattern are nested more than {_MAX_GROUPS:,} deep")
-        self.parts.append("(?:")
-        self.sizes.append(1)
-        self.groups.append(False)
+        self.open.append(_Open(number, 1))
 
-    def _close(self) -> None:
-        if not self.groups:
+    def _close_group(self) -> None:
+        if len(self.open) == 1:
             raise UnsupportedError("an unmatched ) in the pattern")
-        self.parts.append(")")
-        self.last = self.sizes.pop()
-        self.sizes[-1] += self.last
-        self.ended = self.groups.pop() or self.ended
-        if self.groups and self.ended:
-            self.groups[-1] = True
+        group = self.open.pop()
+        self._add(group.group())
+        self.last = group.size
+        self.open[-1].size += self.last
+        self.ended = group.ended or self.ended
 
     def _add_class(self, character: str) -> None:
-        """Translate a character, or a class of characters, that begins with *character*."""
+        """Parse a character, or a class of characters, that begins with *character*."""
         if character in "]}":
             raise UnsupportedError(f"a {character} in the pattern needs a backslash", _HINT)
         negated, ranges = False, _one(character)
@@ -143,13 +275,15 @@ class _Translation:
             negated, ranges, self.at = _bracket(self.text, self.at)
         elif character == "\\":
             ranges, negated, self.at = _escape(self.text, self.at)
-        self.parts.append(_class(ranges, negated, self.fold and character != "."))
         self.last = 5 if character == "." else len(ranges) * (1 if ranges[-1][1] < 128 else 2) + 5 * negated
-        self.sizes[-1] += self.last
+        self.open[-1].size += self.last
+        if self.fold and character != ".":
+            ranges = [*ranges, *_other_case(ranges)]
+        self._add(Characters(tuple(ranges), negated))
 
 
-def _quantifier(text: str, at: int) -> tuple[str, int, int]:
-    """(the quantifier as written, the position after it, how many copies of its operand RE2 makes)"""
+def _quantifier(text: str, at: int) -> tuple[str, int, tuple[int, int | None], int]:
+    """(the quantifier as written, the position after it, minimum and maximum, how many copies of its operand RE2 makes)"""
     match = re.compile(r"(\*|\+|\?|\{(\d+)(,(\d*))?\})\??").match(text, at)
     if match is None:
         raise UnsupportedError("a { in the pattern needs a backslash", _HINT)
@@ -158,8 +292,11 @@ def _quantifier(text: str, at: int) -> tuple[str, int, int]:
         raise UnsupportedError(f"{match.group()} in the pattern: from 0 to {_MAX_REPEAT:,} repetitions")
     if text[match.end() : match.end() + 1] in ("*", "+", "?", "{"):
         raise UnsupportedError(f"{text[match.end()]} after {match.group()} is not supported in a pattern", _HINT)
-    times = 1 if low is None else int(high) * (2 if int(low) < int(high) else 1)
-    return match.group(), match.end(), times
+    if low is None:
+        bounds = {"*": (0, None), "+": (1, None), "?": (0, 1)}[match.group()[0]]
+        return match.group(), match.end(), bounds, 1
+    most = None if match.group(3) == "," else int(high)
+    return match.group(), match.end(), (int(low), most), int(high) * (2 if int(low) < int(high) else 1)
 
 
 Ranges = list[tuple[int, int]]
@@ -220,17 +357,15 @@ def _bracket(text: str, at: int) -> tuple[bool, Ranges, int]:
         ranges += members
 
 
-def _class(ranges: Ranges, negated: bool, fold: bool) -> str:
-    """A character class; *fold*: ignore the case of ASCII letters, as in Java."""
-    if fold:
-        ranges = [*ranges, *_other_case(ranges)]
-    if not negated and len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
-        return _shown(ranges[0][0])
-    inside = "".join(_shown(low) if low == high else f"{_shown(low)}-{_shown(high)}" for low, high in ranges)
-    return f"[{'^' if negated else ''}{inside}]"
+def _class(part: Characters) -> str:
+    if not part.negated and len(part.ranges) == 1 and part.ranges[0][0] == part.ranges[0][1]:
+        return _shown(part.ranges[0][0])
+    inside = "".join(_shown(low) if low == high else f"{_shown(low)}-{_shown(high)}" for low, high in part.ranges)
+    return f"[{'^' if part.negated else ''}{inside}]"
 
 
 def _other_case(ranges: Ranges) -> Iterator[tuple[int, int]]:
+    """The other case of the ASCII letters, the only ones whose case Java ignores."""
     for low, high in ranges:
         for first, last, step in ((65, 90, 32), (97, 122, -32)):
             begin, end = max(low, first), min(high, last)

@@ -17,8 +17,7 @@ from sqlglot import exp
 
 from asterism.errors import ExpressionError, ExpressionSyntaxError, ExpressionTypeError
 from asterism.expressions import operators
-from asterism.expressions import regex as patterns
-from asterism.expressions.functions import EXTRACTED, FUNCTIONS, field, field_of, item_of, string
+from asterism.expressions.functions import EXTRACTED, FUNCTIONS, field, field_of, item_of, like, rlike
 from asterism.expressions.types import (
     BIGINT,
     BINARY,
@@ -264,37 +263,18 @@ class Translator:
         return operators.between(value, low, high, self.zone)
 
     def _like(self, node: exp.Like | exp.ILike | exp.Escape) -> Sql:
-        escape = "\\"
+        escape = None
         if isinstance(node, exp.Escape):
-            escape = self._constant_string(node.expression, "the escape character")
+            escape = self.translate(node.expression)
             node = node.this
         if not isinstance(node, exp.Like | exp.ILike):
             raise self._syntax("ESCAPE is not supported here", node)
-        pattern = self._constant_string(node.expression, "the pattern of LIKE")
-        value = string(self.translate(node.this), self.zone)
-        if isinstance(node, exp.ILike):
-            value, pattern = FUNCTIONS["lower"](self.zone, [value]), pattern.lower()
-        like = strict("({0} LIKE {1} ESCAPE '\\')", BOOLEAN, value, string_constant(patterns.like(pattern, escape)))
-        return strict("(NOT {0})", BOOLEAN, like) if node.args.get("negate") else like
+        value, pattern = self.translate(node.this), self.translate(node.expression)
+        matches = like(self.zone, value, pattern, escape, fold=isinstance(node, exp.ILike))
+        return strict("(NOT {0})", BOOLEAN, matches) if node.args.get("negate") else matches
 
     def _regex(self, node: exp.RegexpLike) -> Sql:
-        pattern, any_end, program = patterns.regex(self._constant_string(node.expression, "the pattern of RLIKE"))
-        value = string(self.translate(node.this), self.zone)
-        shown = replace(string_constant(pattern), cost=Cost(program=program))
-        if not any_end:
-            return strict("regexp_matches({0}, {1})", BOOLEAN, value, shown)
-        end = string_constant(patterns.TERMINATOR)
-        like = (
-            "CASE WHEN regexp_matches({0}, {1}) THEN TRUE "
-            "WHEN regexp_matches({0}, {2}) THEN regexp_matches(regexp_replace({0}, {2}, ''), {1}) ELSE FALSE END"
-        )
-        return strict(like, BOOLEAN, value, shown, end, guarded=True)
-
-    def _constant_string(self, node: exp.Expr, what: str) -> str:
-        value = self.translate(node)
-        if not isinstance(value.constant, str):
-            raise UnsupportedError(f"{what} must be a string literal")
-        return value.constant
+        return rlike(self.zone, self.translate(node.this), self.translate(node.expression))
 
     def _case(self, node: exp.Case) -> Sql:
         branches = []

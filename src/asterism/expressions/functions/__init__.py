@@ -5,7 +5,20 @@
 
 from asterism.expressions.functions.table import FUNCTIONS, NOT_PURE, Function, string  # isort: skip
 from asterism.expressions.functions import choices, numbers, texts  # noqa: F401 # isort: skip
+from asterism.expressions.functions.regexes import like, rlike  # isort: skip
 from asterism.expressions.functions.times import EXTRACTED, UNIT_FIRST, field  # isort: skip
 from asterism.expressions.functions.collections import field_of, item_of  # isort: skip
 
-__all__ = ["EXTRACTED", "FUNCTIONS", "NOT_PURE", "UNIT_FIRST", "Function", "field", "field_of", "item_of", "string"]
+__all__ = [
+    "EXTRACTED",
+    "FUNCTIONS",
+    "NOT_PURE",
+    "UNIT_FIRST",
+    "Function",
+    "field",
+    "field_of",
+    "item_of",
+    "like",
+    "rlike",
+    "string",
+]

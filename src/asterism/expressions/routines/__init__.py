@@ -1,0 +1,1 @@
+"""Functions over Arrow arrays, called by DuckDB, that :mod:`asterism.expressions.functions` uses."""
