@@ -1,4 +1,4 @@
-"""Regular expressions: where RE2 does what Java does, both evaluators agree; where it does not, the answers are those of Spark."""
+"""Regular expressions: where RE2 does what Java does, both matchers agree; where it does not, the answers are Spark's."""
 
 from __future__ import annotations
 
