@@ -7,6 +7,7 @@ condition that reads earlier events of the match is a program, evaluated for eac
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -92,7 +93,9 @@ class BoundPattern:
         """the conditions for which the kernel calls Python, by number"""
         self.per_event_conditions: list[IterativeCondition] = []
         places = []
-        for number, condition in enumerate(self.nfa.conditions):
+        self.conditions = [self._openable(condition) for condition in self.nfa.conditions]
+        """the conditions of the automaton; functions that are opened and closed are prepared for that"""
+        for number, condition in enumerate(self.conditions):
             with ExpressionSyntaxError.if_too_deep(getattr(condition, "text", "")):
                 places.append(self._bind(number, condition))
         self.evaluation = Evaluation([bit for bit, _ in places], [program for _, program in places])
@@ -139,7 +142,7 @@ class BoundPattern:
     def _bind(self, number: int, condition: Condition) -> tuple[int, int]:
         """The bit and the program of a condition."""
         if isinstance(condition, PythonCondition):
-            return self._bit(PythonCondition(self._openable(condition.function))), -1
+            return self._bit(condition), -1
         if isinstance(condition, IterativeCondition):
             for name in condition.columns or ():
                 if name not in self.scope.schema.names:
@@ -147,7 +150,7 @@ class BoundPattern:
                         name, self.scope.schema.names, f"in: {condition}"
                     )
             self.per_event.append(number)
-            self.per_event_conditions.append(IterativeCondition(self._openable(condition.function), condition.columns))
+            self.per_event_conditions.append(condition)
             return -1, self.programs.add((Op.PYTHON, len(self.per_event) - 1))
         if isinstance(condition, FirstEventCondition):
             return -1, self.programs.add((Op.FACT, FIRST_EVENT))
@@ -209,8 +212,11 @@ class BoundPattern:
             program = add_condition(self.programs, _joined(condition.iterative), text)
         return bit, program
 
-    def _openable(self, function: Any) -> Any:
-        return self._rich.setdefault(id(function), rich(function, self.scope.schema))
+    def _openable(self, condition: Condition) -> Condition:
+        if not isinstance(condition, PythonCondition | IterativeCondition):
+            return condition
+        function = condition.function
+        return replace(condition, function=self._rich.setdefault(id(function), rich(function, self.scope.schema)))
 
     def close(self) -> None:
         """Close the functions of conditions that were opened."""
@@ -278,10 +284,7 @@ class BoundPattern:
     # ------------------------------------------------------------------ conditions on current events
 
     def prepare(self, events: pa.Table, bits: Sequence[pa.ChunkedArray] | None = None) -> list[pa.ChunkedArray]:
-        """The columns ``bit_fields`` and ``event_schema`` for a batch of events with the columns of the schema.
-
-        :param bits: ``bit_fields``, if Spark has computed them (:attr:`bits_sql`)
-        """
+        """The columns ``bit_fields`` and ``event_schema`` for events. *bits*: ``bit_fields``, if Spark has computed them."""
         values = self.vectorized.evaluate(events) if bits is None else []
         columns = [
             word.cast(field.type)

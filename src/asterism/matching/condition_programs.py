@@ -68,15 +68,15 @@ def add_condition(programs: Programs, node: exp.Expr, text: str) -> int:
     """Compile a resolved Boolean expression. Returns the number of its program."""
     programs.tables = []
     code = compile_condition(programs, node, text)
-    programs.starts.append(len(programs.ops))
-    programs.ends.append(len(programs.ops) + len(code))
     # Tables are placed after the program that searches them and addressed by distance, so that both can be moved together.
     at = [len(code)]
     for table in programs.tables:
         at.append(at[-1] + len(table))
-    programs.ops += [(*op[:5], at[op[5]] - number) if op[0] == Op.IN else op for number, op in enumerate(code)]
+    program = programs.append(
+        [(*op[:5], at[op[5]] - number) if op[0] == Op.IN else op for number, op in enumerate(code)]
+    )
     programs.ops += itertools.chain.from_iterable(programs.tables)
-    return len(programs.starts) - 1
+    return program
 
 
 def compile_condition(programs: Programs, node: exp.Expr, text: str) -> list[Instruction]:
@@ -460,10 +460,7 @@ class _Emitter:
         return [self.code(value) for value in values]
 
     def scaled(self, value: Sql, scale: int) -> Code:
-        """A number as an integer, in units of ``10 ** -scale``.
-
-        :raises UnsupportedError: it is a column of more than 18 digits, or would be rounded
-        """
+        """A number as an integer, in units of ``10 ** -scale``. UnsupportedError: it would be rounded, or is a long column."""
         given = _given(value)
         kind = given.type
         constant = self.scaled_constant(given, scale)

@@ -8,7 +8,7 @@ The kernel is compiled with the numbers of :class:`Op` and :class:`Func`, so the
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -190,8 +190,12 @@ class Programs:
 
     def add(self, *ops: tuple[Op, int]) -> int:
         """Add a program of plain operations. Returns its number."""
+        return self.append([(int(op), argument, 0, 0, 0, 0) for op, argument in ops])
+
+    def append(self, code: Sequence[Instruction]) -> int:
+        """Add a program. Returns its number."""
         self.starts.append(len(self.ops))
-        self.ops += [(int(op), argument, 0, 0, 0, 0) for op, argument in ops]
+        self.ops += code
         self.ends.append(len(self.ops))
         return len(self.starts) - 1
 

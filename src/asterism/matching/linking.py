@@ -26,9 +26,7 @@ _TABLES = ("states", "edges", "guards", "conditions", "ops", "automata", "prefer
 
 
 class Linked:
-    """The tables of *patterns* combined, and the sources of their slots: a column of *event_schema*, or else an expression
-    computed over its columns.
-    """
+    """The tables of *patterns* combined. Slots come from columns of *event_schema*, or from expressions over them."""
 
     def __init__(self, patterns: Sequence[BoundPattern], event_schema: pa.Schema) -> None:
         from asterism.matching import kernels as k

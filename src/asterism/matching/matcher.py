@@ -224,10 +224,7 @@ class Matcher:
         return Linked(self.patterns, self.event_schema)
 
     def advance_one(self, page: Page, events: KeyedEvents, **options: Any) -> Iterator[Step]:
-        """:meth:`advance` for a single pattern.
-
-        :raises AsterismError: a condition failed, or a key exceeded a limit
-        """
+        """:meth:`advance` for a single pattern, whose failure is raised."""
         for made in self.advance(page, events, **options):
             if isinstance(made, Step):
                 yield made

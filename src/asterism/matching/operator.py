@@ -389,10 +389,7 @@ class TableState:
 def event_times(
     events: pa.Table, time: TimeColumn, processing_time: bool, wants_late: bool
 ) -> pa.ChunkedArray | pa.Array:
-    """The column TIME of events.
-
-    :raises InvalidEventError: an event has no time, and there is no output for late events, to which it would go
-    """
+    """The column TIME of events. An event without a time is an error, unless the output for late events is wanted."""
     if processing_time:
         return pa.array(np.zeros(events.num_rows, np.int64))
     return time.of_events(

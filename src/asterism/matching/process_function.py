@@ -217,10 +217,7 @@ class MatchFunction(RichFunction):
 
 
 def check_names(function: MatchFunction, outputs: Iterable[str], metrics: Iterable[str]) -> None:
-    """Refuse outputs and metrics with the name of one that a query has anyway.
-
-    :raises StreamDefinitionError: there is one
-    """
+    """:raises StreamDefinitionError: an output or a metric has the name of one that a query has anyway"""
     declared = function.declared
     metrics_of_function = {*declared.counters, *declared.gauges, *declared.histograms}
     for what, names, known in (("output", declared.outputs, outputs), ("metric", metrics_of_function, metrics)):

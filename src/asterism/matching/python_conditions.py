@@ -89,10 +89,7 @@ class PythonCalls:
         return int(holds)
 
     def error(self, where: str) -> InvalidEventError:
-        """The exception for the failure.
-
-        :raises BaseException: an exception that is not caused by a condition, such as KeyboardInterrupt
-        """
+        """The exception for the failure. One that no condition causes, such as KeyboardInterrupt, is raised."""
         assert self.failure is not None
         number, error, answer = self.failure
         if error is not None and not isinstance(error, Exception):

@@ -310,11 +310,7 @@ class StateSummary:
     """see :func:`~asterism.patterns.automaton.ignored_edges`"""
 
     def relevant_conditions(self, state: NfaState, semantics: Semantics) -> int:
-        """The events that can matter to a partial match in *state*: a mask of conditions of which an event must satisfy one,
-        or -1.
-
-        An event that satisfies none of the conditions in the guards can be skipped if the state would only ignore it.
-        """
+        """A mask of the conditions of which an event must satisfy one to matter to a partial match in *state*; -1: all matter."""
         if not self.quiet or not self.passes:
             return -1
         stays = self.n_followed == 1 and self.followed is not None and self.followed.target is state

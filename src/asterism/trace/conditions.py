@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import decimal
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,7 +30,7 @@ from asterism.expressions.parsing import AGGREGATES, conjuncts, parse
 from asterism.expressions.types import BIGINT, MAX_DIGITS, aggregate_type, is_decimal, spark_type
 from asterism.matching.binding import python_mask, unregistered
 from asterism.matching.python_conditions import moment_of, unknown_stage
-from asterism.operators.rich_functions import close_all, ready, rich
+from asterism.operators.rich_functions import ready
 from asterism.patterns.automaton import Both, Either, Guard, Nfa, Not, Test, conditions_in
 from asterism.patterns.conditions import (
     AbsentBeforeCondition,
@@ -80,27 +79,6 @@ class _ConditionQuestion:
     of_key: FirstEventCondition | AbsentBeforeCondition | None = None
     columns: tuple[str, ...] = ()
     aggregates: tuple[_StageAggregate, ...] = ()
-
-
-@contextmanager
-def openable_conditions(nfa: Nfa, schema: pa.Schema) -> Iterator[Nfa]:
-    """The automaton with functions that are opened when they are called, and closed at the end."""
-    functions: dict[int, Any] = {}
-
-    def openable(condition: Condition) -> Condition:
-        if not isinstance(condition, PythonCondition | IterativeCondition):
-            return condition
-        function = functions.setdefault(id(condition.function), rich(condition.function, schema))
-        if function is condition.function:
-            return condition
-        if isinstance(condition, PythonCondition):
-            return PythonCondition(function)
-        return IterativeCondition(function, condition.columns)
-
-    try:
-        yield replace(nfa, conditions=tuple(map(openable, nfa.conditions)))
-    finally:
-        close_all(functions.values())
 
 
 class TraceConditions:
@@ -243,10 +221,7 @@ class TraceConditions:
                     }
 
     def holds(self, guard: Guard, partial: Partial) -> bool:
-        """Whether a guard holds for the event and a partial match. Conditions are evaluated in order, as far as they matter.
-
-        :raises InvalidEventError: a condition that matters cannot be computed
-        """
+        """Whether a guard holds. Conditions are evaluated in order, as far as they matter; such an error is raised."""
         match guard:
             case Test(condition):
                 return self._answer(self._whole[condition], partial)

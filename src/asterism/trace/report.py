@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 import difflib
-import html
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, TypedDict, Unpack
@@ -26,14 +26,13 @@ from asterism.errors import ColumnNotFoundError, StreamDefinitionError, printabl
 from asterism.expressions.types import name_of
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
-from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.text.printable import duration, either
-from asterism.trace.conditions import TraceConditions, openable_conditions
+from asterism.trace.conditions import TraceConditions
 from asterism.trace.interpreter import Interpreter
 from asterism.trace.recorder import MAX_NAMED, MAX_STEPS, Recorder
-from asterism.trace.steps import TraceMatch, TraceStep, What, shown
+from asterism.trace.steps import Taken, TraceLines, TraceMatch, TraceStep, What, shown
 
 MAX_SHOWN = 8
 """The maximum number of columns of an event, runs of event numbers, waiting partial matches, and keys in an error that are
@@ -45,7 +44,7 @@ ENDS = {What.DROPPED, What.MATCHED, What.HELD, What.DISCARDED, What.LATE}
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(TraceLines):
     """The steps of a trace; ``str`` formats them as text.
 
     :ivar key: the key, value by column
@@ -73,17 +72,6 @@ class Trace:
     closest: TraceStep | None
     progress: str
     stopped: str
-
-    def __str__(self) -> str:
-        return self.text()
-
-    def text(self, *, limit: int | None = 200, only_dropped: bool = False) -> str:
-        """The trace as text.
-
-        :param limit: the maximum number of lines for steps; further ones are counted. None: no maximum
-        :param only_dropped: leave out the events that dropped no partial match and completed no match
-        """
-        return "\n".join(line for _, line in self.lines(limit=limit, only_dropped=only_dropped))
 
     def lines(self, *, limit: int | None = None, only_dropped: bool = False) -> Iterator[tuple[What | None, str]]:
         """The lines of :meth:`text`, each with its kind of step, or None for a headline or the summary."""
@@ -114,11 +102,9 @@ class Trace:
     def _headline(self, step: TraceStep) -> str:
         if step.event is None:
             return f"time passes  {_time_text(step.time)}" if step.time is not None else "the input ends"
-        row = step.event - 1
-        values = [f"{printable(name)}={shown(self.events.column(name)[row].as_py())}" for name in self.columns]
-        time = [] if self.times[row] is None else [_time_text(self.times[row])]
-        more = ["..."] if len(values) > MAX_SHOWN else []
-        return "  ".join([f"event {step.event}", *time, *values[:MAX_SHOWN], *more])
+        time = self.times[step.event - 1]
+        values = values_text(self.events, self.columns, step.event)
+        return "  ".join([f"event {step.event}", *([] if time is None else [_time_text(time)]), *values])
 
     def _place(self, step: TraceStep) -> str:
         if step.event is not None:
@@ -145,9 +131,6 @@ class Trace:
             end = self.closest.reason or f"it still waits for {either(self.closest.waits_for)}"
             yield f"closest to {'another' if self.matches else 'a'} match: {_partial(self.closest)} {self.progress};"
             yield f"  {where}: {end}"
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.text())}</pre>"
 
 
 # ---------------------------------------------------------------------------------------------------- text
@@ -195,8 +178,19 @@ def _line(group: Sequence[TraceStep]) -> str:
 
 
 def _partial(step: TraceStep) -> str:
-    took = " ".join(f"{printable(stage)}=[{numbers(events)}]" for stage, events in step.took)
-    return f"#{step.partial} {took}"
+    return f"#{step.partial} {took_text(step.took)}"
+
+
+def took_text(took: Taken, name_text: Callable[[str], str] = printable) -> str:
+    return " ".join(f"{name_text(name)}=[{numbers(events)}]" for name, events in took)
+
+
+def values_text(events: pa.Table, columns: Sequence[str], number: int) -> list[str]:
+    """The first of these columns of an event, with their values."""
+    shown_columns = [
+        f"{printable(name)}={shown(events.column(name)[number - 1].as_py())}" for name in columns[:MAX_SHOWN]
+    ]
+    return shown_columns + ["..."] * (len(columns) > MAX_SHOWN)
 
 
 def numbers(events: Sequence[int]) -> str:
@@ -324,14 +318,17 @@ def trace(
     arrives.check(table, [*key, *([time] if time is not None else [])])
     rows = rows_of_key(table, key)
     of_key = table.take(pa.array(rows))
-    # Creating the operator raises the same errors as a query.
-    CepOperator(pattern, table.schema, time=time, outputs={"late": OutputSpec(OutputKind.LATE)}, semantics=semantics)
+    # The operator raises the same errors as a query, and opens the functions of conditions.
+    outputs = {"late": OutputSpec(OutputKind.LATE)}
+    operator = CepOperator(pattern, table.schema, time=time, outputs=outputs, semantics=semantics)
     time_column = TimeColumn(time, table.schema.field(time).type) if time is not None else None
     times, timeless = _micros(of_key, time_column)
-    nfa = compile_pattern(pattern, semantics)
-    zone = time_column.type.tz if time_column is not None and pa.types.is_timestamp(time_column.type) else "UTC"
-    with openable_conditions(nfa, of_key.schema) as nfa:
-        conditions = TraceConditions(nfa, of_key, times, zone, allows_unknown_stages=semantics is Semantics.FLINK)
+    bound = operator.pattern
+    nfa = replace(bound.nfa, conditions=tuple(bound.conditions))
+    with closing(operator):
+        conditions = TraceConditions(
+            nfa, of_key, times, bound.plan.zone, allows_unknown_stages=semantics is Semantics.FLINK
+        )
         recorder = Recorder(pattern, nfa, times, time_column, conditions, limit)
         interpreter = Interpreter(nfa, pattern.skip, times, conditions, semantics, recorder)
         for event in np.flatnonzero(timeless).tolist():

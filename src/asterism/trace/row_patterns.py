@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -23,16 +22,16 @@ from asterism.row_patterns.ordered_rows import OrderedRows
 from asterism.row_patterns.resolution import AggregateValue, RowValue
 from asterism.row_patterns.wording import name_text
 from asterism.text.printable import either
-from asterism.trace.report import MAX_SHOWN, counted, key_text, numbers, rows_of_key
+from asterism.trace.report import counted, key_text, numbers, rows_of_key, took_text, values_text
 from asterism.trace.row_search import Obstacle, RowSearch, StartOutcome, TracedStart, TriedRow
-from asterism.trace.steps import Taken, shown
+from asterism.trace.steps import TraceLines
 
 EXPLAINED = 200
 """How many starts are explained with the values that conditions read, by default."""
 
 
 @dataclass(frozen=True, slots=True)
-class RowPatternTrace:
+class RowPatternTrace(TraceLines):
     """The search of a clause in one partition; ``str`` formats it as text.
 
     :ivar clause: what was searched
@@ -64,17 +63,6 @@ class RowPatternTrace:
         """The start without a match that took most rows; None if no row was taken."""
         failed = [start for start in self.starts if start.outcome is StartOutcome.NOT_MATCHED and start.took]
         return max(failed, key=lambda start: sum(len(rows) for _, rows in start.took), default=None)
-
-    def __str__(self) -> str:
-        return self.text()
-
-    def text(self, *, limit: int | None = 200, only_dropped: bool = False) -> str:
-        """The trace as text.
-
-        :param limit: the maximum number of rows; further ones are counted. None: no maximum
-        :param only_dropped: leave out the rows that were skipped, or could not be the first of a match
-        """
-        return "\n".join(line for _, line in self.lines(limit=limit, only_dropped=only_dropped))
 
     def lines(
         self, *, limit: int | None = None, only_dropped: bool = False
@@ -110,9 +98,7 @@ class RowPatternTrace:
         yield from ((None, line) for line in self._summary())
 
     def _headline(self, number: int) -> str:
-        values = [f"{printable(name)}={shown(self.rows.column(name)[number - 1].as_py())}" for name in self.columns]
-        more = ["..."] if len(values) > MAX_SHOWN else []
-        return "  ".join([f"row {number}", *values[:MAX_SHOWN], *more])
+        return "  ".join([f"row {number}", *values_text(self.rows, self.columns, number)])
 
     def _summary(self) -> Iterator[str]:
         if self.stopped:
@@ -121,22 +107,15 @@ class RowPatternTrace:
         yield counted(len(self.matches), "match", "matches") + timeouts
         closest = self.closest
         if closest is not None:
-            yield f"closest to {'another' if self.matches else 'a'} match: {_took_text(closest.took)};"
+            yield f"closest to {'another' if self.matches else 'a'} match: {took_text(closest.took, name_text)};"
             yield from (f"  {line}" for line in _last_lines(closest))
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.text())}</pre>"
 
 
 # ---------------------------------------------------------------------------------------------------- text
 
 
-def _took_text(took: Taken) -> str:
-    return " ".join(f"{name_text(name)}=[{numbers(rows)}]" for name, rows in took)
-
-
 def _lines_of(start: TracedStart) -> Iterator[str]:
-    took = _took_text(start.took)
+    took = took_text(start.took, name_text)
     if start.outcome is StartOutcome.MATCHED:
         yield f"match {start.match}: {took or 'empty'}"
     elif start.outcome is StartOutcome.TIMED_OUT:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import enum
+import html
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,6 +16,31 @@ from asterism.text.printable import one_line
 
 class TraceStoppedError(Exception):
     """The reason why a trace stops."""
+
+
+class TraceLines(ABC):
+    """A trace as text."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def lines(self, *, limit: int | None = None, only_dropped: bool = False) -> Iterator[tuple[Any, str]]:
+        """The lines of :meth:`text`, each with its kind, or None for a headline or the summary."""
+
+    def text(self, *, limit: int | None = 200, only_dropped: bool = False) -> str:
+        """The trace as text.
+
+        :param limit: the maximum number of lines for steps, or of rows; further ones are counted. None: no maximum
+        :param only_dropped: leave out the events that dropped no partial match and completed no match, or the rows that were
+            skipped or could not be the first of a match
+        """
+        return "\n".join(line for _, line in self.lines(limit=limit, only_dropped=only_dropped))
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.text())}</pre>"
 
 
 class What(enum.Enum):
