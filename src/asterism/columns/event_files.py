@@ -55,11 +55,7 @@ def read_events(path: Path, time: str | None = None) -> pa.Table:
 
 
 def read_table(source: Path | BinaryIO, kind: str) -> pa.Table:
-    """The events of one file, with the types of Arrow.
-
-    :param kind: csv, json or parquet
-    :raises pyarrow.ArrowException: it cannot be read
-    """
+    """The events of one file, which is csv, json or parquet, with the types of Arrow. An ArrowException: it cannot be read."""
     match kind:
         case "csv":
             return csv.read_csv(source, convert_options=csv.ConvertOptions(**_VALUES), parse_options=_PARSING)
@@ -106,10 +102,7 @@ def _batches(source: Any, kind: str, columns: pa.Schema | None) -> tuple[pa.Sche
 
 
 def as_in_spark(events: pa.Table, time: str | None = None) -> pa.Table:
-    """Events with the types that Spark infers.
-
-    :param time: the event-time column, whose strings and dates are converted to timestamps
-    """
+    """Events with the types that Spark infers. Strings and dates of the column *time* become timestamps."""
     for number, field in enumerate(events.schema):
         column = _as_in_spark(events.column(number), is_time=field.name == time)
         events = events.set_column(number, field.name, column)

@@ -190,10 +190,7 @@ class Described:
 
 
 def moments(values: npt.NDArray[np.int64], known: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Microseconds as TIMESTAMP; a time beyond its range becomes the first or the last one.
-
-    :param known: which of them are known; the others, and the time before and after all times, become NULL
-    """
+    """Microseconds as TIMESTAMP, within its range. Those that are not *known*, and the time before and after all, become NULL."""
     unknown = (values <= BEFORE_TIME) | (values == END_OF_TIME)
     if known is not None:
         unknown |= ~known

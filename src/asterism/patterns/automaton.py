@@ -142,10 +142,7 @@ class Edge:
 
 @dataclass(slots=True, eq=False)
 class NfaState:
-    """*stage* is the stage whose events its TAKE edges accept.
-
-    With a *gap*, a partial match times out in this state when that much time has passed since its last accepted event.
-    """
+    """TAKE edges accept events of *stage*. With a *gap*, a partial match times out so long after its last accepted event."""
 
     number: int
     name: str

@@ -68,10 +68,7 @@ def check_pattern(pattern: Any) -> None:
 
 
 def compile_pattern(pattern: PatternSequence, semantics: Semantics = Semantics.DEFAULT) -> Nfa:
-    """Compile *pattern*.
-
-    :raises MalformedPatternError: the pattern has no meaning
-    """
+    """:raises MalformedPatternError: the pattern has no meaning"""
     check_pattern(pattern)
     hint = "Semantics.DEFAULT or Semantics.FLINK"
     expect(StreamDefinitionError, semantics, Semantics, "semantics must be a Semantics", hint)

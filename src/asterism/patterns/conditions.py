@@ -321,14 +321,11 @@ class Event(Mapping[str, Any]):
         self._values: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        try:
-            return self._values[name]
-        except KeyError:
-            pass
-        if name not in self._columns:
-            raise KeyError(f"{name!r} is not a column of the condition; its columns are {', '.join(self._columns)}")
-        value = self._values[name] = self._columns[name][self._row].as_py()
-        return value
+        if name not in self._values:
+            if name not in self._columns:
+                raise KeyError(f"{name!r} is not a column of the condition; its columns are {', '.join(self._columns)}")
+            self._values[name] = self._columns[name][self._row].as_py()
+        return self._values[name]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name in Event.__slots__:

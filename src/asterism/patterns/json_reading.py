@@ -241,10 +241,7 @@ class _GraphReader(Generic[P]):
         self.reading.problems.append(error)
 
     def _object(self, at: _Value, what: str, known: Sequence[str], hint: str | None = None) -> None:
-        """Check that *at* is an object with *known* fields only.
-
-        :raises PatternFormatError: it is not an object
-        """
+        """Check that *at* is an object (PatternFormatError: it is not) with *known* fields only."""
         if not isinstance(at.value, Mapping):
             raise at.fail(f"{what} must be an object", hint)
         self._fields(at, known)

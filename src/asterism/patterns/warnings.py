@@ -157,11 +157,7 @@ def _no_more_than(loop: Stage, count: int) -> str:
 
 
 def _spent_not(before: Stage, forbidden: Stage, after: Stage, last: bool, ends: bool) -> Iterator[Diagnostic]:
-    """``a not_followed_by(n) z``
-
-    :param last: *after* is the last stage of the pattern
-    :param ends: whether a match may end with *after*
-    """
+    """``a not_followed_by(n) z``. *last*: *after* is the last stage of the pattern; *ends*: a match may end with *after*."""
     first = _first(after)
     plain = _is_plain(before) and _is_plain(after)
     if plain and after.contiguity is Contiguity.STRICT and last:

@@ -285,10 +285,7 @@ class Interpreter:
     # ------------------------------------------------------------------ complete matches
 
     def _settle(self, done: Heap, time: int | None) -> None:
-        """Emit the complete matches that nothing can discard any more, and apply the skip strategy.
-
-        :param time: the emission time; None: the time of completion
-        """
+        """Emit complete matches that nothing can discard any more, at *time* (None: that of completion), and skip after them."""
         for run in done:
             run.partial.complete = True
             if not self._compare(run):
