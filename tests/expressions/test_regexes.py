@@ -15,7 +15,7 @@ from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse
 from asterism.expressions.regex import regex
 from asterism.expressions.routines import regexes
-from asterism.expressions.routines.regexes import Matcher, Text
+from asterism.expressions.routines.regexes import RegexMatcher, Text
 from asterism.expressions.values import UnsupportedError
 
 SCHEMA = pa.schema([("s", pa.string())])
@@ -90,7 +90,7 @@ def test_both_matchers_find_the_same() -> None:
             continue
         for string in strings:
             text = Text(string)
-            spans = list(Matcher(parsed).spans(text))
+            spans = list(RegexMatcher(parsed).spans(text))
             for group in range(parsed.groups + 1):
                 mine = [text.part(*span[2 * group : 2 * group + 2]) if span[2 * group] >= 0 else None for span in spans]
                 query = f"SELECT regexp_extract_all(?, ?, {min(group, 1)})"
@@ -102,7 +102,7 @@ def test_both_matchers_find_the_same() -> None:
 
 def test_steps_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pattern that takes exponential time in Java takes linear time, and there is a limit."""
-    assert not list(Matcher(regex("(a|a)*b$")).spans(Text("a" * 300)))
+    assert not list(RegexMatcher(regex("(a|a)*b$")).spans(Text("a" * 300)))
     monkeypatch.setattr(regexes, "MAX_STEPS", 1000)
     with pytest.raises(ValueError, match="takes more than 1,000 steps"):
-        list(Matcher(regex("(a|a)*b$")).spans(Text("a" * 300)))
+        list(RegexMatcher(regex("(a|a)*b$")).spans(Text("a" * 300)))

@@ -54,12 +54,12 @@ class Characters:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class AtBegin:
     """``^``"""
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class AtEnd:
     """``$``"""
 
 
@@ -74,14 +74,14 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RegexGroup:
     """Alternatives, each a sequence of parts; *number* is None if it does not capture."""
 
     alternatives: tuple[tuple[Part, ...], ...]
     number: int | None = None
 
 
-Part = Characters | Begin | End | Repeat | Group
+Part = Characters | AtBegin | AtEnd | Repeat | RegexGroup
 
 
 def shortest(part: Part) -> int:
@@ -91,7 +91,7 @@ def shortest(part: Part) -> int:
             return 1
         case Repeat():
             return part.low * shortest(part.part)
-        case Group():
+        case RegexGroup():
             return min(sum(map(shortest, sequence)) for sequence in part.alternatives)
     return 0
 
@@ -100,7 +100,7 @@ def shortest(part: Part) -> int:
 class Regex:
     """A regular expression of Java that RE2 interprets in the same way."""
 
-    whole: Group
+    whole: RegexGroup
     groups: int
     """the number of groups that capture"""
     any_end: bool
@@ -143,17 +143,19 @@ class Regex:
 
 def _repeats_nothing(part: Part) -> bool:
     if isinstance(part, Repeat):
-        return (isinstance(part.part, Group) and not shortest(part.part)) or _repeats_nothing(part.part)
-    return isinstance(part, Group) and any(_repeats_nothing(one) for sequence in part.alternatives for one in sequence)
+        return (isinstance(part.part, RegexGroup) and not shortest(part.part)) or _repeats_nothing(part.part)
+    return isinstance(part, RegexGroup) and any(
+        _repeats_nothing(one) for sequence in part.alternatives for one in sequence
+    )
 
 
 def _written(part: Part, captured: Collection[int]) -> str:
     match part:
         case Characters():
             return _class(part)
-        case Begin():
+        case AtBegin():
             return "^"
-        case End():
+        case AtEnd():
             return r"\z"
         case Repeat():
             return _written(part.part, captured) + part.written
@@ -168,7 +170,7 @@ def regex(pattern: str) -> Regex:
     '^a[^\\\\n\\\\r\\\\x{85}\\\\x{2028}\\\\x{2029}]*[0-9]+\\\\z'
     """
     fold = pattern.startswith("(?i)")
-    parser = _Parser(pattern[4:] if fold else pattern, fold)
+    parser = _RegexParser(pattern[4:] if fold else pattern, fold)
     while parser.at < len(parser.text):
         parser.take()
     if len(parser.open) > 1:
@@ -186,11 +188,11 @@ class _Open:
         self.ended = False
         """whether one of the alternatives ends with ``$``"""
 
-    def group(self) -> Group:
-        return Group(tuple(tuple(sequence) for sequence in self.alternatives), self.number)
+    def group(self) -> RegexGroup:
+        return RegexGroup(tuple(tuple(sequence) for sequence in self.alternatives), self.number)
 
 
-class _Parser:
+class _RegexParser:
     """The state of :func:`regex`.
 
     :param fold: ignore the case of letters
@@ -224,9 +226,9 @@ class _Parser:
                 self.open[-1].alternatives.append([])
                 self.ended = False
             case "^":
-                self._add(Begin())
+                self._add(AtBegin())
             case "$":
-                self._add(End())
+                self._add(AtEnd())
                 self.ended = self.any_end = True
             case _:
                 self._add_class(character)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from asterism.expressions.regex import Begin, Characters, Group, Part, Regex, Repeat, regex
+from asterism.expressions.regex import AtBegin, Characters, Part, Regex, RegexGroup, Repeat, regex
 from asterism.expressions.udfs import constant, each, routine
 
 MAX_STEPS = 10_000_000
@@ -24,10 +24,10 @@ _Instruction = tuple[int, int, int]
 _STRINGS = pa.list_(pa.string())
 
 
-class Matcher:
+class RegexMatcher:
     """Finds the matches of a pattern, each as a list with the start and the end of the match and of each of its groups.
 
-    >>> list(Matcher(regex("(a*)b?")).spans(Text("ab")))
+    >>> list(RegexMatcher(regex("(a*)b?")).spans(Text("ab")))
     [[0, 2, 0, 1], [2, 2, 2, 2]]
     """
 
@@ -43,11 +43,11 @@ class Matcher:
             case Characters():
                 self.program.append((_SET, len(self.tests), 0))
                 self.tests.append(_test(part))
-            case Begin():
+            case AtBegin():
                 self.program.append((_BEGIN, 0, 0))
             case Repeat():
                 self._add_repeat(part)
-            case Group():
+            case RegexGroup():
                 slot = None if part.number is None else 2 * part.number
                 if slot is not None:
                     self.program.append((_SAVE, slot, 0))
@@ -57,7 +57,7 @@ class Matcher:
             case _:
                 self.program.append((_END, 0, 0))
 
-    def _add_group(self, group: Group) -> None:
+    def _add_group(self, group: RegexGroup) -> None:
         jumps = []
         for number, sequence in enumerate(group.alternatives):
             split = len(self.program)
@@ -196,8 +196,8 @@ def _whole(parts: list[str]) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _matcher(pattern: str) -> Matcher:
-    return Matcher(regex(pattern))
+def _matcher(pattern: str) -> RegexMatcher:
+    return RegexMatcher(regex(pattern))
 
 
 def _group(text: Text, span: list[int], number: int) -> str:
