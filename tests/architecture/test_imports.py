@@ -42,7 +42,7 @@ HEAVY = {"pyspark", "numba"}
 """Imported at module level only by the modules that are made of it, themselves imported late."""
 COMPILED = {
     "matching.kernels", "rules.binding.kernels", "windows.kernels", "row_patterns.kernels",
-    "matching.stack_machine", "columns.compiled", "columns.hashing",
+    "matching.stack_machine", "columns.compiled", "columns.hashing", "windows.firing",
 }  # fmt: skip
 
 FILES = {

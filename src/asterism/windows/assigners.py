@@ -8,7 +8,7 @@ Source: Flink's "Windows", section "Window Assigners".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -24,7 +24,7 @@ from asterism.columns.time_zones import moments, wall_times
 from asterism.errors import StreamDefinitionError, UserFunctionError
 from asterism.spelling import PythonNames
 from asterism.windows.arguments import code, duration, name_of
-from asterism.windows.user_functions import failed
+from asterism.windows.user_functions import called
 
 DAY = timedelta(days=1)
 MAX_WINDOWS = 10_000
@@ -95,10 +95,7 @@ def assigned(windows: Windows, times: Ints) -> tuple[Ints, Ints, Ints]:
     if not windows.is_user_defined:
         return windows.assign(times)
     what = f"the windows {type(windows).__name__}"
-    try:
-        assignment = windows.assign(times.copy())
-    except Exception as error:
-        raise failed(f"{what}: assign", error) from error
+    assignment = called(f"{what}: assign", windows.assign, times.copy())
     hint = "return row, start, end: numpy arrays of integers of the same length"
     if not isinstance(assignment, tuple | list) or len(assignment) != 3:
         raise UserFunctionError(f"{what} must assign three arrays, not {shown(assignment)}", hint=hint)
@@ -221,10 +218,10 @@ class _Aligned(Windows):
         inside = times[rows] < ends
         return rows[inside], starts[inside], ends[inside]
 
-    def _rest(self) -> str:
-        offset = f", offset={code(self.offset)}" if self.offset else ""
-        zone = f", zone={self.zone!r}" if self.zone is not None else ""
-        return offset + zone + ")"
+    def __repr__(self) -> str:
+        name = "TumblingWindows" if isinstance(self, TumblingWindows) else "SlidingWindows"
+        lengths = [self.size] if isinstance(self, TumblingWindows) else [self.size, self.slide]
+        return _code(f"{name}.{'of_months' if isinstance(self.size, int) else 'of'}", lengths, self.offset, self.zone)
 
 
 @dataclass(frozen=True, repr=False)
@@ -263,11 +260,6 @@ class TumblingWindows(_Aligned):
         """
         _check_months("TumblingWindows.of_months", months)
         return cls(months, months, offset, zone)
-
-    def __repr__(self) -> str:
-        if isinstance(self.size, int):
-            return f"TumblingWindows.of_months({self.size}" + self._rest()
-        return f"TumblingWindows.of({code(self.size)}" + self._rest()
 
 
 @dataclass(frozen=True, repr=False)
@@ -309,12 +301,6 @@ class SlidingWindows(_Aligned):
         for number in (months, slide):
             _check_months("SlidingWindows.of_months", number)
         return cls(months, slide, offset, zone)
-
-    def __repr__(self) -> str:
-        if isinstance(self.size, int):
-            return f"SlidingWindows.of_months({self.size}, {self.slide}" + self._rest()
-        assert isinstance(self.slide, timedelta)
-        return f"SlidingWindows.of({code(self.size)}, {code(self.slide)}" + self._rest()
 
 
 @dataclass(frozen=True, repr=False)
@@ -385,9 +371,7 @@ class CumulativeWindows(Windows):
         return rows, start[rows], np.minimum(start[rows] + steps * step, stop[rows])
 
     def __repr__(self) -> str:
-        offset = f", offset={code(self.offset)}" if self.offset else ""
-        zone = f", zone={self.zone!r}" if self.zone is not None else ""
-        return f"CumulativeWindows.of({code(self.size)}, {code(self.step)}{offset}{zone})"
+        return _code("CumulativeWindows.of", [self.size, self.step], self.offset, self.zone)
 
 
 @dataclass(frozen=True, repr=False)
@@ -475,6 +459,13 @@ class GlobalWindows(Windows):
 
 
 # ---------------------------------------------------------------------- checks
+
+
+def _code(function: str, lengths: Iterable[timedelta | int], offset: timedelta, zone: str | None) -> str:
+    arguments = [str(length) if isinstance(length, int) else code(length) for length in lengths]
+    arguments += [f"offset={code(offset)}"] if offset else []
+    arguments += [f"zone={zone!r}"] if zone is not None else []
+    return f"{function}({', '.join(arguments)})"
 
 
 def _steps(value: timedelta | int) -> int:

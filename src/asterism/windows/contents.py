@@ -12,8 +12,8 @@ from asterism.columns.schemas import schema_of
 from asterism.errors import StreamDefinitionError
 from asterism.expressions.aggregates import Aggregates
 from asterism.operators.state.keyed_state import StateSpec
-from asterism.windows.folds import Fold, Folding
-from asterism.windows.panes import Partials, Reduction
+from asterism.windows.folds import Fold, Folding, Reduction
+from asterism.windows.panes import Partials
 from asterism.windows.process_function import ProcessWindowFunction, states_of
 from asterism.windows.session_ids import SESSION_COLUMNS
 from asterism.windows.spec import WindowFunction, WindowSpec

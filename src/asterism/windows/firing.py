@@ -7,6 +7,7 @@ The call reads the state and looks up panes, column by column. The compiled :mod
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from asterism.operators.state.state_store import (
     tables_to_bytes,
     with_additions,
 )
+from asterism.windows import kernels
 from asterism.windows.assigners import SessionWindows, assigned
 from asterism.windows.panes import NONE, RecordedFirings, Rows, applied, plain, results_of
 from asterism.windows.plan import (
@@ -93,33 +95,24 @@ class PaneContents(NamedTuple):
     """the elements, in the order of the panes"""
 
 
+@dataclass
 class WindowCall:
     """One call for one key group."""
 
-    def __init__(
-        self,
-        plan: WindowPlan,
-        group: Group,
-        events: pa.Table,
-        watermarks: Ints,
-        stages: Ints,
-        *,
-        processing_time: int,
-        late: Callable[[Group, str, pa.Table], None],
-    ) -> None:
-        """
-        :param watermarks: the watermark at which each event is processed
-        :param stages: the stage of the call in which it is processed
-        :param processing_time: the processing time, for windows in event time
-        :param late: receives late elements
-        """
-        self.plan, self.spec, self.contents = plan, plan.spec, plan.contents
-        self.processing_time = processing_time
-        self.report_late = late
-        self.group = group
-        self.events = events
-        self.watermarks = watermarks
-        self.stages = stages
+    plan: WindowPlan
+    group: Group
+    events: pa.Table
+    watermarks: Ints
+    """the watermark at which each event is processed"""
+    stages: Ints
+    """the stage of the call in which it is processed"""
+    processing_time: int
+    """the processing time, for windows in event time"""
+    report_late: Callable[[Group, str, pa.Table], None]
+    """receives late elements"""
+
+    def __post_init__(self) -> None:
+        self.spec, self.contents = self.plan.spec, self.plan.contents
         self.event_time = self.spec.is_event_time
         # Sessions that touch are merged: in order, they must wait for elements at their end.
         waits = self.spec.in_order and self.spec.windows.merges
@@ -207,8 +200,6 @@ class WindowCall:
 
     def _panes(self, old: Ints, count: int) -> Any:
         """Panes for the kernel: *old* is the previous index of each, or NONE."""
-        from asterism.windows.kernels import Panes
-
         was = old != NONE
         back = old[was]
         words = np.tile(self.plan.table.initial, (count, 1))
@@ -229,7 +220,7 @@ class WindowCall:
         contents = np.where(column("count") > 0, np.arange(count), NONE)
         seen = np.full(count, BEFORE_TIME, np.int64)
         seen[was] = self.old_seen[back]
-        return Panes(
+        return kernels.Panes(
             start=column("start"),
             end=column("end"),
             seen=seen,
@@ -244,10 +235,8 @@ class WindowCall:
         )
 
     def _rules(self) -> Any:
-        from asterism.windows.kernels import Rules
-
         plan, group = self.plan, self.group
-        return Rules(
+        return kernels.Rules(
             table=plan.table.rows,
             initial=plan.table.initial,
             thresholds=plan.table.thresholds,
@@ -324,19 +313,18 @@ class WindowCall:
     # -- the kernel and its results
 
     def _play(self, panes: Any, sources: PaneSources) -> None:
-        from asterism.windows import kernels
-
         run = self._run(panes, sources)
-        now, log, old = run.panes, run.log, sources.old
+        now, log = run.panes, run.log
+        self.panes, self.old_of = now, sources.old
         if log.late.any():
             late = np.zeros(self.events.num_rows, np.bool_)
             late[sources.row[log.late]] = True
             self._late(late)
-        fired = log.firings[: log.sizes[kernels.FIRED]]
+        self.fired = log.firings[: log.sizes[kernels.FIRED]]
         recorded = RecordedFirings(
             n_panes=len(now.start),
             contents=np.where(now.alive, now.contents, NONE),
-            fired=fired[:, kernels.CONTENTS],
+            fired=self.fired[:, kernels.CONTENTS],
             segment_of=log.segment_of,
             n_segments=int(log.sizes[kernels.SEGMENTS]),
             left=log.left[: log.sizes[kernels.JOINS]],
@@ -345,9 +333,9 @@ class WindowCall:
         )
         if log.sizes[kernels.UNFIRED]:
             self.group.metrics[UNFIRED] += int(log.sizes[kernels.UNFIRED])
-        key_of = self._keys(old, sources.example)
-        self.sessions = self._sessions_of(panes, now, log, sources, key_of) if self.spec.session_ids else None
-        self.states = self._states(old, sources.example) if self.contents.states else None
+        self.key_of = self._keys(sources.example)
+        self.sessions = self._sessions_of(panes, log, sources) if self.spec.session_ids else None
+        self.states = self._states(sources.example) if self.contents.states else None
         gone = ~now.alive
         if (
             sources.ends is not None
@@ -355,12 +343,10 @@ class WindowCall:
             gone[log.merges[: log.sizes[kernels.MERGES], 1]] = False
             gone &= now.end > now.start
         self.dropped = np.flatnonzero(gone)
-        self._write(run, self._results(recorded, fired, key_of, now, old), key_of, sources)
+        self._write(run, self._results(recorded), sources)
 
     def _run(self, panes: Any, sources: PaneSources) -> KernelRun:
         """Run the kernel on copies of *panes*, with more room for firings until there is enough."""
-        from asterism.windows import kernels
-
         table, rules, row = self.plan.table, self._rules(), sources.row
         everywhere = len(row) == self.events.num_rows and bool((row[1:] > row[:-1]).all())
         events = self.events if everywhere else self.events.take(pa.array(row))
@@ -402,18 +388,14 @@ class WindowCall:
                 )
             room *= 4
 
-    def _sessions_of(
-        self, before: Any, panes: Any, log: Any, sources: PaneSources, key_of: pa.Table
-    ) -> Sessions | None:
+    def _sessions_of(self, before: Any, log: Any, sources: PaneSources) -> Sessions | None:
         """:param before: the panes before the call"""
-        from asterism.windows.kernels import MERGES
-
         old = sources.old
         if sources.ends is None:
             return None
         merges = [
-            (survivor, merged, fired, bool(panes.firings[merged]))
-            for survivor, merged, fired in log.merges[: log.sizes[MERGES]].tolist()
+            (survivor, merged, fired, bool(self.panes.firings[merged]))
+            for survivor, merged, fired in log.merges[: log.sizes[kernels.MERGES]].tolist()
         ]
         ids = [None if at == NONE else self.old_ids[at] for at in old.tolist()]
         replaces = {
@@ -425,10 +407,11 @@ class WindowCall:
         was = old != NONE
         starts, ends = np.where(was, before.start, 0), np.where(was, before.end, 0)
         starts[~was], ends[~was] = self._element_times, sources.ends
-        return Sessions(key_of, ids, replaces, (starts, ends), merges)
+        return Sessions(self.key_of, ids, replaces, (starts, ends), merges)
 
-    def _states(self, old: Ints, example: Ints) -> FunctionStates:
-        plan, was = self.plan, old != NONE
+    def _states(self, example: Ints) -> FunctionStates:
+        plan, old = self.plan, self.old_of
+        was = old != NONE
         assert isinstance(self.contents.function, ProcessWindowFunction)
         keys = np.empty(len(old), np.int64)
         keys[was], keys[~was] = self.old_code[old[was]], self.event_code[example[~was]]
@@ -447,26 +430,20 @@ class WindowCall:
             event_time=self.event_time,
         )
 
-    def _applied(
-        self, elements: pa.Table, offsets: Ints, fired: Ints, spans: list[TimeSpan], panes: Any, key_of: pa.Table
-    ) -> tuple[pa.Table, Ints]:
-        """Call the window function for each firing.
-
-        :param key_of: the key of each pane
-        """
+    def _applied(self, elements: pa.Table, offsets: Ints, spans: list[TimeSpan]) -> tuple[pa.Table, Ints]:
+        """Call the window function for each firing."""
+        fired, panes = self.fired, self.panes
         assert self.contents.function is not None
         if not isinstance(self.contents.function, ProcessWindowFunction):
             return applied(self.contents.function, self.contents.schema, elements, offsets, spans)
         if self.states is None:
             function = self.contents.function
             names = self.plan.key_schema.names if self.spec.keys else []
-            keys = key_of.select(names).rename_columns(list(self.spec.keys))
+            keys = self.key_of.select(names).rename_columns(list(self.spec.keys))
             self.states = FunctionStates(
                 function, keys, {}, {}, np.arange(len(panes.start)),
                 time=BEFORE_TIME, event_time=self.event_time,
             )  # fmt: skip
-        from asterism.windows import kernels
-
         # Windows that are dropped are cleared after their firings of that time.
         gone = self.dropped
         last = np.where(panes.end[gone] == END_OF_TIME, END_OF_TIME, panes.end[gone] - self.resolution)
@@ -489,7 +466,11 @@ class WindowCall:
         for number in order.tolist():
             if number >= len(fired):
                 pane = int(gone[number - len(fired)])
-                span = TimeSpan(None, None) if self.spec.windows.is_global else span_of(*self._bounds(panes, pane))
+                span = (
+                    TimeSpan(None, None)
+                    if self.spec.windows.is_global
+                    else span_of(int(panes.start[pane]), int(panes.end[pane]))
+                )
                 self.states.clear(pane, span, int(at[number - len(fired)]))
                 continue
             stage, time = int(fired[number, kernels.STAGE]), int(fired[number, kernels.TIME])
@@ -508,10 +489,6 @@ class WindowCall:
         self.states.emitted().add_to(self.group)
         return pa.concat_tables(tables), np.concatenate([np.empty(0, np.int64), *firing_of])
 
-    @staticmethod
-    def _bounds(panes: Any, pane: int) -> tuple[int, int]:
-        return int(panes.start[pane]), int(panes.end[pane])
-
     def _user_defined(self, panes: Any, old: Ints, elements: pa.Table, rules: Any) -> UserDefinedTriggers:
         texts = self.old.column("own").to_pylist()
         states = [texts[at] if at != NONE else None for at in old.tolist()]
@@ -519,20 +496,21 @@ class WindowCall:
         rows = elements.select(["e:" + name for name in names]).rename_columns(names).to_pylist()
         return UserDefinedTriggers(self.plan.table, panes, states, rows, rules)
 
-    def _keys(self, old: Ints, example: Ints) -> pa.Table:
+    def _keys(self, example: Ints) -> pa.Table:
         """The key of each pane."""
-        names = self.plan.key_schema.names
+        old, names = self.old_of, self.plan.key_schema.names
         both = pa.concat_tables([self.old.select(names), self.events.select(names)]).combine_chunks()
         return both.take(pa.array(np.where(old != NONE, old, self.old.num_rows + example)))
 
-    def _results(self, recorded: RecordedFirings, fired: Ints, key_of: pa.Table, panes: Any, old: Ints) -> PaneContents:
+    def _results(self, recorded: RecordedFirings) -> PaneContents:
         """Emit the results, and return the contents of each pane."""
+        old = self.old_of
         if self.contents.partials is not None:
             was = old != NONE
             before = self.old.select(self.contents.partials.kept.names).take(pa.array(np.where(was, old, 0), mask=~was))
             results, kept = self.contents.partials.run(recorded, before)
-            self._emit(*self._finished(results, np.arange(len(fired)), fired, key_of, panes), fired, key_of)
-            return PaneContents(panes.count, kept, None)
+            self._emit(*self._finished(results, np.arange(len(self.fired))))
+            return PaneContents(self.panes.count, kept, None)
         old_counts = self.old.column("count").to_numpy()
         sizes = np.where(old != NONE, old_counts[np.maximum(old, 0)] if len(old_counts) else 0, 0)
         starts = np.cumsum(old_counts) - old_counts
@@ -543,45 +521,36 @@ class WindowCall:
         if self.contents.computation is not None:
             make = partial(results_of, self.contents.computation)
         else:
-            spans = self._spans(fired)
+            spans = self._spans()
 
             def make(rows: pa.Table, offsets: Ints, firings: Ints) -> tuple[pa.Table, Ints]:
-                return self._applied(plain(rows), offsets, fired, spans, panes, key_of)
+                return self._applied(plain(rows), offsets, spans)
 
-        evict_spans = self._spans(fired) if self.spec.evictor is not None and self.spec.evictor.is_user_defined else []
+        evict_spans = self._spans() if self.spec.evictor is not None and self.spec.evictor.is_user_defined else []
         results, firing_of, rows, counts = Rows(make, self.spec.evictor, evict_spans).run(recorded, old_rows, old_at)
         if self.contents.computation is not None:
-            results, firing_of = self._finished(results, firing_of, fired, key_of, panes)
-        self._emit(results, firing_of, fired, key_of)
+            results, firing_of = self._finished(results, firing_of)
+        self._emit(results, firing_of)
         return PaneContents(counts, None, rows)
 
-    def _finished(
-        self, results: pa.Table, firing_of: Ints, fired: Ints, key_of: pa.Table, panes: Any
-    ) -> tuple[pa.Table, Ints]:
+    def _finished(self, results: pa.Table, firing_of: Ints) -> tuple[pa.Table, Ints]:
         """The result of each firing, or the result of the window function for it and the key."""
-        from asterism.windows.kernels import PANE
-
         if self.contents.function is None:
             return results, firing_of
-        keys = key_of.take(pa.array(fired[:, PANE])).columns
+        keys = self.key_of.take(pa.array(self.fired[:, kernels.PANE])).columns
         # A stream without a key has a constant one; a reduced element contains its key, unless there is no element.
         of_keys = dict(zip(self.spec.keys, keys, strict=False))
         both = of_keys | dict(zip(results.column_names, results.columns, strict=True)) | of_keys
         results = pa.table(list(both.values()), names=list(both))
-        offsets = np.arange(len(fired) + 1)
-        return self._applied(results, offsets, fired, self._spans(fired), panes, key_of)
+        return self._applied(results, np.arange(len(self.fired) + 1), self._spans())
 
-    def _spans(self, fired: Ints) -> list[TimeSpan]:
+    def _spans(self) -> list[TimeSpan]:
         if self.spec.windows.is_global:
-            return [TimeSpan(None, None)] * len(fired)
-        from asterism.windows.kernels import START, STOP
+            return [TimeSpan(None, None)] * len(self.fired)
+        return [span_of(start, end) for start, end in self.fired[:, [kernels.START, kernels.STOP]].tolist()]
 
-        return [span_of(start, end) for start, end in fired[:, [START, STOP]].tolist()]
-
-    def _emit(self, results: pa.Table, firing_of: Ints, fired: Ints, key_of: pa.Table) -> None:
-        from asterism.windows import kernels
-
-        plan = self.plan
+    def _emit(self, results: pa.Table, firing_of: Ints) -> None:
+        fired = self.fired
         for number, metric in enumerate(COUNTED):
             count = int((fired[:, kernels.FIRING_KIND] == number).sum())
             if count:
@@ -596,7 +565,7 @@ class WindowCall:
         firings = fired[which]
         columns: list[Any] = []
         if self.spec.keys:
-            columns = key_of.take(pa.array(firings[:, kernels.PANE])).columns
+            columns = self.key_of.take(pa.array(firings[:, kernels.PANE])).columns
         if self.spec.windows.is_global:
             columns += [pa.nulls(len(firings), self.spec.time_column.written)] * 2
         else:
@@ -611,16 +580,14 @@ class WindowCall:
             replaced = self.sessions.replaced(panes, np.bincount(firing_of, minlength=len(fired)))
             columns += [self.sessions.ids(firings[:, kernels.PANE]), replaced.take(pa.array(which))]
         columns += results.take(pa.array(order)).select(self.contents.names).columns
-        self.group.emit(FIRINGS, pa.table(columns, schema=plan.firing_schema))
+        self.group.emit(FIRINGS, pa.table(columns, schema=self.plan.firing_schema))
 
-    def _write(self, run: KernelRun, contents: PaneContents, key_of: pa.Table, sources: PaneSources) -> None:
+    def _write(self, run: KernelRun, contents: PaneContents, sources: PaneSources) -> None:
         """Write the panes that remain to the pages of state."""
-        from asterism.windows.kernels import next_timers
-
-        panes, group, old = run.panes, self.group, sources.old
+        panes, group, old = self.panes, self.group, self.old_of
         event_times, processing_times = np.zeros(len(panes.start), np.int64), np.zeros(len(panes.start), np.int64)
-        next_timers(run.rules, panes, event_times, processing_times)
-        table = self._pane_table(run, contents, key_of)
+        kernels.next_timers(run.rules, panes, event_times, processing_times)
+        table = self._pane_table(run, contents)
         seen = pa.table({"seen": [max(group.watermark, BEFORE_TIME)]}, schema=META)
         row_at = np.cumsum(contents.counts) - contents.counts
         remaining = np.flatnonzero(panes.alive & (not group.over))
@@ -641,7 +608,7 @@ class WindowCall:
                 tables += [_rows_of(state, keys_of_page, self.n_keys) for state in states[0]]
                 tables += [_rows_of(state, kept, len(panes.start)) for state in states[1]]
             next_event_time = int(event_times[kept].min(initial=END_OF_TIME)) if self.event_time else END_OF_TIME
-            value = with_additions(tables_to_bytes(tables), self._additions(panes, contents.counts, kept))
+            value = with_additions(tables_to_bytes(tables), self._additions(contents.counts, kept))
             return value, next_event_time, int(processing_times[kept].min(initial=END_OF_TIME))
 
         def keys() -> pa.Table:
@@ -657,19 +624,20 @@ class WindowCall:
             pages = np.concatenate([pages, self.page_of_key[owners]])
         self.pages.rewrite(keys, pages, partial(map, encoded))
 
-    def _pane_table(self, run: KernelRun, contents: PaneContents, key_of: pa.Table) -> pa.Table:
-        panes = run.panes
+    def _pane_table(self, run: KernelRun, contents: PaneContents) -> pa.Table:
+        panes = self.panes
         words = pa.FixedSizeListArray.from_arrays(pa.array(panes.words.ravel()), panes.words.shape[1])
         numbers = (panes.start, panes.end, panes.firings, contents.counts)
-        columns: list[Any] = [*key_of.columns, *map(pa.array, numbers), words]
+        columns: list[Any] = [*self.key_of.columns, *map(pa.array, numbers), words]
         if run.user_defined is not None:
             columns.append(pa.array(run.user_defined.texts(), pa.string()))
         if contents.partials is not None:
             columns += contents.partials.columns
         return pa.table(columns, schema=self.plan.pane_schema)
 
-    def _additions(self, panes: Any, counts: Ints, kept: Ints) -> pa.Table | None:
+    def _additions(self, counts: Ints, kept: Ints) -> pa.Table | None:
         """The columns of the panes *kept* that earlier releases do not have; None: all have their defaults."""
+        panes = self.panes
         unfired, usual = panes.unfired[kept], np.where(panes.firings[kept] == 0, counts[kept], 0)
         emptied = np.asarray((counts[kept] == 0) & (panes.count[kept] > 0), np.int64)
         if self.sessions is None and not emptied.any() and (unfired == usual).all():

@@ -13,7 +13,7 @@ from asterism.arguments import expect, function_name, shown
 from asterism.columns.arrays import Ints
 from asterism.columns.schemas import schema_of
 from asterism.errors import OperatorError, StreamDefinitionError, UserFunctionError
-from asterism.windows.user_functions import check_names, check_values, failed, may_lose, rows_of
+from asterism.windows.user_functions import called, check_names, check_values, may_lose, rows_of
 
 Row = dict[str, Any]
 
@@ -101,28 +101,78 @@ def _rounds(kind: pa.DataType) -> bool:
     return bool(pa.types.is_float32(kind) or pa.types.is_float16(kind))
 
 
-class Folding:
-    """A :class:`Fold` as a :class:`asterism.windows.panes.Computation`.
+class RowComputation:
+    """A :class:`asterism.windows.panes.Computation` by a Python function of two rows, applied in order; state keeps one row.
 
     :param read: the columns of the elements
     """
 
-    def __init__(self, fold: Fold, read: list[str]) -> None:
-        self.function = fold
-        self.partial_schema = fold.schema
-        self.fields = list(fold.schema)
-        self.kept_columns: list[str] = []
-        self.read = read
-        self._checked = [column for column in fold.schema if may_lose(column.type)]
+    kind: str
+    returns: str
+    """what the function must return"""
 
-    @property
-    def partial_names(self) -> list[str]:
-        return list(self.partial_schema.names)
+    def __init__(self, schema: pa.Schema, read: list[str]) -> None:
+        self.partial_schema, self.partial_names = schema, list(schema.names)
+        self.fields, self.read = list(schema), read
+        self.kept_columns: list[str] = []
+        # Each return value is checked, not only those that are kept: which ones are kept depends on micro-batches.
+        self._checked = [field for field in schema if may_lose(field.type)]
+
+    def finish(self, partials: pa.Table, offsets: Ints | None = None, rows: pa.Table | None = None) -> pa.Table:
+        return partials
+
+    def _called(self, function: Callable[[Row, Row], Mapping[str, Any]], former: Row, new: Row, hint: str) -> Row:
+        what = f"the {self.kind} function {function_name(function)}"
+        answer = called(what, function, former, new)
+        if not isinstance(answer, Mapping):
+            raise UserFunctionError(f"{what} must return {self.returns}, not {answer!r}", hint=hint)
+        check_names(what, answer, self.partial_schema)
+        for column in self._checked:
+            check_values(what, [answer[column.name]], column)
+        return dict(answer)
+
+
+class Reduction(RowComputation):
+    """A reduce function."""
+
+    kind, returns = "reduce", "an element"
+
+    def __init__(self, function: Callable[[Row, Row], Mapping[str, Any]], schema: pa.Schema) -> None:
+        super().__init__(schema, list(schema.names))
+        self.function = function
+
+    def fold(self, segments: Ints, count: int, elements: pa.Table, into: pa.Table | None = None) -> pa.Table:
+        rows = elements.select(self.partial_schema.names).to_pylist()
+        return self._reduced([] if into is None else into.to_pylist(), segments, count, rows)
+
+    def merge(self, partials: pa.Table, groups: Ints, count: int) -> pa.Table:
+        return self._reduced([], groups, count, partials.to_pylist())
+
+    def _reduced(self, before: list[Any], groups: Ints, count: int, rows: list[Row]) -> pa.Table:
+        values: list[Any] = before or [None] * count
+        hint = 'a mapping with the columns of the elements: {**former, "amount": former["amount"] + new["amount"]}'
+        for group, row in zip(groups.tolist(), rows, strict=True):
+            former = values[group]
+            values[group] = row if former is None else self._called(self.function, former, row, hint)
+        nothing = dict.fromkeys(self.partial_schema.names)  # a window without elements
+        what = f"the reduce function {function_name(self.function)}"
+        return rows_of(what, [nothing if value is None else value for value in values], self.partial_schema)
+
+
+class Folding(RowComputation):
+    """A :class:`Fold`."""
+
+    kind, returns = "fold", "an accumulator"
+
+    def __init__(self, fold: Fold, read: list[str]) -> None:
+        super().__init__(fold.schema, read)
+        self.function = fold
+        self._hint = f"a dict with its columns: {', '.join(fold.schema.names)}"
 
     def fold(self, segments: Ints, count: int, elements: pa.Table, into: pa.Table | None = None) -> pa.Table:
         accumulators = self._initial(count) if into is None else into.to_pylist()
         for group, element in zip(segments.tolist(), elements.select(self.read).to_pylist(), strict=True):
-            accumulators[group] = self._called("add", self.function.add, accumulators[group], element)
+            accumulators[group] = self._called(self.function.add, accumulators[group], element, self._hint)
         return self._table(accumulators)
 
     def merge(self, partials: pa.Table, groups: Ints, count: int) -> pa.Table:
@@ -133,32 +183,13 @@ class Folding:
                 merged[group] = partial
             else:
                 assert self.function.merge is not None
-                merged[group] = self._called("merge", self.function.merge, former, partial)
+                merged[group] = self._called(self.function.merge, former, partial, self._hint)
         return self._table(
             [accumulator or initial for accumulator, initial in zip(merged, self._initial(count), strict=True)]
         )
 
-    def finish(self, partials: pa.Table, offsets: Ints | None = None, rows: pa.Table | None = None) -> pa.Table:
-        return partials
-
     def _initial(self, count: int) -> list[Row]:
         return [copy.deepcopy(dict(self.function.initial)) for _ in range(count)]
-
-    def _called(self, name: str, function: Callable[[Row, Row], Mapping[str, Any]], former: Row, new: Row) -> Row:
-        what = f"the fold function {function_name(function)}"
-        try:
-            answer = function(former, new)
-        except Exception as error:
-            raise failed(what, error) from error
-        if not isinstance(answer, Mapping):
-            raise UserFunctionError(
-                f"{what} must return an accumulator, not {answer!r}",
-                hint=f"a dict with its columns: {', '.join(self.partial_schema.names)}",
-            )
-        check_names(what, answer, self.partial_schema)
-        for column in self._checked:
-            check_values(what, [answer[column.name]], column)
-        return dict(answer)
 
     def _table(self, rows: list[Row]) -> pa.Table:
         return rows_of(f"the fold function {function_name(self.function.add)}", rows, self.partial_schema)

@@ -54,7 +54,6 @@ from asterism.operators.state.state_store import (
 from asterism.operators.stream_operator import Counter, Gauge, Histogram, Output, declared_in
 from asterism.windows.assigners import SessionWindows, Windows
 from asterism.windows.contents import FIRING, IS_LAST, KIND, WINDOW_END, WINDOW_START, FiringContents
-from asterism.windows.firing import WindowCall
 from asterism.windows.panes import DISTANCE, TIMES
 from asterism.windows.plan import COUNTED, DISTANCES, FIRINGS, GAP, UNFIRED, WindowPlan
 from asterism.windows.process_function import ProcessWindowFunction
@@ -69,7 +68,7 @@ from asterism.windows.triggers import (
     Trigger,
     walk,
 )
-from asterism.windows.user_functions import failed
+from asterism.windows.user_functions import called
 
 LATE_ELEMENTS = "late"
 """The output of late elements."""
@@ -219,10 +218,7 @@ class WindowOperator(KeyGroupOperator):
 
     def open(self) -> None:
         if isinstance(self.spec.function, ProcessWindowFunction):
-            try:
-                self.spec.function.open()
-            except Exception as error:
-                raise failed(f"{type(self.spec.function).__name__}.open", error) from error
+            called(f"{type(self.spec.function).__name__}.open", self.spec.function.open)
             self._is_open = True
 
     def close(self) -> None:
@@ -360,7 +356,7 @@ class WindowOperator(KeyGroupOperator):
         if self._gap_text is not None:
             columns.append(_gaps(values[self._gap_text]))
         elif self._gap_function is not None:
-            columns.append(_gaps(_called(self._gap_function, full)))
+            columns.append(_gaps(_gaps_of(self._gap_function, full)))
         numbers = [*self._distances, *([self._evicts_by] if self._evicts_by is not None else [])]
         columns += [values[number].cast(pa.float64(), safe=False) for number in numbers]
         columns += [full.column(column) for column in self.kept_columns]
@@ -423,6 +419,8 @@ class WindowOperator(KeyGroupOperator):
         return ready | ({BEHIND: late} if late.num_rows else {})
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> None:
+        from asterism.windows.firing import WindowCall
+
         events = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
         times = events.column(TIME).to_numpy()
         watermarks = np.full(len(times), group.before, np.int64)
@@ -443,15 +441,7 @@ class WindowOperator(KeyGroupOperator):
                 np.int64
             )
         processing_time = self.processing_time_of(group)
-        WindowCall(
-            self.plan,
-            group,
-            events.combine_chunks(),
-            watermarks,
-            stages,
-            processing_time=processing_time,
-            late=self.late,
-        ).run()
+        WindowCall(self.plan, group, events.combine_chunks(), watermarks, stages, processing_time, self.late).run()
 
 
 # ---------------------------------------------------------------------- checks and conversions
@@ -487,12 +477,9 @@ def _gaps(values: Any) -> pa.Array:
     return gaps
 
 
-def _called(function: Callable[[pa.Table], Any], events: pa.Table) -> Any:
+def _gaps_of(function: Callable[[pa.Table], Any], events: pa.Table) -> Any:
     what = f"the gap function {function_name(function)}"
-    try:
-        answer = function(events)
-    except Exception as error:
-        raise failed(what, error) from error
+    answer = called(what, function, events)
     try:
         if not isinstance(answer, pa.Array | pa.ChunkedArray):
             answer = pa.array(answer if isinstance(answer, np.ndarray) else list(answer))

@@ -20,20 +20,13 @@ from asterism.columns.arrays import Ints, Mask, cast_table, cast_to
 from asterism.errors import UserFunctionError
 from asterism.windows.evictors import BuiltInEvictor, Evictor
 from asterism.windows.triggers import TimeSpan
-from asterism.windows.user_functions import (
-    check_names,
-    check_values,
-    failed,
-    may_lose,
-    rows_of,
-    table_of,
-)
+from asterism.windows.user_functions import called, table_of
 
 NONE = -1
 
 
 class Computation(Protocol):
-    """The interface of :class:`asterism.expressions.aggregates.Aggregates` and :class:`Reduction`."""
+    """The interface of :class:`asterism.expressions.aggregates.Aggregates` and :class:`asterism.windows.folds.RowComputation`."""
 
     fields: list[pa.Field]
     partial_schema: pa.Schema
@@ -50,62 +43,6 @@ class Computation(Protocol):
     def merge(self, partials: pa.Table, groups: Ints, count: int) -> pa.Table: ...
 
     def finish(self, partials: pa.Table, offsets: Ints | None = None, rows: pa.Table | None = None) -> pa.Table: ...
-
-
-class Reduction:
-    """A Python function of two elements, applied in order; state keeps one element."""
-
-    def __init__(
-        self, function: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]], schema: pa.Schema
-    ) -> None:
-        self.function = function
-        self.partial_schema = schema
-        self.fields = list(schema)
-        self.kept_columns: list[str] = []
-        # Each return value is checked, not only those that are kept: which ones are kept depends on micro-batches.
-        self._checked = [field for field in schema if may_lose(field.type)]
-
-    @property
-    def read(self) -> list[str]:
-        return list(self.partial_schema.names)
-
-    @property
-    def partial_names(self) -> list[str]:
-        return list(self.partial_schema.names)
-
-    def fold(self, segments: Ints, count: int, elements: pa.Table, into: pa.Table | None = None) -> pa.Table:
-        rows = elements.select(self.partial_schema.names).to_pylist()
-        return self._reduced([] if into is None else into.to_pylist(), segments, count, rows)
-
-    def merge(self, partials: pa.Table, groups: Ints, count: int) -> pa.Table:
-        return self._reduced([], groups, count, partials.to_pylist())
-
-    def finish(self, partials: pa.Table, offsets: Ints | None = None, rows: pa.Table | None = None) -> pa.Table:
-        return partials
-
-    def _reduced(self, before: list[Any], groups: Ints, count: int, rows: list[dict[str, Any]]) -> pa.Table:
-        values: list[Any] = before or [None] * count
-        what = f"the reduce function {function_name(self.function)}"
-        for group, row in zip(groups.tolist(), rows, strict=True):
-            former = values[group]
-            if former is None:
-                values[group] = row
-                continue
-            try:
-                answer = self.function(former, row)
-            except Exception as error:
-                raise failed(what, error) from error
-            if not isinstance(answer, Mapping):
-                raise UserFunctionError(
-                    f"{what} must return an element, not {answer!r}",
-                    hint='a mapping with the columns of the elements: {**former, "amount": former["amount"] + new["amount"]}',
-                )
-            check_names(what, answer, self.partial_schema)
-            for field in self._checked:
-                check_values(what, [answer[field.name]], field)
-            values[group] = dict(answer)
-        nothing = dict.fromkeys(self.partial_schema.names)  # a window without elements
-        return rows_of(what, [nothing if value is None else value for value in values], self.partial_schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,13 +277,11 @@ def distance(function: Callable[[Any, Any], Any], former: Mapping[str, Any], ele
 
     :raises OperatorError: it fails, or does not return a number
     """
-    try:
-        result = function(former, element)
-    except Exception as error:
-        raise failed(f"the delta function {function_name(function)}", error) from error
+    what = f"the delta function {function_name(function)}"
+    result = called(what, function, former, element)
     if isinstance(result, bool) or not isinstance(result, int | float | np.integer | np.floating):
         raise UserFunctionError(
-            f"the delta function {function_name(function)} must return a number, not {result!r}",
+            f"{what} must return a number, not {result!r}",
             "The distance between two elements is compared with the threshold.",
         )
     return float(result)
@@ -358,16 +293,10 @@ def kept_by(evictor: Evictor, elements: pa.Table, window: TimeSpan) -> Mask:
     :raises OperatorError: it fails, or does not return a Boolean for each element
     """
     what = f"the evictor {type(evictor).__name__}"
-    try:
-        answer = evictor.keeps(elements, window)
-    except Exception as error:
-        raise failed(what, error) from error
-    try:
-        if isinstance(answer, pa.ChunkedArray | pa.Array):
-            answer = answer.to_pylist()
-        keeps = np.asarray(answer)
-    except Exception as error:
-        raise failed(what, error) from error
+    answer = called(what, evictor.keeps, elements, window)
+    if isinstance(answer, pa.ChunkedArray | pa.Array):
+        answer = answer.to_pylist()
+    keeps = called(what, np.asarray, answer)
     if keeps.shape != (elements.num_rows,) or (len(keeps) and keeps.dtype != np.bool_):
         raise UserFunctionError(
             f"{what} must return a Boolean for each of {elements.num_rows:,} elements, not {shown(answer)}",
@@ -399,11 +328,7 @@ def applied(
     what = f"the window function {function_name(function)}"
     for firing, window in enumerate(windows):
         contents = elements.slice(int(offsets[firing]), int(offsets[firing + 1] - offsets[firing]))
-        try:
-            answer = function(contents, window)
-        except Exception as error:
-            raise failed(what, error) from error
-        rows = table_of(what, answer, schema)
+        rows = table_of(what, called(what, function, contents, window), schema)
         tables.append(rows)
         firing_of.append(np.full(rows.num_rows, firing, np.int64))
     return pa.concat_tables(tables), np.concatenate([np.empty(0, np.int64), *firing_of])

@@ -26,7 +26,7 @@ from asterism.operators.state.keyed_state import KEY, State, StateSpec, StateTab
 from asterism.operators.stream_operator import Counter, Gauge, Histogram, Output, declared_in
 from asterism.operators.tools import Emitted, Tools
 from asterism.windows.triggers import TimeSpan
-from asterism.windows.user_functions import failed, table_of
+from asterism.windows.user_functions import called, table_of
 
 TOOLS = (Output, Counter, Gauge, Histogram)
 S = TypeVar("S", bound=State)
@@ -231,9 +231,7 @@ class FunctionStates:
         """Call the function for a firing."""
         self._begin(pane, window, time)
         try:
-            answer = self._function.process(elements, window, self._context)
-        except Exception as error:
-            raise failed(self._what, error) from error
+            answer = called(self._what, self._function.process, elements, window, self._context)
         finally:
             self._end()
         return table_of(self._what, answer, schema)
@@ -245,9 +243,7 @@ class FunctionStates:
         self._begin(pane, window, time)
         try:
             # A function without annotations may return something.
-            answer: object = self._function.clear(window, self._context)  # type: ignore[func-returns-value]
-        except Exception as error:
-            raise failed(f"{self._what}: clear", error) from error
+            answer = called(f"{self._what}: clear", self._function.clear, window, self._context)
         finally:
             self._end()
         if answer is not None:

@@ -192,30 +192,18 @@ def _inner(part: Trigger) -> list[tuple[Trigger, int]]:
     return [(inner, PLAIN) for inner in part.parts]
 
 
+_KINDS: dict[type[Trigger], TriggerPart] = {
+    NeverTrigger: TriggerPart.NEVER, CountTrigger: TriggerPart.COUNT, DeltaTrigger: TriggerPart.DELTA,
+    EventTimeTrigger: TriggerPart.END_EVENT, ProcessingTimeTrigger: TriggerPart.END_PROCESSING,
+    ContinuousEventTimeTrigger: TriggerPart.EACH_EVENT, ContinuousProcessingTimeTrigger: TriggerPart.EACH_PROCESSING,
+    All: TriggerPart.ALL, AnyOf: TriggerPart.ANY, Sequence: TriggerPart.SEQUENCE, OnceTrigger: TriggerPart.ONCE,
+    UntilTrigger: TriggerPart.UNTIL,
+}  # fmt: skip
+
+
 def _kind(part: Trigger) -> TriggerPart:
-    match part:
-        case NeverTrigger():
-            return TriggerPart.NEVER
-        case CountTrigger():
-            return TriggerPart.COUNT
-        case EventTimeTrigger():
-            return TriggerPart.END_EVENT if part.delay is None else TriggerPart.FIRST_EVENT
-        case ProcessingTimeTrigger():
-            return TriggerPart.END_PROCESSING if part.delay is None else TriggerPart.FIRST_PROCESSING
-        case ContinuousEventTimeTrigger():
-            return TriggerPart.EACH_EVENT
-        case ContinuousProcessingTimeTrigger():
-            return TriggerPart.EACH_PROCESSING
-        case All():
-            return TriggerPart.ALL
-        case AnyOf():
-            return TriggerPart.ANY
-        case Sequence():
-            return TriggerPart.SEQUENCE
-        case OnceTrigger():
-            return TriggerPart.ONCE
-        case UntilTrigger():
-            return TriggerPart.UNTIL
-    return (
-        TriggerPart.DELTA if isinstance(part, DeltaTrigger) and not part.is_user_defined else TriggerPart.USER_DEFINED
-    )
+    if isinstance(part, EventTimeTrigger | ProcessingTimeTrigger) and part.delay is not None:
+        return TriggerPart.FIRST_EVENT if isinstance(part, EventTimeTrigger) else TriggerPart.FIRST_PROCESSING
+    if part.is_user_defined:
+        return TriggerPart.USER_DEFINED
+    return next(kind for of, kind in _KINDS.items() if isinstance(part, of))

@@ -36,7 +36,7 @@ from __future__ import annotations
 import copy
 import enum
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any as Value
 from typing import ClassVar, NamedTuple, NoReturn, Self
@@ -317,6 +317,11 @@ class BuiltIn(Trigger, metaclass=PythonNames):
             return None
 
     @property
+    def parts(self) -> tuple[Trigger, ...]:
+        values = (getattr(self, part.name) for part in fields(self))
+        return tuple(value for value in values if isinstance(value, Trigger))
+
+    @property
     def is_user_defined(self) -> bool:
         return False
 
@@ -450,10 +455,6 @@ class OnceTrigger(BuiltIn):
     def _check(self) -> None:
         _check_trigger(self.trigger, "once")
 
-    @property
-    def parts(self) -> tuple[Trigger, ...]:
-        return (self.trigger,)
-
     def _code(self) -> str:
         return f"{self.trigger!r}.once()"
 
@@ -472,10 +473,6 @@ class UntilTrigger(BuiltIn):
         _check_trigger(self.trigger, "until")
         _check_trigger(self.end, "until")
 
-    @property
-    def parts(self) -> tuple[Trigger, ...]:
-        return (self.trigger, self.end)
-
     def _code(self) -> str:
         return f"{self.trigger!r}.until({self.end!r})"
 
@@ -484,7 +481,31 @@ class UntilTrigger(BuiltIn):
 
 
 @dataclass(frozen=True, repr=False)
-class EventTimeTrigger(BuiltIn):
+class _TimeTrigger(BuiltIn):
+    delay: timedelta | None = None
+    """after_first_element; None: after_end_of_window"""
+    early: Trigger | None = None
+
+    def _check(self) -> None:
+        name = type(self).__name__
+        if self.delay is not None:
+            duration(self.delay, f"{name}.after_first_element", zero=True)
+        for phase in ("early", "late"):
+            trigger = getattr(self, phase, None)
+            if trigger is not None:
+                _check_phase(type(self)(self.delay), None, trigger, phase)
+
+    def _code(self) -> str:
+        name = type(self).__name__
+        if self.delay is not None:
+            return f"{name}.after_first_element({code(self.delay)})"
+        return f"{name}.after_end_of_window()" + (
+            f".with_early_trigger({self.early!r})" if self.early is not None else ""
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class EventTimeTrigger(_TimeTrigger):
     """Waits for the watermark. Created by :meth:`after_end_of_window` or :meth:`after_first_element`.
 
     Source: FLIP-9; Flink's ``EventTimeTrigger``.
@@ -492,9 +513,6 @@ class EventTimeTrigger(BuiltIn):
 
     _IN_FLINK: ClassVar = {"create": "EventTimeTrigger.after_end_of_window()"}
 
-    delay: timedelta | None = None
-    """after_first_element; None: after_end_of_window"""
-    early: Trigger | None = None
     late: Trigger | None = None
 
     @classmethod
@@ -517,9 +535,6 @@ class EventTimeTrigger(BuiltIn):
         EventTimeTrigger.after_first_element(timedelta(hours=1))
         """
         return cls(duration(delay, "EventTimeTrigger.after_first_element", zero=True))
-
-    def _check(self) -> None:
-        _check_phases(self, self.delay, early=self.early, late=self.late)
 
     def with_early_trigger(self, trigger: Trigger) -> EventTimeTrigger:
         """Also fire before the watermark passes the end of the window, when *trigger* is ready.
@@ -547,17 +562,13 @@ class EventTimeTrigger(BuiltIn):
         _check_phase(self, self.late, trigger, "late")
         return replace(self, late=trigger)
 
-    @property
-    def parts(self) -> tuple[Trigger, ...]:
-        return tuple(part for part in (self.early, self.late) if part is not None)
-
     def _code(self) -> str:
         late = f".with_late_trigger({self.late!r})" if self.late is not None else ""
-        return _time_code("EventTimeTrigger", self.delay, self.early) + late
+        return super()._code() + late
 
 
 @dataclass(frozen=True, repr=False)
-class ProcessingTimeTrigger(BuiltIn):
+class ProcessingTimeTrigger(_TimeTrigger):
     """Waits for processing time. Created by :meth:`after_end_of_window` or :meth:`after_first_element`.
 
     On Spark, processing time advances with micro-batches: the trigger is ready in the first micro-batch that starts after its
@@ -567,9 +578,6 @@ class ProcessingTimeTrigger(BuiltIn):
     """
 
     _IN_FLINK: ClassVar = {"create": "ProcessingTimeTrigger.after_end_of_window()"}
-
-    delay: timedelta | None = None
-    early: Trigger | None = None
 
     @classmethod
     def after_end_of_window(cls) -> ProcessingTimeTrigger:
@@ -590,9 +598,6 @@ class ProcessingTimeTrigger(BuiltIn):
         ProcessingTimeTrigger.after_first_element(timedelta(seconds=10))
         """
         return cls(duration(delay, "ProcessingTimeTrigger.after_first_element", zero=True))
-
-    def _check(self) -> None:
-        _check_phases(self, self.delay, early=self.early)
 
     def with_early_trigger(self, trigger: Trigger) -> ProcessingTimeTrigger:
         """Also fire before processing time passes the end of the window, when *trigger* is ready.
@@ -623,23 +628,24 @@ class ProcessingTimeTrigger(BuiltIn):
             "use EventTimeTrigger.after_end_of_window() with an event-time column",
         )
 
-    @property
-    def parts(self) -> tuple[Trigger, ...]:
-        return () if self.early is None else (self.early,)
-
-    def _code(self) -> str:
-        return _time_code("ProcessingTimeTrigger", self.delay, self.early)
-
 
 @dataclass(frozen=True, repr=False)
-class ContinuousEventTimeTrigger(BuiltIn):
+class _ContinuousTrigger(BuiltIn):
+    interval: timedelta
+
+    def _check(self) -> None:
+        duration(self.interval, f"{type(self).__name__}.of")
+
+    def _code(self) -> str:
+        return f"{type(self).__name__}.of({code(self.interval)})"
+
+
+class ContinuousEventTimeTrigger(_ContinuousTrigger):
     """Ready whenever the watermark passes a multiple of the interval, even without new elements; at the end of the window; and
     with every late element. Created by :meth:`of`.
 
     Source: Flink's ``ContinuousEventTimeTrigger``.
     """
-
-    interval: timedelta
 
     @classmethod
     def of(cls, interval: timedelta) -> ContinuousEventTimeTrigger:
@@ -652,23 +658,14 @@ class ContinuousEventTimeTrigger(BuiltIn):
         """
         return cls(interval)
 
-    def _check(self) -> None:
-        duration(self.interval, "ContinuousEventTimeTrigger.of")
 
-    def _code(self) -> str:
-        return f"ContinuousEventTimeTrigger.of({code(self.interval)})"
-
-
-@dataclass(frozen=True, repr=False)
-class ContinuousProcessingTimeTrigger(BuiltIn):
+class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
     """Ready whenever processing time passes a multiple of the interval, even without new elements. Created by :meth:`of`.
 
     If several multiples have passed since the last micro-batch, as after a pause, it fires only once.
 
     Source: Flink's ``ContinuousProcessingTimeTrigger``, which fires once for each of them.
     """
-
-    interval: timedelta
 
     @classmethod
     def of(cls, interval: timedelta) -> ContinuousProcessingTimeTrigger:
@@ -680,12 +677,6 @@ class ContinuousProcessingTimeTrigger(BuiltIn):
         ContinuousProcessingTimeTrigger.of(timedelta(minutes=1))
         """
         return cls(interval)
-
-    def _check(self) -> None:
-        duration(self.interval, "ContinuousProcessingTimeTrigger.of")
-
-    def _code(self) -> str:
-        return f"ContinuousProcessingTimeTrigger.of({code(self.interval)})"
 
 
 # ---------------------------------------------------------------------- the others
@@ -771,10 +762,6 @@ class PurgingTrigger(BuiltIn):
     @property
     def purges(self) -> bool:
         return True
-
-    @property
-    def parts(self) -> tuple[Trigger, ...]:
-        return (self.trigger,)
 
     def _code(self) -> str:
         return f"PurgingTrigger.of({self.trigger!r})"
@@ -869,9 +856,7 @@ def _check_trigger(trigger: object, where: str) -> None:
         )
 
 
-def _check_phase(
-    whole: EventTimeTrigger | ProcessingTimeTrigger, present: Trigger | None, new: object, phase: str
-) -> None:
+def _check_phase(whole: _TimeTrigger, present: Trigger | None, new: object, phase: str) -> None:
     """Check that *whole* may get an early or late trigger."""
     if present is not None:
         raise StreamDefinitionError(
@@ -886,23 +871,6 @@ def _check_phase(
             f"{type(whole).__name__}.after_end_of_window().with_{phase}_trigger(...), or Any(...) for either",
         )
     _check_trigger(new, f"with_{phase}_trigger")
-
-
-def _check_phases(
-    whole: EventTimeTrigger | ProcessingTimeTrigger, delay: timedelta | None, **phases: Trigger | None
-) -> None:
-    name = type(whole).__name__
-    if delay is not None:
-        duration(delay, f"{name}.after_first_element", zero=True)
-    for phase, trigger in phases.items():
-        if trigger is not None:
-            _check_phase(type(whole)(delay), None, trigger, phase)
-
-
-def _time_code(name: str, delay: timedelta | None, early: Trigger | None) -> str:
-    if delay is not None:
-        return f"{name}.after_first_element({code(delay)})"
-    return f"{name}.after_end_of_window()" + (f".with_early_trigger({early!r})" if early is not None else "")
 
 
 def _depth(trigger: Trigger) -> int:

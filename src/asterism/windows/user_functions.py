@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -23,9 +23,12 @@ _SHOWN = 200
 """Maximum length of a value in a message."""
 
 
-def failed(what: str, error: Exception) -> OperatorError:
-    """The error for an exception *error* of *what*, a user function, with the line of user code."""
-    return UserFunctionError(f"{what} failed", f"{described(error)}{_place(error)}")
+def called(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The answer of a user function. If it fails, the error has the line of user code."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        raise UserFunctionError(f"{what} failed", f"{described(error)}{_place(error)}") from error
 
 
 def _place(error: Exception) -> str:

@@ -20,9 +20,10 @@ from asterism.errors import OperatorError, UserFunctionError
 from asterism.windows.panes import distance
 from asterism.windows.trigger_table import COLUMN, KIND, NO_MOMENT, PARENT, WORD, TriggerPart, TriggerTable
 from asterism.windows.triggers import DeltaTrigger, TimeSpan, Trigger, TriggerContext, TriggerResult
-from asterism.windows.user_functions import failed
+from asterism.windows.user_functions import called
 
 READY, STATE = 1, 2
+_WITHOUT_RESULT = ("on_fired", "on_merge", "clear")
 _EARLIEST = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 _LATEST = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 
@@ -59,11 +60,7 @@ class UserDefinedTriggers:
                 self._delta(trigger, trigger_state, pane, row, self._elements[element])
                 continue
             new = dict(self._elements[element])
-
-            def add(ctx: TriggerContext, trigger: Trigger = trigger, new: dict[str, Any] = new) -> TriggerResult:
-                return trigger.on_element(new, self._span(pane), ctx)
-
-            self._call(trigger, "on_element", pane, row, trigger_state, watermark, add)
+            self._call("on_element", pane, row, watermark, new, self._span(pane))
             # A timer in the past is due now, not at the next call.
             self._fire_timers(pane, row, int(self._rules.processing_time), event=False)
 
@@ -77,47 +74,26 @@ class UserDefinedTriggers:
         """The window has fired."""
         for row in self._rows:
             trigger = self._table.user_defined[int(self._table.rows[row, COLUMN])]
-            if not active[row] or type(trigger).on_fired is Trigger.on_fired:
-                continue
-            trigger, trigger_state = self._of(pane, row)
-
-            def fired(ctx: TriggerContext, trigger: Trigger = trigger) -> TriggerResult:
-                trigger.on_fired(self._span(pane), ctx)
-                return TriggerResult.CONTINUE
-
-            self._call(trigger, "on_fired", pane, row, trigger_state, watermark, fired)
+            if active[row] and type(trigger).on_fired is not Trigger.on_fired:
+                self._call("on_fired", pane, row, watermark, self._span(pane))
 
     def merge(self, pane: int, others: Ints) -> None:
         for row in self._rows:
-            trigger, trigger_state = self._of(pane, row)
+            trigger_state = self._of(pane, row)[1]
             merged = [self._of(int(other), row)[1] for other in others]
             states = [trigger_state.state, *(other.state for other in merged)]
             trigger_state.state = {}
             for other in merged:
                 trigger_state.event_timers |= other.event_timers
                 trigger_state.processing_timers |= other.processing_timers
-
-            def merge(
-                ctx: TriggerContext, trigger: Trigger = trigger, states: list[dict[str, Any]] = states
-            ) -> TriggerResult:
-                trigger.on_merge(self._span(pane), states, ctx)
-                return TriggerResult.CONTINUE
-
-            self._call(trigger, "on_merge", pane, row, trigger_state, int(self._panes.watermark[pane]), merge)
+            self._call("on_merge", pane, row, int(self._panes.watermark[pane]), self._span(pane), states)
         for other in others.tolist():
             self._trigger_states[other] = None
 
     def clear(self, pane: int) -> None:
         for row in self._rows:
-            trigger, trigger_state = self._of(pane, row)
-            if isinstance(trigger, DeltaTrigger):
-                continue
-
-            def clear(ctx: TriggerContext, trigger: Trigger = trigger) -> TriggerResult:
-                trigger.clear(self._span(pane), ctx)
-                return TriggerResult.CONTINUE
-
-            self._call(trigger, "clear", pane, row, trigger_state, int(self._panes.watermark[pane]), clear)
+            if not isinstance(self._of(pane, row)[0], DeltaTrigger):
+                self._call("clear", pane, row, int(self._panes.watermark[pane]), self._span(pane))
         self._trigger_states[pane] = None
 
     def texts(self) -> list[str | None]:
@@ -146,20 +122,15 @@ class UserDefinedTriggers:
 
     def _fire_timers(self, pane: int, row: int, time: int, *, event: bool) -> None:
         """Call a trigger for its timers that are due at *time*."""
-        trigger, trigger_state = self._of(pane, row)
+        trigger_state = self._of(pane, row)[1]
         timers = trigger_state.event_timers if event else trigger_state.processing_timers
+        name = "on_event_time" if event else "on_processing_time"
         for due in sorted(timer for timer in timers if (self._due(pane, timer) if event else _micros(timer)) <= time):
             if due not in timers:  # deleted by a previous call
                 continue
             timers.discard(due)
-            called = trigger.on_event_time if event else trigger.on_processing_time
             watermark = time if event else int(self._panes.watermark[pane])
-            name = "on_event_time" if event else "on_processing_time"
-
-            def tell(ctx: TriggerContext, called: Any = called, due: datetime = due) -> Any:
-                return called(due, self._span(pane), ctx)
-
-            self._call(trigger, name, pane, row, trigger_state, watermark, tell)
+            self._call(name, pane, row, watermark, due, self._span(pane))
 
     def _due(self, pane: int, timer: datetime) -> int:
         """The watermark at which an event-time timer is due. The end is not part of a window: a timer there waits for the last
@@ -183,10 +154,9 @@ class UserDefinedTriggers:
             trigger_state.state["last"] = element
             self._panes.words[pane, self._table.rows[row, WORD]] |= READY
 
-    def _call(
-        self, trigger: Trigger, name: str, pane: int, row: int, trigger_state: _TriggerState, watermark: int,
-        function: Callable[[TriggerContext], Any],
-    ) -> None:  # fmt: skip
+    def _call(self, name: str, pane: int, row: int, watermark: int, *arguments: Any) -> None:
+        """Call a method of a trigger."""
+        trigger, trigger_state = self._of(pane, row)
         shown = None if watermark == BEFORE_TIME else _moment(watermark)
         ctx = TriggerContext(
             trigger_state.state,
@@ -196,10 +166,9 @@ class UserDefinedTriggers:
             _moment(self._rules.processing_time),
         )
         where = f"{type(trigger).__name__}.{name}"
-        try:
-            result = function(ctx)
-        except Exception as error:
-            raise failed(where, error) from error
+        result = called(where, getattr(trigger, name), *arguments, ctx)
+        if name in _WITHOUT_RESULT:
+            result = TriggerResult.CONTINUE
         if not isinstance(result, TriggerResult):
             raise UserFunctionError(
                 f"{where} must return a TriggerResult, not {result!r}",
