@@ -23,33 +23,33 @@ from asterism.windows.arguments import code, duration
 from asterism.windows.assigners import MAX_KEPT, SessionWindows, SlidingWindows, TumblingWindows, Windows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinSearch:
-    """The candidates of a call. A *probe* is a row of the left side; in a window join, a row in one of its windows.
+@dataclass(frozen=True, slots=True)
+class SideSearch:
+    """The entries of one side: its rows; in a window join, its rows in each of their windows.
 
-    Its candidates are *targets*: rows of the right side; in a window join, rows in one of their windows.
-
-    :ivar rows, targets: the row of each probe and target
-    :ivar decided, decided_targets: the probes and targets that no later row can join
-    :ivar windows, target_windows: the start and the end of the window of each probe and target, in a window join
-    :ivar keep_left, keep_right: the rows that may join a row that is not ready
-    :ivar due_left, due_right: the time at which each row must be processed again
-    :ivar over_left, over_right: the time from which each row is not needed any more
+    :ivar rows: the row of each entry
+    :ivar decided: the entries that no later row can join
+    :ivar keep: the rows that may join a row that is not ready
+    :ivar due: the time at which each row must be processed again
+    :ivar over: the time from which each row is not needed any more
+    :ivar windows: the start and the end of the window of each entry, in a window join
     """
 
     rows: Ints
-    targets: Ints
-    candidates: list[Candidates]
     decided: Mask
-    decided_targets: Mask
-    keep_left: Mask
-    keep_right: Mask
-    due_left: Ints
-    due_right: Ints
-    over_left: Ints
-    over_right: Ints
+    keep: Mask
+    due: Ints
+    over: Ints
     windows: tuple[Ints, Ints] | None = None
-    target_windows: tuple[Ints, Ints] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSearch:
+    """The candidates of a call: of each *probe*, which is an entry of the left side, the *targets*, entries of the right side."""
+
+    left: SideSearch
+    right: SideSearch
+    candidates: list[Candidates]
 
 
 class JoinKind(Protocol):
@@ -136,7 +136,6 @@ class IntervalJoin:
         return max(self.upper, -self.lower, 0)
 
     def search(self, left: JoinRows, right: JoinRows, horizon: int) -> JoinSearch:
-        rows = np.arange(len(left.times))
         candidates = []
         # A pair is emitted when the later of its rows becomes ready.
         for probes, partners in ((left.new, right.joins), (~left.new, right.joins & right.new)):
@@ -148,20 +147,11 @@ class IntervalJoin:
                     left.join_keys[probe_rows], times + self.lower, times + self.upper, of_keys, right.times
                 )
                 candidates.append(Candidates(probe_rows, *bounds))
-        over_left, over_right = left.times + self.upper, right.times - self.lower
-        return JoinSearch(
-            rows=rows,
-            targets=np.arange(len(right.times)),
-            candidates=candidates,
-            decided=over_left <= horizon,
-            decided_targets=over_right <= horizon,
-            keep_left=over_left > horizon,
-            keep_right=over_right > horizon,
-            due_left=over_left,
-            due_right=over_right,
-            over_left=over_left,
-            over_right=over_right,
+        sides = (
+            SideSearch(np.arange(len(rows.times)), over <= horizon, over > horizon, over, over)
+            for rows, over in ((left, left.times + self.upper), (right, right.times - self.lower))
         )
+        return JoinSearch(*sides, candidates)
 
 
 def code_of(value: timedelta) -> str:
@@ -212,19 +202,12 @@ class AsOfJoin:
         keys = right.keys[order]
         latest[order[np.append(keys[1:] != keys[:-1], True)[: len(order)]]] = True
         over = _never(right) if self.tolerance is None else right.times + self.tolerance
-        nothing = np.zeros(len(rows), np.bool_)
+        keep = latest & ((over > horizon) if self.tolerance is not None else True) & (horizon != END_OF_TIME)
+        nothing, none_decided = np.zeros(len(rows), np.bool_), np.zeros(len(right.times), np.bool_)
         return JoinSearch(
-            rows=rows,
-            targets=np.arange(len(right.times)),
-            candidates=[Candidates(rows, np.where(known, end - 1, end), end, order)],
-            decided=~nothing,
-            decided_targets=np.zeros(len(right.times), np.bool_),
-            keep_left=nothing,
-            keep_right=latest & ((over > horizon) if self.tolerance is not None else True) & (horizon != END_OF_TIME),
-            due_left=_never(left),
-            due_right=_never(right),
-            over_left=_never(left),
-            over_right=over,
+            SideSearch(rows, ~nothing, nothing, _never(left), _never(left)),
+            SideSearch(np.arange(len(right.times)), none_decided, keep, _never(right), over),
+            [Candidates(rows, np.where(known, end - 1, end), end, order)],
         )
 
 
@@ -283,46 +266,25 @@ class WindowJoin:
 
     def search(self, left: JoinRows, right: JoinRows, horizon: int) -> JoinSearch:
         if self.gap is None:
-            left_windows, right_windows = (_in_windows(self.windows, rows, horizon) for rows in (left, right))
+            left_search, right_search = (_in_windows(self.windows, rows, horizon) for rows in (left, right))
         else:
-            left_windows, right_windows = _in_sessions(self.gap, left, right, horizon)
+            left_search, right_search = _in_sessions(self.gap, left, right, horizon)
+        assert left_search.windows is not None
+        assert right_search.windows is not None
         # A window is its start and its end: windows with the same start can differ.
-        windows = _numbered(
-            np.concatenate([left_windows.start, right_windows.start]),
-            np.concatenate([left_windows.end, right_windows.end]),
-        )
-        left_numbers, right_numbers = windows[: len(left_windows.rows)], windows[len(left_windows.rows) :]
-        left_keys, right_keys = left.join_keys[left_windows.rows], right.join_keys[right_windows.rows]
-        begin, end, order = ranges(left_keys, left_numbers, left_numbers, right_keys, right_numbers)
-        return JoinSearch(
-            rows=left_windows.rows,
-            targets=right_windows.rows,
-            candidates=[Candidates(np.arange(len(left_windows.rows)), begin, end, order)],
-            decided=np.ones(len(left_windows.rows), np.bool_),
-            decided_targets=np.ones(len(right_windows.rows), np.bool_),
-            keep_left=left_windows.due != END_OF_TIME,
-            keep_right=right_windows.due != END_OF_TIME,
-            due_left=left_windows.due,
-            due_right=right_windows.due,
-            over_left=_never(left),
-            over_right=_never(right),
-            windows=(left_windows.start, left_windows.end),
-            target_windows=(right_windows.start, right_windows.end),
-        )
+        windows = _numbered(*map(np.concatenate, zip(left_search.windows, right_search.windows, strict=True)))
+        left_numbers, right_numbers = windows[: len(left_search.rows)], windows[len(left_search.rows) :]
+        left_keys, right_keys = left.join_keys[left_search.rows], right.join_keys[right_search.rows]
+        candidates = ranges(left_keys, left_numbers, left_numbers, right_keys, right_numbers)
+        return JoinSearch(left_search, right_search, [Candidates(np.arange(len(left_search.rows)), *candidates)])
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The windows of one side that end in a call.
+def _ended(side: JoinRows, rows: Ints, start: Ints, end: Ints, due: Ints) -> SideSearch:
+    """The windows of one side that end in a call: the row, the start and the end of each entry.
 
-    :ivar rows: the row of each entry, with the window from *start* to *end*
-    :ivar due: for each row of the side, the end of its next window; END_OF_TIME if it has no further window
+    :param due: for each row of the side, the end of its next window; END_OF_TIME if it has no further window
     """
-
-    rows: Ints
-    start: Ints
-    end: Ints
-    due: Ints
+    return SideSearch(rows, np.ones(len(rows), np.bool_), due != END_OF_TIME, due, _never(side), (start, end))
 
 
 def _numbered(start: Ints, end: Ints) -> Ints:
@@ -332,17 +294,17 @@ def _numbered(start: Ints, end: Ints) -> Ints:
     return numbers
 
 
-def _in_windows(windows: Windows, side: JoinRows, horizon: int) -> Ended:
+def _in_windows(windows: Windows, side: JoinRows, horizon: int) -> SideSearch:
     rows, start, end = windows.assign(side.times)
     last = end - 1
     due = np.full(len(side.times), END_OF_TIME, np.int64)
     open_ = last > horizon
     np.minimum.at(due, rows[open_], last[open_])
     now = ~open_ & (last > side.seen[rows])
-    return Ended(rows[now], start[now], end[now], due)
+    return _ended(side, rows[now], start[now], end[now], due)
 
 
-def _in_sessions(gap: int, left: JoinRows, right: JoinRows, horizon: int) -> tuple[Ended, Ended]:
+def _in_sessions(gap: int, left: JoinRows, right: JoinRows, horizon: int) -> tuple[SideSearch, SideSearch]:
     """Sessions contain the rows of both sides. Adjacent sessions are merged, so a session ends after its last microsecond."""
     # A row of the right side whose key has a NULL joins nothing and extends no session of the left side.
     times, right_keys = np.concatenate([left.times, right.times]), np.where(right.joins, right.keys, -1 - right.keys)
@@ -360,7 +322,7 @@ def _in_sessions(gap: int, left: JoinRows, right: JoinRows, horizon: int) -> tup
     due = np.where(ended, END_OF_TIME, end)
     count = len(left.times)
     sides = []
-    for part in (slice(0, count), slice(count, None)):
+    for side, part in ((left, slice(0, count)), (right, slice(count, None))):
         rows = np.flatnonzero(ended[part])
-        sides.append(Ended(rows, start[part][rows], end[part][rows], due[part]))
+        sides.append(_ended(side, rows, start[part][rows], end[part][rows], due[part]))
     return sides[0], sides[1]

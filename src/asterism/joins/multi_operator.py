@@ -9,7 +9,6 @@ See docs/decisions/0102.
 from __future__ import annotations
 
 import difflib
-import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,29 +17,21 @@ import pyarrow as pa
 
 from asterism.arguments import expect, expect_number, expect_string, shown
 from asterism.columns.arrays import Ints, Mask
-from asterism.columns.groups import mask_of
-from asterism.columns.time import TIME, Described, TimeColumn
+from asterism.columns.time import Described
 from asterism.errors import (
-    ExpressionSyntaxError,
-    ExpressionTypeError,
     LimitExceededError,
     StreamDefinitionError,
 )
 from asterism.expressions.evaluation import Vectorized
-from asterism.expressions.names import Scope, columns_of
-from asterism.expressions.parsing import parse
-from asterism.expressions.types import TIME_ZONE, name_of
-from asterism.joins.kept_rows import KeptRows, key_columns, stored_fields
+from asterism.expressions.names import columns_of
+from asterism.expressions.types import TIME_ZONE
+from asterism.joins.kept_rows import KeptRows
 from asterism.joins.kinds import IntervalJoin
 from asterism.joins.multi_join import NO_ROW, Bound, MultiJoin, MultiJoinSearch
-from asterism.joins.operator import JOINED
+from asterism.joins.operator import JOINED, StreamJoinOperator, bound_condition, passed
 from asterism.joins.types import INNER, LEFT_OUTER
-from asterism.operators.evolution import FIXED, aligned_tables
-from asterism.operators.key_group import LATE, ONE_KEY, Group, KeyGroupOperator, complete, key_schema_of, late_table
-from asterism.operators.multiple_input import Wire, check_same_keys
-from asterism.operators.operator import InputSpec
-from asterism.operators.state.pages import PAGE, fixed_pages_of
-from asterism.operators.state.state_definition import OperatorKind, StateDefinition
+from asterism.operators.key_group import ONE_KEY, Group
+from asterism.operators.multiple_input import Wire
 
 MAX_INPUTS = 16
 MAX_ROWS = 1_000_000
@@ -49,12 +40,7 @@ PAIRS = 2**19
 _BETWEEN = 'between={("orders", "payments"): (timedelta(0), timedelta(hours=1))}'
 
 
-def late_output(name: str) -> str:
-    """The output of the late rows of an input."""
-    return f"late_{name}"
-
-
-class MultiJoinOperator(KeyGroupOperator):
+class MultiJoinOperator(StreamJoinOperator):
     """A join of 2 to MAX_INPUTS inputs.
 
     The rows of the output JOINED have the columns of the first input, followed by the columns of the others except their keys. A
@@ -72,7 +58,9 @@ class MultiJoinOperator(KeyGroupOperator):
     :raises ExpressionError: a condition does not match the columns
     """
 
-    metrics: Sequence[str] = (LATE,)
+    needs_times = "a join of many streams needs the event times of all inputs"
+    without_time = "The input {name!r} has none."
+    rows_of = 'rows of the input "{name}"'
 
     def __init__(
         self,
@@ -90,47 +78,26 @@ class MultiJoinOperator(KeyGroupOperator):
         check_inputs(wires)
         expect_number(StreamDefinitionError, max_rows, "max_rows", least=1)
         self.max_rows = max_rows
-        self.wires = dict(wires)
         self.names = list(wires)
-        self.late_outputs = [name for name in map(late_output, self.names) if name in late]
-        self.times = {name: _time_of(name, wire) for name, wire in wires.items()}
-        keys = {name: [wire.schema.field(key) for key in wire.keys] for name, wire in wires.items()}
-        check_same_keys(keys)
-        self.key_schema = pa.schema([f.with_name("k:" + f.name) for f in key_schema_of(keys[self.names[0]])])
+        self.set_wires(wires, late)
         hows = self._by_input(how, "how", 'how={"payments": "left"}')
         self.join = MultiJoin(self._left(hows), self._bounds(between))
         self.prefixes = self._by_input(prefix, "prefix", 'prefix={"payments": "paid_"}')
         self._make_result()
         self._bind(self._by_input(on, "on", 'on={"payments": "paid >= amount"}'))
-        self._make_inputs()
-        self.processing_time = any(wire.idle_after is not None for wire in wires.values())
-        definition = repr(
-            (
-                "multi_join", self.names, self.join, sorted((on or {}).items()), sorted(self.prefixes.items()),
-                [list(wire.keys) for wire in wires.values()], [Described(time) for time in self.times.values()],
-                self.pages, self.processing_time, [str(spec.prepared) for spec in self.inputs.values()],
-                str(self.output_schemas[JOINED]),
-            )
-        )  # fmt: skip
-        self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
+        self.kept = {
+            name: [column for of, column, _ in self.columns if of == number] for number, name in enumerate(self.names)
+        }
+        definition = ("multi_join", self.names, self.join, sorted((on or {}).items()), sorted(self.prefixes.items()))
+        self.set_schemas(self.result.remove_metadata(), self.kept, *definition)
 
     @property
-    def definition(self) -> StateDefinition:
-        return StateDefinition(
-            OperatorKind.JOIN,
-            key_columns(self.key_schema),
-            self.row_schemas,
-            {name: spec.prepared for name, spec in self.inputs.items()},
-            {
-                FIXED: {
-                    "the kind of the join": "a join of many streams",
-                    "what is joined": repr(self),
-                    **{f"the event time of {n}": f"{Described(t)!r}" for n, t in self.times.items()},
-                    "the use of processing time": str(self.processing_time),
-                    "pages": str(self.pages),
-                }
-            },
-        )
+    def _fixed(self) -> dict[str, str]:
+        return {
+            "the kind of the join": "a join of many streams",
+            "what is joined": repr(self),
+            **{f"the event time of {n}": f"{Described(t)!r}" for n, t in self.times.items()},
+        }
 
     def __repr__(self) -> str:
         parts = [self.names[0]]
@@ -142,9 +109,6 @@ class MultiJoinOperator(KeyGroupOperator):
             how = LEFT_OUTER if self.join.left[number] else INNER
             parts.append(f"{how} {name} ({' and '.join(bounds)})")
         return ", ".join(parts)
-
-    def converted(self, old: StateDefinition, page: bytes) -> bytes:
-        return aligned_tables(page, old.tables, self.row_schemas)
 
     # ------------------------------------------------------------------ definition
 
@@ -238,10 +202,6 @@ class MultiJoinOperator(KeyGroupOperator):
         self.result = pa.schema(
             [field for _, _, field in self.columns], metadata={TIME_ZONE: zones[0]} if zones else None
         )
-        self.output_schemas: Mapping[str, pa.Schema] = {
-            JOINED: self.result.remove_metadata(),
-            **{late_output(n): w.schema for n, w in self.wires.items() if late_output(n) in self.late_outputs},
-        }
 
     def _bind(self, on: Mapping[str, str]) -> None:
         """Bind the conditions. Each reads columns of its input and of those before it."""
@@ -256,77 +216,23 @@ class MultiJoinOperator(KeyGroupOperator):
                     "filter the stream: df.where(...); or give the condition to a later input",
                 )
             seen = pa.schema([field for of, _, field in self.columns if of <= number], metadata=self.result.metadata)
-            with ExpressionSyntaxError.if_too_deep(text):
-                condition = Vectorized(seen)
-                condition.add(Scope(seen).resolve(parse(text), text), text)
-            kind = condition.types[0]
-            if kind != pa.bool_():
-                raise ExpressionTypeError.at(
-                    f"the condition of a join must be BOOLEAN, this one is {name_of(kind)}", text
-                )
-            self.conditions[number] = condition
+            self.conditions[number] = condition = bound_condition(text, seen)
             self._read[number] = sorted(columns_of(condition.texts[0]))
 
-    def _make_inputs(self) -> None:
-        paged = [pa.field(PAGE, pa.uint8())] if self.pages > 1 else []
-        self.kept: dict[str, list[str]] = {}
-        """The columns of each input that results and conditions need."""
-        inputs: dict[str, InputSpec] = {}
-        for number, (name, wire) in enumerate(self.wires.items()):
-            self.kept[name] = [column for of, column, _ in self.columns if of == number]
-            sent = wire.schema.names if late_output(name) in self.late_outputs else self.kept[name]
-            inputs[name] = InputSpec(
-                pa.schema([f for f in wire.schema if f.name in {*sent, *wire.keys, wire.time}]),
-                pa.schema([*self.key_schema, pa.field(TIME, pa.int64()), *paged, *stored_fields(wire.schema, sent)]),
-                idle_after=wire.idle_after,
-            )
-        self.inputs: Mapping[str, InputSpec] = inputs
-        self.row_schemas = {
-            name: pa.schema(
-                [*self.key_schema, pa.field(TIME, pa.int64()), *stored_fields(wire.schema, self.kept[name])]
-            )
-            for name, wire in self.wires.items()
-        }
-
-    # ------------------------------------------------------------------ before the exchange
-
-    def prepare(self, name: str, events: pa.Table) -> pa.Table:
-        """The key, the time, and the columns that are kept."""
-        wire, prepared = self.wires[name], self.inputs[name].prepared
-        full = complete(events, wire.schema)
-        columns: list[Any] = [full.column(key) for key in wire.keys] or [pa.array(np.zeros(events.num_rows, np.int8))]
-        times = self.times[name].of_events(
-            full,
-            lenient=late_output(name) in self.late_outputs,
-            what=f'rows of the input "{name}"',
-            detail="A row without a time joins nothing.",
-            hint=f"filter such rows out, or read them from the output {late_output(name)}",
-        )
-        columns.append(times)
-        if self.pages > 1:
-            columns.append(fixed_pages_of(events, self.pages))
-        columns += [full.column(field.name[2:]) for field in prepared if field.name.startswith("e:")]
-        return pa.table(columns, schema=prepared)
-
     # ------------------------------------------------------------------ with state
-
-    def late(self, group: Group, name: str, events: pa.Table) -> None:
-        group.metrics[LATE] += events.num_rows
-        if late_output(name) in self.late_outputs:
-            group.emit(late_output(name), late_table(self.wires[name].schema, events))
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
         kept = KeptRows.load(group, ready, self.row_schemas, self.key_schema.names, horizon)
         tables = list(kept.tables.values())
 
-        def passed(number: int, rows: Ints) -> Mask:
+        def passed_rows(number: int, rows: Ints) -> Mask:
             return self._passed(number, tables, rows)
 
         search = MultiJoinSearch(
             self.join,
             list(kept.numbered().values()),
             {number: frozenset(self.columns[at][0] for at in read) for number, read in self._read.items()},
-            passed,
+            passed_rows,
             group.header.watermark,  # the time of the previous call
             horizon,
             PAIRS,
@@ -348,9 +254,7 @@ class MultiJoinOperator(KeyGroupOperator):
             field.name: _taken(tables[of], column, rows[of])
             for of, column, field in (self.columns[at] for at in self._read[number])
         }
-        # If the condition reads no column, a column of NULLs provides the number of rows.
-        read_rows = pa.table(read) if read else pa.table({"": pa.nulls(rows.shape[1])})
-        return mask_of(condition.evaluate(complete(read_rows, condition.schema))[0])
+        return passed(condition, read, rows.shape[1])
 
     def _check_rows(self, search: MultiJoinSearch, keep: Sequence[Mask], tables: Sequence[pa.Table]) -> None:
         """
@@ -388,13 +292,3 @@ def _taken(table: pa.Table, column: str, rows: Ints) -> Any:
     """A column of *rows*; NULL for NO_ROW."""
     none = rows == NO_ROW
     return table.column("e:" + column).take(pa.array(rows, mask=none) if none.any() else pa.array(rows))
-
-
-def _time_of(name: str, wire: Wire) -> TimeColumn:
-    if wire.time is None:
-        raise StreamDefinitionError(
-            "a join of many streams needs the event times of all inputs",
-            f"The input {name!r} has none.",
-            'KeyedStream(..., time="ts")',
-        )
-    return TimeColumn.of(wire.time, wire.schema)

@@ -19,6 +19,7 @@ See docs/decisions/0057.
 from __future__ import annotations
 
 import hashlib
+from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -41,7 +42,7 @@ from asterism.expressions.names import Scope, columns_of
 from asterism.expressions.parsing import parse
 from asterism.expressions.types import TIME_ZONE, name_of
 from asterism.joins.kept_rows import MATCHED, SEEN, KeptRows, key_columns, stored_fields
-from asterism.joins.kinds import JoinKind, JoinSearch, WindowJoin
+from asterism.joins.kinds import JoinKind, JoinSearch, SideSearch, WindowJoin
 from asterism.joins.matching import JoinRows
 from asterism.joins.stored_joins import LEFT, RIGHT
 from asterism.joins.types import BRINGING, FILTERING, INNER, KEEPS_LEFT, KEEPS_RIGHT, LEFT_SEMI, RIGHT_OUTER
@@ -57,13 +58,150 @@ JOINED = "results"
 """The output of joined rows."""
 LATE_LEFT, LATE_RIGHT = "late_left", "late_right"
 """The outputs of late rows."""
-LATE_OUTPUTS = {LEFT: LATE_LEFT, RIGHT: LATE_RIGHT}
 WINDOW_COLUMNS = ("window_start", "window_end")
 PAIRS = 2**18
 """The maximum number of candidates that are in memory at once."""
 
 
-class JoinOperator(KeyGroupOperator):
+def late_output(name: str) -> str:
+    """The output of the late rows of an input."""
+    return f"late_{name}"
+
+
+class StreamJoinOperator(KeyGroupOperator):
+    """The inputs, the state and the exchange of a join of streams.
+
+    :ivar kept: the columns of each input that results and conditions need
+    """
+
+    metrics: Sequence[str] = (LATE,)
+    inputs: Mapping[str, InputSpec]
+    kept: dict[str, list[str]]
+    needs_times: str
+    """The error if an input has no event time; *without_time* is its detail."""
+    without_time: str
+    rows_of: str
+    """The rows of an input, in errors."""
+
+    def set_wires(self, wires: Mapping[str, Wire], late: Collection[str]) -> None:
+        """
+        :param late: the requested outputs of late rows
+        :raises StreamDefinitionError: an input has no event time, or the keys differ
+        """
+        self.wires = dict(wires)
+        self.late_outputs = [name for name in map(late_output, wires) if name in late]
+        self.times = {name: self._time_of(name, wire) for name, wire in wires.items()}
+        keys = {name: [wire.schema.field(key) for key in wire.keys] for name, wire in wires.items()}
+        check_same_keys(keys)
+        fields = key_schema_of(next(iter(keys.values())))
+        self.key_schema = pa.schema([field.with_name("k:" + field.name) for field in fields])
+        self.processing_time = any(wire.idle_after is not None for wire in wires.values())
+
+    def _time_of(self, name: str, wire: Wire) -> TimeColumn:
+        if wire.time is None:
+            detail = self.without_time.format(name=name)
+            raise StreamDefinitionError(self.needs_times, detail, 'KeyedStream(..., time="ts")')
+        return TimeColumn.of(wire.time, wire.schema)
+
+    def set_schemas(self, result: pa.Schema, sent: Mapping[str, Collection[str]], *defined_by: object) -> None:
+        """
+        :param sent: the columns of each input that results, conditions and the order need
+        :param defined_by: what identifies the join besides its inputs and its result
+        """
+        late = {late_output(name): wire.schema for name, wire in self.wires.items()}
+        self.output_schemas = {JOINED: result, **{name: late[name] for name in self.late_outputs}}
+        paged = [pa.field(PAGE, pa.uint8())] if self.pages > 1 else []
+        inputs = {}
+        for name, wire in self.wires.items():
+            names = wire.schema.names if late_output(name) in self.late_outputs else sent[name]
+            read = pa.schema([f for f in wire.schema if f.name in {*names, *wire.keys, wire.time}])
+            stored = stored_fields(wire.schema, names)
+            prepared = pa.schema([*self.key_schema, pa.field(TIME, pa.int64()), *paged, *stored])
+            inputs[name] = InputSpec(read, prepared, idle_after=wire.idle_after)
+        self.inputs = inputs
+        self.row_schemas = {
+            name: pa.schema(
+                [
+                    *self.key_schema,
+                    pa.field(TIME, pa.int64()),
+                    *self._flags(name),
+                    *stored_fields(wire.schema, self.kept[name]),
+                ]
+            )
+            for name, wire in self.wires.items()
+        }
+        of_inputs = (
+            [list(wire.keys) for wire in self.wires.values()], [Described(time) for time in self.times.values()],
+            self.pages, self.processing_time, [str(spec.prepared) for spec in inputs.values()], str(result),
+        )  # fmt: skip
+        self.fingerprint = hashlib.sha256(repr((*defined_by, *of_inputs)).encode()).digest()[:16]
+
+    def _flags(self, name: str) -> list[pa.Field]:
+        """What the state records of the rows of an input."""
+        return []
+
+    @property
+    def definition(self) -> StateDefinition:
+        fixed = {**self._fixed, "the use of processing time": str(self.processing_time), "pages": str(self.pages)}
+        return StateDefinition(
+            OperatorKind.JOIN,
+            key_columns(self.key_schema),
+            self.row_schemas,
+            {name: spec.prepared for name, spec in self.inputs.items()},
+            {FIXED: fixed},
+        )
+
+    @property
+    @abstractmethod
+    def _fixed(self) -> dict[str, str]:
+        """What must not change while there is state."""
+
+    def converted(self, old: StateDefinition, page: bytes) -> bytes:
+        return aligned_tables(page, old.tables, self.row_schemas)
+
+    def prepare(self, name: str, events: pa.Table) -> pa.Table:
+        """The key, the time, and the columns that are kept."""
+        wire, prepared = self.wires[name], self.inputs[name].prepared
+        full = complete(events, wire.schema)
+        columns: list[Any] = [full.column(key) for key in wire.keys] or [pa.array(np.zeros(events.num_rows, np.int8))]
+        times = self.times[name].of_events(
+            full,
+            lenient=late_output(name) in self.late_outputs,
+            what=self.rows_of.format(name=name),
+            detail="A row without a time joins nothing.",
+            hint=f"filter such rows out, or read them from the output {late_output(name)}",
+        )
+        columns.append(times)
+        if self.pages > 1:
+            columns.append(fixed_pages_of(events, self.pages))
+        columns += [full.column(field.name[2:]) for field in prepared if field.name.startswith("e:")]
+        return pa.table(columns, schema=prepared)
+
+    def late(self, group: Group, name: str, events: pa.Table) -> None:
+        group.metrics[LATE] += events.num_rows
+        if late_output(name) in self.late_outputs:
+            group.emit(late_output(name), late_table(self.wires[name].schema, events))
+
+
+def bound_condition(text: str, schema: pa.Schema) -> Vectorized:
+    """The condition of a join over the columns of *schema*."""
+    condition = Vectorized(schema)
+    with ExpressionSyntaxError.if_too_deep(text):
+        condition.add(Scope(schema).resolve(parse(text), text), text)
+    kind = condition.types[0]
+    if kind != pa.bool_():
+        raise ExpressionTypeError.at(f"the condition of a join must be BOOLEAN, this one is {name_of(kind)}", text)
+    return condition
+
+
+def passed(condition: Vectorized, columns: Mapping[str, Any], count: int) -> Mask:
+    """Where a condition holds in *count* pairs of rows, of which *columns* are the columns that it reads."""
+    # If the condition reads no column, a column of NULLs provides the number of rows.
+    pairs = pa.table(columns or {"": pa.nulls(count)})
+    return mask_of(condition.evaluate(complete(pairs, condition.schema))[0])
+
+
+class JoinOperator(StreamJoinOperator):
     """A join of the inputs ``left`` and ``right``.
 
     The rows of the output JOINED have the columns of the left side, followed by the columns of the right side except its key. In
@@ -92,7 +230,8 @@ class JoinOperator(KeyGroupOperator):
     [{'id': 1, 'ts': 0, 'at': 5000}]
     """
 
-    metrics: Sequence[str] = (LATE,)
+    without_time = "The {name} side has none."
+    rows_of = "rows of the {name} side"
 
     def __init__(
         self,
@@ -111,52 +250,27 @@ class JoinOperator(KeyGroupOperator):
         self.kind, self.how, self.on = kind, _checked_type(how, kind), on
         expect_string(StreamDefinitionError, prefix, "the prefix must be a string", 'prefix="payment_"')
         expect_strings(StreamDefinitionError, order_by, "order_by must be a list of columns", 'order_by=["version"]')
-        self.wires = {LEFT: left, RIGHT: right}
-        self.late_outputs = [name for name in LATE_OUTPUTS.values() if name in late]
+        self.needs_times = f"{kind.name} needs the event time of both sides"
         self.order_by = [SortKey.of(text) for text in order_by]
-        self.times = {name: _time_of(name, wire, kind) for name, wire in self.wires.items()}
-        keys = {name: [wire.schema.field(key) for key in wire.keys] for name, wire in self.wires.items()}
-        check_same_keys(keys)
-        self.key_schema = pa.schema([field.with_name("k:" + field.name) for field in key_schema_of(keys[LEFT])])
+        self.set_wires({LEFT: left, RIGHT: right}, late)
         if isinstance(kind, WindowJoin):
             for time in self.times.values():
                 check_zone(kind.windows, time)
         self.right_names = {name: prefix + name for name in right.schema.names if name not in right.keys}
         self._make_result()
         self._bind(on)
-        self._make_inputs()
-        self.processing_time = any(wire.idle_after is not None for wire in self.wires.values())
-        definition = repr(
-            (
-                type(kind).__name__, kind, how, on, prefix, list(order_by), [list(wire.keys) for wire in self.wires.values()],
-                [Described(time) for time in self.times.values()], self.pages, self.processing_time,
-                [str(spec.prepared) for spec in self.inputs.values()], str(self.output_schemas[JOINED]),
-            )
-        )  # fmt: skip
-        self.fingerprint = hashlib.sha256(definition.encode()).digest()[:16]
+        sent = self._sent()
+        self.set_schemas(self.result, sent, type(kind).__name__, kind, how, on, prefix, list(order_by))
 
     @property
-    def definition(self) -> StateDefinition:
-        return StateDefinition(
-            OperatorKind.JOIN,
-            key_columns(self.key_schema),
-            self.row_schemas,
-            {name: spec.prepared for name, spec in self.inputs.items()},
-            {
-                FIXED: {
-                    "the kind of the join": self.kind.name,
-                    "what is joined": repr(self.kind),
-                    "the type of the join": self.how,
-                    **{f"the event time of the {n} side": f"{Described(t)!r}" for n, t in self.times.items()},
-                    "the order of versions": ", ".join(map(str, self.order_by)) or "none",
-                    "the use of processing time": str(self.processing_time),
-                    "pages": str(self.pages),
-                }
-            },
-        )
-
-    def converted(self, old: StateDefinition, page: bytes) -> bytes:
-        return aligned_tables(page, old.tables, self.row_schemas)
+    def _fixed(self) -> dict[str, str]:
+        return {
+            "the kind of the join": self.kind.name,
+            "what is joined": repr(self.kind),
+            "the type of the join": self.how,
+            **{f"the event time of the {n} side": f"{Described(t)!r}" for n, t in self.times.items()},
+            "the order of versions": ", ".join(map(str, self.order_by)) or "none",
+        }
 
     # ------------------------------------------------------------------ definition
 
@@ -184,11 +298,7 @@ class JoinOperator(KeyGroupOperator):
                     hint,
                 )
             owners[name.lower()] = f"of the {side} side"
-        result = [*self.window_fields, *left, *(self.right_fields if self.brings else [])]
-        self.output_schemas: Mapping[str, pa.Schema] = {
-            JOINED: pa.schema(result),
-            **{LATE_OUTPUTS[n]: w.schema for n, w in self.wires.items() if LATE_OUTPUTS[n] in self.late_outputs},
-        }
+        self.result = pa.schema([*self.window_fields, *left, *(self.right_fields if self.brings else [])])
 
     def _bind(self, on: str | None) -> None:
         """Bind the condition. The columns that it reads are kept."""
@@ -199,15 +309,11 @@ class JoinOperator(KeyGroupOperator):
         expect_string(
             StreamDefinitionError, on, "the condition of a join must be a string", 'on="amount >= payment_amount"'
         )
-        with ExpressionSyntaxError.if_too_deep(on):
-            self.condition = Vectorized(self.both)
-            self.condition.add(Scope(self.both).resolve(parse(on), on), on)
-        kind = self.condition.types[0]
-        if kind != pa.bool_():
-            raise ExpressionTypeError.at(f"the condition of a join must be BOOLEAN, this one is {name_of(kind)}", on)
+        self.condition = bound_condition(on, self.both)
         self._read = {self.both.names[number] for number in columns_of(self.condition.texts[0])}
 
-    def _make_inputs(self) -> None:
+    def _sent(self) -> dict[str, list[str]]:
+        """The columns of each side that results, the condition and the order need."""
         left, right = self.wires[LEFT], self.wires[RIGHT]
         joined = {name for name, new in self.right_names.items() if self.brings or new in self._read}
         order = {name for name, *_ in self.order_by}
@@ -215,71 +321,15 @@ class JoinOperator(KeyGroupOperator):
             raise ColumnNotFoundError.from_missing_and_available(name, right.schema.names, "in order_by")
         check_order(right.schema, self.order_by)
         self.kept = {LEFT: list(left.schema.names), RIGHT: [name for name in right.schema.names if name in joined]}
-        """The columns of each side that results and the condition need."""
-        sent = {
-            LEFT: self.kept[LEFT],
-            RIGHT: [name for name in right.schema.names if name in joined | order or LATE_RIGHT in self.late_outputs],
-        }
-        paged = [pa.field(PAGE, pa.uint8())] if self.pages > 1 else []
-        self.inputs: Mapping[str, InputSpec] = {
-            name: InputSpec(
-                pa.schema([f for f in wire.schema if f.name in {*sent[name], *wire.keys, wire.time}]),
-                pa.schema(
-                    [*self.key_schema, pa.field(TIME, pa.int64()), *paged, *stored_fields(wire.schema, sent[name])]
-                ),
-                idle_after=wire.idle_after,
-            )
-            for name, wire in self.wires.items()
-        }
-        # Whether a row has joined another one, and when it was written, are part of its state if the join needs them.
-        flags = [pa.field(SEEN, pa.int64())] if self.kind.needs_seen else []
-        matched = [pa.field(MATCHED, pa.bool_())] if self.kind.remembers_matches else []
-        times = [*self.key_schema, pa.field(TIME, pa.int64())]
-        self.row_schemas = {
-            LEFT: pa.schema(
-                [
-                    *times,
-                    *flags,
-                    *(matched if self.how in KEEPS_LEFT else []),
-                    *stored_fields(left.schema, self.kept[LEFT]),
-                ]
-            ),
-            RIGHT: pa.schema(
-                [
-                    *times,
-                    *flags,
-                    *(matched if self.how in KEEPS_RIGHT else []),
-                    *stored_fields(right.schema, self.kept[RIGHT]),
-                ]
-            ),
-        }
+        return self.kept | {RIGHT: [name for name in right.schema.names if name in joined | order]}
 
-    # ------------------------------------------------------------------ before the exchange
-
-    def prepare(self, name: str, events: pa.Table) -> pa.Table:
-        """The key, the time, and the columns that are kept."""
-        wire, time, prepared = self.wires[name], self.times[name], self.inputs[name].prepared
-        full = complete(events, wire.schema)
-        columns: list[Any] = [full.column(key) for key in wire.keys] or [pa.array(np.zeros(events.num_rows, np.int8))]
-        times = time.of_events(
-            full,
-            lenient=LATE_OUTPUTS[name] in self.late_outputs,
-            what=f"rows of the {name} side",
-            detail="A row without a time joins nothing.",
-            hint=f"filter such rows out, or read them from the output {LATE_OUTPUTS[name]}",
-        )
-        columns.append(times)
-        if self.pages > 1:
-            columns.append(fixed_pages_of(events, self.pages))
-        columns += [full.column(field.name[2:]) for field in prepared if field.name.startswith("e:")]
-        return pa.table(columns, schema=prepared)
+    def _flags(self, name: str) -> list[pa.Field]:
+        """Whether a row has joined another one, and when it was written, if the join needs them."""
+        keeps = self.kind.remembers_matches and self.how in (KEEPS_LEFT if name == LEFT else KEEPS_RIGHT)
+        matched = [pa.field(MATCHED, pa.bool_())] if keeps else []
+        return [*([pa.field(SEEN, pa.int64())] if self.kind.needs_seen else []), *matched]
 
     # ------------------------------------------------------------------ with state
-
-    def late(self, group: Group, name: str, events: pa.Table) -> None:
-        group.metrics[LATE] += events.num_rows
-        if LATE_OUTPUTS[name] in self.late_outputs:
-            group.emit(LATE_OUTPUTS[name], late_table(self.wires[name].schema, events))
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
         if self.order_by and RIGHT in ready:
@@ -289,12 +339,12 @@ class JoinOperator(KeyGroupOperator):
         kept = KeptRows.load(group, ready, self.row_schemas, self.key_schema.names, horizon)
         tables, sides = kept.tables, kept.numbered()
         search = self.kind.search(sides[LEFT], sides[RIGHT], horizon)
-        matched = self._matched_before(tables[LEFT])[search.rows]
-        matched_targets = self._matched_before(tables[RIGHT])[search.targets]
+        matched = self._matched_before(tables[LEFT])[search.left.rows]
+        matched_targets = self._matched_before(tables[RIGHT])[search.right.rows]
         matched_before = matched.copy()
         yield from self._join(group, tables, search, matched, matched_targets)
-        self._emit_left_rows(group, tables[LEFT], search, matched, matched_before)
-        self._emit_unmatched_targets(group, tables[RIGHT], search, matched_targets)
+        self._emit_left_rows(group, tables[LEFT], search.left, matched, matched_before)
+        self._emit_unmatched_targets(group, tables[RIGHT], search.right, matched_targets)
         self._write(kept, sides, search, matched, matched_targets, horizon, over=group.over)
 
     def _matched_before(self, rows: pa.Table) -> Mask:
@@ -312,19 +362,17 @@ class JoinOperator(KeyGroupOperator):
                 matched[candidates.probes[candidates.end > candidates.begin]] = True
                 continue
             for probes, targets in candidates.pairs(PAIRS):
-                rows, partners = search.rows[probes], search.targets[targets]
+                rows, partners = search.left.rows[probes], search.right.rows[targets]
                 if self.condition is not None:
-                    passed = self._passed(left, rows, right, partners)
-                    probes, targets, rows, partners = (each[passed] for each in (probes, targets, rows, partners))
+                    chosen = self._passed(self.condition, left, rows, right, partners)
+                    probes, targets, rows, partners = (each[chosen] for each in (probes, targets, rows, partners))
                 matched[probes] = matched_targets[targets] = True
                 if self.brings and len(rows):
                     right_rows = right.select(["e:" + name for name in self.right_names]).take(pa.array(partners))
-                    self._emit(group, left, search, probes, right_rows.columns)
+                    self._emit(group, left, search.left, probes, right_rows.columns)
                     yield
 
-    def _passed(self, left: pa.Table, rows: Ints, right: pa.Table, partners: Ints) -> Mask:
-        condition = self.condition
-        assert condition is not None
+    def _passed(self, condition: Vectorized, left: pa.Table, rows: Ints, right: pa.Table, partners: Ints) -> Mask:
         columns: dict[str, Any] = {}
         for table, chosen, names in (
             (left, rows, {name: name for name in self.wires[LEFT].schema.names}),
@@ -333,12 +381,10 @@ class JoinOperator(KeyGroupOperator):
             read = {new: "e:" + name for name, new in names.items() if new in self._read}
             taken = table.select(list(read.values())).take(pa.array(chosen))
             columns |= dict(zip(read, taken.columns, strict=True))
-        # If the condition reads no column, a column of NULLs provides the number of rows.
-        pairs = complete(pa.table(columns) if columns else pa.table({"": pa.nulls(len(rows))}), self.both)
-        return mask_of(condition.evaluate(pairs)[0])
+        return passed(condition, columns, len(rows))
 
     def _emit_left_rows(
-        self, group: Group, left: pa.Table, search: JoinSearch, matched: Mask, matched_before: Mask
+        self, group: Group, left: pa.Table, search: SideSearch, matched: Mask, matched_before: Mask
     ) -> None:
         """Emit the rows of the left side that the result has without a row of the right side."""
         if self.how in (INNER, RIGHT_OUTER):
@@ -347,18 +393,13 @@ class JoinOperator(KeyGroupOperator):
         nothing = [pa.nulls(len(probes), field.type) for field in self.right_fields] if self.brings else []
         self._emit(group, left, search, probes, nothing)
 
-    def _emit_unmatched_targets(self, group: Group, right: pa.Table, search: JoinSearch, matched: Mask) -> None:
+    def _emit_unmatched_targets(self, group: Group, right: pa.Table, search: SideSearch, matched: Mask) -> None:
         """Emit the rows of the right side that join nothing. As with USING in SQL, they have their key."""
         if self.how not in KEEPS_RIGHT:
             return
-        targets = np.flatnonzero(search.decided_targets & ~matched)
-        rows = right.take(pa.array(search.targets[targets]))
-        columns: list[Any] = []
-        if search.target_windows is not None:
-            columns = [
-                self.times[LEFT].from_micros(bound[targets], search.target_windows[0][targets])
-                for bound in search.target_windows
-            ]
+        targets = np.flatnonzero(search.decided & ~matched)
+        rows = right.take(pa.array(search.rows[targets]))
+        columns = self._windows(search, targets)
         for field in self.wires[LEFT].schema:
             is_key = field.name in self.wires[LEFT].keys
             columns.append(rows.column("k:" + field.name) if is_key else pa.nulls(len(targets), field.type))
@@ -366,15 +407,18 @@ class JoinOperator(KeyGroupOperator):
         group.emit(JOINED, pa.table(columns, schema=self.output_schemas[JOINED]))
 
     def _emit(
-        self, group: Group, left: pa.Table, search: JoinSearch, probes: Ints, right_columns: Sequence[Any]
+        self, group: Group, left: pa.Table, search: SideSearch, probes: Ints, right_columns: Sequence[Any]
     ) -> None:
-        columns: list[Any] = []
-        if search.windows is not None:
-            columns = [
-                self.times[LEFT].from_micros(bound[probes], search.windows[0][probes]) for bound in search.windows
-            ]
+        columns = self._windows(search, probes)
         left_rows = left.select(["e:" + name for name in self.kept[LEFT]]).take(pa.array(search.rows[probes]))
         group.emit(JOINED, pa.table([*columns, *left_rows.columns, *right_columns], schema=self.output_schemas[JOINED]))
+
+    def _windows(self, search: SideSearch, entries: Ints) -> list[Any]:
+        """The columns of the windows of some entries."""
+        if search.windows is None:
+            return []
+        start = search.windows[0][entries]
+        return [self.times[LEFT].from_micros(bound[entries], start) for bound in search.windows]
 
     def _write(
         self,
@@ -388,9 +432,9 @@ class JoinOperator(KeyGroupOperator):
         over: bool,
     ) -> None:
         left, right = kept.tables[LEFT], kept.tables[RIGHT]
-        keep_left, keep_right = search.keep_left.copy(), search.keep_right.copy()
-        due_left, due_right = search.due_left, search.due_right
-        if search.windows is None:  # probes and targets are rows
+        keep_left, keep_right = search.left.keep.copy(), search.right.keep.copy()
+        due_left, due_right = search.left.due, search.right.due
+        if search.left.windows is None:  # probes and targets are rows
             if self.how in FILTERING:
                 keep_left &= ~matched
             left, right = _with_matched(left, matched), _with_matched(right, matched_targets)
@@ -405,7 +449,7 @@ class JoinOperator(KeyGroupOperator):
             [left, right],
             [keep & (not over) for keep in (keep_left, keep_right)],
             [due_left, due_right],
-            [search.over_left, search.over_right],
+            [search.left.over, search.right.over],
             horizon,
         )
 
@@ -431,13 +475,3 @@ def _checked_type(how: Any, kind: JoinKind) -> str:
             f"use one of {', '.join(kind.types)}",
         )
     return how
-
-
-def _time_of(name: str, wire: Wire, kind: JoinKind) -> TimeColumn:
-    if wire.time is None:
-        raise StreamDefinitionError(
-            f"{kind.name} needs the event time of both sides",
-            f"The {name} side has none.",
-            'KeyedStream(..., time="ts")',
-        )
-    return TimeColumn.of(wire.time, wire.schema)

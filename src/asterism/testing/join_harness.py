@@ -9,8 +9,8 @@ from typing import Any, TypeAlias, Unpack
 from asterism.arguments import expect, expect_options
 from asterism.errors import StreamDefinitionError
 from asterism.joins.kinds import AsOfJoin, IntervalJoin, WindowJoin
-from asterism.joins.multi_operator import MAX_ROWS, MultiJoinOperator, check_inputs, late_output
-from asterism.joins.operator import JOINED, LATE_OUTPUTS, JoinOperator
+from asterism.joins.multi_operator import MAX_ROWS, MultiJoinOperator, check_inputs
+from asterism.joins.operator import JOINED, LATE_LEFT, LATE_RIGHT, JoinOperator, late_output
 from asterism.joins.spec import JoinOptions, JoinSpec
 from asterism.joins.stored_joins import LEFT, RIGHT
 from asterism.operators.key_group import check_pages
@@ -60,7 +60,7 @@ class JoinHarness(InputsHarness):
             order = right.get("order_by", ())
             right = {name: value for name, value in right.items() if name != "order_by"}
         wires = {LEFT: wire_of(LEFT, left), RIGHT: wire_of(RIGHT, right)}
-        late = list(LATE_OUTPUTS.values())
+        late = [LATE_LEFT, LATE_RIGHT]
         join = JoinOperator(
             wires[LEFT], wires[RIGHT], spec.kind, spec.how, on=spec.on, prefix=spec.prefix, order_by=order, late=late, pages=pages
         )  # fmt: skip

@@ -43,7 +43,7 @@ FUNCTIONS = {
     "asterism.matching.operator": {"pack.prepare": ["CepOperator.prepare"]},
     "asterism.rules.matching.operator": {"pack.prepare": ["DynamicCepOperator.prepare"]},
     "asterism.windows.operator": {"pack.prepare": ["WindowOperator.prepare"]},
-    "asterism.joins.operator": {"pack.prepare": ["JoinOperator.prepare"]},
+    "asterism.joins.operator": {"pack.prepare": ["StreamJoinOperator.prepare"]},
     "asterism.operators.multiple_input": {"pack.prepare": ["MultipleInputOperator.prepare"]},
     "asterism.operators.key_group": {"state.operator": ["KeyGroupOperator.slices"]},
     "asterism.spark.host.host": {

@@ -15,8 +15,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from asterism.arguments import expect, expect_options, expect_outputs
 from asterism.errors import StreamDefinitionError
 from asterism.joins.kinds import AsOfJoin, IntervalJoin, WindowJoin
-from asterism.joins.multi_operator import MAX_ROWS, MultiJoinOperator, check_inputs, late_output
-from asterism.joins.operator import JOINED, LATE_LEFT, LATE_RIGHT, JoinOperator
+from asterism.joins.multi_operator import MAX_ROWS, MultiJoinOperator, check_inputs
+from asterism.joins.operator import JOINED, LATE_LEFT, LATE_RIGHT, JoinOperator, late_output
 from asterism.joins.spec import JoinOptions, JoinSpec
 from asterism.joins.stored_joins import LEFT, RIGHT
 from asterism.joins.types import INNER
