@@ -43,6 +43,7 @@ HEAVY = {"pyspark", "numba"}
 COMPILED = {
     "matching.kernels", "rules.binding.kernels", "windows.kernels", "row_patterns.kernels",
     "matching.stack_machine", "columns.compiled", "columns.hashing", "windows.firing",
+    "row_patterns.match_conditions", "row_patterns.match_items", "row_patterns.search", "row_patterns.result_rows",
 }  # fmt: skip
 
 FILES = {

@@ -12,7 +12,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from asterism.errors import SkipStrategyError
-from asterism.row_patterns.automaton import compiled_pattern
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.operator import LATE_ROWS, MATCHES
@@ -28,7 +27,7 @@ X_Y = "DEFINE A AS c = 'a', X AS c <> 'b' OR v > A.v, B AS c = 'b' AND v > A.v"
 
 def current_row(text: str) -> CurrentRow:
     clause = checked_clause(f"PARTITION BY k ORDER BY ts {text}", SCHEMA)
-    return CurrentRow(clause, compiled_pattern(clause.clause))
+    return CurrentRow(clause)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ import asterism
 from asterism import FilePatternProcessorDiscovererFactory, Pattern, PatternProcessor, match_recognize, sql
 from asterism.cli.main import main
 from asterism.errors import ColumnNotFoundError, ExpressionSyntaxError, StreamDefinitionError, UnsupportedSyntaxError
-from asterism.row_patterns.automaton import compiled_pattern
 from asterism.row_patterns.checking import check
 from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.current_row import CurrentRow
@@ -74,7 +73,7 @@ def test_rows_that_do_not_matter(spark: SparkSession) -> None:
     df = spark.createDataFrame(table)
     schema = arrow_schema(spark, df.schema)
     clause = check(read(FUNNEL), schema)
-    row = CurrentRow(clause, compiled_pattern(clause.clause))
+    row = CurrentRow(clause)
     neutral = row.neutral(row.words(table.cast(schema)).to_numpy())
     assert 30 < neutral.sum() < 300
     assert row.matter_sql is not None

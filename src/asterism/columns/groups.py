@@ -21,6 +21,16 @@ def offsets_of(counts: Any) -> Ints:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
 
 
+def consecutive(begins: Ints, sizes: Ints) -> Ints:
+    """The numbers from ``begins[i]`` on, ``sizes[i]`` of them, one range after the other.
+
+    >>> consecutive(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    numbers: Ints = np.repeat(begins - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
+    return numbers
+
+
 def mask_of(values: pa.ChunkedArray) -> Mask:
     """A Boolean mask of the rows where a condition is TRUE; NULL is not."""
     if pa.types.is_null(values.type) or not pa.types.is_boolean(values.type):

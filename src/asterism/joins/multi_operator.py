@@ -113,9 +113,7 @@ class MultiJoinOperator(StreamJoinOperator):
     # ------------------------------------------------------------------ definition
 
     def _by_input(self, values: Mapping[str, str] | None, what: str, hint: str) -> dict[str, str]:
-        """
-        :raises StreamDefinitionError: it is not a dict of strings by input
-        """
+        """:raises StreamDefinitionError: it is not a dict of strings by input"""
         expect(StreamDefinitionError, values, dict | None, f"{what} must be a dict by input", hint)
         for name, value in (values or {}).items():
             self._check_name(name, what)
@@ -257,9 +255,7 @@ class MultiJoinOperator(StreamJoinOperator):
         return passed(condition, read, rows.shape[1])
 
     def _check_rows(self, search: MultiJoinSearch, keep: Sequence[Mask], tables: Sequence[pa.Table]) -> None:
-        """
-        :raises LimitExceededError: a key has more rows in the state than are allowed
-        """
+        """:raises LimitExceededError: a key has more rows in the state than are allowed"""
         largest, counts = search.largest_key(keep)
         if sum(counts) <= self.max_rows:
             return

@@ -7,28 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import comb, factorial
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
 from asterism.columns.arrays import Ints, Mask
 from asterism.errors import ExpressionSyntaxError, printable
-from asterism.row_patterns.clause.clause import (
-    Alternation,
-    Clause,
-    Concatenation,
-    EmptyPattern,
-    Exclusion,
-    NotNext,
-    PartitionEnd,
-    PartitionStart,
-    PatternNode,
-    Permutation,
-    Quantified,
-    Variable,
-    gap_of,
-)
+from asterism.row_patterns.clause import clause as syntax
 
 MAX_EDGES = 200_000
 MAX_NEGATED = 16
@@ -133,12 +120,12 @@ class RowAutomaton:
         return "\n".join(lines)
 
 
-def compiled_pattern(clause: Clause) -> RowAutomaton:
+def compiled_pattern(clause: syntax.Clause) -> RowAutomaton:
     """The automaton of a clause that has been checked.
 
     :raises asterism.errors.ExpressionSyntaxError: it has too many edges
     """
-    program = _Program(clause.variables)
+    program = _Program(clause)
     start = program.build(clause.pattern, program.accept, excluded=False)
     numbered = [
         (number, instruction)
@@ -151,7 +138,7 @@ def compiled_pattern(clause: Clause) -> RowAutomaton:
     rows = [instruction for _, instruction in numbered]
     tested = sorted({*range(len(clause.variables))} - {row.variable for row in rows})
     begins = [*(row.then for row in rows), *(None for _ in tested), start]
-    edges, first_edge = _edges_of_states(clause, program, begins, state_of)
+    edges, first_edge = _edges_of_states(program, begins, state_of)
     unless = np.full((len(edges), max([1, *(len(variables) for _, _, variables in edges)])), -1, np.int64)
     for number, (_, _, variables) in enumerate(edges):
         unless[number, : len(variables)] = variables
@@ -165,7 +152,7 @@ def compiled_pattern(clause: Clause) -> RowAutomaton:
         np.array(first_edge, np.int64),
     )
     if clause.within is None and (automaton.edges[:, 1] & AT_DEADLINE).any():
-        absent = next(node for node in clause.pattern.walk() if isinstance(node, NotNext))
+        absent = next(node for node in clause.pattern.walk() if isinstance(node, syntax.NotNext))
         problem = "that a row does not follow, however late, is known only with a deadline: WITHIN is missing"
         hint = "PATTERN (A {- X*? -} [^B]) WITHIN INTERVAL '1' HOUR"
         raise ExpressionSyntaxError.at(problem, clause.text, absent.start, hint)
@@ -173,7 +160,7 @@ def compiled_pattern(clause: Clause) -> RowAutomaton:
 
 
 def _edges_of_states(
-    clause: Clause, program: _Program, begins: Sequence[int | None], state_of: Mapping[int, int]
+    program: _Program, begins: Sequence[int | None], state_of: Mapping[int, int]
 ) -> tuple[list[Edge], list[int]]:
     """(the edges of all states, :attr:`RowAutomaton.first_edge`)
 
@@ -183,23 +170,13 @@ def _edges_of_states(
     edges: list[Edge] = []
     first_edge = [0]
     for begin in begins:
-        try:
-            edges += [] if begin is None else program.edges(begin, state_of)
-        except _TwoLoopsError:
-            problem = "in the dialect of Flink, a variable that may be left out cannot follow a greedy loop"
-            hint = "a reluctant loop, as in B*?, or the standard's dialect"
-            raise ExpressionSyntaxError.at(problem, clause.text, clause.pattern.start, hint) from None
-        except _TooManyNegatedError:
-            problem = (
-                f"a row must not satisfy too many variables (limit {MAX_NEGATED}), or too many combinations of them"
-            )
-            hint = "[^A] with OR in the condition of A, instead of several"
-            raise ExpressionSyntaxError.at(problem, clause.text, clause.pattern.start, hint) from None
+        edges += [] if begin is None else program.edges(begin, state_of)
         first_edge.append(len(edges))
         if len(edges) > MAX_EDGES:
             problem = f"the automaton of this pattern has more than {MAX_EDGES:,} edges"
-            hint = "too many elements one after the other may be left out; A{,100} instead of A? A? A? ..."
-            raise ExpressionSyntaxError.at(problem, clause.text, clause.pattern.start, hint)
+            program.fail(
+                problem, "too many elements one after the other may be left out; A{,100} instead of A? A? A? ..."
+            )
     return edges, first_edge
 
 
@@ -246,24 +223,31 @@ class _Unless:
     always: bool
 
 
-class _TooManyNegatedError(Exception):
-    """Raised if too many variables that a row must not satisfy are combined."""
-
-
-class _TwoLoopsError(Exception):
-    """In the dialect of Flink, the next row must not satisfy the conditions of two loops."""
-
-
 @dataclass(slots=True)
 class _Accept:
     pass
 
 
-@dataclass(slots=True)
+class _Path(NamedTuple):
+    """A path through the instructions that takes no row.
+
+    :ivar number: the next instruction
+    :ivar guards: AT_START, AT_END, AT_DEADLINE and _NEXT_TOO
+    :ivar unless: variables whose conditions the next row must not satisfy
+    :ivar begun: the loops of which a repetition has begun and has not taken a row yet
+    """
+
+    number: int
+    guards: int = 0
+    unless: tuple[int, ...] = ()
+    begun: frozenset[int] = frozenset()
+
+
+@dataclass
 class _Program:
     """Instructions, made from the end of the pattern to its beginning: each part is given the instruction that follows it."""
 
-    names: Sequence[str]
+    clause: syntax.Clause
     instructions: list[_TakeRow | _Choice | _UnboundedLoop | _Anchor | _Unless | _Accept] = field(
         default_factory=lambda: [_Accept()]
     )
@@ -271,46 +255,53 @@ class _Program:
     untils: list[str] = field(default_factory=list)
     """the variables of ``{C}`` of the loops around the part that is built"""
 
+    @cached_property
+    def names(self) -> Sequence[str]:
+        return self.clause.variables
+
+    def fail(self, problem: str, hint: str) -> NoReturn:
+        raise ExpressionSyntaxError.at(problem, self.clause.text, self.clause.pattern.start, hint)
+
     def add(self, instruction: _TakeRow | _Choice | _UnboundedLoop | _Anchor | _Unless) -> int:
         self.instructions.append(instruction)
         return len(self.instructions) - 1
 
-    def build(self, node: PatternNode, then: int, *, excluded: bool) -> int:
+    def build(self, node: syntax.PatternNode, then: int, *, excluded: bool) -> int:
         """The instruction with which *node* begins."""
         match node:
-            case Variable():
+            case syntax.Variable():
                 return self._row(node.name, excluded, then)
-            case EmptyPattern():
+            case syntax.EmptyPattern():
                 return then
-            case PartitionStart():
+            case syntax.PartitionStart():
                 return self.add(_Anchor(AT_START, then))
-            case PartitionEnd():
+            case syntax.PartitionEnd():
                 return self.add(_Anchor(AT_END, then))
-            case NotNext():
+            case syntax.NotNext():
                 return self.add(_Unless(self.names.index(node.name), then, not node.implied))
-            case Concatenation():
-                following: PatternNode | None = None
+            case syntax.Concatenation():
+                following: syntax.PatternNode | None = None
                 for part in reversed(node.of):
-                    gap = gap_of(part)
-                    if gap is not None and isinstance(following, NotNext):
+                    gap = syntax.gap_of(part)
+                    if gap is not None and isinstance(following, syntax.NotNext):
                         then = self._gap(gap, following, then)
                     else:
                         then = self.build(part, then, excluded=excluded)
                     following = part
                 return then
-            case Alternation():
+            case syntax.Alternation():
                 # From the last to the first, so that states are numbered in the order of the text.
                 options = [self.build(part, then, excluded=excluded) for part in reversed(node.of)]
                 return self.add(_Choice(options[::-1]))
-            case Exclusion():
+            case syntax.Exclusion():
                 return self.build(node.of, then, excluded=True)
-            case Permutation():
+            case syntax.Permutation():
                 return self._any_order(node, then, excluded)
-            case Quantified():
+            case syntax.Quantified():
                 return self._repeated(node, then, excluded)
         raise TypeError(f"unknown node {node!r}")
 
-    def _any_order(self, node: Permutation, then: int, excluded: bool) -> int:
+    def _any_order(self, node: syntax.Permutation, then: int, excluded: bool) -> int:
         """The alternation of all orders, in lexicographic order of the places of the parts.
 
         Orders that begin with the same part share it if it can match in only one way. Otherwise, the choice between these orders
@@ -345,11 +336,11 @@ class _Program:
             row = self.add(_Unless(self.names.index(until), row, True))
         return row
 
-    def _gap(self, gap: Quantified, absent: NotNext, then: int) -> int:
+    def _gap(self, gap: syntax.Quantified, absent: syntax.NotNext, then: int) -> int:
         """A gap without a row that satisfies *absent*. Instruction *then* tests the row after the gap. If no row follows, the gap
         continues up to the deadline.
         """
-        assert isinstance(gap.of, Variable)
+        assert isinstance(gap.of, syntax.Variable)
         loop = _Choice(())
         again = self.add(loop)
         row = self._row(gap.of.name, True, again)
@@ -358,7 +349,7 @@ class _Program:
         loop.options = [more, enough] if gap.greedy else [enough, more]
         return again
 
-    def _repeated(self, node: Quantified, then: int, excluded: bool) -> int:
+    def _repeated(self, node: syntax.Quantified, then: int, excluded: bool) -> int:
         if node.until is not None:
             self.untils.append(node.until)
             begin = self._repeated(replace(node, until=None), then, excluded)
@@ -402,7 +393,10 @@ class _Program:
             if any(other & ~guards == 0 and {*without} <= {*unless} for other, without in ways):
                 continue  # a preferred path leads to this instruction, under no more conditions
             if len(ways) == MAX_WAYS or len(unless) > MAX_NEGATED:
-                raise _TooManyNegatedError
+                problem = (
+                    f"a row must not satisfy too many variables (limit {MAX_NEGATED}), or too many combinations of them"
+                )
+                self.fail(problem, "[^A] with OR in the condition of A, instead of several")
             ways.append((guards, unless))
             if isinstance(instruction, _TakeRow):
                 edges.append((state_of[number], guards & (AT_START | AT_END), unless))
@@ -413,88 +407,73 @@ class _Program:
                 if not guards:
                     break  # all other paths are less preferred
             else:
-                stack.extend(reversed(_continued(path, instruction)))
+                stack.extend(reversed(self._continued(path, instruction)))
         return edges
 
-
-class _Path(NamedTuple):
-    """A path through the instructions that takes no row.
-
-    :ivar number: the next instruction
-    :ivar guards: AT_START, AT_END, AT_DEADLINE and _NEXT_TOO
-    :ivar unless: variables whose conditions the next row must not satisfy
-    :ivar begun: the loops of which a repetition has begun and has not taken a row yet
-    """
-
-    number: int
-    guards: int = 0
-    unless: tuple[int, ...] = ()
-    begun: frozenset[int] = frozenset()
-
-
-def _continued(path: _Path, instruction: _Choice | _UnboundedLoop | _Anchor | _Unless) -> list[_Path]:
-    """The paths after an instruction that takes no row, the preferred path first."""
-    number, guards, unless, begun = path
-    match instruction:
-        case _Choice(options):
-            return [_Path(option, guards, unless, begun) for option in options]
-        case _UnboundedLoop(repetition, then, greedy):
-            leave = _Path(then, guards, unless, begun - {number})
-            if number in begun:
-                return [leave]
-            repeat = _Path(repetition, guards, unless, begun | {number})
-            return [repeat, leave] if greedy else [leave, repeat]
-        case _Anchor(guard, then):
-            return [_Path(then, guards | guard, unless, begun)]
-        case _Unless(variable, then, always):
-            if not always and unless and not guards & _NEXT_TOO and variable not in unless:
-                raise _TwoLoopsError
-            negated = tuple(sorted({*unless, variable}))
-            return [_Path(then, guards | (_NEXT_TOO if always else 0), negated, begun)]
+    def _continued(self, path: _Path, instruction: _Choice | _UnboundedLoop | _Anchor | _Unless) -> list[_Path]:
+        """The paths after an instruction that takes no row, the preferred path first."""
+        number, guards, unless, begun = path
+        match instruction:
+            case _Choice(options):
+                return [_Path(option, guards, unless, begun) for option in options]
+            case _UnboundedLoop(repetition, then, greedy):
+                leave = _Path(then, guards, unless, begun - {number})
+                if number in begun:
+                    return [leave]
+                repeat = _Path(repetition, guards, unless, begun | {number})
+                return [repeat, leave] if greedy else [leave, repeat]
+            case _Anchor(guard, then):
+                return [_Path(then, guards | guard, unless, begun)]
+            case _Unless(variable, then, always):
+                if not always and unless and not guards & _NEXT_TOO and variable not in unless:
+                    problem = "in the dialect of Flink, a variable that may be left out cannot follow a greedy loop"
+                    self.fail(problem, "a reluctant loop, as in B*?, or the standard's dialect")
+                negated = tuple(sorted({*unless, variable}))
+                return [_Path(then, guards | (_NEXT_TOO if always else 0), negated, begun)]
 
 
-def simplified(node: Quantified) -> Quantified:
+def simplified(node: syntax.Quantified) -> syntax.Quantified:
     """``(A*)+`` is ``A*``, and so on: a greedy loop around a greedy loop adds no match that the inner loop does not prefer.
 
-    >>> str(simplified(Quantified(Quantified(Variable("A"), 0, None), 1, None)))
+    >>> str(simplified(syntax.Quantified(syntax.Quantified(syntax.Variable("A"), 0, None), 1, None)))
     'A*'
     """
     if node.until is not None:
         return node
-    of = simplified(node.of) if isinstance(node.of, Quantified) else node.of
-    loops = node.most is None and node.greedy and isinstance(of, Quantified) and of.most is None and of.greedy
-    if loops and isinstance(of, Quantified) and of.least == 0 and not takes_no_row(of.of):
+    of = simplified(node.of) if isinstance(node.of, syntax.Quantified) else node.of
+    loops = node.most is None and node.greedy and isinstance(of, syntax.Quantified) and of.most is None and of.greedy
+    if loops and isinstance(of, syntax.Quantified) and of.least == 0 and not takes_no_row(of.of):
         return of
     return replace(node, of=of)
 
 
-def takes_no_row(node: PatternNode) -> bool:
+def takes_no_row(node: syntax.PatternNode) -> bool:
     """Whether a part of a pattern can match without a row."""
     match node:
-        case Variable():
+        case syntax.Variable():
             return False
-        case Alternation():
+        case syntax.Alternation():
             return any(map(takes_no_row, node.of))
-        case Quantified():
+        case syntax.Quantified():
             return node.least == 0 or takes_no_row(node.of)
     return all(map(takes_no_row, node.parts))
 
 
-def matches_in_one_way(node: PatternNode) -> bool:
+def matches_in_one_way(node: syntax.PatternNode) -> bool:
     """Whether a part of a pattern has at most one way to match from a given row on."""
     match node:
-        case Alternation() | Permutation():
+        case syntax.Alternation() | syntax.Permutation():
             return False
-        case Quantified():
+        case syntax.Quantified():
             return node.least == node.most and matches_in_one_way(node.of)
     return all(map(matches_in_one_way, node.parts))
 
 
-def copies_of_parts(node: Permutation) -> list[int]:
+def copies_of_parts(node: syntax.Permutation) -> list[int]:
     """How often the automaton contains each part of a permutation, or more than a pattern may have.
 
-    >>> a, loop = Variable("A"), Quantified(Variable("A"), 1, None)
-    >>> copies_of_parts(Permutation((a, a, a))), copies_of_parts(Permutation((loop, a, a)))
+    >>> a, loop = syntax.Variable("A"), syntax.Quantified(syntax.Variable("A"), 1, None)
+    >>> copies_of_parts(syntax.Permutation((a, a, a))), copies_of_parts(syntax.Permutation((loop, a, a)))
     ([4, 4, 4], [5, 4, 4])
     """
     in_one_way = [matches_in_one_way(part) for part in node.of]

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NoReturn
 
+import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
+from asterism.columns.arrays import Mask
 from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSyntaxError, ExpressionTypeError
 from asterism.expressions.names import plain_column
 from asterism.expressions.parsing import parse
 from asterism.expressions.translation import interval_of
 from asterism.expressions.types import BIGINT, BOOLEAN, MONTHS, NULL, is_nested, is_numeric, is_temporal, name_of
 from asterism.expressions.values import UnsupportedError
-from asterism.row_patterns.automaton import copies_of_parts, simplified, takes_no_row
-from asterism.row_patterns.clause.clause import (
-    Clause,
-    ClauseDialect,
-    Concatenation,
-    Exclusion,
-    ExpressionText,
-    NotNext,
-    PatternNode,
-    Permutation,
-    Quantified,
-    RowsPerMatch,
-    quoted,
-)
+from asterism.row_patterns.automaton import RowAutomaton, compiled_pattern, copies_of_parts, simplified, takes_no_row
+from asterism.row_patterns.clause import clause as syntax
+from asterism.row_patterns.clause.clause import Clause, ExpressionText, quoted
 from asterism.row_patterns.resolution import (
     MatchProcessingTime,
     ResolvedExpression,
     Resolver,
     RowExpressions,
+    RowValue,
     check_syntax,
 )
 
@@ -58,7 +51,7 @@ class VariableCondition:
     names: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CheckedClause:
     """A clause over an input with known columns.
 
@@ -88,6 +81,30 @@ class CheckedClause:
     @property
     def uses_processing_time(self) -> bool:
         return any(MatchProcessingTime() in measure.leaves for measure in self.measures)
+
+    @cached_property
+    def automaton(self) -> RowAutomaton:
+        """:raises asterism.errors.ExpressionSyntaxError: it has too many edges"""
+        return compiled_pattern(self.clause)
+
+    def meant_by(self, name: str | None) -> Mask:
+        """A mask of the variables whose rows *name* means: a variable, a subset, or None for all rows of the match."""
+        return np.array([name is None or variable in self.names[name] for variable in self.variables], np.bool_)
+
+    @property
+    def reach_of_conditions(self) -> tuple[int, int]:
+        """(rows before, rows after) a row that its conditions read, at most."""
+        return _reach(condition.resolved for condition in self.conditions.values())
+
+    @property
+    def reach_of_measures(self) -> tuple[int, int]:
+        """(rows before the first, rows after the last) row of a match that its measures read, at most."""
+        return _reach(self.measures)
+
+
+def _reach(expressions: Iterable[ResolvedExpression]) -> tuple[int, int]:
+    steps = [leaf.place.steps for expression in expressions for leaf in expression.leaves if isinstance(leaf, RowValue)]
+    return max(0, -min(steps, default=0)), max(0, max(steps, default=0))
 
 
 def check(clause: Clause, schema: pa.Schema) -> CheckedClause:
@@ -201,13 +218,13 @@ def _names(clause: Clause) -> dict[str, frozenset[str]]:
 
 
 def _check_size(clause: Clause) -> None:
-    def size(node: PatternNode) -> int:
-        node = simplified(node) if isinstance(node, Quantified) else node
-        if isinstance(node, Permutation):
+    def size(node: syntax.PatternNode) -> int:
+        node = simplified(node) if isinstance(node, syntax.Quantified) else node
+        if isinstance(node, syntax.Permutation):
             total = sum(copies * size(part) for part, copies in zip(node.of, copies_of_parts(node), strict=True))
         else:
             total = sum(size(part) for part in node.parts) or 1
-        if isinstance(node, Quantified):
+        if isinstance(node, syntax.Quantified):
             # Each repetition of an unbounded loop takes a row; repetitions that need not are written out before it.
             total *= max(node.least + (node.most is None and takes_no_row(node.of)), node.most or 0, 1)
         if total > MAX_ELEMENTS:
@@ -220,7 +237,7 @@ def _check_size(clause: Clause) -> None:
 
 def _check_pattern(clause: Clause) -> None:
     for node in clause.pattern.walk():
-        if isinstance(node, Exclusion) and clause.rows is RowsPerMatch.ALL_WITH_UNMATCHED:
+        if isinstance(node, syntax.Exclusion) and clause.rows is syntax.RowsPerMatch.ALL_WITH_UNMATCHED:
             problem = "{- -} is not allowed with ALL ROWS PER MATCH WITH UNMATCHED ROWS"
             _fail(clause, problem, node.start, "an excluded row would be neither matched nor unmatched")
     first = _negation_first_in(clause.pattern)
@@ -232,15 +249,15 @@ def _check_pattern(clause: Clause) -> None:
         _fail(clause, problem, clause.pattern.start, "PATTERN (A B) WITHIN INTERVAL '1' HOUR")
 
 
-def _negation_first_in(node: PatternNode) -> NotNext | None:
+def _negation_first_in(node: syntax.PatternNode) -> syntax.NotNext | None:
     """The first ``[^B]`` before which a match may have no row."""
-    if isinstance(node, NotNext):
+    if isinstance(node, syntax.NotNext):
         return None if node.implied else node
     for part in node.parts:
         negation = _negation_first_in(part)
         if negation is not None:
             return negation
-        if isinstance(node, Concatenation) and not takes_no_row(part):
+        if isinstance(node, syntax.Concatenation) and not takes_no_row(part):
             return None
     return None
 
@@ -280,7 +297,7 @@ def _within(clause: Clause, source: ExpressionText, time: pa.DataType | None) ->
         _fail(clause, "an interval of months or years has no fixed length", source.start, usage)
     if length <= 0:
         _fail(clause, "the interval of WITHIN must be positive", source.start, usage)
-    return length - (clause.dialect is ClauseDialect.FLINK)  # Flink excludes the bound
+    return length - (clause.dialect is syntax.ClauseDialect.FLINK)  # Flink excludes the bound
 
 
 # ---------------------------------------------------------------------------------------------------- the output
@@ -305,7 +322,7 @@ def _output(
             name = key.name or column(number) or key.expression.text
             taken.add(column(number) or "")
             yield pa.field(name, rows.values.types[number]), key.expression.start
-        if clause.rows is not RowsPerMatch.ONE:
+        if clause.rows is not syntax.RowsPerMatch.ONE:
             for order_key, number in zip(clause.order_by, order_by, strict=True):
                 name = column(number) or ""
                 if name and name not in taken:
@@ -315,7 +332,7 @@ def _output(
     fields.extend(keys())
     for measure, resolved in zip(clause.measures, measures, strict=True):
         fields.append((pa.field(measure.name, resolved.type), measure.start))
-    if clause.rows is not RowsPerMatch.ONE:
+    if clause.rows is not syntax.RowsPerMatch.ONE:
         fields += [(field, 0) for field in rows.input if field.name not in taken]
     if not fields:
         _fail(

@@ -72,7 +72,7 @@ class CurrentRow:
     :ivar bits: for each variable with a condition
     """
 
-    def __init__(self, clause: CheckedClause, automaton: RowAutomaton) -> None:
+    def __init__(self, clause: CheckedClause) -> None:
         self._clause = clause
         # Leaves have the numbers of columns of the input.
         schema = pa.schema(
@@ -84,7 +84,7 @@ class CurrentRow:
         self.bits: Mapping[str, ConditionBits] = {
             name: self._bits_of(condition) for name, condition in clause.conditions.items()
         }
-        self._starts, self._loops = _neutral_rows(clause, automaton)
+        self._starts, self._loops = _neutral_rows(clause)
         most_terms = max((_terms(bits) for bits in self.bits.values()), default=0)
         variables = len(self._starts) + sum(1 + len(way.others) for ways in self._loops for way in ways)
         if most_terms * variables > MAX_TERMS:
@@ -256,16 +256,14 @@ def _terms(bits: ConditionBits) -> int:
 # ---------------------------------------------------------------------------------------------------- neutral rows
 
 
-def _neutral_rows(
-    clause: CheckedClause, automaton: RowAutomaton
-) -> tuple[frozenset[str], tuple[tuple[_Loop, ...], ...]]:
+def _neutral_rows(clause: CheckedClause) -> tuple[frozenset[str], tuple[tuple[_Loop, ...], ...]]:
     """(the variables with which a match can begin, for each state the ways to take a neutral row); both empty if no row is
     neutral.
     """
     nothing: tuple[frozenset[str], tuple[tuple[_Loop, ...], ...]] = frozenset(), ()
-    seen = _variables_seen(clause)
+    seen, automaton = _variables_seen(clause), clause.automaton
     first = [target for target, _, _ in automaton.edges_of(automaton.start)]
-    if seen is None or ACCEPT in first or not _can_have_neutral_rows(clause, automaton):
+    if seen is None or ACCEPT in first or not _can_have_neutral_rows(clause):
         return nothing
     begins = frozenset(automaton.names[automaton.variables[state]] for state in first)
     # A match that times out, or ends at the deadline, loses the rows at its end that are not in the output.
@@ -291,13 +289,13 @@ def _neutral_rows(
     return begins, tuple(loops)
 
 
-def _can_have_neutral_rows(clause: CheckedClause, automaton: RowAutomaton) -> bool:
+def _can_have_neutral_rows(clause: CheckedClause) -> bool:
     """Whether the output, the skip and the anchors allow that rows are dropped from matches."""
     written = clause.clause
     return (
         written.rows is RowsPerMatch.ONE
         and written.skip.to is not SkipTo.NO_SKIP
-        and not (automaton.edges[:, 1] & ~AT_DEADLINE).any()
+        and not (clause.automaton.edges[:, 1] & ~AT_DEADLINE).any()
         and not any(isinstance(node, NotNext) and node.implied for node in written.pattern.walk())
     )
 

@@ -9,20 +9,7 @@ import html
 import math
 
 from asterism.errors import printable
-from asterism.row_patterns.clause.clause import (
-    Alternation,
-    Clause,
-    Concatenation,
-    EmptyPattern,
-    Exclusion,
-    NotNext,
-    PartitionEnd,
-    PartitionStart,
-    PatternNode,
-    Permutation,
-    Quantified,
-    Variable,
-)
+from asterism.row_patterns.clause import clause as syntax
 from asterism.row_patterns.wording import (
     condition_of,
     count_text,
@@ -55,30 +42,30 @@ from asterism.text.svg import FAINT, MAX_TITLE, PALE_RED, PURPLE, RED
 class _PartLayout:
     """Makes the parts. *left* is the number of variables that may still be drawn."""
 
-    def __init__(self, clause: Clause) -> None:
+    def __init__(self, clause: syntax.Clause) -> None:
         self.clause, self.left = clause, MAX_PARTS
         self.chooses = False
 
-    def part(self, node: PatternNode, depth: int) -> Part:
+    def part(self, node: syntax.PatternNode, depth: int) -> Part:
         if self.left <= 0 or (depth > MAX_DEPTH and node.parts):
             number = _variables_in(node)
             self.left -= number
             return Note(f"… {number} {'variable' if number == 1 else 'variables'}")
         match node:
-            case Variable(name):
+            case syntax.Variable(name):
                 self.left -= 1
                 condition = condition_of(self.clause, name)
                 return Box(name, [Line("any row", FAINT)] if condition is None else condition_lines(condition))
-            case PartitionStart():
+            case syntax.PartitionStart():
                 return Note("^ start", "only at the first row of the partition", PURPLE, dashes=None)
-            case PartitionEnd():
+            case syntax.PartitionEnd():
                 return Note("end $", "only after the last row of the partition", PURPLE, dashes=None)
-            case NotNext(name):
+            case syntax.NotNext(name):
                 title = f"the next row must not satisfy the condition of {name_text(name)}"
                 return Note(one_line(f"not {name}", MAX_NAME), title, RED, PALE_RED, "5 3")
-            case EmptyPattern():
+            case syntax.EmptyPattern():
                 return Note("( )", "no row")
-            case Quantified():
+            case syntax.Quantified():
                 inner = self.part(node.of, depth + 1)
                 return Repeated(
                     inner if isinstance(inner, Box | Note | Frame) else Frame(inner),
@@ -87,17 +74,17 @@ class _PartLayout:
                     loop=node.most != 1,
                     bypass=node.least == 0,
                 )
-            case Exclusion():
+            case syntax.Exclusion():
                 lines = [Line("not in the output", FAINT)]
                 return Frame(self.part(node.of, depth + 1), lines=lines, style=Style(FAINT, "none", "5 3"))
-            case Permutation():
+            case syntax.Permutation():
                 return Frame(Branches(self.parts(node.parts, depth), all_occur=True), "in any order")
-            case Alternation():
+            case syntax.Alternation():
                 self.chooses = True
                 return Branches(self.parts(node.parts, depth), all_occur=False)
         return DiagramRows(self.parts(node.parts, depth), math.inf)
 
-    def parts(self, nodes: tuple[PatternNode, ...], depth: int) -> list[Part]:
+    def parts(self, nodes: tuple[syntax.PatternNode, ...], depth: int) -> list[Part]:
         """The parts of a node, with one note for all those that are not drawn."""
         parts: list[Part] = []
         for number, node in enumerate(nodes):
@@ -108,18 +95,20 @@ class _PartLayout:
         return parts
 
 
-def _variables_in(node: PatternNode) -> int:
-    return sum(isinstance(part, Variable) for part in node.walk())
+def _variables_in(node: syntax.PatternNode) -> int:
+    return sum(isinstance(part, syntax.Variable) for part in node.walk())
 
 
 # ---------------------------------------------------------------------------------------------------- the drawing
 
 
-def pattern_svg(clause: Clause) -> str:
+def pattern_svg(clause: syntax.Clause) -> str:
     """See :meth:`asterism.row_patterns.match_recognize.MatchRecognize.to_svg`."""
     layout = _PartLayout(clause)
     pattern = clause.pattern
-    diagram = Diagram(DiagramRows(layout.parts(pattern.of if isinstance(pattern, Concatenation) else (pattern,), 0)))
+    diagram = Diagram(
+        DiagramRows(layout.parts(pattern.of if isinstance(pattern, syntax.Concatenation) else (pattern,), 0))
+    )
     if clause.within is not None:
         diagram.window(one_line(f"within {clause.within.text.strip()}", 60))
     legend = []
@@ -132,7 +121,7 @@ def pattern_svg(clause: Clause) -> str:
     return diagram.to_svg(f"Row pattern: {one_line(str(pattern), MAX_TITLE)}")
 
 
-def to_html(clause: Clause) -> str:
+def to_html(clause: syntax.Clause) -> str:
     """The drawing, followed by tables of the variables and the measures."""
     variables = [(name_text(name), condition_of(clause, name) or "any row") for name in clause.variables]
     variables += [

@@ -7,21 +7,7 @@ from itertools import islice
 
 from asterism.errors import printable
 from asterism.row_patterns.automaton import compiled_pattern
-from asterism.row_patterns.clause.clause import (
-    Alternation,
-    Clause,
-    Concatenation,
-    EmptyPattern,
-    Exclusion,
-    NotNext,
-    PartitionEnd,
-    PartitionStart,
-    PatternNode,
-    Permutation,
-    Quantified,
-    Variable,
-    gap_of,
-)
+from asterism.row_patterns.clause import clause as syntax
 from asterism.row_patterns.wording import (
     condition_of,
     emission_words,
@@ -35,7 +21,7 @@ MAX_LINES = 200
 """Maximum number of lines for the steps, and of states of the automaton."""
 
 
-def explain(clause: Clause) -> str:
+def explain(clause: syntax.Clause) -> str:
     """See :meth:`asterism.row_patterns.match_recognize.MatchRecognize.explain`."""
     automaton = compiled_pattern(clause)
     lines = [
@@ -49,11 +35,11 @@ def explain(clause: Clause) -> str:
     return "\n".join(lines)
 
 
-def describe(clause: Clause) -> Iterator[str]:
+def describe(clause: syntax.Clause) -> Iterator[str]:
     """The steps, the window, the output and where the search continues."""
     steps = _Steps(clause)
     pattern = clause.pattern
-    parts = pattern.of if isinstance(pattern, Concatenation) else (pattern,)
+    parts = pattern.of if isinstance(pattern, syntax.Concatenation) else (pattern,)
     lines = list(islice(steps.numbered(parts, ""), MAX_LINES + 1))
     yield from lines[:MAX_LINES]
     if len(lines) > MAX_LINES:
@@ -81,30 +67,34 @@ def _listed(texts: Iterator[str]) -> str:
 class _Steps:
     """The parts of a pattern as numbered lines. The condition of a variable is shown where the variable occurs first."""
 
-    def __init__(self, clause: Clause) -> None:
+    def __init__(self, clause: syntax.Clause) -> None:
         self._clause = clause
         self._shown: dict[str, str] = {}
 
-    def numbered(self, parts: tuple[PatternNode, ...], prefix: str) -> Iterator[str]:
+    def numbered(self, parts: tuple[syntax.PatternNode, ...], prefix: str) -> Iterator[str]:
         for number, part in enumerate(parts, 1):
-            after_gap = number > 1 and gap_of(parts[number - 2]) is not None
+            after_gap = number > 1 and syntax.gap_of(parts[number - 2]) is not None
             yield from self._step(part, f"{prefix}{number}", after_gap)
 
-    def _step(self, node: PatternNode, number: str, after_gap: bool) -> Iterator[str]:
+    def _step(self, node: syntax.PatternNode, number: str, after_gap: bool) -> Iterator[str]:
         indent = "   " * number.count(".")
         begin, below = f"{indent}{number}. ", " " * (len(indent) + len(number) + 4)
         notes: list[str] = []
-        while isinstance(node, Quantified | Exclusion):
+        while isinstance(node, syntax.Quantified | syntax.Exclusion):
             notes.append(
-                quantifier_words(node) if isinstance(node, Quantified) else "not in the output of ALL ROWS PER MATCH"
+                quantifier_words(node)
+                if isinstance(node, syntax.Quantified)
+                else "not in the output of ALL ROWS PER MATCH"
             )
             node = node.of
         often = ", ".join(reversed(notes))
-        if isinstance(node, Variable):
+        if isinstance(node, syntax.Variable):
             yield f"{begin}{name_text(node.name)}: {often or 'once'}"
             yield from (f"{below}{line}" for line in self._condition_lines(node.name, number))
         else:
-            words = self._negation_words(node, number, after_gap) if isinstance(node, NotNext) else _node_words(node)
+            words = (
+                self._negation_words(node, number, after_gap) if isinstance(node, syntax.NotNext) else _node_words(node)
+            )
             yield f"{begin}{words}{': ' if often else ''}{often}"
             yield from self.numbered(node.parts, number + ".")
 
@@ -121,7 +111,7 @@ class _Steps:
             yield from (f"      {line.strip()}" for line in rest)
         self._shown.setdefault(name, number)
 
-    def _negation_words(self, node: NotNext, number: str, after_gap: bool) -> str:
+    def _negation_words(self, node: syntax.NotNext, number: str, after_gap: bool) -> str:
         which = "no row of the gap before, nor the next row, may" if after_gap else "the next row must not"
         words = f"{which} satisfy the condition of {name_text(node.name)}"
         if node.implied:
@@ -133,16 +123,16 @@ class _Steps:
         return f"{words}: {' '.join(condition.split())}"
 
 
-def _node_words(node: PatternNode) -> str:
+def _node_words(node: syntax.PatternNode) -> str:
     match node:
-        case EmptyPattern():
+        case syntax.EmptyPattern():
             return "no row"
-        case PartitionStart():
+        case syntax.PartitionStart():
             return "^: only at the first row of the partition"
-        case PartitionEnd():
+        case syntax.PartitionEnd():
             return "$: only after the last row of the partition"
-        case Alternation():
+        case syntax.Alternation():
             return "one of these, an earlier one is preferred"
-        case Permutation():
+        case syntax.Permutation():
             return "all of these in any order, that of the list is preferred"
     return "a group"

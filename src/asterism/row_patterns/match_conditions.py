@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +33,11 @@ from asterism.expressions.values import Sql, UnsupportedError
 from asterism.matching.condition_programs import add_condition, held
 from asterism.matching.instructions import Op, Programs
 from asterism.matching.linking import stack_values
+from asterism.row_patterns import kernels as k
 from asterism.row_patterns.automaton import ACCEPT, RowAutomaton
 from asterism.row_patterns.checking import CheckedClause, VariableCondition
 from asterism.row_patterns.current_row import ConditionBits, CurrentRow
+from asterism.row_patterns.ordered_rows import OrderedRows
 from asterism.row_patterns.resolution import (
     AggregateValue,
     Leaf,
@@ -49,16 +50,11 @@ from asterism.row_patterns.resolution import (
 )
 from asterism.row_patterns.time_bounds import TimeBound, time_bounds
 
-if TYPE_CHECKING:
-    from asterism.row_patterns.kernels import ConditionTables
-
 MAX_KEY = 24  # numbers on which a failure depends; a failure with more is not remembered
 _EDGES_FOR_STARTS = 1_000  # of an automaton for which each start may be tested whether a match can begin there
 _NARROW = 18  # digits of a decimal that the stack machine holds
 
 Bits = npt.NDArray[np.uint8]
-Shifted = Callable[[int], pa.Array]
-"""For each row the row that is some steps after it in its partition, or null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +69,7 @@ class BoundConditions:
     bits: Bits
     near: bool
     values: Ints
-    conditions: ConditionTables
+    conditions: k.ConditionTables
 
 
 class ClauseConditions:
@@ -109,26 +105,14 @@ class ClauseConditions:
         """Whether a condition bounds the time of a row by rows before it."""
         return bool(self._time_bounds)
 
-    def bound(
-        self,
-        automaton: RowAutomaton,
-        rows: pa.Table,
-        shifted: Shifted,
-        words: Ints | None = None,
-        *,
-        in_depth: bool = False,
-    ) -> BoundConditions:
-        """Bind the conditions to the rows of the input, in order.
+    def bound(self, ordered: OrderedRows, *, in_depth: bool = False) -> BoundConditions:
+        """Bind the conditions to the rows of the input.
 
-        :param shifted: see :data:`Shifted`
-        :param words: see :meth:`asterism.row_patterns.current_row.CurrentRow.words`
         :param in_depth: whether the search is depth-first even if the bits are the whole conditions
         """
-        from asterism.row_patterns import kernels as k
-
-        clause, divided = self._clause, self._divided
-        columns = _RowColumns(clause, rows, shifted)
-        bits = np.full((rows.num_rows, len(clause.variables)), k.HOLDS, np.uint8)
+        clause, divided, words = self._clause, self._divided, ordered.words
+        columns = _RowColumns(ordered)
+        bits = np.full((columns.count, len(clause.variables)), k.HOLDS, np.uint8)
         jointly = None if divided.joint is None else columns.together(divided.joint)
         for name, near in divided.near.items():
             if jointly is not None:
@@ -149,7 +133,7 @@ class ClauseConditions:
                 column[self.current_row.certain(name, words)] = k.SURE if divided.depending[name] else k.HOLDS
                 column[~possible] = k.FAILS
         whole = not any(divided.depending.values()) and not (bits == k.UNKNOWN).any()
-        values, conditions = self._programs.bound(columns, automaton, remembers_all=in_depth)
+        values, conditions = self._programs.bound(columns, remembers_all=in_depth)
         return BoundConditions(bits, whole, values, conditions)
 
 
@@ -181,9 +165,7 @@ class _DividedConditions:
 
 
 def _divided(clause: CheckedClause, known: Mapping[str, ConditionBits]) -> _DividedConditions:
-    """
-    :param known: the bits of the current row; conjuncts that are bits are left out
-    """
+    """:param known: the bits of the current row; conjuncts that are bits are left out"""
     near: dict[str, Vectorized] = {}
     depending: dict[str, list[exp.Expr]] = {}
     trees: dict[str, exp.Expr] = {}
@@ -264,15 +246,15 @@ def evaluated_where_possible(expression: Vectorized, rows: pa.Table) -> tuple[pa
 class _RowColumns:
     """Expressions over the rows, each computed once, with masks of the rows in which they fail."""
 
-    def __init__(self, clause: CheckedClause, rows: pa.Table, shifted: Shifted) -> None:
-        self._values, self._rows, self._shifted = clause.rows.values, rows, shifted
+    def __init__(self, ordered: OrderedRows) -> None:
+        self._values, self._ordered = ordered.clause.rows.values, ordered
         self._known: dict[int, tuple[pa.Array, Mask]] = {}
         self._moved: dict[int, pa.Array] = {}
-        self.count = rows.num_rows
+        self.count = ordered.rows.num_rows
 
     def of_row(self, number: int) -> tuple[pa.Array, Mask]:
         if number not in self._known:
-            self._known[number] = evaluated_where_possible(self._values.alone(number), self._rows)
+            self._known[number] = evaluated_where_possible(self._values.alone(number), self._ordered.rows)
         return self._known[number]
 
     def near(self, leaf: Leaf) -> tuple[pa.Array, Mask]:
@@ -283,7 +265,7 @@ class _RowColumns:
         if not steps:
             return column, failed
         if steps not in self._moved:
-            self._moved[steps] = self._shifted(steps)
+            self._moved[steps] = self._ordered.shifted(steps)
         at = self._moved[steps]
         if failed.any():
             failed = mask_of(pa.chunked_array([pa.array(failed).take(at)]))
@@ -361,8 +343,6 @@ class ConditionCompiler:
 
     def add(self, name: str, parts: Sequence[exp.Expr]) -> None:
         """Compile the conjuncts of the condition of a variable that depend on the match."""
-        from asterism.row_patterns import kernels as k
-
         condition = self._clause.conditions[name]
         variable_program = self._conditions[name]
         compiled = self.compiled(condition, parts)
@@ -384,8 +364,6 @@ class ConditionCompiler:
 
     def add_bound(self, bound: TimeBound) -> None:
         """Compile the bound of the time of a row of a variable, unless the stack machine does not support it."""
-        from asterism.row_patterns import kernels as k
-
         condition = self._clause.conditions[bound.variable]
         leaves = {number: condition.resolved.leaves[number] for number in bound.reads}
         operands: dict[int, Operand] = {}
@@ -443,11 +421,7 @@ class ConditionCompiler:
     def _compiled(
         self, condition: VariableCondition, parts: Sequence[exp.Expr], operands: dict[int, Operand]
     ) -> _CompiledProgram | None:
-        """
-        :param operands: the leaves that depend on the match, by number
-        """
-        from asterism.row_patterns import kernels as k
-
+        """:param operands: the leaves that depend on the match, by number"""
         resolved = condition.resolved
         schema = resolved.body.schema
         for number in operands:
@@ -476,8 +450,6 @@ class ConditionCompiler:
 
     def _is_sound(self, compiled: _CompiledProgram) -> bool:
         """Whether all operands that are not rows are used unchanged. A program with ``upper`` of a label is not sound."""
-        from asterism.row_patterns import kernels as k
-
         vectorized = compiled.programs.vectorized
         for operation in compiled.programs.ops:
             if operation[0] == Op.AGG and compiled.stages[operation[3]][k.KIND] not in (k.VALUE_OF_ROW, k.REGISTER_ROW):
@@ -489,8 +461,6 @@ class ConditionCompiler:
 
     def _operand(self, leaf: Leaf) -> Operand | None:
         """A leaf that depends on the match as an operand; None if there is none for it."""
-        from asterism.row_patterns import kernels as k
-
         match leaf:
             case MatchNumber():
                 return k.MATCH_NUMBER, 0, 0, 0, 0, 0
@@ -512,8 +482,6 @@ class ConditionCompiler:
 
     def _running(self, variable: str | None, function: str, number: int) -> Operand | None:
         """The operand of an aggregate that is kept up row by row."""
-        from asterism.row_patterns import kernels as k
-
         kind = self._clause.rows.values.types[number]
         addend: Callable[[pa.Array], pa.Array]
         if function == "count":
@@ -560,8 +528,6 @@ class ConditionCompiler:
         self, compiled: _CompiledProgram, operation: Sequence[int], variable_program: _VariableProgram
     ) -> tuple[int, ...]:
         """An operation with the numbers of slots, operands and strings of all conditions."""
-        from asterism.row_patterns import kernels as k
-
         if operation[0] == Op.STRING:
             text = compiled.programs.strings[operation[1]]
             return (*operation[:1], self._strings.setdefault(text, len(self._strings)), *operation[2:])
@@ -611,16 +577,12 @@ class ConditionCompiler:
 
     # ------------------------------------------------------------------------------------------------ the result
 
-    def bound(
-        self, columns: _RowColumns, automaton: RowAutomaton, *, remembers_all: bool
-    ) -> tuple[Ints, ConditionTables]:
+    def bound(self, columns: _RowColumns, *, remembers_all: bool) -> tuple[Ints, k.ConditionTables]:
         """(the values of the slots, the tables)
 
         :param remembers_all: also remember the failures of states after which the bits are the whole conditions. Otherwise, the
             ends of the earliest matches are sufficient.
         """
-        from asterism.row_patterns import kernels as k
-
         variables = self._clause.variables
         texts = [*self._strings, *variables]
         slots = [column(columns) for column in self._slot_columns]
@@ -630,11 +592,11 @@ class ConditionCompiler:
         operations = np.array(self._operations, np.int64).reshape(-1, 6)
         constant = operations[:, 0] == Op.STRING
         operations[constant, 0], operations[constant, 1] = Op.CONST, ranks[operations[constant, 1]]
-        keys, first_key, remembers = self._keys(automaton, remembers_all)
+        keys, first_key, remembers = self._keys(remembers_all)
         members = [[group is None or name in self._clause.names[group] for name in variables] for group in self._groups]
         conditions = k.ConditionTables(
             programs=np.array([self._conditions[name].program for name in variables], np.int64).reshape(-1, 2),
-            start_programs=np.array(self._start_programs(automaton), np.int64).reshape(-1, 2),
+            start_programs=np.array(self._start_programs(), np.int64).reshape(-1, 2),
             asks=np.array([self._conditions[name].asks for name in variables], np.bool_),
             operations=operations,
             operands=np.array(self._operands, np.int64).reshape(-1, 6),
@@ -649,8 +611,9 @@ class ConditionCompiler:
         )
         return values, conditions
 
-    def _start_programs(self, automaton: RowAutomaton) -> list[tuple[int, int]]:
+    def _start_programs(self) -> list[tuple[int, int]]:
         """For each variable, the program of the conjuncts that are known at the first row of a match."""
+        automaton = self._clause.automaton
         first_variables = {
             automaton.names[automaton.variables[target]]
             for target, _, _ in automaton.edges_of(automaton.start)
@@ -666,8 +629,9 @@ class ConditionCompiler:
             program.start_program if small and program.start_groups <= of_first_row else (0, 0) for program in programs
         ]
 
-    def _keys(self, automaton: RowAutomaton, remembers_all: bool) -> tuple[Ints, Ints, Mask]:
+    def _keys(self, remembers_all: bool) -> tuple[Ints, Ints, Mask]:
         """The dependencies of the failures of each state: everything that the conditions of later states read."""
+        automaton = self._clause.automaton
         depending = [bool(self._conditions[name].read or self._conditions[name].asks) for name in automaton.names]
         known: dict[int, list[tuple[int, int, int]] | None] = {}
         rows: list[tuple[int, int, int]] = []
@@ -683,8 +647,6 @@ class ConditionCompiler:
 
     def _key(self, names: Sequence[str]) -> list[tuple[int, int, int]] | None:
         """Everything that the conditions of these variables read of the match; None if it is too much to remember."""
-        from asterism.row_patterns import kernels as k
-
         key: dict[tuple[int, int, int], None] = {}
         for name in names:
             if self._conditions[name].asks:

@@ -9,13 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.columns.arrays import Ints, Mask, one_chunk
-from asterism.columns.groups import offsets_of
+from asterism.columns.groups import consecutive, offsets_of
 from asterism.errors import InvalidEventError, LimitExceededError
 from asterism.expressions.aggregates.accumulators import filled, sort_keys, where_valid
-from asterism.expressions.names import columns_of, plain_column
+from asterism.expressions.names import plain_column
 from asterism.expressions.types import BIGINT, DOUBLE, FLOATS, INTEGERS, NULL, STRING
-from asterism.row_patterns.automaton import RowAutomaton
-from asterism.row_patterns.checking import CheckedClause
+from asterism.row_patterns import kernels as k
 from asterism.row_patterns.ordered_rows import OrderedRows, evaluated
 from asterism.row_patterns.resolution import (
     AggregateValue,
@@ -42,12 +41,12 @@ class FoundMatches:
     labels: Ints
     unmatched: Mask
 
-
-def meant_by(clause: CheckedClause, name: str | None) -> Mask:
-    """A mask of the variables whose rows *name* means: a variable, a subset, or None for all rows of the match."""
-    if name is None:
-        return np.ones(len(clause.variables), np.bool_)
-    return np.array([variable in clause.names[name] for variable in clause.variables], np.bool_)
+    @property
+    def place_of_label(self) -> Ints:
+        """For each label, how many rows of its match are before it."""
+        matches = self.matches
+        places: Ints = np.arange(len(self.labels)) - np.repeat(matches[:, k.FIRST_LABEL], matches[:, k.ROWS])
+        return places
 
 
 class MatchItems:
@@ -59,31 +58,19 @@ class MatchItems:
     """
 
     def __init__(
-        self,
-        clause: CheckedClause,
-        automaton: RowAutomaton,
-        ordered: OrderedRows,
-        found_matches: FoundMatches,
-        match: Ints,
-        visible: Ints,
-        processing_time: int = 0,
+        self, ordered: OrderedRows, found_matches: FoundMatches, match: Ints, visible: Ints, processing_time: int = 0
     ) -> None:
-        from asterism.row_patterns import kernels as k
-
         self._processing_time = processing_time
-        self._clause, self._automaton, self._ordered, self._found = clause, automaton, ordered, found_matches
+        self._clause, self._automaton = ordered.clause, ordered.clause.automaton
+        self._ordered, self._found = ordered, found_matches
         self._match, self._visible = match, visible
         self._items = np.column_stack([match, visible])
         matches = found_matches.matches
         self._match_of_label: Ints = np.repeat(np.arange(len(matches)), matches[:, k.ROWS])
-        self._row_of_label: Ints = matches[self._match_of_label, k.START] + place_of_label(found_matches)
+        self._row_of_label: Ints = matches[self._match_of_label, k.START] + found_matches.place_of_label
 
     def leaves(self, expressions: Sequence[ResolvedExpression], *, whole: bool) -> dict[Leaf, pa.Array]:
-        """The values of all leaves of *expressions*, for each item.
-
-        :param whole: whether all rows of the match are visible in each item
-        """
-
+        """The values of all leaves of *expressions*, for each item; with *whole*, all rows of its match are visible."""
         leaves = dict.fromkeys(leaf for expression in expressions for leaf in expression.leaves)
         plain = {leaf.number for leaf in leaves if isinstance(leaf, RowValue) and not leaf.labelled}
         columns = self._of_all_rows(sorted(plain))
@@ -107,8 +94,6 @@ class MatchItems:
 
     def _of_matches(self, leaf: MatchNumber | MatchProcessingTime | MatchTimeout) -> pa.Array:
         """The value of a leaf that is the same for all rows of a match."""
-        from asterism.row_patterns import kernels as k
-
         match leaf:
             case MatchNumber():
                 return self._numbers(self._match)
@@ -120,10 +105,7 @@ class MatchItems:
                 return pa.repeat(now, len(self._match))
 
     def _of_places(self, leaf: RowValue, columns: Mapping[int, pa.Array]) -> pa.Array:
-        """The values of a leaf that reads a row of the match.
-
-        :param columns: those expressions whose values in all rows have been computed
-        """
+        """The values of a leaf that reads a row of the match. *columns* have been computed for all rows."""
         at = self._places(leaf)
         if self._is_constant(leaf):
             at = np.maximum(at, 0)  # an empty match has no row
@@ -137,27 +119,21 @@ class MatchItems:
         return column is not None and values.schema.names[column] in self._clause.clause.constants
 
     def _places(self, leaf: RowValue) -> Ints:
-        from asterism.row_patterns import kernels as k
-
         place = leaf.place
         tables = k.MatchTables(
             self._found.matches, self._found.labels, self._automaton.variables, self._ordered.offsets
         )
-        meant = meant_by(self._clause, place.variable)
+        meant = self._clause.meant_by(place.variable)
         row_place = k.RowPlace(place.last, place.skip, place.final, place.steps)
         rows: Ints = k.rows_at_places(tables, self._items, meant, row_place)
         return rows
 
     def _numbers(self, matches: Ints) -> pa.Array:
-        from asterism.row_patterns import kernels as k
-
         numbers = pa.array(self._found.matches[:, k.NUMBER], BIGINT)
         return numbers.take(pa.array(matches, mask=matches < 0))
 
     def _with_labels(self, rows: Ints, matches: Ints, columns: Collection[str]) -> pa.Table:
         """Rows of the input, with their labels and the number of the match. Other columns than *columns* may be NULL."""
-        from asterism.row_patterns import kernels as k
-
         at = rows - self._found.matches[matches, k.START]
         inside = (at >= 0) & (at < self._found.matches[matches, k.ROWS])
         label_at = np.where(inside, self._found.matches[matches, k.FIRST_LABEL] + at, 0)
@@ -190,18 +166,16 @@ class MatchItems:
 
     def _of_rows(self, number: int, rows: Ints, matches: Ints) -> pa.Array:
         """An expression over single rows, for some rows and the matches to which they belong."""
-        values = self._clause.rows.values
-        read = {values.schema.names[column] for column in columns_of(values.texts[number])}
-        return evaluated(values, [number], self._with_labels(rows, matches, read))[number]
+        expressions = self._clause.rows
+        table = self._with_labels(rows, matches, expressions.columns_of([number]))
+        return evaluated(expressions.values, [number], table)[number]
 
     def _scanned(self, leaf: AggregateValue) -> pa.Array | None:
         """A running aggregate for each item, in one pass over the rows of the matches; None if it needs the rows themselves."""
-        from asterism.row_patterns import kernels as k
-
         plain = self._clause.rows.plain_aggregates.get((leaf.variable, leaf.number))
         if plain is None:
             return None
-        meant = meant_by(self._clause, leaf.variable)[self._automaton.variables[self._found.labels]]
+        meant = self._clause.meant_by(leaf.variable)[self._automaton.variables[self._found.labels]]
         before = offsets_of(meant)
         first = np.zeros(len(self._match), np.int64)
         first[self._match >= 0] = self._found.matches[self._match[self._match >= 0], k.FIRST_LABEL]
@@ -234,10 +208,8 @@ class MatchItems:
 
     def _aggregated(self, variable: str | None, whole: bool) -> list[pa.Array]:
         """The calls over the rows of a variable, for each item: over the visible rows of its match, or over the whole match."""
-        from asterism.row_patterns import kernels as k
-
         calls, matches = self._clause.rows.calls[variable], self._found.matches
-        meant = meant_by(self._clause, variable)[self._automaton.variables[self._found.labels]]
+        meant = self._clause.meant_by(variable)[self._automaton.variables[self._found.labels]]
         elements = self._with_labels(self._row_of_label, self._match_of_label, calls.read)
         if whole:
             at = np.flatnonzero(meant)
@@ -267,7 +239,7 @@ class MatchItems:
                 if len(matches)
                 else visible
             )
-            at = np.repeat(first, visible) + np.arange(len(group)) - np.repeat(np.cumsum(visible) - visible, visible)
+            at = consecutive(first, visible)
             group, at = group[meant[at]], at[meant[at]]
             low, high = (int(at.min()), int(at.max()) + 1) if len(at) else (0, 0)
             slices.append(calls.compute(group, end - begin, elements.slice(low, high - low), at - low))
@@ -278,15 +250,6 @@ class MatchItems:
                 for column in calls.compute(np.zeros(0, np.int64), 0, elements, np.zeros(0, np.int64))
             ]
         return [pa.concat_arrays([part[number] for part in slices]) for number in range(len(slices[0]))]
-
-
-def place_of_label(found_matches: FoundMatches) -> Ints:
-    """For each label, how many rows of its match are before it."""
-    from asterism.row_patterns import kernels as k
-
-    matches = found_matches.matches
-    places: Ints = np.arange(len(found_matches.labels)) - np.repeat(matches[:, k.FIRST_LABEL], matches[:, k.ROWS])
-    return places
 
 
 def over_leaves(resolved: ResolvedExpression, leaves: Sequence[pa.Array], count: int) -> pa.ChunkedArray:

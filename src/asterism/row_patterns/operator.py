@@ -12,18 +12,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, get_args
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import expect_number, shown
 from asterism.columns.arrays import Ints, one_chunk
-from asterism.columns.groups import first_rows, group_codes, offsets_of
+from asterism.columns.groups import consecutive, first_rows, group_codes, offsets_of
 from asterism.columns.time import END_OF_TIME, TIME, Described, TimeColumn
 from asterism.errors import ExpressionSyntaxError, StreamDefinitionError
-from asterism.expressions.names import columns_of, plain_column
+from asterism.expressions.names import plain_column
 from asterism.expressions.types import is_temporal
 from asterism.matching.operator import event_times
 from asterism.matching.spec import OnLimit
@@ -33,16 +33,17 @@ from asterism.operators.operator import EVENTS, InputSpec
 from asterism.operators.state.pages import PAGE, fixed_pages_of
 from asterism.operators.state.state_definition import KEYS_TABLE, OperatorKind, StateDefinition
 from asterism.operators.state.state_store import tables_from_bytes, tables_to_bytes
-from asterism.row_patterns.automaton import AT_START, compiled_pattern
+from asterism.row_patterns.automaton import AT_START
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause.clause import Clause, RowsPerMatch
 from asterism.row_patterns.current_row import CurrentRow
-from asterism.row_patterns.match_conditions import ClauseConditions
-from asterism.row_patterns.ordered_rows import OrderedRows, columns_kept, evaluated, partition_keys, times_of
+from asterism.row_patterns.ordered_rows import OrderedRows, columns_kept, evaluated, partition_keys
 from asterism.row_patterns.resolution import MatchNumber
-from asterism.row_patterns.result_rows import match_ordered
-from asterism.row_patterns.search import DEADLINE, SearchState, no_progress, reach_of_conditions, reach_of_measures
 from asterism.row_patterns.stored_searches import ROWS
+
+if TYPE_CHECKING:
+    from asterism.row_patterns.match_conditions import ClauseConditions
+    from asterism.row_patterns.search import SearchState
 
 MATCHES, LATE_ROWS = "matches", "late"
 """The outputs."""
@@ -115,16 +116,14 @@ class RowPatternOperator(KeyGroupOperator):
         check_limit(max_rows, on_limit)
         self.set_pages(pages)
         self.clause, self.schema = clause, schema
-        self.automaton = compiled_pattern(clause.clause)
-        self.current_row = CurrentRow(clause, self.automaton)
-        self.conditions = ClauseConditions(clause, self.current_row)
+        self.current_row = CurrentRow(clause)
         self.time = TimeColumn.of(event_time_of(clause), schema)
         self.max_rows, self.drop = max_rows, on_limit == "drop"
         self.wants_late = LATE_ROWS in outputs
-        self._margin = max(reach_of_conditions(clause)[0], reach_of_measures(clause)[0])
+        self._margin = max(clause.reach_of_conditions[0], clause.reach_of_measures[0])
         self._numbered = _uses_match_number(clause)
-        self._anchored = bool((self.automaton.edges[:, 1] & AT_START).any())
-        ordering = columns_of_values(clause, clause.order_by)
+        self._anchored = bool((clause.automaton.edges[:, 1] & AT_START).any())
+        ordering = clause.rows.columns_of(clause.order_by)
         kept = {*columns_kept(clause, self.current_row), *ordering}
         kept_fields = [field for field in schema if field.name in kept]
         words = pa.field(WORDS, self.current_row.word_type)
@@ -162,6 +161,12 @@ class RowPatternOperator(KeyGroupOperator):
             "pages": str(self.pages),
         }
         self.fingerprint = hashlib.sha256(repr((*_described(clause), self.pages, str(prepared))).encode()).digest()[:16]
+
+    @cached_property
+    def conditions(self) -> ClauseConditions:
+        from asterism.row_patterns.match_conditions import ClauseConditions
+
+        return ClauseConditions(self.clause, self.current_row)
 
     @property
     def definition(self) -> StateDefinition:
@@ -203,6 +208,9 @@ class RowPatternOperator(KeyGroupOperator):
             group.emit(LATE_ROWS, late_table(self.schema, events))
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
+        from asterism.row_patterns.result_rows import match_ordered
+        from asterism.row_patterns.search import SearchState, no_progress
+
         events = ready.get(EVENTS, self.inputs[EVENTS].prepared.empty_table())
         if self.current_row.has_neutral:  # Spark may have dropped some of them already
             neutral = self.current_row.neutral(events.column(WORDS).to_numpy())
@@ -222,7 +230,7 @@ class RowPatternOperator(KeyGroupOperator):
         progress = no_progress(count)
         progress[:known, : page.progress.shape[1]] = page.progress
         state = SearchState(progress, group.processing_time, group.over, horizon, self.max_rows, self.drop)
-        for result_rows in match_ordered(self.clause, self.automaton, self.conditions, ordered, state):
+        for result_rows in match_ordered(self.conditions, ordered, state):
             if MATCHES in self.output_schemas:
                 group.emit(MATCHES, result_rows)
             yield
@@ -267,10 +275,10 @@ class RowPatternOperator(KeyGroupOperator):
         deadlines = np.full(len(sizes), END_OF_TIME, np.int64)
         if self.clause.within is not None:
             waiting = np.flatnonzero(progress[:, 0] < sizes)
-            begun = times_of(self.clause, ordered)[ordered.offsets[waiting] + progress[waiting, 0]]
+            begun = ordered.times()[ordered.offsets[waiting] + progress[waiting, 0]]
             passes = begun + self.clause.within
             deadlines[waiting] = np.where(passes > state.horizon, passes, END_OF_TIME)
-        bounds = progress[:, DEADLINE]
+        bounds = progress[:, -1]
         deadlines = np.minimum(deadlines, np.where(bounds > state.horizon, bounds, END_OF_TIME))
         gone = np.maximum(progress[:, 0] - self._margin, 0)
         sizes = sizes - gone
@@ -284,7 +292,7 @@ class RowPatternOperator(KeyGroupOperator):
         if self._anchored:
             needed |= progress[:, 3] > 0
         kept = np.flatnonzero(needed)
-        at = _ranges(begins[kept], sizes[kept])
+        at = consecutive(begins[kept], sizes[kept])
         assert ordered.words is not None
         columns = [pa.array(ordered.words[at]), *(ordered.rows.column(name).take(pa.array(at)) for name in self._kept)]
         rows = pa.table(columns, schema=self.row_schema)
@@ -344,7 +352,7 @@ class _RowPage:
 
     def of(self, keys: Ints) -> _RowPage:
         """A page of some of the keys."""
-        at = _ranges(offsets_of(self.sizes)[keys], self.sizes[keys])
+        at = consecutive(offsets_of(self.sizes)[keys], self.sizes[keys])
         which = pa.array(keys)
         return _RowPage(self.keys.take(which), self.rows.take(pa.array(at)), self.sizes[keys], self.progress[keys])
 
@@ -354,27 +362,12 @@ class _RowPage:
         return tables_to_bytes([keys, self.rows])
 
 
-def _ranges(begins: Ints, sizes: Ints) -> Ints:
-    """The numbers ``begins[i]`` to ``begins[i] + sizes[i]``, one range after the other."""
-    numbers: Ints = np.repeat(begins - offsets_of(sizes)[:-1], sizes) + np.arange(sizes.sum())
-    return numbers
-
-
 # ---------------------------------------------------------------------- what a clause reads
-
-
-def columns_of_values(clause: CheckedClause, numbers: Sequence[int]) -> set[str]:
-    """The columns that some of the expressions over single rows read."""
-    values = clause.rows.values
-    return {values.schema.names[column] for number in numbers for column in columns_of(values.texts[number])}
 
 
 def columns_read(clause: CheckedClause) -> set[str]:
     """The columns of the input that the clause reads or returns."""
-    values = clause.rows.values
-    names = {values.schema.names[number] for text in values.texts for number in columns_of(text)}
-    for calls in clause.rows.calls.values():
-        names |= set(calls.read)
+    names = clause.rows.read
     if clause.clause.rows is not RowsPerMatch.ONE:
         names |= set(clause.rows.input.names)
     return names & set(clause.rows.input.names)
@@ -382,10 +375,7 @@ def columns_read(clause: CheckedClause) -> set[str]:
 
 def _uses_match_number(clause: CheckedClause) -> bool:
     expressions = [*clause.measures, *(condition.resolved for condition in clause.conditions.values())]
-    values, name = clause.rows.values, clause.rows.match_number
-    read = {values.schema.names[number] for text in values.texts for number in columns_of(text)}
-    read |= {column for calls in clause.rows.calls.values() for column in calls.read}
-    return name in read or any(
+    return clause.rows.match_number in clause.rows.read or any(
         isinstance(leaf, MatchNumber) for expression in expressions for leaf in expression.leaves
     )
 

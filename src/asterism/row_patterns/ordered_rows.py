@@ -15,12 +15,14 @@ from asterism.columns.time import MILLISECONDS, TimeColumn
 from asterism.errors import NullEventTimeError
 from asterism.expressions.aggregates.accumulators import sort_keys
 from asterism.expressions.evaluation import Vectorized
-from asterism.expressions.names import columns_of
 from asterism.operators.key_group import complete
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause.clause import RowsPerMatch
 from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.resolution import Leaf, RowValue
+
+Path = tuple[int, int, int, Ints]
+"""(first row, partition, number of the match, states of its rows); the last state is that of the row that is tested."""
 
 
 def evaluated(values: Vectorized, numbers: Sequence[int], rows: pa.Table) -> dict[int, pa.Array]:
@@ -48,7 +50,6 @@ def partitions_of(clause: CheckedClause, keys: Mapping[int, pa.Array], count: in
 
 def columns_kept(clause: CheckedClause, current_row: CurrentRow) -> list[str]:
     """The columns that are still needed once the bits, the partitions and the order of the rows have been computed."""
-    values = clause.rows.values
     if clause.clause.rows is not RowsPerMatch.ONE:
         return [*clause.rows.input.names]
     read: list[Leaf] = [leaf for measure in clause.measures for leaf in measure.leaves]
@@ -57,7 +58,7 @@ def columns_kept(clause: CheckedClause, current_row: CurrentRow) -> list[str]:
             read += condition.resolved.leaves
     numbers = {leaf.number for leaf in read if isinstance(leaf, RowValue)}
     numbers |= {aggregate.number for aggregate in clause.rows.plain_aggregates.values() if aggregate.number is not None}
-    names = {values.schema.names[column] for number in numbers for column in columns_of(values.texts[number])}
+    names = clause.rows.columns_of(numbers)
     for calls in clause.rows.calls.values():
         names |= set(calls.read)
     # A table without columns would lose its number of rows.
@@ -73,6 +74,7 @@ class OrderedRows:
     :ivar words: see :meth:`asterism.row_patterns.current_row.CurrentRow.words`; None: they have not been computed
     """
 
+    clause: CheckedClause
     rows: pa.Table
     offsets: Ints
     keys: dict[int, pa.Array]
@@ -116,7 +118,7 @@ class OrderedRows:
             taken = pa.array(order)
             rows, keys = rows.take(taken), {number: column.take(taken) for number, column in keys.items()}
             words = None if words is None else words[order]
-        return cls(complete(rows, clause.rows.input), offsets, keys, words)
+        return cls(clause, complete(rows, clause.rows.input), offsets, keys, words)
 
     @property
     def partition_of(self) -> Ints:
@@ -129,20 +131,20 @@ class OrderedRows:
         outside = (at < self.offsets[partition]) | (at >= self.offsets[partition + 1])
         return pa.array(at, mask=outside)
 
+    def times(self, *, needed: bool = False) -> Ints:
+        """The times that WITHIN bounds, in microseconds.
 
-def times_of(clause: CheckedClause, ordered: OrderedRows, *, needed: bool = False) -> Ints:
-    """The times that WITHIN bounds, in microseconds.
-
-    :param needed: whether the times are needed without WITHIN, too; otherwise they are zeros without WITHIN
-    """
-    if clause.within is None and not needed:
-        return np.zeros(ordered.rows.num_rows, np.int64)
-    column = ordered.keys[clause.order_by[0]]
-    if column.null_count:
-        source = clause.clause.order_by[0].expression.text
-        raise NullEventTimeError(
-            f"a time is NULL: {source}", "WITHIN needs the time of each row", "filter such rows out"
-        )
-    times = TimeColumn("time", column.type, MILLISECONDS).to_micros(pa.chunked_array([column]))
-    micros: Ints = one_chunk(times).to_numpy(zero_copy_only=False)
-    return micros
+        :param needed: whether the times are needed without WITHIN, too; otherwise they are zeros without WITHIN
+        """
+        clause = self.clause
+        if clause.within is None and not needed:
+            return np.zeros(self.rows.num_rows, np.int64)
+        column = self.keys[clause.order_by[0]]
+        if column.null_count:
+            source = clause.clause.order_by[0].expression.text
+            raise NullEventTimeError(
+                f"a time is NULL: {source}", "WITHIN needs the time of each row", "filter such rows out"
+            )
+        times = TimeColumn("time", column.type, MILLISECONDS).to_micros(pa.chunked_array([column]))
+        micros: Ints = one_chunk(times).to_numpy(zero_copy_only=False)
+        return micros

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, TypeGuard
@@ -24,7 +24,7 @@ from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSynt
 from asterism.expressions.aggregates import FUNCTIONS as AGGREGATES
 from asterism.expressions.aggregates import Call, Calls, call_of, word_of_aggregates
 from asterism.expressions.evaluation import Vectorized, tried_before
-from asterism.expressions.names import MAX_OFFSET, Scope, integer_literal
+from asterism.expressions.names import MAX_OFFSET, Scope, columns_of, integer_literal
 from asterism.expressions.parsing import parse, tokenize
 from asterism.expressions.translation import position_of
 from asterism.expressions.types import BIGINT, BOOLEAN, STRING
@@ -38,6 +38,10 @@ PLAIN_AGGREGATES = ("count", "sum", "avg", "min", "max")
 _KEYS = ("PARTITION BY", "ORDER BY")
 _LOGICAL, _PHYSICAL, _MODES = ("first", "last"), ("prev", "next"), ("running", "final")
 _OF_MATCH = ("classifier", "match_number", "match_rowtime", "match_proctime", "match_timeout")
+_ONLY_IN_MEASURES = {
+    "match_proctime": (": matches would depend on when they are computed", "MATCH_ROWTIME()"),
+    "match_timeout": (", where the end of the match is not known", None),
+}
 _ELSEWHERE = {
     "lag": ("LAG is Snowflake's synonym of PREV", "PREV(price), PREV(price, 2)"),
     "lead": ("LEAD is Snowflake's synonym of NEXT", "NEXT(price), NEXT(price, 2)"),
@@ -146,10 +150,7 @@ class ResolvedExpression:
 
 
 def is_near(leaf: Leaf, variables: frozenset[str]) -> TypeGuard[RowValue]:
-    """Whether a leaf of a condition is the value of a row at a fixed distance from the current one.
-
-    :param variables: see :meth:`ResolvedExpression.reach`
-    """
+    """Whether a leaf is the value of a row at a fixed distance from the current one, see :meth:`ResolvedExpression.reach`."""
     if not isinstance(leaf, RowValue) or leaf.labelled or not leaf.place.last or leaf.place.skip:
         return False
     return leaf.place.variable is None or leaf.place.variable in variables
@@ -193,6 +194,16 @@ class RowExpressions:
         self.schema = self.input.append(pa.field(self.label, STRING)).append(pa.field(self.match_number, BIGINT))
         self.values = Vectorized(self.schema)
         self.time_type = pa.timestamp("us", self.values.zone)
+
+    def columns_of(self, numbers: Iterable[int]) -> set[str]:
+        """The columns that some of the expressions over single rows read."""
+        texts = self.values.texts
+        return {self.schema.names[column] for number in numbers for column in columns_of(texts[number])}
+
+    @property
+    def read(self) -> set[str]:
+        """The columns that any of the expressions reads."""
+        return self.columns_of(range(len(self.values.texts))).union(*(calls.read for calls in self.calls.values()))
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -304,10 +315,7 @@ class Resolver:
     def _call(self, call: Call, source: ExpressionText, *, final_allowed: bool) -> tuple[Leaf, pa.DataType]:
         name, final = call.name.lower(), False
         if name in _MODES:
-            final = name == "final"
-            if final and not final_allowed:
-                _fail("FINAL cannot be used in DEFINE, where the end of the match is not known yet", source, call.start)
-            call = _prefixed(call, source)
+            final, call = _prefixed(call, source, final_allowed=final_allowed)
             name = call.name.lower()
             if name in (*_PHYSICAL, *_OF_MATCH):
                 inside = f"{call.name.upper()}({'FINAL' if final else 'RUNNING'} LAST(...))"
@@ -326,26 +334,18 @@ class Resolver:
             return self._logical(call, replace(Place(), final=final), source)
         if name in _PHYSICAL:
             return self._physical(call, source, final_allowed=final_allowed)
-        if name == "match_proctime":
+        if name != "classifier":
             _check_count(call, 0, 0, source)
-            if not final_allowed:
-                problem = "MATCH_PROCTIME cannot be used in DEFINE: matches would depend on when they are computed"
-                _fail(problem, source, call.start, "MATCH_ROWTIME()")
+            if name in _ONLY_IN_MEASURES and not final_allowed:
+                why, hint = _ONLY_IN_MEASURES[name]
+                _fail(f"{name.upper()} cannot be used in DEFINE{why}", source, call.start, hint)
+        if name == "match_proctime":
             return MatchProcessingTime(), self.rows.time_type
         if name == "match_timeout":
-            _check_count(call, 0, 0, source)
-            if not final_allowed:
-                _fail(
-                    "MATCH_TIMEOUT cannot be used in DEFINE, where the end of the match is not known",
-                    source,
-                    call.start,
-                )
             return MatchTimeout(), BOOLEAN
         if name == "match_number":
-            _check_count(call, 0, 0, source)
             return MatchNumber(), BIGINT
         if name == "match_rowtime":
-            _check_count(call, 0, 0, source)
             if not self._clause.order_by:
                 _fail("MATCH_ROWTIME needs ORDER BY with a time", source, call.start)
             number, data_type = self._key(self._clause.order_by[0].expression, "ORDER BY")
@@ -368,13 +368,8 @@ class Resolver:
         place = Place(steps=-steps if call.name.lower() == "prev" else steps)
         inner = call_of(call.arguments[0], source.text, _VOCABULARY)
         if inner is not None and inner.name.lower() in _MODES:
-            final = inner.name.lower() == "final"
-            if final and not final_allowed:
-                _fail(
-                    "FINAL cannot be used in DEFINE, where the end of the match is not known yet", source, inner.start
-                )
+            final, inner = _prefixed(inner, source, final_allowed=final_allowed)
             place = replace(place, final=final)
-            inner = _prefixed(inner, source)
             if inner.name.lower() not in _LOGICAL:
                 _fail(f"RUNNING and FINAL in {call.name.upper()} belong before FIRST or LAST", source, inner.start)
         if inner is not None and inner.name.lower() in _LOGICAL:
@@ -733,15 +728,17 @@ def _offset(call: Call, source: ExpressionText, default: int = 0) -> int:
     return offset
 
 
-def _prefixed(call: Call, source: ExpressionText) -> Call:
-    """The call after RUNNING or FINAL."""
+def _prefixed(call: Call, source: ExpressionText, *, final_allowed: bool) -> tuple[bool, Call]:
+    """(whether it is FINAL and not RUNNING, the call after it)"""
     word = call.name.upper()
+    if word == "FINAL" and not final_allowed:
+        _fail("FINAL cannot be used in DEFINE, where the end of the match is not known yet", source, call.start)
     inner = call_of(call.arguments[0], source.text, _VOCABULARY) if len(call.arguments) == 1 else None
     if re.match(r"\s*\(", source.text[call.start + len(word) :]) or inner is None:
         _fail(
             f"{word} is a word before a call of FIRST, LAST or an aggregate", source, call.start, f"{word} LAST(price)"
         )
-    return inner
+    return word == "FINAL", inner
 
 
 def outer_row(name: str, text: str, position: int) -> UnsupportedSyntaxError:

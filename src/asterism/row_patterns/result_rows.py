@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints, cast_to, one_chunk
-from asterism.row_patterns.automaton import RowAutomaton, compiled_pattern
+from asterism.row_patterns import kernels as k
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause.clause import RowsPerMatch
 from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.match_conditions import ClauseConditions
-from asterism.row_patterns.match_items import FoundMatches, MatchItems, over_leaves, place_of_label
+from asterism.row_patterns.match_items import FoundMatches, MatchItems, over_leaves
 from asterism.row_patterns.ordered_rows import OrderedRows, columns_kept, partition_keys, partitions_of
 from asterism.row_patterns.resolution import MeasureValue
-from asterism.row_patterns.search import MatchSearch, SearchState
+from asterism.row_patterns.search import MatchSearch, SearchState, no_progress
 
 
 def match_table(clause: CheckedClause, rows: pa.Table, processing_time: int = 0) -> pa.Table:
@@ -38,20 +38,15 @@ def match_table(clause: CheckedClause, rows: pa.Table, processing_time: int = 0)
     >>> match_table(check(read(text), prices.schema), prices).to_pylist()
     [{'high': 7, 'low': 4}]
     """
-    return pa.concat_tables([clause.output.empty_table(), *match_parts(clause, rows, processing_time)])
-
-
-def match_parts(clause: CheckedClause, rows: pa.Table, processing_time: int = 0) -> Iterator[pa.Table]:
-    """The result of :func:`match_table` in parts."""
-    yield from TableMatcher(clause).match(rows, processing_time)
+    return pa.concat_tables([clause.output.empty_table(), *TableMatcher(clause).match(rows, processing_time)])
 
 
 class TableMatcher:
     """A clause that is matched in several tables."""
 
     def __init__(self, clause: CheckedClause) -> None:
-        self._clause, self._automaton = clause, compiled_pattern(clause.clause)
-        self._current_row = CurrentRow(clause, self._automaton)
+        self._clause = clause
+        self._current_row = CurrentRow(clause)
         self._conditions = ClauseConditions(clause, self._current_row)
         self._kept = columns_kept(clause, self._current_row)
 
@@ -74,85 +69,69 @@ class TableMatcher:
                 rows, codes, words = rows.take(taken), codes[at], words[at]
                 keys = {number: column.take(taken) for number, column in keys.items()}
         ordered = OrderedRows.sorted(clause, rows, keys, codes, count, words)
-        state = SearchState.of_table(ordered, processing_time)
-        yield from match_ordered(clause, self._automaton, self._conditions, ordered, state)
+        state = SearchState(no_progress(count), processing_time)
+        yield from match_ordered(self._conditions, ordered, state)
 
 
-def match_ordered(
-    clause: CheckedClause,
-    automaton: RowAutomaton,
-    conditions: ClauseConditions,
-    ordered: OrderedRows,
-    state: SearchState,
-) -> Iterator[pa.Table]:
+def match_ordered(conditions: ClauseConditions, ordered: OrderedRows, state: SearchState) -> Iterator[pa.Table]:
     """The result in parts; see :func:`match_table`. After each part, *state* has the progress of the search.
 
     :raises asterism.errors.LimitExceededError: also if a match may have more rows than *state* allows
     """
-    for found_matches in MatchSearch(clause, automaton, conditions, ordered, state).run():
+    for found_matches in MatchSearch(conditions, ordered, state).run():
         if len(found_matches.matches) or found_matches.unmatched.any():
-            yield _ResultRows(clause, automaton, ordered, found_matches, state.processing_time).table()
+            yield _result_rows(ordered, found_matches, state.processing_time)
         else:
-            yield clause.output.empty_table()
+            yield ordered.clause.output.empty_table()
 
 
-class _ResultRows:
-    """The rows of the output, sorted. Each has the number of its match, or -1 for an unmatched row; the number of visible rows of
+def _items(ordered: OrderedRows, found_matches: FoundMatches) -> list[Ints]:
+    """For each row of the output, in order: the number of its match, or -1 for an unmatched row; the number of visible rows of
     the match; and its row of the input.
     """
+    matches, kind = found_matches.matches, ordered.clause.clause.rows
+    starts, sizes = matches[:, k.START], matches[:, k.ROWS]
+    if kind is RowsPerMatch.ONE:
+        items = [np.arange(len(matches)), sizes, starts]
+    else:
+        shown = ~ordered.clause.automaton.excluded[found_matches.labels]
+        match_of_label, place = np.repeat(np.arange(len(matches)), sizes), found_matches.place_of_label
+        items = [match_of_label[shown], place[shown] + 1, (starts[match_of_label] + place)[shown]]
+        if kind is not RowsPerMatch.ALL_OMIT_EMPTY:
+            empty = np.flatnonzero(sizes == 0)
+            items = _joined(items, [empty, np.zeros_like(empty), starts[empty]])
+        if kind is RowsPerMatch.ALL_WITH_UNMATCHED:
+            left = np.flatnonzero(found_matches.unmatched)
+            items = _joined(items, [np.full_like(left, -1), np.zeros_like(left), left])
+    begins = items[2].copy()
+    begins[items[0] >= 0] = starts[items[0][items[0] >= 0]]
+    order = np.argsort(begins, kind="stable")
+    return [column[order] for column in items]
 
-    def __init__(
-        self,
-        clause: CheckedClause,
-        automaton: RowAutomaton,
-        ordered: OrderedRows,
-        found_matches: FoundMatches,
-        processing_time: int,
-    ) -> None:
-        from asterism.row_patterns import kernels as k
 
-        self._clause, self._ordered = clause, ordered
-        matches, kind = found_matches.matches, clause.clause.rows
-        starts, sizes = matches[:, k.START], matches[:, k.ROWS]
-        if kind is RowsPerMatch.ONE:
-            items = [np.arange(len(matches)), sizes, starts]
+def _result_rows(ordered: OrderedRows, found_matches: FoundMatches, processing_time: int) -> pa.Table:
+    clause = ordered.clause
+    match, visible, row = _items(ordered, found_matches)
+    items = MatchItems(ordered, found_matches, match, visible, processing_time)
+    leaves = items.leaves(clause.measures, whole=clause.clause.rows is RowsPerMatch.ONE)
+    rows, matched = pa.array(row), pa.array(match >= 0)
+    measures = dict(zip((measure.name for measure in clause.clause.measures), clause.measures, strict=True))
+    columns = []
+    values: list[pa.Array] = []
+    for place, field in enumerate(clause.output):
+        if place < len(clause.partition_by):
+            column = ordered.keys[clause.partition_by[place]].take(rows)
+        elif field.name in measures:
+            resolved = measures[field.name]
+            given = [
+                values[leaf.number] if isinstance(leaf, MeasureValue) else leaves[leaf] for leaf in resolved.leaves
+            ]
+            values.append(one_chunk(over_leaves(resolved, given, len(rows))))
+            column = pc.if_else(matched, values[-1], pa.scalar(None, values[-1].type))
         else:
-            shown = ~automaton.excluded[found_matches.labels]
-            match_of_label, place = np.repeat(np.arange(len(matches)), sizes), place_of_label(found_matches)
-            items = [match_of_label[shown], place[shown] + 1, (starts[match_of_label] + place)[shown]]
-            if kind is not RowsPerMatch.ALL_OMIT_EMPTY:
-                empty = np.flatnonzero(sizes == 0)
-                items = _joined(items, [empty, np.zeros_like(empty), starts[empty]])
-            if kind is RowsPerMatch.ALL_WITH_UNMATCHED:
-                left = np.flatnonzero(found_matches.unmatched)
-                items = _joined(items, [np.full_like(left, -1), np.zeros_like(left), left])
-        begins = items[2].copy()
-        begins[items[0] >= 0] = starts[items[0][items[0] >= 0]]
-        order = np.argsort(begins, kind="stable")
-        self._match, visible, self._row = (column[order] for column in items)
-        self._items = MatchItems(clause, automaton, ordered, found_matches, self._match, visible, processing_time)
-
-    def table(self) -> pa.Table:
-        clause, rows = self._clause, pa.array(self._row)
-        columns = []
-        leaves = self._items.leaves(clause.measures, whole=clause.clause.rows is RowsPerMatch.ONE)
-        matched = pa.array(self._match >= 0)
-        measures = dict(zip((measure.name for measure in clause.clause.measures), clause.measures, strict=True))
-        values: list[pa.Array] = []
-        for place, field in enumerate(clause.output):
-            if place < len(clause.partition_by):
-                column = self._ordered.keys[clause.partition_by[place]].take(rows)
-            elif field.name in measures:
-                resolved = measures[field.name]
-                given = [
-                    values[leaf.number] if isinstance(leaf, MeasureValue) else leaves[leaf] for leaf in resolved.leaves
-                ]
-                values.append(one_chunk(over_leaves(resolved, given, len(rows))))
-                column = pc.if_else(matched, values[-1], pa.scalar(None, values[-1].type))
-            else:
-                column = one_chunk(self._ordered.rows.column(field.name)).take(rows)
-            columns.append(cast_to(column, field.type))
-        return pa.table(columns, schema=clause.output)
+            column = one_chunk(ordered.rows.column(field.name)).take(rows)
+        columns.append(cast_to(column, field.type))
+    return pa.table(columns, schema=clause.output)
 
 
 def _joined(left: list[Ints], right: list[Ints]) -> list[Ints]:

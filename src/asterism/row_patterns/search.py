@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -14,23 +13,18 @@ from asterism.columns.groups import mask_of
 from asterism.columns.time import END_OF_TIME
 from asterism.errors import InvalidEventError, LimitExceededError, SkipStrategyError
 from asterism.matching.instructions import STACK
-from asterism.row_patterns.automaton import RowAutomaton
+from asterism.row_patterns import kernels as k
 from asterism.row_patterns.checking import CheckedClause
 from asterism.row_patterns.clause.clause import SkipTo, quoted
 from asterism.row_patterns.match_conditions import BoundConditions, ClauseConditions
-from asterism.row_patterns.match_items import FoundMatches, MatchItems, meant_by, over_leaves
-from asterism.row_patterns.ordered_rows import OrderedRows, times_of
-from asterism.row_patterns.resolution import ResolvedExpression, RowValue
-
-if TYPE_CHECKING:
-    from asterism.row_patterns.kernels import FutureRows, PatternTables, SearchTables, Workspace
+from asterism.row_patterns.match_items import FoundMatches, MatchItems, over_leaves
+from asterism.row_patterns.ordered_rows import OrderedRows, Path
+from asterism.row_patterns.resolution import ResolvedExpression
 
 MAX_TABLE = 2**30  # bytes of the table of ends of a partition
 MATCHED_ROWS = 5_000_000
 """How many rows of matches are made into a result at a time; with SKIP TO NEXT ROW, a row is in many matches."""
 NO_LIMIT = 2**62
-DEADLINE = 5
-"""The last column of progress, as in kernels.py."""
 MAX_STEPS = 20_000_000
 """Maximum steps of the search for one match, if conditions depend on the match so far: edges tried, operations of conditions."""
 ASKED = 2_000
@@ -38,9 +32,6 @@ ASKED = 2_000
 MAX_WORKSPACE = 2**30  # bytes
 MEMORY = 2**26  # bytes for failures
 AT_FIRST = 1024  # rows of a match
-
-Path = tuple[int, int, int, Ints]
-"""(first row, partition, number of the match, states of its rows); the last state is that of the row that is tested."""
 
 
 # ---------------------------------------------------------------------------------------------------- where the search is
@@ -65,48 +56,20 @@ class SearchState:
     max_rows: int = NO_LIMIT
     drop: bool = False
 
-    @classmethod
-    def of_table(cls, ordered: OrderedRows, processing_time: int) -> SearchState:
-        return cls(no_progress(len(ordered.offsets) - 1), processing_time)
-
-    def future(self, clause: CheckedClause) -> FutureRows:
-        """The limits of later rows, for the kernel."""
-        from asterism.row_patterns import kernels as k
-
-        lookahead, trailing = reach_of_conditions(clause)[1], reach_of_measures(clause)[1]
-        return k.FutureRows(self.ended, self.horizon, lookahead, trailing, self.max_rows, self.drop)
-
 
 def no_progress(count: int) -> Ints:
     """The progress of partitions in which nothing has been searched yet."""
-    progress = np.zeros((count, DEADLINE + 1), np.int64)
-    progress[:, DEADLINE] = END_OF_TIME
+    progress = np.zeros((count, k.DEADLINE + 1), np.int64)
+    progress[:, k.DEADLINE] = END_OF_TIME
     return progress
-
-
-def reach_of_conditions(clause: CheckedClause) -> tuple[int, int]:
-    """(rows before, rows after) a row that its conditions read, at most."""
-    return _reach(condition.resolved for condition in clause.conditions.values())
-
-
-def reach_of_measures(clause: CheckedClause) -> tuple[int, int]:
-    """(rows before the first, rows after the last) row of a match that its measures read, at most."""
-    return _reach(clause.measures)
-
-
-def _reach(expressions: Iterable[ResolvedExpression]) -> tuple[int, int]:
-    steps = [leaf.place.steps for expression in expressions for leaf in expression.leaves if isinstance(leaf, RowValue)]
-    return max(0, -min(steps, default=0)), max(0, max(steps, default=0))
 
 
 # ---------------------------------------------------------------------------------------------------- the search
 
 
-def pattern_tables(clause: CheckedClause, automaton: RowAutomaton) -> PatternTables:
+def pattern_tables(clause: CheckedClause) -> k.PatternTables:
     """The pattern of a clause, and where the search continues after a match, for the kernel."""
-    from asterism.row_patterns import kernels as k
-
-    skip = clause.clause.skip
+    skip, automaton = clause.clause.skip, clause.automaton
     kinds = {
         SkipTo.PAST_LAST_ROW: k.PAST_LAST_ROW,
         SkipTo.NEXT_ROW: k.NEXT_ROW,
@@ -123,7 +86,7 @@ def pattern_tables(clause: CheckedClause, automaton: RowAutomaton) -> PatternTab
         first_edge=automaton.first_edge,
         within=-1 if clause.within is None else clause.within,
         skip=kinds[skip.to],
-        skip_to=meant_by(clause, skip.variable),
+        skip_to=clause.meant_by(skip.variable),
         timeouts=clause.clause.timeouts,
     )
 
@@ -135,17 +98,9 @@ class MatchSearch:
     :raises asterism.errors.LimitExceededError: a partition is too large for the pattern
     """
 
-    def __init__(
-        self,
-        clause: CheckedClause,
-        automaton: RowAutomaton,
-        conditions: ClauseConditions,
-        ordered: OrderedRows,
-        state: SearchState,
-    ) -> None:
-        from asterism.row_patterns import kernels as k
-
-        self._clause, self._automaton, self._ordered, self._state = clause, automaton, ordered, state
+    def __init__(self, conditions: ClauseConditions, ordered: OrderedRows, state: SearchState) -> None:
+        clause, automaton = ordered.clause, ordered.clause.automaton
+        self._clause, self._ordered, self._state = clause, ordered, state
         self._largest = int(np.diff(ordered.offsets).max(initial=0))
         size = 4 * self._largest * len(automaton.variables)
         if size > MAX_TABLE:
@@ -156,21 +111,26 @@ class MatchSearch:
             )
         in_depth = clause.clause.timeouts or clause.clause.skip.to is SkipTo.NO_SKIP or automaton.needs_depth
         in_depth |= not state.ended and conditions.bounds_times
-        bound = conditions.bound(automaton, ordered.rows, ordered.shifted, ordered.words, in_depth=in_depth)
+        bound = conditions.bound(ordered, in_depth=in_depth)
         exact = bound.near and not in_depth
-        times = times_of(clause, ordered, needed=not exact and len(bound.conditions.bounds) > 0)
-        self._tables: SearchTables = k.SearchTables(
-            pattern_tables(clause, automaton),
+        times = ordered.times(needed=not exact and len(bound.conditions.bounds) > 0)
+        self._tables: k.SearchTables = k.SearchTables(
+            pattern_tables(clause),
             bound.conditions,
             k.RowTables(ordered.offsets, bound.bits, exact, bound.values, times),
-            state.future(clause),
+            k.FutureRows(
+                state.ended,
+                state.horizon,
+                clause.reach_of_conditions[1],
+                clause.reach_of_measures[1],
+                state.max_rows,
+                state.drop,
+            ),
             self._workspace(bound),
         )
 
-    def _workspace(self, bound: BoundConditions) -> Workspace:
-        from asterism.row_patterns import kernels as k
-
-        conditions, states = bound.conditions, len(self._automaton.variables)
+    def _workspace(self, bound: BoundConditions) -> k.Workspace:
+        conditions, states = bound.conditions, len(self._clause.automaton.variables)
         position = np.zeros(k.POSITIONS, np.int64)
         position[k.DEPTH] = position[k.ANSWER] = -1
         position[k.COMPLETES] = 1
@@ -213,8 +173,6 @@ class MatchSearch:
         :raises asterism.errors.SkipStrategyError: AFTER MATCH SKIP has no row to go to
         :raises asterism.errors.LimitExceededError: the search takes too long, or waits with too many rows
         """
-        from asterism.row_patterns import kernels as k
-
         status = k.MORE
         while status == k.MORE:
             status = self._searched()
@@ -232,8 +190,6 @@ class MatchSearch:
 
     def _searched(self) -> int:
         """Search until there is a part, or an error, and return the status."""
-        from asterism.row_patterns import kernels as k
-
         while True:
             status = k.find_matches(self._tables, self._state.progress, MATCHED_ROWS, MAX_STEPS)
             if status == k.ASK:
@@ -247,13 +203,11 @@ class MatchSearch:
 
     def _answer(self) -> None:
         """Compute the condition of the row that is tested."""
-        from asterism.row_patterns import kernels as k
-
         position, row = self._tables.work.position, self._start
         states = self._tables.work.frames[1 : position[k.DEPTH] + 2, 0].copy()
         path = row, int(position[k.AT_PARTITION]), int(position[k.MATCHES_BEFORE]) + 1, states
         try:
-            holds = decided(self._clause, self._automaton, self._ordered, path)
+            holds = decided(self._ordered, path)
         except InvalidEventError:
             if self._is_decided_by_known_rows():
                 raise
@@ -266,8 +220,6 @@ class MatchSearch:
         """Whether a match could be completed with known rows from the row that is tested. Otherwise, later rows decide whether
         the failure of its condition matters.
         """
-        from asterism.row_patterns import kernels as k
-
         pattern, work = self._tables.pattern, self._tables.work
         position, depth = work.position, work.position[k.DEPTH]
         if position[k.PARTIAL]:  # all rows that WITHIN allows are known
@@ -300,8 +252,6 @@ class MatchSearch:
         self._tables = self._tables._replace(work=work._replace(frames=frames, places=places, sums=sums))
 
     def _make_room_for_match(self) -> None:
-        from asterism.row_patterns import kernels as k
-
         work = self._tables.work
         matches, labels, position = work.matches, work.labels, work.position
         if position[k.FOUND] == len(matches):
@@ -315,14 +265,10 @@ class MatchSearch:
     @property
     def _start(self) -> int:
         """The row from which a match is searched."""
-        from asterism.row_patterns import kernels as k
-
         position = self._tables.work.position
         return int(position[k.BEGIN] + position[k.AT_ROW])
 
     def _too_many_steps(self) -> LimitExceededError:
-        from asterism.row_patterns import kernels as k
-
         position, row = self._tables.work.position, self._start
         place, steps = int(position[k.AT_ROW]) + 1, int(position[k.STEPS])
         limits = f"limit {MAX_STEPS:,}, and {k.USUAL_STEPS:,} on average"
@@ -346,8 +292,6 @@ class MatchSearch:
         )
 
     def _no_row_to_skip_to(self, match: Ints, absent: bool) -> SkipStrategyError:
-        from asterism.row_patterns import kernels as k
-
         skip = self._clause.clause.skip
         name = quoted(skip.variable or "")
         problem = (
@@ -374,18 +318,21 @@ class MatchSearch:
 # ---------------------------------------------------------------------------------------------------- one condition
 
 
-def decided(clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, path: Path) -> bool:
+def decided(ordered: OrderedRows, path: Path) -> bool:
     """Whether the last row of a path satisfies its condition."""
-    condition = clause.conditions[automaton.names[automaton.variables[path[3][-1]]]].resolved
-    return bool(mask_of(over_leaves(condition, leaves_of_path(clause, automaton, ordered, path), 1))[0])
+    return bool(mask_of(over_leaves(_condition_of(ordered.clause, path), leaves_of_path(ordered, path), 1))[0])
 
 
-def leaves_of_path(clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, path: Path) -> list[pa.Array]:
+def leaves_of_path(ordered: OrderedRows, path: Path) -> list[pa.Array]:
     """The value of each leaf of the condition of the last row of a path."""
     first, partition, number, states = path
     matches = np.array([[first, partition, number, 0, len(states), 0]], np.int64)
     found_matches = FoundMatches(matches, states, np.zeros(0, np.bool_))
-    condition = clause.conditions[automaton.names[automaton.variables[states[-1]]]].resolved
-    items = MatchItems(clause, automaton, ordered, found_matches, np.zeros(1, np.int64), np.array([len(states)]))
+    condition = _condition_of(ordered.clause, path)
+    items = MatchItems(ordered, found_matches, np.zeros(1, np.int64), np.array([len(states)]))
     leaves = items.leaves([condition], whole=True)
     return [leaves[leaf] for leaf in condition.leaves]
+
+
+def _condition_of(clause: CheckedClause, path: Path) -> ResolvedExpression:
+    return clause.conditions[clause.automaton.names[clause.automaton.variables[path[3][-1]]]].resolved

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.columns.arrays import Ints, cast_to
-from asterism.columns.groups import offsets_of
+from asterism.columns.groups import consecutive, offsets_of
 from asterism.columns.time import END_OF_TIME, TimeColumn, moments
 from asterism.matching.stored_matches import accepted_events, matches_schema
 from asterism.operators.state.state_definition import StateDefinition, keys_as_structs
@@ -46,7 +46,7 @@ def searches_of(
     ]
     schema = matches_schema(named.type, event)
     if event is not None:
-        at = np.repeat(begins - offsets_of(counts)[:-1], counts) + np.arange(int(counts.sum()))
+        at = consecutive(begins, counts)
         stages = pa.nulls(len(at), pa.string())
         columns.append(accepted_events(stages, times[at], rows.take(pa.array(at)), counts, event))
     return pa.table([cast_to(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)

@@ -8,19 +8,16 @@ import pyarrow as pa
 
 from asterism.errors import InvalidEventError
 from asterism.expressions.evaluation import Vectorized, tried_before
-from asterism.row_patterns.automaton import ACCEPT, Edge, RowAutomaton
-from asterism.row_patterns.checking import CheckedClause
-from asterism.row_patterns.ordered_rows import OrderedRows
-from asterism.row_patterns.search import Path, leaves_of_path
+from asterism.row_patterns.automaton import ACCEPT, Edge
+from asterism.row_patterns.ordered_rows import OrderedRows, Path
 from asterism.row_patterns.time_bounds import TimeBound, time_bounds
 
 
 class LateRows:
     """The conditions of a clause that bound times, over the rows of one partition."""
 
-    def __init__(
-        self, clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, edges: Sequence[Sequence[Edge]]
-    ) -> None:
+    def __init__(self, ordered: OrderedRows, edges: Sequence[Sequence[Edge]]) -> None:
+        clause, automaton = ordered.clause, ordered.clause.automaton
         self._clause, self._automaton, self._ordered, self._edges = clause, automaton, ordered, edges
         self._names = [automaton.names[variable] for variable in automaton.variables.tolist()]
         """the variable of each state"""
@@ -52,9 +49,11 @@ class LateRows:
     def _has_passed(
         self, bound: TimeBound, limit: Vectorized, start: int, number: int, states: Sequence[int], time: int
     ) -> bool:
+        from asterism.row_patterns.search import leaves_of_path
+
         state = int(self._automaton.state_of[self._automaton.names.index(bound.variable)])
         path: Path = (start, 0, number, pa.array([*states, state], pa.int64()).to_numpy())
-        leaves = leaves_of_path(self._clause, self._automaton, self._ordered, path)
+        leaves = leaves_of_path(self._ordered, path)
         try:
             limits = limit.evaluate(pa.table(leaves, schema=limit.schema))[0]
         except InvalidEventError:

@@ -15,7 +15,6 @@ import pyarrow as pa
 from asterism.arguments import expect
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError, printable
 from asterism.expressions.names import columns_of
-from asterism.row_patterns.automaton import compiled_pattern
 from asterism.row_patterns.checking import CheckedClause, check
 from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.ordered_rows import OrderedRows
@@ -216,7 +215,7 @@ def trace_rows(
             f"PARTITION BY {keys}",
             "give a key to choose one",
         )
-    search = RowSearch(checked, compiled_pattern(clause.clause), ordered, explained)
+    search = RowSearch(ordered, explained)
     search.run()
     return RowPatternTrace(
         clause=clause,

@@ -20,14 +20,10 @@ from asterism.columns.groups import mask_of
 from asterism.errors import InvalidEventError
 from asterism.expressions.evaluation import Vectorized, tried_before
 from asterism.expressions.parsing import conjuncts, tokenize
-from asterism.row_patterns.automaton import ACCEPT, AT_DEADLINE, AT_END, AT_START, RowAutomaton
-from asterism.row_patterns.checking import CheckedClause
+from asterism.row_patterns.automaton import ACCEPT, AT_DEADLINE, AT_END, AT_START
 from asterism.row_patterns.clause.clause import NotNext, SkipTo
-from asterism.row_patterns.match_conditions import ClauseConditions
-from asterism.row_patterns.match_items import meant_by
-from asterism.row_patterns.ordered_rows import OrderedRows, times_of
+from asterism.row_patterns.ordered_rows import OrderedRows, Path
 from asterism.row_patterns.resolution import ResolvedExpression, parsed
-from asterism.row_patterns.search import Path, decided, leaves_of_path, pattern_tables
 from asterism.row_patterns.wording import name_text
 from asterism.text.printable import one_line
 from asterism.trace.conditions import MAX_TEXT
@@ -126,22 +122,25 @@ _Refused = dict[tuple[int, int, Obstacle], tuple[int, _TakenRow | None]]
 class RowSearch:
     """The search in one partition. As many starts as *explained* show the values that conditions read."""
 
-    def __init__(self, clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows, explained: int) -> None:
+    def __init__(self, ordered: OrderedRows, explained: int) -> None:
         from asterism.row_patterns import kernels as k
+        from asterism.row_patterns.match_conditions import ClauseConditions
+        from asterism.row_patterns.search import pattern_tables
 
+        clause, automaton = ordered.clause, ordered.clause.automaton
         self._clause, self._automaton, self._ordered, self._explained = clause, automaton, ordered, explained
         self._count: int = ordered.rows.num_rows
         self._edges = [automaton.edges_of(state) for state in range(automaton.start + 1)]
         self._state_of: list[int] = automaton.state_of.tolist()
-        self._late = LateRows(clause, automaton, ordered, self._edges)
-        bound = ClauseConditions(clause).bound(automaton, ordered.rows, ordered.shifted)
+        self._late = LateRows(ordered, self._edges)
+        bound = ClauseConditions(clause).bound(ordered)
         self._bits, self._near = bound.bits, bound.near
         self._ends: Ints = np.empty((self._count, automaton.start), np.int32)
-        times = times_of(clause, ordered)
+        times = ordered.times()
         self._times: list[int] = times.tolist()
         tables = k.RowTables(ordered.offsets, self._bits, False, bound.values, times)
-        k.fill_ends(pattern_tables(clause, automaton), tables, 0, self._count, 0, self._count, self._ends)
-        self._parts = _ConditionParts(clause, automaton, ordered)
+        k.fill_ends(pattern_tables(clause), tables, 0, self._count, 0, self._count, self._ends)
+        self._parts = _ConditionParts(ordered)
         self._implied = {
             node.name for node in clause.clause.pattern.walk() if isinstance(node, NotNext) and node.implied
         }
@@ -292,6 +291,7 @@ class RowSearch:
     def _holds(self, start: int, number: int, last: _TakenRow | None, state: int, row: int, *, matters: bool) -> bool:
         """Whether a row satisfies the condition of a state after a path. An error is FALSE, and is raised if it *matters*."""
         from asterism.row_patterns import kernels as k
+        from asterism.row_patterns.search import decided
 
         self._tests += 1
         if self._tests > MAX_TESTS:
@@ -303,7 +303,7 @@ class RowSearch:
             return bool(bit != k.FAILS)
         self._tests += ASKED
         try:
-            return decided(self._clause, self._automaton, self._ordered, _path(start, number, last, state))
+            return decided(self._ordered, _path(start, number, last, state))
         except InvalidEventError:
             if matters:
                 raise
@@ -312,7 +312,7 @@ class RowSearch:
     def _next_start(self, start: int, states: Sequence[int]) -> int:
         skip = self._clause.clause.skip
         if skip.to in (SkipTo.FIRST, SkipTo.LAST):
-            meant = meant_by(self._clause, skip.variable)[self._automaton.variables[states]] if states else np.zeros(0)
+            meant = self._clause.meant_by(skip.variable)[self._automaton.variables[states]] if states else np.zeros(0)
             places = np.flatnonzero(meant)
             words = f"AFTER MATCH SKIP {skip.to.value} {name_text(skip.variable or '')}: the query fails, because"
             if not len(places):
@@ -363,18 +363,20 @@ def _path(start: int, number: int, last: _TakenRow | None, state: int) -> Path:
 class _ConditionParts:
     """The conjuncts of conditions, to show which of them are not true, and which values they read."""
 
-    def __init__(self, clause: CheckedClause, automaton: RowAutomaton, ordered: OrderedRows) -> None:
-        self._clause, self._automaton, self._ordered = clause, automaton, ordered
+    def __init__(self, ordered: OrderedRows) -> None:
+        self._clause, self._automaton, self._ordered = ordered.clause, ordered.clause.automaton, ordered
         self._known: dict[str, list[tuple[str, Vectorized, list[tuple[int, str]]]]] = {}
 
     def checks(self, path: Path) -> tuple[Check, ...]:
         """The conjuncts of the condition of the last row of a path that are not true; the whole condition if all are."""
+        from asterism.row_patterns.search import leaves_of_path
+
         name = self._automaton.names[self._automaton.variables[path[3][-1]]]
         resolved = self._clause.conditions[name].resolved
         if name not in self._known:
             self._known[name] = _parts_of(resolved)
         try:
-            leaves = leaves_of_path(self._clause, self._automaton, self._ordered, path)
+            leaves = leaves_of_path(self._ordered, path)
         except InvalidEventError:
             return (Check(_text_of(resolved.source.text), None),)
         row = pa.table(leaves, schema=resolved.body.schema) if leaves else pa.table({"rows": pa.nulls(1)})

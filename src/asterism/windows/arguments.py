@@ -30,10 +30,7 @@ def check_delta(threshold: object, delta: object, where: str) -> None:
 
 
 def duration(value: object, where: str, *, zero: bool = False) -> timedelta:
-    """Return *value* if it is a positive timedelta.
-
-    :raises StreamDefinitionError: it is not
-    """
+    """Return *value* if it is a positive timedelta; otherwise, raise StreamDefinitionError."""
     if not isinstance(value, timedelta):
         raise StreamDefinitionError(f"{where} takes a timedelta, not {value!r}", hint="timedelta(seconds=10)")
     if value < timedelta(0) or (not value and not zero):

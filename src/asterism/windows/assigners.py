@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from asterism.arguments import shown
 from asterism.columns.arrays import Ints
+from asterism.columns.groups import consecutive
 from asterism.columns.time import END_OF_TIME, FAR, micros, to_datetime
 from asterism.columns.time_zones import moments, wall_times
 from asterism.errors import StreamDefinitionError, UserFunctionError
@@ -88,10 +89,7 @@ class Windows(metaclass=PythonNames):
 
 
 def assigned(windows: Windows, times: Ints) -> tuple[Ints, Ints, Ints]:
-    """:meth:`Windows.assign`, and checks of what user-defined windows return.
-
-    :raises OperatorError: it fails, or returns something else
-    """
+    """:meth:`Windows.assign`, and checks of what user-defined windows return."""
     if not windows.is_user_defined:
         return windows.assign(times)
     what = f"the windows {type(windows).__name__}"
@@ -367,7 +365,7 @@ class CumulativeWindows(Windows):
         last = -(-(stop - start) // step)  # a day of a calendar may be longer or shorter
         counts = last - first + 1
         rows = np.repeat(np.arange(len(times)), counts)
-        steps = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts) + first[rows]
+        steps = consecutive(first, counts)
         return rows, start[rows], np.minimum(start[rows] + steps * step, stop[rows])
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from asterism.columns.schemas import schema_of
 from asterism.errors import StreamDefinitionError
 from asterism.expressions.aggregates import Aggregates
 from asterism.operators.state.keyed_state import StateSpec
-from asterism.windows.folds import Fold, Folding, Reduction
+from asterism.windows.folds import Computation, Fold, Folding, Reduction
 from asterism.windows.panes import Partials
 from asterism.windows.process_function import ProcessWindowFunction, states_of
 from asterism.windows.session_ids import SESSION_COLUMNS
@@ -26,7 +26,7 @@ OWN_COLUMNS = (WINDOW_START, WINDOW_END, FIRING, KIND, IS_LAST)
 class FiringContents:
     """The computations of a firing, bound to the columns of a stream."""
 
-    computation: Aggregates | Reduction | Folding | None
+    computation: Computation | None
     """None: the function takes the elements"""
     function: WindowFunction | None
     schema: pa.Schema
@@ -96,7 +96,7 @@ def _check_function(spec: WindowSpec) -> None:
         raise StreamDefinitionError(f"the window function cannot be called: {spec.function!r}")
 
 
-def _computation_of(spec: WindowSpec) -> Aggregates | Reduction | Folding | None:
+def _computation_of(spec: WindowSpec) -> Computation | None:
     if spec.reduce is not None:
         if not callable(spec.reduce):
             raise StreamDefinitionError(f"the reduce function cannot be called: {spec.reduce!r}")
@@ -115,7 +115,7 @@ def _computation_of(spec: WindowSpec) -> Aggregates | Reduction | Folding | None
     return None
 
 
-def _check_names(spec: WindowSpec, names: Sequence[str], computation: Aggregates | Reduction | Folding | None) -> None:
+def _check_names(spec: WindowSpec, names: Sequence[str], computation: Computation | None) -> None:
     is_element = spec.reduce is not None and spec.function is None
     firing_columns = [*OWN_COLUMNS, *(SESSION_COLUMNS if spec.session_ids else ())]
     of_stream = [*firing_columns, *spec.keys, *(names if is_element else [])]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints, Mask
-from asterism.columns.groups import first_rows, group_codes, offsets_of
+from asterism.columns.groups import consecutive, first_rows, group_codes, offsets_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.errors import OperatorError
 from asterism.operators.key_group import Group
@@ -30,8 +30,7 @@ from asterism.operators.state.state_store import (
 )
 from asterism.windows import kernels
 from asterism.windows.assigners import SessionWindows, assigned
-from asterism.windows.panes import NONE, RecordedFirings, Rows, applied, plain, results_of
-from asterism.windows.plan import (
+from asterism.windows.names import (
     COUNTED,
     DISTANCES,
     FIRINGS,
@@ -42,8 +41,9 @@ from asterism.windows.plan import (
     PANE_TABLE,
     ROW_TABLE,
     UNFIRED,
-    WindowPlan,
 )
+from asterism.windows.operator import WindowOperator
+from asterism.windows.panes import NONE, RecordedFirings, Rows, applied, plain, results_of
 from asterism.windows.process_function import FunctionStates, ProcessWindowFunction, divided, renumbered
 from asterism.windows.session_ids import IDS, REPLACES, SESSION_ID, Sessions
 from asterism.windows.spec import CLOSING
@@ -99,7 +99,7 @@ class PaneContents(NamedTuple):
 class WindowCall:
     """One call for one key group."""
 
-    plan: WindowPlan
+    operator: WindowOperator
     group: Group
     events: pa.Table
     watermarks: Ints
@@ -112,7 +112,7 @@ class WindowCall:
     """receives late elements"""
 
     def __post_init__(self) -> None:
-        self.spec, self.contents = self.plan.spec, self.plan.contents
+        self.spec, self.contents = self.operator.spec, self.operator.contents
         self.event_time = self.spec.is_event_time
         # Sessions that touch are merged: in order, they must wait for elements at their end.
         waits = self.spec.in_order and self.spec.windows.merges
@@ -130,10 +130,10 @@ class WindowCall:
     # -- state
 
     def _load(self) -> None:
-        plan, group = self.plan, self.group
+        operator, group = self.operator, self.group
         horizon = group.watermark if self.event_time else group.processing_time
-        self.pages = group.load([self.events], plan.key_schema.names, horizon)
-        schemas = plan.page_schemas
+        self.pages = group.load([self.events], operator.key_schema.names, horizon)
+        schemas = operator.page_schemas
         pages = [
             [schema.empty_table() for schema in schemas] if value is None else tables_from_bytes(value, schemas)
             for value in self.pages.stored
@@ -141,30 +141,32 @@ class WindowCall:
         panes = [page[PANE_TABLE] for page in pages]
         sizes = [table.num_rows for table in panes]
         seen = [next(iter(page[META_TABLE].column("seen").to_pylist()), BEFORE_TIME) for page in pages]
-        self.old = pa.concat_tables([plan.pane_schema.empty_table(), *panes]).combine_chunks()
+        self.old = pa.concat_tables([operator.pane_schema.empty_table(), *panes]).combine_chunks()
         self.old_seen = np.repeat(np.array(seen, np.int64), sizes)
         self.old_page = np.repeat(np.arange(len(pages)), sizes)
         self._load_additions(len(schemas), sizes)
         rows = [page[ROW_TABLE] for page in pages] if self.contents.partials is None else []
-        self.old_rows = pa.concat_tables([plan.row_schema.empty_table(), *rows])
-        names = plan.key_schema.names
+        self.old_rows = pa.concat_tables([operator.row_schema.empty_table(), *rows])
+        names = operator.key_schema.names
         self.stored_states = (
-            [page[len(schemas) - len(plan.state_schemas) :] for page in pages] if self.contents.states else []
+            [page[len(schemas) - len(operator.state_schemas) :] for page in pages] if self.contents.states else []
         )
-        with_state = pa.concat_tables([plan.key_schema.empty_table(), *(tables[0] for tables in self.stored_states)])
+        with_state = pa.concat_tables(
+            [operator.key_schema.empty_table(), *(tables[0] for tables in self.stored_states)]
+        )
         self.all_keys = pa.concat_tables([self.old.select(names), with_state, self.events.select(names)])
         codes, self.n_keys = group_codes(self.all_keys)
         self.old_code, state_code, self.event_code = np.split(
             codes, np.cumsum([self.old.num_rows, with_state.num_rows])
         )
-        if self.contents.states:
+        if isinstance(self.contents.function, ProcessWindowFunction):
             self._load_states(state_code, sizes, codes)
 
     def _load_states(self, state_code: Ints, sizes: list[int], codes: Ints) -> None:
         """The states of the function, by the codes of keys and by the indexes of old panes."""
         counts = [tables[0].num_rows for tables in self.stored_states]
         owners, panes = divided(state_code, counts), divided(np.arange(sum(sizes)), sizes)
-        names, schemas = list(self.contents.states), list(self.plan.state_schemas.values())
+        names, schemas = list(self.contents.states), list(self.operator.state_schemas.values())
         loaded = [
             renumbered([tables[at] for tables in self.stored_states], schema, owners if at <= len(names) else panes)
             for at, schema in enumerate(schemas)
@@ -202,7 +204,7 @@ class WindowCall:
         """Panes for the kernel: *old* is the previous index of each, or NONE."""
         was = old != NONE
         back = old[was]
-        words = np.tile(self.plan.table.initial, (count, 1))
+        words = np.tile(self.operator.table.initial, (count, 1))
         if len(back):
             flat = self.old.column("words").combine_chunks()
             values = np.asarray(flat.values.to_numpy()).reshape(-1, words.shape[1])
@@ -235,12 +237,12 @@ class WindowCall:
         )
 
     def _rules(self) -> Any:
-        plan, group = self.plan, self.group
+        operator, group = self.operator, self.group
         return kernels.Rules(
-            table=plan.table.rows,
-            initial=plan.table.initial,
-            thresholds=plan.table.thresholds,
-            purges=plan.table.purges,
+            table=operator.table.rows,
+            initial=operator.table.initial,
+            thresholds=operator.table.thresholds,
+            purges=operator.table.purges,
             event=self.event_time,
             lateness=self.lateness,
             resolution=self.resolution,
@@ -251,7 +253,7 @@ class WindowCall:
             ending=group.watermark == END_OF_TIME if self.event_time else group.over,
             closing=CLOSING.index(self.spec.closing),
             always_on_time=self.spec.on_time == "fire_always",
-            turns=plan.table.turns,
+            turns=operator.table.turns,
         )
 
     # -- windows
@@ -259,9 +261,7 @@ class WindowCall:
     def _aligned(self, times: Ints) -> None:
         row, start, end = assigned(self.spec.windows, times)
         if self.event_time:
-            last = np.where(end == END_OF_TIME, END_OF_TIME, end - self.resolution)
-            cleanup = np.where(last > END_OF_TIME - self.lateness, END_OF_TIME, last + self.lateness)
-            kept = cleanup > self.watermarks[row]
+            kept = self._kept_until(end) > self.watermarks[row]
             taken = np.zeros(len(times), np.bool_)
             taken[row[kept]] = True
             self._late(~taken)
@@ -306,6 +306,13 @@ class WindowCall:
         example = np.concatenate([np.full(len(before), NONE, np.int64), chosen])
         self._play(panes, PaneSources(old, example, chosen, at, end[chosen], old_at))
 
+    def _kept_until(self, end: Ints) -> Ints:
+        """The time at which windows with these ends are dropped."""
+        last = np.where(end == END_OF_TIME, END_OF_TIME, end - self.resolution)
+        if not self.event_time:
+            return last
+        return np.where(last > END_OF_TIME - self.lateness, END_OF_TIME, last + self.lateness)
+
     def _late(self, late: Mask) -> None:
         if late.any():
             self.report_late(self.group, EVENTS, self.events.filter(pa.array(late)))
@@ -335,7 +342,7 @@ class WindowCall:
             self.group.metrics[UNFIRED] += int(log.sizes[kernels.UNFIRED])
         self.key_of = self._keys(sources.example)
         self.sessions = self._sessions_of(panes, log, sources) if self.spec.session_ids else None
-        self.states = self._states(sources.example) if self.contents.states else None
+        self.states = self._states(sources.example)
         gone = ~now.alive
         if (
             sources.ends is not None
@@ -347,7 +354,7 @@ class WindowCall:
 
     def _run(self, panes: Any, sources: PaneSources) -> KernelRun:
         """Run the kernel on copies of *panes*, with more room for firings until there is enough."""
-        table, rules, row = self.plan.table, self._rules(), sources.row
+        table, rules, row = self.operator.table, self._rules(), sources.row
         everywhere = len(row) == self.events.num_rows and bool((row[1:] > row[:-1]).all())
         events = self.events if everywhere else self.events.take(pa.array(row))
         self._element_times = events.column(TIME).to_numpy()
@@ -409,10 +416,11 @@ class WindowCall:
         starts[~was], ends[~was] = self._element_times, sources.ends
         return Sessions(self.key_of, ids, replaces, (starts, ends), merges)
 
-    def _states(self, example: Ints) -> FunctionStates:
-        plan, old = self.plan, self.old_of
+    def _states(self, example: Ints) -> FunctionStates | None:
+        if not isinstance(self.contents.function, ProcessWindowFunction):
+            return None
+        operator, old = self.operator, self.old_of
         was = old != NONE
-        assert isinstance(self.contents.function, ProcessWindowFunction)
         keys = np.empty(len(old), np.int64)
         keys[was], keys[~was] = self.old_code[old[was]], self.event_code[example[~was]]
         by_window = None
@@ -422,7 +430,9 @@ class WindowCall:
             by_window = {name: renumbered([rows], rows.schema, [pane_of]) for name, rows in self.states_by_pane.items()}
         return FunctionStates(
             self.contents.function,
-            self.key_rows.select(plan.key_schema.names if self.spec.keys else []).rename_columns(list(self.spec.keys)),
+            self.key_rows.select(operator.key_schema.names if self.spec.keys else []).rename_columns(
+                list(self.spec.keys)
+            ),
             self.states_by_key,
             by_window,
             keys,
@@ -433,23 +443,12 @@ class WindowCall:
     def _applied(self, elements: pa.Table, offsets: Ints, spans: list[TimeSpan]) -> tuple[pa.Table, Ints]:
         """Call the window function for each firing."""
         fired, panes = self.fired, self.panes
-        assert self.contents.function is not None
-        if not isinstance(self.contents.function, ProcessWindowFunction):
-            return applied(self.contents.function, self.contents.schema, elements, offsets, spans)
         if self.states is None:
-            function = self.contents.function
-            names = self.plan.key_schema.names if self.spec.keys else []
-            keys = self.key_of.select(names).rename_columns(list(self.spec.keys))
-            self.states = FunctionStates(
-                function, keys, {}, {}, np.arange(len(panes.start)),
-                time=BEFORE_TIME, event_time=self.event_time,
-            )  # fmt: skip
+            assert self.contents.function is not None
+            return applied(self.contents.function, self.contents.schema, elements, offsets, spans)
         # Windows that are dropped are cleared after their firings of that time.
         gone = self.dropped
-        last = np.where(panes.end[gone] == END_OF_TIME, END_OF_TIME, panes.end[gone] - self.resolution)
-        at = (
-            np.where(last > END_OF_TIME - self.lateness, END_OF_TIME, last + self.lateness) if self.event_time else last
-        )
+        at = self._kept_until(panes.end[gone])
         stages = np.where(at <= self.group.before, CallPhase.BEFORE, CallPhase.AFTER)
         stages = stages if self.event_time else np.full(len(gone), CallPhase.PROCESSING_TIME)
         place = np.where(fired[:, kernels.PLACE] == NONE, END_OF_TIME, fired[:, kernels.PLACE])
@@ -492,13 +491,13 @@ class WindowCall:
     def _user_defined(self, panes: Any, old: Ints, elements: pa.Table, rules: Any) -> UserDefinedTriggers:
         texts = self.old.column("own").to_pylist()
         states = [texts[at] if at != NONE else None for at in old.tolist()]
-        names = self.plan.kept_columns
+        names = self.operator.kept_columns
         rows = elements.select(["e:" + name for name in names]).rename_columns(names).to_pylist()
-        return UserDefinedTriggers(self.plan.table, panes, states, rows, rules)
+        return UserDefinedTriggers(self.operator.table, panes, states, rows, rules)
 
     def _keys(self, example: Ints) -> pa.Table:
         """The key of each pane."""
-        old, names = self.old_of, self.plan.key_schema.names
+        old, names = self.old_of, self.operator.key_schema.names
         both = pa.concat_tables([self.old.select(names), self.events.select(names)]).combine_chunks()
         return both.take(pa.array(np.where(old != NONE, old, self.old.num_rows + example)))
 
@@ -515,7 +514,7 @@ class WindowCall:
         sizes = np.where(old != NONE, old_counts[np.maximum(old, 0)] if len(old_counts) else 0, 0)
         starts = np.cumsum(old_counts) - old_counts
         first = np.where(old != NONE, starts[np.maximum(old, 0)] if len(starts) else 0, 0)
-        old_rows = self.old_rows.take(pa.array(_places(first, sizes)))
+        old_rows = self.old_rows.take(pa.array(consecutive(first, sizes)))
         old_at = offsets_of(sizes)
         make: Any
         if self.contents.computation is not None:
@@ -580,7 +579,7 @@ class WindowCall:
             replaced = self.sessions.replaced(panes, np.bincount(firing_of, minlength=len(fired)))
             columns += [self.sessions.ids(firings[:, kernels.PANE]), replaced.take(pa.array(which))]
         columns += results.take(pa.array(order)).select(self.contents.names).columns
-        self.group.emit(FIRINGS, pa.table(columns, schema=self.plan.firing_schema))
+        self.group.emit(FIRINGS, pa.table(columns, schema=self.operator.output_schemas[FIRINGS]))
 
     def _write(self, run: KernelRun, contents: PaneContents, sources: PaneSources) -> None:
         """Write the panes that remain to the pages of state."""
@@ -602,7 +601,7 @@ class WindowCall:
             keys_of_page = owners[which[which >= len(remaining)] - len(remaining)]
             tables = [seen, table.take(pa.array(kept))]
             if contents.rows is not None:
-                tables.append(contents.rows.take(pa.array(_places(row_at[kept], contents.counts[kept]))))
+                tables.append(contents.rows.take(pa.array(consecutive(row_at[kept], contents.counts[kept]))))
             if states is not None:
                 tables.append(self.key_rows.take(pa.array(keys_of_page)))
                 tables += [_rows_of(state, keys_of_page, self.n_keys) for state in states[0]]
@@ -612,7 +611,7 @@ class WindowCall:
             return value, next_event_time, int(processing_times[kept].min(initial=END_OF_TIME))
 
         def keys() -> pa.Table:
-            of_panes = table.select(self.plan.key_schema.names).take(pa.array(remaining))
+            of_panes = table.select(self.operator.key_schema.names).take(pa.array(remaining))
             return pa.concat_tables([of_panes, *([self.key_rows.take(pa.array(owners))] if len(owners) else [])])
 
         was = old != NONE
@@ -633,7 +632,7 @@ class WindowCall:
             columns.append(pa.array(run.user_defined.texts(), pa.string()))
         if contents.partials is not None:
             columns += contents.partials.columns
-        return pa.table(columns, schema=self.plan.pane_schema)
+        return pa.table(columns, schema=self.operator.pane_schema)
 
     def _additions(self, counts: Ints, kept: Ints) -> pa.Table | None:
         """The columns of the panes *kept* that earlier releases do not have; None: all have their defaults."""
@@ -646,11 +645,6 @@ class WindowCall:
         if self.sessions is not None:
             added |= {SESSION_ID: self.sessions.ids(kept), REPLACES: self.sessions.to_be_replaced(kept).cast(IDS)}
         return pa.table(added)
-
-
-def _places(first: Ints, sizes: Ints) -> Ints:
-    """The indexes of runs of rows, one after the other."""
-    return np.repeat(first - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
 
 
 def _rows_of(state: pa.Table, owners: Ints, count: int) -> pa.Table:

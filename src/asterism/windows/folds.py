@@ -13,6 +13,7 @@ from asterism.arguments import expect, function_name, shown
 from asterism.columns.arrays import Ints
 from asterism.columns.schemas import schema_of
 from asterism.errors import OperatorError, StreamDefinitionError, UserFunctionError
+from asterism.expressions.aggregates import Aggregates
 from asterism.windows.user_functions import called, check_names, check_values, may_lose, rows_of
 
 Row = dict[str, Any]
@@ -102,7 +103,7 @@ def _rounds(kind: pa.DataType) -> bool:
 
 
 class RowComputation:
-    """A :class:`asterism.windows.panes.Computation` by a Python function of two rows, applied in order; state keeps one row.
+    """A computation by a Python function of two rows, applied in order; state keeps one row.
 
     :param read: the columns of the elements
     """
@@ -193,3 +194,7 @@ class Folding(RowComputation):
 
     def _table(self, rows: list[Row]) -> pa.Table:
         return rows_of(f"the fold function {function_name(self.function.add)}", rows, self.partial_schema)
+
+
+Computation = Aggregates | Reduction | Folding
+"""What a firing contains: its *partials* are rows that are folded from elements, merged, and finished."""

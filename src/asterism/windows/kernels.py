@@ -42,25 +42,10 @@ from asterism.windows.trigger_table import (
 
 jitable = register_jitable(_nrt=False)
 """Without counted references, as :func:`uncounted`."""
-NEVER, COUNT, FIRST_EVENT, FIRST_PROCESSING = (
-    int(TriggerPart.NEVER),
-    int(TriggerPart.COUNT),
-    int(TriggerPart.FIRST_EVENT),
-    int(TriggerPart.FIRST_PROCESSING),
-)
-END_EVENT, END_PROCESSING, EACH_EVENT, EACH_PROCESSING = (
-    int(TriggerPart.END_EVENT),
-    int(TriggerPart.END_PROCESSING),
-    int(TriggerPart.EACH_EVENT),
-    int(TriggerPart.EACH_PROCESSING),
-)
-DELTA, ALL, ANY, USER_DEFINED = (
-    int(TriggerPart.DELTA),
-    int(TriggerPart.ALL),
-    int(TriggerPart.ANY),
-    int(TriggerPart.USER_DEFINED),
-)
-SEQUENCE, ONCE, UNTIL = int(TriggerPart.SEQUENCE), int(TriggerPart.ONCE), int(TriggerPart.UNTIL)
+(
+    NEVER, COUNT, FIRST_EVENT, FIRST_PROCESSING, END_EVENT, END_PROCESSING, EACH_EVENT, EACH_PROCESSING, DELTA, ALL, ANY,
+    USER_DEFINED, SEQUENCE, ONCE, UNTIL,
+) = map(int, TriggerPart)  # fmt: skip
 END_OF_TIME = 2**63 - 1
 BEFORE_TIME = -(2**63) + 1
 

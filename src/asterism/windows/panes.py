@@ -10,39 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import function_name, shown
 from asterism.columns.arrays import Ints, Mask, cast_table, cast_to
+from asterism.columns.groups import consecutive
 from asterism.errors import UserFunctionError
 from asterism.windows.evictors import BuiltInEvictor, Evictor
+from asterism.windows.folds import Computation
 from asterism.windows.triggers import TimeSpan
 from asterism.windows.user_functions import called, table_of
 
 NONE = -1
-
-
-class Computation(Protocol):
-    """The interface of :class:`asterism.expressions.aggregates.Aggregates` and :class:`asterism.windows.folds.RowComputation`."""
-
-    fields: list[pa.Field]
-    partial_schema: pa.Schema
-    kept_columns: list[str]
-
-    @property
-    def read(self) -> list[str]: ...
-
-    @property
-    def partial_names(self) -> list[str]: ...
-
-    def fold(self, segments: Ints, count: int, elements: pa.Table, into: pa.Table | None = None) -> pa.Table: ...
-
-    def merge(self, partials: pa.Table, groups: Ints, count: int) -> pa.Table: ...
-
-    def finish(self, partials: pa.Table, offsets: Ints | None = None, rows: pa.Table | None = None) -> pa.Table: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +90,7 @@ class Partials:
             """Combine the elements of each of *segments* into one row."""
             sizes = segment_at[segments + 1] - segment_at[segments]
             group = np.repeat(np.arange(len(segments)), sizes)
-            starts = np.repeat(segment_at[segments] - (np.cumsum(sizes) - sizes), sizes)
-            rows = by_segment[starts + np.arange(len(group))]
+            rows = by_segment[consecutive(segment_at[segments], sizes)]
             everything = len(rows) == recorded.elements.num_rows and bool((rows[1:] > rows[:-1]).all())
             chosen = recorded.elements if everything else recorded.elements.take(pa.array(rows))
             return do.fold(group, len(segments), plain(chosen), into)
@@ -273,10 +254,7 @@ TIMES, DISTANCE = "__time", "x:"
 
 
 def distance(function: Callable[[Any, Any], Any], former: Mapping[str, Any], element: Mapping[str, Any]) -> float:
-    """Call a user's delta function.
-
-    :raises OperatorError: it fails, or does not return a number
-    """
+    """Call a user's delta function, which must return a number."""
     what = f"the delta function {function_name(function)}"
     result = called(what, function, former, element)
     if isinstance(result, bool) or not isinstance(result, int | float | np.integer | np.floating):
@@ -288,10 +266,7 @@ def distance(function: Callable[[Any, Any], Any], former: Mapping[str, Any], ele
 
 
 def kept_by(evictor: Evictor, elements: pa.Table, window: TimeSpan) -> Mask:
-    """Call a user-defined evictor.
-
-    :raises OperatorError: it fails, or does not return a Boolean for each element
-    """
+    """Call a user-defined evictor, which must return a Boolean for each element."""
     what = f"the evictor {type(evictor).__name__}"
     answer = called(what, evictor.keeps, elements, window)
     if isinstance(answer, pa.ChunkedArray | pa.Array):

@@ -10,7 +10,8 @@ Source: Flink's ``ProcessWindowFunction``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -229,42 +230,37 @@ class FunctionStates:
 
     def process(self, pane: int, elements: pa.Table, window: TimeSpan, time: int, schema: pa.Schema) -> pa.Table:
         """Call the function for a firing."""
-        self._begin(pane, window, time)
-        try:
+        with self._running(pane, window, time):
             answer = called(self._what, self._function.process, elements, window, self._context)
-        finally:
-            self._end()
         return table_of(self._what, answer, schema)
 
     def clear(self, pane: int, window: TimeSpan, time: int) -> None:
         """Call the function for a window that is dropped."""
         if type(self._function).clear is ProcessWindowFunction.clear:
             return
-        self._begin(pane, window, time)
-        try:
+        with self._running(pane, window, time):
             # A function without annotations may return something.
             answer = called(f"{self._what}: clear", self._function.clear, window, self._context)
-        finally:
-            self._end()
         if answer is not None:
             raise UserFunctionError(
                 f"{type(self._function).__name__}.clear returned {shown(answer)}, which is in no result",
                 hint="rows are returned by process",
             )
 
-    def _begin(self, pane: int, window: TimeSpan, time: int) -> None:
+    @contextmanager
+    def _running(self, pane: int, window: TimeSpan, time: int) -> Iterator[None]:
         self.running = True
         self.window, self.time = window, max(self.time, time)
         self.of_key.key_number = int(self._key_of_pane[pane])
         self.of_key.time = self.time
         if self.of_window is not None:
             self.of_window.key_number, self.of_window.time = pane, self.time
-
-    def _end(self) -> None:
-        self.running = False
-        self.of_key.key_number = None
-        if self.of_window is not None:
-            self.of_window.key_number = None
+        try:
+            yield
+        finally:
+            self.running, self.of_key.key_number = False, None
+            if self.of_window is not None:
+                self.of_window.key_number = None
 
     def settled(self) -> tuple[list[pa.Table], list[pa.Table]]:
         """The rows of all states, by key and by window."""

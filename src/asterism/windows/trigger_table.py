@@ -17,22 +17,8 @@ import numpy.typing as npt
 
 from asterism.columns.arrays import Ints
 from asterism.columns.time import micros
-from asterism.windows.triggers import (
-    All,
-    ContinuousEventTimeTrigger,
-    ContinuousProcessingTimeTrigger,
-    CountTrigger,
-    DeltaTrigger,
-    EventTimeTrigger,
-    NeverTrigger,
-    OnceTrigger,
-    ProcessingTimeTrigger,
-    PurgingTrigger,
-    Sequence,
-    Trigger,
-    UntilTrigger,
-)
-from asterism.windows.triggers import Any as AnyOf
+from asterism.windows import triggers
+from asterism.windows.triggers import Trigger
 
 NO_MOMENT = 2**63 - 1
 """Represents a time that is not known yet."""
@@ -128,7 +114,8 @@ class TriggerTable:
 
 def trigger_table_of(trigger: Trigger) -> TriggerTable:
     """
-    >>> trigger_table_of(All(CountTrigger.at_least(5), EventTimeTrigger.after_end_of_window())).rows[:, :4].tolist()
+    >>> both = triggers.All(triggers.CountTrigger.at_least(5), triggers.EventTimeTrigger.after_end_of_window())
+    >>> trigger_table_of(both).rows[:, :4].tolist()
     [[9, 0, -1, 0], [1, 5, 0, 0], [4, 0, 0, 0]]
     """
     rows: list[list[int]] = []
@@ -139,19 +126,19 @@ def trigger_table_of(trigger: Trigger) -> TriggerTable:
 
     def add(part: Trigger, parent: int, role: int, *, ends: bool = False) -> None:
         """*ends*: a sequence continues when the part is over."""
-        while isinstance(part, PurgingTrigger):
+        while isinstance(part, triggers.PurgingTrigger):
             part = part.trigger
-        if ends and not isinstance(part, OnceTrigger | UntilTrigger | Sequence):
-            part = OnceTrigger(part)
+        if ends and not isinstance(part, triggers.OnceTrigger | triggers.UntilTrigger | triggers.Sequence):
+            part = triggers.OnceTrigger(part)
         kind, number, column = _kind(part), 0, -1
-        if isinstance(part, CountTrigger):
+        if isinstance(part, triggers.CountTrigger):
             number = part.count
-        elif isinstance(part, EventTimeTrigger | ProcessingTimeTrigger) and part.delay is not None:
+        elif isinstance(part, triggers.EventTimeTrigger | triggers.ProcessingTimeTrigger) and part.delay is not None:
             number = micros(part.delay)
-        elif isinstance(part, ContinuousEventTimeTrigger | ContinuousProcessingTimeTrigger):
+        elif isinstance(part, triggers.ContinuousEventTimeTrigger | triggers.ContinuousProcessingTimeTrigger):
             number = micros(part.interval)
         elif kind is TriggerPart.DELTA:
-            assert isinstance(part, DeltaTrigger)
+            assert isinstance(part, triggers.DeltaTrigger)
             assert isinstance(part.delta, str)
             column = len(distances)
             thresholds.append(float(part.threshold))
@@ -159,7 +146,7 @@ def trigger_table_of(trigger: Trigger) -> TriggerTable:
         elif kind is TriggerPart.USER_DEFINED:
             column = len(user_defined)
             user_defined.append(part)
-        elif isinstance(part, Sequence):
+        elif isinstance(part, triggers.Sequence):
             number = len(part.parts)
         at = len(rows)
         row = [int(kind), number, parent, role, len(initial), 0, 0, column]
@@ -182,28 +169,35 @@ def trigger_table_of(trigger: Trigger) -> TriggerTable:
 
 
 def _inner(part: Trigger) -> list[tuple[Trigger, int]]:
-    if isinstance(part, EventTimeTrigger | ProcessingTimeTrigger):
+    if isinstance(part, triggers.EventTimeTrigger | triggers.ProcessingTimeTrigger):
         phases: list[tuple[Any, int]] = [(part.early, EARLY), (getattr(part, "late", None), LATE)]
         return [(inner, role) for inner, role in phases if inner is not None]
-    if isinstance(part, Sequence):
+    if isinstance(part, triggers.Sequence):
         return [(inner, STEP + number) for number, inner in enumerate(part.parts)]
-    if isinstance(part, UntilTrigger):
+    if isinstance(part, triggers.UntilTrigger):
         return [(part.trigger, PLAIN), (part.end, FINAL)]
     return [(inner, PLAIN) for inner in part.parts]
 
 
 _KINDS: dict[type[Trigger], TriggerPart] = {
-    NeverTrigger: TriggerPart.NEVER, CountTrigger: TriggerPart.COUNT, DeltaTrigger: TriggerPart.DELTA,
-    EventTimeTrigger: TriggerPart.END_EVENT, ProcessingTimeTrigger: TriggerPart.END_PROCESSING,
-    ContinuousEventTimeTrigger: TriggerPart.EACH_EVENT, ContinuousProcessingTimeTrigger: TriggerPart.EACH_PROCESSING,
-    All: TriggerPart.ALL, AnyOf: TriggerPart.ANY, Sequence: TriggerPart.SEQUENCE, OnceTrigger: TriggerPart.ONCE,
-    UntilTrigger: TriggerPart.UNTIL,
-}  # fmt: skip
+    triggers.NeverTrigger: TriggerPart.NEVER,
+    triggers.CountTrigger: TriggerPart.COUNT,
+    triggers.EventTimeTrigger: TriggerPart.END_EVENT,
+    triggers.ProcessingTimeTrigger: TriggerPart.END_PROCESSING,
+    triggers.ContinuousEventTimeTrigger: TriggerPart.EACH_EVENT,
+    triggers.ContinuousProcessingTimeTrigger: TriggerPart.EACH_PROCESSING,
+    triggers.DeltaTrigger: TriggerPart.DELTA,
+    triggers.All: TriggerPart.ALL,
+    triggers.Any: TriggerPart.ANY,
+    triggers.Sequence: TriggerPart.SEQUENCE,
+    triggers.OnceTrigger: TriggerPart.ONCE,
+    triggers.UntilTrigger: TriggerPart.UNTIL,
+}
 
 
 def _kind(part: Trigger) -> TriggerPart:
-    if isinstance(part, EventTimeTrigger | ProcessingTimeTrigger) and part.delay is not None:
-        return TriggerPart.FIRST_EVENT if isinstance(part, EventTimeTrigger) else TriggerPart.FIRST_PROCESSING
+    if isinstance(part, triggers.EventTimeTrigger | triggers.ProcessingTimeTrigger) and part.delay is not None:
+        return TriggerPart.FIRST_EVENT if isinstance(part, triggers.EventTimeTrigger) else TriggerPart.FIRST_PROCESSING
     if part.is_user_defined:
         return TriggerPart.USER_DEFINED
     return next(kind for of, kind in _KINDS.items() if isinstance(part, of))

@@ -85,6 +85,7 @@ class TimeSpan(NamedTuple):
     end: datetime | None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class TriggerContext:
     """The context of a user-defined trigger, for the current window.
 
@@ -94,21 +95,11 @@ class TriggerContext:
     :ivar processing_time: the processing time of this batch
     """
 
-    __slots__ = ("event_timers", "processing_time", "processing_time_timers", "state", "watermark")
-
-    def __init__(
-        self,
-        state: dict[str, Value],
-        event_timers: set[datetime],
-        processing_time_timers: set[datetime],
-        watermark: datetime | None,
-        processing_time: datetime,
-    ) -> None:
-        self.state = state
-        self.event_timers = event_timers
-        self.processing_time_timers = processing_time_timers
-        self.watermark = watermark
-        self.processing_time = processing_time
+    state: dict[str, Value]
+    event_timers: set[datetime]
+    processing_time_timers: set[datetime]
+    watermark: datetime | None
+    processing_time: datetime
 
     def register_event_time_timer(self, time: datetime) -> None:
         """Call ``on_event_time`` when the watermark passes *time*. There is one timer per time.
@@ -383,7 +374,7 @@ class _Combination(BuiltIn):
                 hint=f"{name}(CountTrigger.at_least(5), EventTimeTrigger.after_end_of_window())",
             )
         for trigger in triggers:
-            _check_trigger(trigger, f"{name}(...)")
+            check_trigger(trigger, f"{name}(...)")
         object.__setattr__(self, "triggers", triggers)
         object.__setattr__(self, "mode", None)
         self.__post_init__()
@@ -453,7 +444,7 @@ class OnceTrigger(BuiltIn):
     trigger: Trigger
 
     def _check(self) -> None:
-        _check_trigger(self.trigger, "once")
+        check_trigger(self.trigger, "once")
 
     def _code(self) -> str:
         return f"{self.trigger!r}.once()"
@@ -470,8 +461,8 @@ class UntilTrigger(BuiltIn):
     end: Trigger
 
     def _check(self) -> None:
-        _check_trigger(self.trigger, "until")
-        _check_trigger(self.end, "until")
+        check_trigger(self.trigger, "until")
+        check_trigger(self.end, "until")
 
     def _code(self) -> str:
         return f"{self.trigger!r}.until({self.end!r})"
@@ -750,7 +741,7 @@ class PurgingTrigger(BuiltIn):
         return cls(trigger)
 
     def _check(self) -> None:
-        _check_trigger(self.trigger, "PurgingTrigger.of")
+        check_trigger(self.trigger, "PurgingTrigger.of")
 
     def accumulating(self) -> NoReturn:
         raise StreamDefinitionError(
@@ -787,10 +778,7 @@ class NeverTrigger(BuiltIn):
 
 
 def check_event_time(trigger: Trigger) -> None:
-    """Refuse a trigger that waits for the watermark, for windows without one.
-
-    :raises StreamDefinitionError: it waits for the watermark
-    """
+    """Refuse a trigger that waits for the watermark, for windows without one."""
     for part in walk(trigger):
         if isinstance(part, EventTimeTrigger | ContinuousEventTimeTrigger):
             raise StreamDefinitionError(
@@ -801,10 +789,7 @@ def check_event_time(trigger: Trigger) -> None:
 
 
 def check_lateness(trigger: Trigger) -> None:
-    """Refuse a late trigger, for windows that are dropped at their end.
-
-    :raises StreamDefinitionError: there is a late trigger
-    """
+    """Refuse a late trigger, for windows that are dropped at their end."""
     if any(isinstance(part, EventTimeTrigger) and part.late is not None for part in walk(trigger)):
         raise StreamDefinitionError(
             "a late trigger needs an allowed lateness",
@@ -814,10 +799,7 @@ def check_lateness(trigger: Trigger) -> None:
 
 
 def check_merging(trigger: Trigger) -> None:
-    """Refuse a trigger that does not support merging windows.
-
-    :raises StreamDefinitionError: it does not
-    """
+    """Refuse a trigger that does not support merging windows."""
     for part in walk(trigger):
         if not part.can_merge:
             is_user_defined = not isinstance(part, BuiltIn)
@@ -830,17 +812,8 @@ def check_merging(trigger: Trigger) -> None:
             )
 
 
-def check_trigger(trigger: object) -> Trigger:
-    """Return *trigger* if it is a complete trigger.
-
-    :raises StreamDefinitionError: it is not
-    """
-    _check_trigger(trigger, "trigger")
-    assert isinstance(trigger, Trigger)
-    return trigger
-
-
-def _check_trigger(trigger: object, where: str) -> None:
+def check_trigger(trigger: object, where: str = "trigger") -> Trigger:
+    """Return *trigger* if it is a complete trigger; otherwise, raise StreamDefinitionError."""
     if not isinstance(trigger, Trigger):
         made = isinstance(trigger, type) and issubclass(trigger, Trigger)
         raise StreamDefinitionError(
@@ -854,6 +827,7 @@ def _check_trigger(trigger: object, where: str) -> None:
             f"{where}: {type(trigger).__name__} has no method on_element",
             hint="def on_element(self, element, window, ctx): return TriggerResult.FIRE",
         )
+    return trigger
 
 
 def _check_phase(whole: _TimeTrigger, present: Trigger | None, new: object, phase: str) -> None:
@@ -870,7 +844,7 @@ def _check_phase(whole: _TimeTrigger, present: Trigger | None, new: object, phas
             f"In: {whole!r}\nEarly and late refer to the end of the window, and this trigger does not wait for it.",
             f"{type(whole).__name__}.after_end_of_window().with_{phase}_trigger(...), or Any(...) for either",
         )
-    _check_trigger(new, f"with_{phase}_trigger")
+    check_trigger(new, f"with_{phase}_trigger")
 
 
 def _depth(trigger: Trigger) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -28,13 +29,13 @@ _EARLIEST = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 _LATEST = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 
 
+@dataclass(slots=True)
 class _TriggerState:
     """The state of one trigger for one window."""
 
-    __slots__ = ("event_timers", "processing_timers", "state")
-
-    def __init__(self, state: dict[str, Any], event_timers: set[datetime], processing_timers: set[datetime]) -> None:
-        self.state, self.event_timers, self.processing_timers = state, event_timers, processing_timers
+    state: dict[str, Any] = field(default_factory=dict)
+    event_timers: set[datetime] = field(default_factory=set)
+    processing_timers: set[datetime] = field(default_factory=set)
 
 
 class UserDefinedTriggers:
@@ -106,12 +107,10 @@ class UserDefinedTriggers:
         number = int(self._table.rows[row, COLUMN])
         trigger_states = self._trigger_states[pane]
         if trigger_states is None:
-            trigger_states = self._trigger_states[pane] = [
-                _TriggerState({}, set(), set()) for _ in self._table.user_defined
-            ]
+            trigger_states = self._trigger_states[pane] = [_TriggerState() for _ in self._table.user_defined]
         at = self._table.rows[row, WORD]
         if not self._panes.words[pane, at] & STATE:  # it is new, or was reset
-            trigger_states[number] = _TriggerState({}, set(), set())
+            trigger_states[number] = _TriggerState()
             self._panes.words[pane, at] |= STATE
         return self._table.user_defined[number], trigger_states[number]
 

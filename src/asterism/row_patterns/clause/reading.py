@@ -25,33 +25,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from asterism.errors import ExpressionSyntaxError
 from asterism.expressions.parsing import tokenize
-from asterism.row_patterns.clause.clause import (
-    Alternation,
-    Clause,
-    ClauseDialect,
-    Concatenation,
-    Definition,
-    DynamicClause,
-    EmptyPattern,
-    Exclusion,
-    ExpressionText,
-    InputTable,
-    Measure,
-    NotNext,
-    OptionValue,
-    OrderKey,
-    PartitionEnd,
-    PartitionKey,
-    PartitionStart,
-    PatternNode,
-    Permutation,
-    Quantified,
-    RowsPerMatch,
-    Skip,
-    SkipTo,
-    Subset,
-    Variable,
-)
+from asterism.row_patterns.clause import clause as syntax
 from asterism.row_patterns.clause.flink_dialect import DEFAULT_SKIP, as_in_flink
 
 MAX_CLAUSE = 50_000  # characters; an expression may have 20,000
@@ -104,7 +78,7 @@ def misspelled(word: str) -> str | None:
     return close[0] if close and word.upper() not in _KEYWORDS else None
 
 
-def read(text: str, dialect: ClauseDialect = ClauseDialect.STANDARD) -> Clause:
+def read(text: str, dialect: syntax.ClauseDialect = syntax.ClauseDialect.STANDARD) -> syntax.Clause:
     """Read a clause, with or without the words ``MATCH_RECOGNIZE ( )`` around it.
 
     :param dialect: see :mod:`asterism.row_patterns.clause.flink_dialect`
@@ -117,7 +91,7 @@ def read(text: str, dialect: ClauseDialect = ClauseDialect.STANDARD) -> Clause:
     return _Reader(text).clause(dialect)
 
 
-def read_dynamic(text: str, tables: Sequence[InputTable] = ()) -> DynamicClause:
+def read_dynamic(text: str, tables: Sequence[syntax.InputTable] = ()) -> syntax.DynamicClause:
     """Read a MATCH_RECOGNIZE_DYNAMIC clause.
 
     :param tables: the tables of the input
@@ -226,7 +200,7 @@ class _Reader:
             elements.append(element())
         return tuple(elements)
 
-    def _expression(self, what: str, *ends: TokenType) -> ExpressionText:
+    def _expression(self, what: str, *ends: TokenType) -> syntax.ExpressionText:
         """The text up to a comma, to the next section, or to one of the tokens *ends*, outside of parentheses."""
         begin, depth = self._at, 0
         while (token := self._token()) is not None:
@@ -240,11 +214,11 @@ class _Reader:
         if self._at == begin:
             self._unexpected(f"{what} is expected here")
         start = self._tokens[begin].start
-        return ExpressionText(self._text[start : self._tokens[self._at - 1].end + 1], start)
+        return syntax.ExpressionText(self._text[start : self._tokens[self._at - 1].end + 1], start)
 
     # ------------------------------------------------------------------------------------------------ the clause
 
-    def clause(self, dialect: ClauseDialect) -> Clause:
+    def clause(self, dialect: syntax.ClauseDialect) -> syntax.Clause:
         if self._accept("MATCH_RECOGNIZE"):
             self._expect("(", "MATCH_RECOGNIZE must be followed by (")
             if self._tokens[-1].token_type is not TokenType.R_PAREN:
@@ -281,13 +255,13 @@ class _Reader:
         if "pattern" not in sections:
             self._check_spelling(0)
             self._fail("a clause needs PATTERN", hint="PATTERN (A B+) DEFINE B AS ...")
-        clause = Clause(self._text, dialect=dialect, **sections)  # type: ignore[arg-type]  # by the table above
-        if dialect is ClauseDialect.STANDARD:
+        clause = syntax.Clause(self._text, dialect=dialect, **sections)  # type: ignore[arg-type]  # by the table above
+        if dialect is syntax.ClauseDialect.STANDARD:
             return clause
         skip = clause.skip if "skip" in sections else DEFAULT_SKIP
         return replace(clause, pattern=as_in_flink(clause.pattern), skip=skip)
 
-    def dynamic_clause(self, tables: Sequence[InputTable]) -> DynamicClause:
+    def dynamic_clause(self, tables: Sequence[syntax.InputTable]) -> syntax.DynamicClause:
         self._expect("MATCH_RECOGNIZE_DYNAMIC", "MATCH_RECOGNIZE_DYNAMIC is expected here")
         self._expect("(", "MATCH_RECOGNIZE_DYNAMIC must be followed by (")
         self._end = len(self._tokens) - 1
@@ -295,7 +269,7 @@ class _Reader:
         if self._accept("PARTITION BY"):
             keys = self._list(lambda: self._column("a column", tables))
         time = self._column("the event-time column", tables) if self._accept("ORDER BY") else None
-        options: dict[str, OptionValue] = {}
+        options: dict[str, syntax.OptionValue] = {}
         begin = self._at
         for at, name, value in self._list(self._option):
             if name in options:
@@ -307,9 +281,9 @@ class _Reader:
             if self._word().lower() in DYNAMIC_OPTIONS:
                 self._fail("a comma is missing between two options")
             self._fail("unexpected text after the options")
-        return DynamicClause(keys, time, options)
+        return syntax.DynamicClause(keys, time, options)
 
-    def _column(self, what: str, tables: Sequence[InputTable]) -> str:
+    def _column(self, what: str, tables: Sequence[syntax.InputTable]) -> str:
         """The name of a column, with or without the name of its table."""
         begin = self._at
         name = [self._name(what)[0]]
@@ -323,7 +297,7 @@ class _Reader:
             self._fail(f"unknown table {'.'.join(prefix)!r:.100}", begin, column)
         return next((in_input for in_table, in_input in table.columns if in_table.lower() == column.lower()), column)
 
-    def _option(self) -> tuple[int, str, OptionValue]:
+    def _option(self) -> tuple[int, str, syntax.OptionValue]:
         """(the number of its token, its name, its value)"""
         at = self._at
         name = self._name("the name of an option")[0].lower()
@@ -337,7 +311,7 @@ class _Reader:
             self._at += 1
         else:
             self._name("a name or a string")
-        return at, name, OptionValue(token.text, token.start)
+        return at, name, syntax.OptionValue(token.text, token.start)
 
     def _stray(self, last: str) -> NoReturn:
         """Fail at a token that begins no section."""
@@ -357,11 +331,11 @@ class _Reader:
             if meant is not None:
                 self._fail(f"unexpected text {self._tokens[at].text!r:.60}", at, f"did you mean {meant}?")
 
-    def _partition_key(self) -> PartitionKey:
+    def _partition_key(self) -> syntax.PartitionKey:
         expression = self._expression("a column", TokenType.ALIAS)
-        return PartitionKey(expression, self._name("a name")[0] if self._accept("AS") else None)
+        return syntax.PartitionKey(expression, self._name("a name")[0] if self._accept("AS") else None)
 
-    def _order_key(self) -> OrderKey:
+    def _order_key(self) -> syntax.OrderKey:
         begin = self._at
         with_options = self._expression("a column")
         end, descending, nulls_first = self._at, False, None
@@ -370,67 +344,61 @@ class _Reader:
         if self._word(end - 1) in ("ASC", "DESC") and end - 1 > begin:
             descending, end = self._word(end - 1) == "DESC", end - 1
         text = self._text[with_options.start : self._tokens[end - 1].end + 1]
-        return OrderKey(ExpressionText(text, with_options.start), descending, nulls_first)
+        return syntax.OrderKey(syntax.ExpressionText(text, with_options.start), descending, nulls_first)
 
-    def _measure(self) -> Measure:
+    def _measure(self) -> syntax.Measure:
         begin = self._at
         expression = self._expression("a measure", TokenType.ALIAS)
         if self._word() != "AS":
             self._check_spelling(begin + 1, self._at)
         self._expect("AS", "a measure needs a name", f"{expression.text:.100} AS name")
         name, _, start = self._name("the name of the measure")
-        return Measure(expression, name, start)
+        return syntax.Measure(expression, name, start)
 
-    def _rows(self) -> RowsPerMatch:
-        if self._accept("ONE", "ROW", "PER", "MATCH"):
-            return RowsPerMatch.ONE
+    def _rows(self) -> syntax.RowsPerMatch:
+        for rows in syntax.RowsPerMatch:
+            if self._accept(*rows.value.split()):
+                return rows
         if not self._accept("ALL", "ROWS", "PER", "MATCH"):
             self._fail("ONE ROW and ALL ROWS must be followed by PER MATCH")
-        if self._accept("SHOW", "EMPTY", "MATCHES"):
-            return RowsPerMatch.ALL_SHOW_EMPTY
-        if self._accept("OMIT", "EMPTY", "MATCHES"):
-            return RowsPerMatch.ALL_OMIT_EMPTY
-        if self._accept("WITH", "UNMATCHED", "ROWS"):
-            return RowsPerMatch.ALL_WITH_UNMATCHED
-        return RowsPerMatch.ALL_SHOW_EMPTY
+        return syntax.RowsPerMatch.ALL_SHOW_EMPTY
 
-    def _skip(self) -> Skip:
+    def _skip(self) -> syntax.Skip:
         self._accept("AFTER", "MATCH")
         start = self._start(self._at)
         choices = "PAST LAST ROW, TO NEXT ROW, TO FIRST variable or TO LAST variable"
         if self._accept("NO", "SKIP"):
-            return Skip(SkipTo.NO_SKIP, start=start)
+            return syntax.Skip(syntax.SkipTo.NO_SKIP, start=start)
         self._expect("SKIP", "AFTER MATCH must be followed by SKIP or NO SKIP", f"AFTER MATCH SKIP {choices}")
-        if self._accept("PAST", "LAST", "ROW"):
-            return Skip(start=start)
-        if self._accept("TO", "NEXT", "ROW"):
-            return Skip(SkipTo.NEXT_ROW, start=start)
+        for to in (syntax.SkipTo.PAST_LAST_ROW, syntax.SkipTo.NEXT_ROW):
+            if self._accept(*to.value.split()):
+                return syntax.Skip(to, start=start)
         self._expect("TO", f"SKIP must be followed by {choices}")
-        to = SkipTo.FIRST if self._word() == "FIRST" else SkipTo.LAST
+        to = syntax.SkipTo.FIRST if self._word() == "FIRST" else syntax.SkipTo.LAST
         self._at += self._word() in ("FIRST", "LAST")
         variable, start = self._variable()
-        return Skip(to, variable, start)
+        return syntax.Skip(to, variable, start)
 
-    def _subset(self) -> Subset:
+    def _subset(self) -> syntax.Subset:
         name, start = self._variable("the name of a subset")
         self._expect("=", "a subset needs its variables", "SUBSET U = (A, B)")
         self._expect("(", "the variables of a subset must be in parentheses", "SUBSET U = (A, B)")
         members = self._list(self._variable)
         self._expect(")", "a comma or a closing parenthesis is expected here")
-        return Subset(name, tuple(member for member, _ in members), start, tuple(at for _, at in members))
+        return syntax.Subset(name, tuple(member for member, _ in members), start, tuple(at for _, at in members))
 
-    def _definition(self) -> Definition:
+    def _definition(self) -> syntax.Definition:
         begin = self._at
         variable, start = self._variable()
         if variable == "AUTO" and self._word() != "AS":
             problem = "DEFINE AUTO is DuckDB's: the condition of a variable is the column with its name"
             self._fail(problem, begin, "DEFINE RISING AS rising, FALLING AS falling")
         self._expect("AS", "AS and a condition are expected here", "DEFINE A AS price > 10")
-        return Definition(variable, self._expression("a condition"), start)
+        return syntax.Definition(variable, self._expression("a condition"), start)
 
     # ------------------------------------------------------------------------------------------------ the pattern
 
-    def _pattern(self) -> PatternNode:
+    def _pattern(self) -> syntax.PatternNode:
         self._expect("(", "PATTERN must be followed by (")
         pattern = self._alternation()
         self._close(")", "PATTERN (")
@@ -442,7 +410,7 @@ class _Reader:
         if not self._accept(bracket):
             self._strange()
 
-    def _alternation(self) -> PatternNode:
+    def _alternation(self) -> syntax.PatternNode:
         start = self._start(self._at)
         self._nesting += 1
         if self._nesting > MAX_NESTING:
@@ -451,34 +419,34 @@ class _Reader:
         while self._accept("|"):
             parts.append(self._sequence())
         self._nesting -= 1
-        flat = [inner for part in parts for inner in (part.of if isinstance(part, Alternation) else (part,))]
-        return flat[0] if len(flat) == 1 else Alternation(tuple(flat), start=start)
+        flat = [inner for part in parts for inner in (part.of if isinstance(part, syntax.Alternation) else (part,))]
+        return flat[0] if len(flat) == 1 else syntax.Alternation(tuple(flat), start=start)
 
-    def _sequence(self) -> PatternNode:
+    def _sequence(self) -> syntax.PatternNode:
         start = self._start(self._at)
-        parts: list[PatternNode] = []
+        parts: list[syntax.PatternNode] = []
         while (part := self._primary()) is not None:
             part = self._quantified(part)
-            parts += part.of if isinstance(part, Concatenation) else (part,)
+            parts += part.of if isinstance(part, syntax.Concatenation) else (part,)
         if self._follow("||") or (not parts and (self._word() in ("|", ")", "-", ","))):
             self._fail("an alternative without a row must be written as ()", hint="(A | ())")
         if not parts:
             self._strange()
-        return parts[0] if len(parts) == 1 else Concatenation(tuple(parts), start=start)
+        return parts[0] if len(parts) == 1 else syntax.Concatenation(tuple(parts), start=start)
 
-    def _primary(self) -> PatternNode | None:
+    def _primary(self) -> syntax.PatternNode | None:
         """The next element; None if none begins here."""
         start, word, token = self._start(self._at), self._word(), self._token()
         if token is not None and not self._follow("PERMUTE", "(") and self._is_name(token):
             if word in ("AND", "OR", "NOT", "AS"):
                 self._strange()
             name, start = self._variable()
-            return Variable(name, start=start)
+            return syntax.Variable(name, start=start)
         if word in ("^", "$"):
             self._at += 1
-            return PartitionStart(start=start) if word == "^" else PartitionEnd(start=start)
+            return syntax.PartitionStart(start=start) if word == "^" else syntax.PartitionEnd(start=start)
         if self._accept("(", ")"):
-            return EmptyPattern(start=start)
+            return syntax.EmptyPattern(start=start)
         if self._accept("("):
             inner = self._alternation()
             self._close(")", "a parenthesis")
@@ -489,31 +457,31 @@ class _Reader:
                 self._strange()
             self._close("-", "{-")
             self._close("}", "{-")
-            return Exclusion(inner, start=start)
+            return syntax.Exclusion(inner, start=start)
         if self._accept("PERMUTE", "("):
             parts = self._list(self._alternation)
             self._close(")", "PERMUTE (")
-            return Permutation(parts, start=start)
+            return syntax.Permutation(parts, start=start)
         if self._follow("[", "^"):
             self._at += 2
             name, _ = self._variable()
             if not self._accept("]"):
                 self._fail("[^ must be followed by one variable and ]", hint="A [^B]; with OR in the condition of B")
-            return NotNext(name, start=start)
+            return syntax.NotNext(name, start=start)
         return None
 
-    def _quantified(self, part: PatternNode) -> PatternNode:
+    def _quantified(self, part: syntax.PatternNode) -> syntax.PatternNode:
         begin, bounds = self._at, self._bounds()
         if bounds is None:
             return part
-        if isinstance(part, NotNext):
+        if isinstance(part, syntax.NotNext):
             self._fail(f"{part} cannot be repeated or left out: it takes no row", begin)
         least, most, greedy = bounds
         until = self._until(most)
         end = self._at
         if self._bounds() is not None:
             self._fail("one quantifier cannot follow another", end, "put the first into parentheses, as in (A*)+")
-        return Quantified(part, least, most, greedy, until, start=part.start)
+        return syntax.Quantified(part, least, most, greedy, until, start=part.start)
 
     def _until(self, most: int | None) -> str | None:
         """The variable of ``{C}`` after a quantifier, if it follows."""

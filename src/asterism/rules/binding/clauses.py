@@ -33,7 +33,7 @@ from asterism.operators.key_group import Group
 from asterism.operators.operator import EVENTS
 from asterism.operators.state.group_header import GroupHeader
 from asterism.operators.state.state_store import MemoryStore
-from asterism.row_patterns.automaton import ACCEPT, AT_START, RowAutomaton, compiled_pattern
+from asterism.row_patterns.automaton import ACCEPT, AT_START, RowAutomaton
 from asterism.row_patterns.checking import CheckedClause, check
 from asterism.row_patterns.clause.clause import (
     Clause,
@@ -47,7 +47,6 @@ from asterism.row_patterns.clause.clause import (
 from asterism.row_patterns.match_recognize import MatchRecognize
 from asterism.row_patterns.operator import LARGEST_LIMIT, MATCHES, RowPatternOperator
 from asterism.row_patterns.resolution import MatchProcessingTime, RowValue
-from asterism.row_patterns.search import reach_of_conditions, reach_of_measures
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.text.printable import quoted_name
 
@@ -123,10 +122,10 @@ class ClauseOfRule:
                 problem = "MATCH_PROCTIME cannot be used in rules"
                 hint = "MATCH_ROWTIME(); or current_timestamp() in a column of the query that writes the matches"
                 raise ExpressionSyntaxError.at(problem, written.text, measure.expression.start, hint)
-        self._at_once = max(MAX_WORK // len(compiled_pattern(written).edges), 1)
+        self._at_once = max(MAX_WORK // len(checked.automaton.edges), 1)
         most = min(limit or LARGEST_LIMIT, self._at_once)
         self.operator = RowPatternOperator(checked, rows, pages=1, max_rows=most)
-        self.starts = _starts(checked, compiled_pattern(written), schema)
+        self.starts = _starts(checked, checked.automaton, schema)
         if written.order_by and time != ANY_TIME and self.operator.time.name != time.name:
             problem = f"ORDER BY must begin with the event time of the stream, {time.name!r:.100}"
             start = written.order_by[0].expression.start
@@ -367,7 +366,7 @@ def _starts(clause: CheckedClause, automaton: RowAutomaton, events: pa.Schema) -
     """Ranges of columns that contain every event with which a match can begin. None if they are not known, or if events before
     the first one of a match matter, too.
     """
-    earlier = reach_of_conditions(clause)[0] or reach_of_measures(clause)[0]
+    earlier = clause.reach_of_conditions[0] or clause.reach_of_measures[0]
     if earlier or (automaton.edges[:, 1] & AT_START).any() or clause.clause.rows is RowsPerMatch.ALL_WITH_UNMATCHED:
         return None
     alternatives: dict[Alternative, None] = {}

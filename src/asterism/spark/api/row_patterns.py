@@ -19,7 +19,7 @@ from asterism.errors import StreamDefinitionError
 from asterism.matching.spec import OnLimit
 from asterism.operators.key_group import check_pages, complete
 from asterism.operators.operator import EVENTS, Result
-from asterism.row_patterns.automaton import AT_END, compiled_pattern
+from asterism.row_patterns.automaton import AT_END
 from asterism.row_patterns.checking import CheckedClause, check
 from asterism.row_patterns.clause.clause import Clause, ClauseDialect, DialectName, dialect_of
 from asterism.row_patterns.current_row import CurrentRow
@@ -33,8 +33,6 @@ from asterism.row_patterns.operator import (
     columns_read,
     event_time_of,
 )
-from asterism.row_patterns.result_rows import TableMatcher
-from asterism.row_patterns.search import reach_of_conditions, reach_of_measures
 from asterism.spark import RESULTS
 from asterism.spark.host.batch import Answer, answered, rows_of, whole
 from asterism.spark.host.column_types import plain_columns
@@ -257,7 +255,7 @@ class RowPatternStream:
     def _by_key(self) -> DataFrame:
         """The rows of a table, those of a partition of the clause one after the other."""
         checked, df = self._checked, self.stream.df
-        matter = CurrentRow(checked, compiled_pattern(checked.clause)).matter_sql
+        matter = CurrentRow(checked).matter_sql
         if matter is not None:
             condition = F.expr(matter)
             if checked.within is not None:  # which fails without a time
@@ -279,9 +277,9 @@ def _longest_wait(clause: CheckedClause) -> int | None:
     """How far the times of the rows of a match may lie behind the watermark when it is emitted, in microseconds; None: any
     time.
     """
-    waits_for_rows = reach_of_conditions(clause)[1] or reach_of_measures(clause)[1]
-    waits_for_end = (compiled_pattern(clause.clause).edges[:, 1] & AT_END).any()
-    return None if waits_for_rows or waits_for_end or reach_of_measures(clause)[0] else clause.within
+    waits_for_rows = clause.reach_of_conditions[1] or clause.reach_of_measures[1]
+    waits_for_end = (clause.automaton.edges[:, 1] & AT_END).any()
+    return None if waits_for_rows or waits_for_end or clause.reach_of_measures[0] else clause.within
 
 
 def _matcher(clause: CheckedClause, answer: Answer) -> Any:
@@ -291,6 +289,8 @@ def _matcher(clause: CheckedClause, answer: Answer) -> Any:
     schema = clause.rows.input
 
     def matcher(batches: Batches) -> Iterator[pa.RecordBatch]:
+        from asterism.row_patterns.result_rows import TableMatcher
+
         matched = TableMatcher(clause)
         for rows in whole(batches, KEY_HASH):
             now = rows.column(_PROCESSING_TIME)[0].as_py() if _PROCESSING_TIME in rows.column_names else 0
