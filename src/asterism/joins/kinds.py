@@ -6,10 +6,9 @@ the *horizon*.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -52,32 +51,6 @@ class JoinSearch:
     candidates: list[Candidates]
 
 
-class JoinKind(Protocol):
-    """The rule by which rows of the same key are joined."""
-
-    @property
-    def name(self) -> str:
-        """The name in error messages: "an interval join"."""
-
-    @property
-    def outlives(self) -> int:
-        """The maximum difference between the horizon and the time of a row that is emitted, in microseconds."""
-
-    @property
-    def remembers_matches(self) -> bool:
-        """Whether a row can be kept after it has joined a row of the other side."""
-
-    @property
-    def types(self) -> Sequence[str]:
-        """The join types that it supports."""
-
-    @property
-    def needs_seen(self) -> bool:
-        """Whether rows are stored with the time of the operator."""
-
-    def search(self, left: JoinRows, right: JoinRows, horizon: int) -> JoinSearch: ...
-
-
 def _never(rows: JoinRows) -> Ints:
     return np.full(len(rows.times), END_OF_TIME, np.int64)
 
@@ -96,9 +69,13 @@ class IntervalJoin:
     upper: int
 
     name = "an interval join"
+    """in error messages"""
     types = STREAM_JOIN_TYPES
+    """the join types that it supports"""
     remembers_matches = True
+    """whether a row can be kept after it has joined a row of the other side"""
     needs_seen = False
+    """whether rows are stored with the time of the operator"""
 
     @classmethod
     def of(cls, between: Any, *, lower_exclusive: bool = False, upper_exclusive: bool = False) -> IntervalJoin:
@@ -133,6 +110,7 @@ class IntervalJoin:
 
     @property
     def outlives(self) -> int:
+        """The maximum difference between the horizon and the time of a row that is emitted, in microseconds."""
         return max(self.upper, -self.lower, 0)
 
     def search(self, left: JoinRows, right: JoinRows, horizon: int) -> JoinSearch:
@@ -147,11 +125,11 @@ class IntervalJoin:
                     left.join_keys[probe_rows], times + self.lower, times + self.upper, of_keys, right.times
                 )
                 candidates.append(Candidates(probe_rows, *bounds))
-        sides = (
+        left_search, right_search = (
             SideSearch(np.arange(len(rows.times)), over <= horizon, over > horizon, over, over)
             for rows, over in ((left, left.times + self.upper), (right, right.times - self.lower))
         )
-        return JoinSearch(*sides, candidates)
+        return JoinSearch(left_search, right_search, candidates)
 
 
 def code_of(value: timedelta) -> str:
@@ -277,6 +255,10 @@ class WindowJoin:
         left_keys, right_keys = left.join_keys[left_search.rows], right.join_keys[right_search.rows]
         candidates = ranges(left_keys, left_numbers, left_numbers, right_keys, right_numbers)
         return JoinSearch(left_search, right_search, [Candidates(np.arange(len(left_search.rows)), *candidates)])
+
+
+JoinKind = IntervalJoin | AsOfJoin | WindowJoin
+"""The rule by which rows of the same key are joined."""
 
 
 def _ended(side: JoinRows, rows: Ints, start: Ints, end: Ints, due: Ints) -> SideSearch:

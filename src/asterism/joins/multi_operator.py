@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -223,14 +224,11 @@ class MultiJoinOperator(StreamJoinOperator):
         kept = KeptRows.load(group, ready, self.row_schemas, self.key_schema.names, horizon)
         tables = list(kept.tables.values())
 
-        def passed_rows(number: int, rows: Ints) -> Mask:
-            return self._passed(number, tables, rows)
-
         search = MultiJoinSearch(
             self.join,
             list(kept.numbered().values()),
             {number: frozenset(self.columns[at][0] for at in read) for number, read in self._read.items()},
-            passed_rows,
+            partial(self._passed, tables),
             group.header.watermark,  # the time of the previous call
             horizon,
             PAIRS,
@@ -246,7 +244,7 @@ class MultiJoinOperator(StreamJoinOperator):
         self._check_rows(search, keep, tables)
         kept.write(tables, keep, due, gone, horizon)
 
-    def _passed(self, number: int, tables: Sequence[pa.Table], rows: Ints) -> Mask:
+    def _passed(self, tables: Sequence[pa.Table], number: int, rows: Ints) -> Mask:
         condition = self.conditions[number]
         read = {
             field.name: _taken(tables[of], column, rows[of])

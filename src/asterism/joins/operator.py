@@ -339,34 +339,29 @@ class JoinOperator(StreamJoinOperator):
         kept = KeptRows.load(group, ready, self.row_schemas, self.key_schema.names, horizon)
         tables, sides = kept.tables, kept.numbered()
         search = self.kind.search(sides[LEFT], sides[RIGHT], horizon)
-        matched = self._matched_before(tables[LEFT])[search.left.rows]
-        matched_targets = self._matched_before(tables[RIGHT])[search.right.rows]
-        matched_before = matched.copy()
-        yield from self._join(group, tables, search, matched, matched_targets)
-        self._emit_left_rows(group, tables[LEFT], search.left, matched, matched_before)
-        self._emit_unmatched_targets(group, tables[RIGHT], search.right, matched_targets)
-        self._write(kept, sides, search, matched, matched_targets, horizon, over=group.over)
-
-    def _matched_before(self, rows: pa.Table) -> Mask:
-        if MATCHED in rows.column_names:
-            return mask_of(rows.column(MATCHED)).copy()
-        return np.zeros(rows.num_rows, np.bool_)
+        found = {LEFT: search.left, RIGHT: search.right}
+        matched = {name: _matched_before(tables[name])[side.rows] for name, side in found.items()}
+        matched_before = matched[LEFT].copy()
+        yield from self._join(group, tables, search, matched)
+        self._emit_left_rows(group, tables[LEFT], search.left, matched[LEFT], matched_before)
+        self._emit_unmatched_targets(group, tables[RIGHT], search.right, matched[RIGHT])
+        self._write(kept, sides, found, matched, horizon, over=group.over)
 
     def _join(
-        self, group: Group, tables: Mapping[str, pa.Table], search: JoinSearch, matched: Mask, matched_targets: Mask
+        self, group: Group, tables: Mapping[str, pa.Table], search: JoinSearch, matched: Mapping[str, Mask]
     ) -> Iterator[None]:
         """Emit pairs, and mark the probes and the targets that have joined."""
         left, right = tables[LEFT], tables[RIGHT]
         for candidates in search.candidates:
             if self.condition is None and not self.brings:
-                matched[candidates.probes[candidates.end > candidates.begin]] = True
+                matched[LEFT][candidates.probes[candidates.end > candidates.begin]] = True
                 continue
             for probes, targets in candidates.pairs(PAIRS):
                 rows, partners = search.left.rows[probes], search.right.rows[targets]
                 if self.condition is not None:
                     chosen = self._passed(self.condition, left, rows, right, partners)
                     probes, targets, rows, partners = (each[chosen] for each in (probes, targets, rows, partners))
-                matched[probes] = matched_targets[targets] = True
+                matched[LEFT][probes] = matched[RIGHT][targets] = True
                 if self.brings and len(rows):
                     right_rows = right.select(["e:" + name for name in self.right_names]).take(pa.array(partners))
                     self._emit(group, left, search.left, probes, right_rows.columns)
@@ -424,41 +419,35 @@ class JoinOperator(StreamJoinOperator):
         self,
         kept: KeptRows,
         sides: Mapping[str, JoinRows],
-        search: JoinSearch,
-        matched: Mask,
-        matched_targets: Mask,
+        found: Mapping[str, SideSearch],
+        matched: Mapping[str, Mask],
         horizon: int,
         *,
         over: bool,
     ) -> None:
-        left, right = kept.tables[LEFT], kept.tables[RIGHT]
-        keep_left, keep_right = search.left.keep.copy(), search.right.keep.copy()
-        due_left, due_right = search.left.due, search.right.due
-        if search.left.windows is None:  # probes and targets are rows
-            if self.how in FILTERING:
-                keep_left &= ~matched
-            left, right = _with_matched(left, matched), _with_matched(right, matched_targets)
-            # A row is due when it can be emitted without a partner.
-            due_left = np.where(matched | (self.how in (INNER, LEFT_SEMI, RIGHT_OUTER)), END_OF_TIME, due_left)
-            due_right = np.where(matched_targets | (self.how not in KEEPS_RIGHT), END_OF_TIME, due_right)
-        if self.how in (INNER, LEFT_SEMI, RIGHT_OUTER):
-            keep_left &= sides[LEFT].joins
-        if self.how not in KEEPS_RIGHT:
-            keep_right &= sides[RIGHT].joins
-        kept.write(
-            [left, right],
-            [keep & (not over) for keep in (keep_left, keep_right)],
-            [due_left, due_right],
-            [search.left.over, search.right.over],
-            horizon,
-        )
+        tables, keeps, dues = [], [], []
+        for name, side in found.items():
+            rows, keep, due = kept.tables[name], side.keep & (not over), side.due
+            only_joined = self.how in (INNER, LEFT_SEMI, RIGHT_OUTER) if name == LEFT else self.how not in KEEPS_RIGHT
+            if side.windows is None:  # probes and targets are rows
+                if name == LEFT and self.how in FILTERING:
+                    keep &= ~matched[name]
+                if MATCHED in rows.column_names:
+                    rows = rows.set_column(rows.column_names.index(MATCHED), MATCHED, pa.array(matched[name]))
+                # A row is due when it can be emitted without a partner.
+                due = np.where(matched[name] | only_joined, END_OF_TIME, due)
+            if only_joined:
+                keep &= sides[name].joins
+            tables.append(rows)
+            keeps.append(keep)
+            dues.append(due)
+        kept.write(tables, keeps, dues, [side.over for side in found.values()], horizon)
 
 
-def _with_matched(rows: pa.Table, matched: Mask) -> pa.Table:
-    """The rows of one side, with the columns that record their partners, if these are stored."""
-    if MATCHED not in rows.column_names:
-        return rows
-    return rows.set_column(rows.column_names.index(MATCHED), MATCHED, pa.array(matched))
+def _matched_before(rows: pa.Table) -> Mask:
+    if MATCHED in rows.column_names:
+        return mask_of(rows.column(MATCHED)).copy()
+    return np.zeros(rows.num_rows, np.bool_)
 
 
 def _zone(schema: pa.Schema) -> dict[bytes, bytes] | None:

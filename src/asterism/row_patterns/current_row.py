@@ -85,7 +85,9 @@ class CurrentRow:
             name: self._bits_of(condition) for name, condition in clause.conditions.items()
         }
         self._starts, self._loops = _neutral_rows(clause)
-        most_terms = max((_terms(bits) for bits in self.bits.values()), default=0)
+        most_terms = max(
+            (1 + len(bits.possible) + sum(map(len, bits.certain)) for bits in self.bits.values()), default=0
+        )
         variables = len(self._starts) + sum(1 + len(way.others) for ways in self._loops for way in ways)
         if most_terms * variables > MAX_TERMS:
             self._loops = ()
@@ -247,10 +249,6 @@ def _all(parts: Sequence[exp.Expr]) -> exp.Expr:
 
 def _any(parts: Sequence[exp.Expr]) -> exp.Expr:
     return exp.or_(*dict.fromkeys(parts)) if parts else exp.false()
-
-
-def _terms(bits: ConditionBits) -> int:
-    return 1 + len(bits.possible) + sum(map(len, bits.certain))
 
 
 # ---------------------------------------------------------------------------------------------------- neutral rows

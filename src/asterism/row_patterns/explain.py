@@ -20,6 +20,14 @@ from asterism.row_patterns.wording import (
 MAX_LINES = 200
 """Maximum number of lines for the steps, and of states of the automaton."""
 
+_WORDS: dict[type[syntax.PatternNode], str] = {
+    syntax.EmptyPattern: "no row",
+    syntax.PartitionStart: "^: only at the first row of the partition",
+    syntax.PartitionEnd: "$: only after the last row of the partition",
+    syntax.Alternation: "one of these, an earlier one is preferred",
+    syntax.Permutation: "all of these in any order, that of the list is preferred",
+}
+
 
 def explain(clause: syntax.Clause) -> str:
     """See :meth:`asterism.row_patterns.match_recognize.MatchRecognize.explain`."""
@@ -92,9 +100,9 @@ class _Steps:
             yield f"{begin}{name_text(node.name)}: {often or 'once'}"
             yield from (f"{below}{line}" for line in self._condition_lines(node.name, number))
         else:
-            words = (
-                self._negation_words(node, number, after_gap) if isinstance(node, syntax.NotNext) else _node_words(node)
-            )
+            words = _WORDS.get(type(node), "a group")
+            if isinstance(node, syntax.NotNext):
+                words = self._negation_words(node, number, after_gap)
             yield f"{begin}{words}{': ' if often else ''}{often}"
             yield from self.numbered(node.parts, number + ".")
 
@@ -121,18 +129,3 @@ class _Steps:
             return words
         self._shown[node.name] = number
         return f"{words}: {' '.join(condition.split())}"
-
-
-def _node_words(node: syntax.PatternNode) -> str:
-    match node:
-        case syntax.EmptyPattern():
-            return "no row"
-        case syntax.PartitionStart():
-            return "^: only at the first row of the partition"
-        case syntax.PartitionEnd():
-            return "$: only after the last row of the partition"
-        case syntax.Alternation():
-            return "one of these, an earlier one is preferred"
-        case syntax.Permutation():
-            return "all of these in any order, that of the list is preferred"
-    return "a group"

@@ -92,18 +92,13 @@ class ClauseConditions:
         for name, parts in self._divided.depending.items():
             if parts:
                 compiler.add(name, parts)
-        for bound in self._time_bounds:
+        for bound in self.time_bounds:
             compiler.add_bound(bound)
         return compiler
 
     @cached_property
-    def _time_bounds(self) -> list[TimeBound]:
+    def time_bounds(self) -> list[TimeBound]:
         return time_bounds(self._clause)
-
-    @property
-    def bounds_times(self) -> bool:
-        """Whether a condition bounds the time of a row by rows before it."""
-        return bool(self._time_bounds)
 
     def bound(self, ordered: OrderedRows, *, in_depth: bool = False) -> BoundConditions:
         """Bind the conditions to the rows of the input.

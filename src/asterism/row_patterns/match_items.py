@@ -107,16 +107,13 @@ class MatchItems:
     def _of_places(self, leaf: RowValue, columns: Mapping[int, pa.Array]) -> pa.Array:
         """The values of a leaf that reads a row of the match. *columns* have been computed for all rows."""
         at = self._places(leaf)
-        if self._is_constant(leaf):
+        values = self._clause.rows.values
+        column = plain_column(values.texts[leaf.number])
+        if column is not None and values.schema.names[column] in self._clause.clause.constants:
             at = np.maximum(at, 0)  # an empty match has no row
         if leaf.number in columns and not leaf.labelled:
             return columns[leaf.number].take(pa.array(at, mask=at < 0))
         return self._of_taken_rows(leaf, at)
-
-    def _is_constant(self, leaf: RowValue) -> bool:
-        values = self._clause.rows.values
-        column = plain_column(values.texts[leaf.number])
-        return column is not None and values.schema.names[column] in self._clause.clause.constants
 
     def _places(self, leaf: RowValue) -> Ints:
         place = leaf.place

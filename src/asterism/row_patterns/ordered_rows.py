@@ -120,14 +120,10 @@ class OrderedRows:
             words = None if words is None else words[order]
         return cls(clause, complete(rows, clause.rows.input), offsets, keys, words)
 
-    @property
-    def partition_of(self) -> Ints:
-        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
-
     def shifted(self, steps: int) -> pa.Array:
         """For each row the row that is *steps* after it in its partition, or null."""
         at = np.arange(self.rows.num_rows) + steps
-        partition = self.partition_of
+        partition = np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
         outside = (at < self.offsets[partition]) | (at >= self.offsets[partition + 1])
         return pa.array(at, mask=outside)
 

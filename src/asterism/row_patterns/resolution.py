@@ -337,8 +337,8 @@ class Resolver:
         if name != "classifier":
             _check_count(call, 0, 0, source)
             if name in _ONLY_IN_MEASURES and not final_allowed:
-                why, hint = _ONLY_IN_MEASURES[name]
-                _fail(f"{name.upper()} cannot be used in DEFINE{why}", source, call.start, hint)
+                why, instead = _ONLY_IN_MEASURES[name]
+                _fail(f"{name.upper()} cannot be used in DEFINE{why}", source, call.start, instead)
         if name == "match_proctime":
             return MatchProcessingTime(), self.rows.time_type
         if name == "match_timeout":

@@ -110,7 +110,7 @@ class MatchSearch:
                 "use smaller partitions, or fewer repetitions in {n,m}",
             )
         in_depth = clause.clause.timeouts or clause.clause.skip.to is SkipTo.NO_SKIP or automaton.needs_depth
-        in_depth |= not state.ended and conditions.bounds_times
+        in_depth |= not state.ended and bool(conditions.time_bounds)
         bound = conditions.bound(ordered, in_depth=in_depth)
         exact = bound.near and not in_depth
         times = ordered.times(needed=not exact and len(bound.conditions.bounds) > 0)

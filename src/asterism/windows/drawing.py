@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import pairwise
+from string import ascii_lowercase
 from typing import Any, Unpack
 
 import numpy as np
@@ -45,7 +46,6 @@ from asterism.windows.names import FIRINGS
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
 from asterism.windows.spec import FiringOptions, WindowOperatorOptions
 from asterism.windows.triggers import (
-    ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
     CountTrigger,
     DeltaTrigger,
@@ -307,16 +307,13 @@ def default_steps(
     parts = [] if trigger is None else list(walk(trigger))
     counts = [part.count for part in parts if isinstance(part, CountTrigger)]
     many = min(max(counts, default=1), 10)
-    waits = [
-        part.interval if isinstance(part, ContinuousProcessingTimeTrigger) else part.delay or timedelta(0)
-        for part in parts
-        if isinstance(part, ContinuousProcessingTimeTrigger | ProcessingTimeTrigger)
-    ]
+    waits = [part.interval for part in parts if isinstance(part, ContinuousProcessingTimeTrigger)]
+    waits += [part.delay for part in parts if isinstance(part, ProcessingTimeTrigger) and part.delay]
     wait = max(waits, default=timedelta(0)) // timedelta(milliseconds=1)
     thresholds = [part.threshold for part in parts if isinstance(part, DeltaTrigger)]
     start, end = _span(windows, parts)
-    script = _Script(start, end, 0.4 * thresholds[0] if thresholds and thresholds[0] else 1.0)
-    script.gap = isinstance(windows, SessionWindows) and windows.dynamic_gap is not None
+    gap = isinstance(windows, SessionWindows) and windows.dynamic_gap is not None
+    script = _Script(start, end, 0.4 * thresholds[0] if thresholds and thresholds[0] else 1.0, gap)
     if processing_time:
         script.processing(max(2, many // 2 + 1))
         return "\n".join(script.lines)
@@ -349,15 +346,17 @@ def default_steps(
     return "\n".join(script.lines)
 
 
+@dataclass(slots=True)
 class _Script:
     """Steps as text; times are fractions of a window."""
 
-    def __init__(self, start: int, end: int, unit: float) -> None:
-        self.start, self.end, self.unit = start, end, unit
-        self.lines: list[str] = []
-        self.count = 0
-        self.now = 0
-        self.gap = False
+    start: int
+    end: int
+    unit: float
+    gap: bool
+    lines: list[str] = field(default_factory=list)
+    count: int = 0
+    now: int = 0
 
     def at(self, part: float) -> str:
         length = self.end - self.start
@@ -383,17 +382,8 @@ class _Script:
             self.lines.append(f"processing_time {_seconds(self.now)}")
 
     def processing(self, some: int) -> None:
-        for part, more in (
-            (0.1, some),
-            (0.35, 1),
-            (0.5, 0),
-            (0.6, some),
-            (0.8, 0),
-            (1.0, 0),
-            (1.2, 1),
-            (1.6, 0),
-            (2.2, 0),
-        ):
+        parts = (0.1, 0.35, 0.5, 0.6, 0.8, 1.0, 1.2, 1.6, 2.2)
+        for part, more in zip(parts, (some, 1, 0, some, 0, 0, 1, 0, 0), strict=True):
             self.lines.append(f"processing_time {self.at(part)}")
             self.elements(part, part, more, timed=False)
 
@@ -403,14 +393,7 @@ def _span(windows: Windows, parts: list[Trigger]) -> tuple[int, int]:
     if isinstance(windows, SessionWindows):
         return 0, (windows.gap // timedelta(milliseconds=1) if isinstance(windows.gap, timedelta) else 10_000)
     if isinstance(windows, GlobalWindows):
-        lengths = [
-            part.interval
-            if isinstance(part, ContinuousEventTimeTrigger | ContinuousProcessingTimeTrigger)
-            else part.delay
-            for part in parts
-            if isinstance(part, ContinuousEventTimeTrigger | ContinuousProcessingTimeTrigger)
-            or (isinstance(part, EventTimeTrigger | ProcessingTimeTrigger) and part.delay)
-        ]
+        lengths = [getattr(part, "interval", None) or getattr(part, "delay", None) for part in parts]
         longest = max((length for length in lengths if length), default=timedelta(seconds=20))
         return 0, max(3 * longest // timedelta(milliseconds=1), 1)
     _, starts, ends = assigned(windows, np.zeros(1, np.int64))
@@ -703,11 +686,10 @@ class _Drawing:
             self.canvas.text(right, y + LOW / 2 + 4, more, 12, fill=FAINT)
             y += LOW
         if event.dropped:
-            text = (
-                f"too late: {' '.join(event.dropped)}"
-                if self.many_keys
-                else f"too late: {' '.join(map(_bare, event.dropped))}"
+            elements = (
+                event.dropped if self.many_keys else [text.lstrip(ascii_lowercase) or text for text in event.dropped]
             )
+            text = f"too late: {' '.join(elements)}"
             self.canvas.text(right, y - HIGH / 2 + 4 if not event.firings else y + LOW / 2 + 4, text, 12, fill=RED)
             y += LOW if event.firings else 0
         return y
@@ -774,10 +756,6 @@ class _Drawing:
                     what
                 ]
                 canvas.line([(x, y), (x + 24, y)], color, dashes, 1.2)
-
-
-def _bare(element: str) -> str:
-    return element.lstrip("abcdefghijklmnopqrstuvwxyz") or element
 
 
 def _wrapped(text: str, width: int) -> list[str]:

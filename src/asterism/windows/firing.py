@@ -74,17 +74,6 @@ class PaneSources(NamedTuple):
     """in sessions: the first pane of each key in the state"""
 
 
-class KernelRun(NamedTuple):
-    """A call of the kernels."""
-
-    panes: Any
-    log: Any
-    rules: Any
-    elements: pa.Table
-    """in the order of the kernel"""
-    user_defined: UserDefinedTriggers | None
-
-
 class PaneContents(NamedTuple):
     """The stored contents of each pane: partials, or the elements."""
 
@@ -320,9 +309,9 @@ class WindowCall:
     # -- the kernel and its results
 
     def _play(self, panes: Any, sources: PaneSources) -> None:
-        run = self._run(panes, sources)
-        now, log = run.panes, run.log
-        self.panes, self.old_of = now, sources.old
+        self.sources, self.old_of = sources, sources.old
+        self._run(panes)
+        now, log = self.panes, self.log
         if log.late.any():
             late = np.zeros(self.events.num_rows, np.bool_)
             late[sources.row[log.late]] = True
@@ -336,13 +325,13 @@ class WindowCall:
             n_segments=int(log.sizes[kernels.SEGMENTS]),
             left=log.left[: log.sizes[kernels.JOINS]],
             right=log.right[: log.sizes[kernels.JOINS]],
-            elements=run.elements,
+            elements=self.elements,
         )
         if log.sizes[kernels.UNFIRED]:
             self.group.metrics[UNFIRED] += int(log.sizes[kernels.UNFIRED])
-        self.key_of = self._keys(sources.example)
-        self.sessions = self._sessions_of(panes, log, sources) if self.spec.session_ids else None
-        self.states = self._states(sources.example)
+        self.key_of = self._keys()
+        self.sessions = self._sessions_of(panes) if self.spec.session_ids else None
+        self.states = self._states()
         gone = ~now.alive
         if (
             sources.ends is not None
@@ -350,13 +339,14 @@ class WindowCall:
             gone[log.merges[: log.sizes[kernels.MERGES], 1]] = False
             gone &= now.end > now.start
         self.dropped = np.flatnonzero(gone)
-        self._write(run, self._results(recorded), sources)
+        self._write(self._results(recorded))
 
-    def _run(self, panes: Any, sources: PaneSources) -> KernelRun:
+    def _run(self, panes: Any) -> None:
         """Run the kernel on copies of *panes*, with more room for firings until there is enough."""
-        table, rules, row = self.operator.table, self._rules(), sources.row
+        table, sources, row = self.operator.table, self.sources, self.sources.row
+        self.rules = self._rules()
         everywhere = len(row) == self.events.num_rows and bool((row[1:] > row[:-1]).all())
-        events = self.events if everywhere else self.events.take(pa.array(row))
+        self.elements = events = self.events if everywhere else self.events.take(pa.array(row))
         self._element_times = events.column(TIME).to_numpy()
         distances = np.zeros((len(row), len(table.distances)))
         for n in range(len(table.distances)):
@@ -366,8 +356,8 @@ class WindowCall:
         )
         count, room = len(panes.start), 2 * len(row) + 2 * len(sources.old) + 64
         while True:
-            now = kernels.Panes(*(array.copy() for array in panes))
-            log = kernels.Log(
+            self.panes = kernels.Panes(*(array.copy() for array in panes))
+            self.log = kernels.Log(
                 firings=np.zeros((room, 10), np.int64),
                 segment_of=np.full(len(row), NONE, np.int64),
                 left=np.zeros(2 * len(row) + count + 1, np.int64),
@@ -376,17 +366,18 @@ class WindowCall:
                 late=np.zeros(len(row), np.bool_),
                 merges=np.zeros((0 if sources.ends is None else count, 3), np.int64),
             )
-            user_defined = self._user_defined(now, sources.old, events, rules) if table.user_defined else None
+            self.user_defined = self._user_defined() if table.user_defined else None
+            call = self.rules, self.panes, self.log, elements
             run: Any
             if sources.ends is None:
-                run = kernels.aligned_compiled if user_defined is None else kernels.aligned
-                code = run(rules, now, log, elements, user_defined)
+                run = kernels.aligned_compiled if self.user_defined is None else kernels.aligned
+                code = run(*call, self.user_defined)
             else:
-                run = kernels.sessions_compiled if user_defined is None else kernels.sessions
+                run = kernels.sessions_compiled if self.user_defined is None else kernels.sessions
                 slots = np.zeros(count + 1, np.int64)
-                code = run(rules, now, log, elements, sources.old_at, sources.ends, slots, user_defined)
+                code = run(*call, sources.old_at, sources.ends, slots, self.user_defined)
             if code == kernels.OK:
-                return KernelRun(now, log, rules, events, user_defined)
+                return
             if room > max(MAX_FIRINGS, 4 * len(row)):
                 raise OperatorError(
                     f"windows fire more than {room:,} times at once",
@@ -395,9 +386,9 @@ class WindowCall:
                 )
             room *= 4
 
-    def _sessions_of(self, before: Any, log: Any, sources: PaneSources) -> Sessions | None:
+    def _sessions_of(self, before: Any) -> Sessions | None:
         """:param before: the panes before the call"""
-        old = sources.old
+        log, sources, old = self.log, self.sources, self.old_of
         if sources.ends is None:
             return None
         merges = [
@@ -416,10 +407,10 @@ class WindowCall:
         starts[~was], ends[~was] = self._element_times, sources.ends
         return Sessions(self.key_of, ids, replaces, (starts, ends), merges)
 
-    def _states(self, example: Ints) -> FunctionStates | None:
+    def _states(self) -> FunctionStates | None:
         if not isinstance(self.contents.function, ProcessWindowFunction):
             return None
-        operator, old = self.operator, self.old_of
+        operator, old, example = self.operator, self.old_of, self.sources.example
         was = old != NONE
         keys = np.empty(len(old), np.int64)
         keys[was], keys[~was] = self.old_code[old[was]], self.event_code[example[~was]]
@@ -444,7 +435,7 @@ class WindowCall:
         """Call the window function for each firing."""
         fired, panes = self.fired, self.panes
         if self.states is None:
-            assert self.contents.function is not None
+            assert callable(self.contents.function)
             return applied(self.contents.function, self.contents.schema, elements, offsets, spans)
         # Windows that are dropped are cleared after their firings of that time.
         gone = self.dropped
@@ -488,16 +479,16 @@ class WindowCall:
         self.states.emitted().add_to(self.group)
         return pa.concat_tables(tables), np.concatenate([np.empty(0, np.int64), *firing_of])
 
-    def _user_defined(self, panes: Any, old: Ints, elements: pa.Table, rules: Any) -> UserDefinedTriggers:
+    def _user_defined(self) -> UserDefinedTriggers:
         texts = self.old.column("own").to_pylist()
-        states = [texts[at] if at != NONE else None for at in old.tolist()]
+        states = [texts[at] if at != NONE else None for at in self.old_of.tolist()]
         names = self.operator.kept_columns
-        rows = elements.select(["e:" + name for name in names]).rename_columns(names).to_pylist()
-        return UserDefinedTriggers(self.operator.table, panes, states, rows, rules)
+        rows = self.elements.select(["e:" + name for name in names]).rename_columns(names).to_pylist()
+        return UserDefinedTriggers(self.operator.table, self.panes, states, rows, self.rules)
 
-    def _keys(self, example: Ints) -> pa.Table:
+    def _keys(self) -> pa.Table:
         """The key of each pane."""
-        old, names = self.old_of, self.operator.key_schema.names
+        old, example, names = self.old_of, self.sources.example, self.operator.key_schema.names
         both = pa.concat_tables([self.old.select(names), self.events.select(names)]).combine_chunks()
         return both.take(pa.array(np.where(old != NONE, old, self.old.num_rows + example)))
 
@@ -581,12 +572,12 @@ class WindowCall:
         columns += results.take(pa.array(order)).select(self.contents.names).columns
         self.group.emit(FIRINGS, pa.table(columns, schema=self.operator.output_schemas[FIRINGS]))
 
-    def _write(self, run: KernelRun, contents: PaneContents, sources: PaneSources) -> None:
+    def _write(self, contents: PaneContents) -> None:
         """Write the panes that remain to the pages of state."""
         panes, group, old = self.panes, self.group, self.old_of
         event_times, processing_times = np.zeros(len(panes.start), np.int64), np.zeros(len(panes.start), np.int64)
-        kernels.next_timers(run.rules, panes, event_times, processing_times)
-        table = self._pane_table(run, contents)
+        kernels.next_timers(self.rules, panes, event_times, processing_times)
+        table = self._pane_table(contents)
         seen = pa.table({"seen": [max(group.watermark, BEFORE_TIME)]}, schema=META)
         row_at = np.cumsum(contents.counts) - contents.counts
         remaining = np.flatnonzero(panes.alive & (not group.over))
@@ -617,19 +608,19 @@ class WindowCall:
         was = old != NONE
         page_of = np.empty(len(panes.start), np.int64)
         page_of[was] = self.old_page[old[was]]
-        page_of[~was] = self.pages.of_events[0][sources.example[~was]]
+        page_of[~was] = self.pages.of_events[0][self.sources.example[~was]]
         pages = page_of[remaining]
         if len(owners):
             pages = np.concatenate([pages, self.page_of_key[owners]])
         self.pages.rewrite(keys, pages, partial(map, encoded))
 
-    def _pane_table(self, run: KernelRun, contents: PaneContents) -> pa.Table:
+    def _pane_table(self, contents: PaneContents) -> pa.Table:
         panes = self.panes
         words = pa.FixedSizeListArray.from_arrays(pa.array(panes.words.ravel()), panes.words.shape[1])
         numbers = (panes.start, panes.end, panes.firings, contents.counts)
         columns: list[Any] = [*self.key_of.columns, *map(pa.array, numbers), words]
-        if run.user_defined is not None:
-            columns.append(pa.array(run.user_defined.texts(), pa.string()))
+        if self.user_defined is not None:
+            columns.append(pa.array(self.user_defined.texts(), pa.string()))
         if contents.partials is not None:
             columns += contents.partials.columns
         return pa.table(columns, schema=self.operator.pane_schema)

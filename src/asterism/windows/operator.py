@@ -275,7 +275,9 @@ class WindowOperator(KeyGroupOperator):
                 *(self.contents.partials.kept if self.contents.partials is not None else []),
             ]
         )
-        self.row_schema = pa.schema([pa.field(TIMES, pa.int64()), *self._evictor_fields, *self._row_fields()])
+        everything, needed = self.spec.evictor_calls_python, self.contents.needed
+        elements = [field for field in self._element_fields if everything or field.name[2:] in needed]
+        self.row_schema = pa.schema([pa.field(TIMES, pa.int64()), *self._evictor_fields, *elements])
         rows = [] if self.contents.partials is not None else [self.row_schema]
         states, self.state_schemas = self.contents.states, {}
         if states:
@@ -291,10 +293,6 @@ class WindowOperator(KeyGroupOperator):
     @property
     def _evictor_fields(self) -> list[pa.Field]:
         return [pa.field(DISTANCE, pa.float64())] if self._evicts_by is not None else []
-
-    def _row_fields(self) -> list[pa.Field]:
-        everything = self.spec.evictor_calls_python
-        return [field for field in self._element_fields if everything or field.name[2:] in self.contents.needed]
 
     def _add_declared(self, function: type[ProcessWindowFunction]) -> None:
         """Add the outputs and metrics that the window function declares."""
@@ -400,12 +398,6 @@ class WindowOperator(KeyGroupOperator):
             tables = [arrived]
         return super().ready_events_of(group, number, name, tables, before) if self.spec.in_order else tables
 
-    def processing_time_of(self, group: Group) -> int:
-        """The processing time, for windows in event time. The end of the input does not advance processing time, so elements that
-        wait until then are processed at the processing time of the previous call.
-        """
-        return int(group.header.last_activity[0])
-
     def ready_events(self, group: Group, arrivals: Sequence[Arrival], before: int) -> dict[str, pa.Table]:
         if group.processing_time != END_OF_TIME:
             group.header.last_activity[0] = group.processing_time
@@ -447,7 +439,9 @@ class WindowOperator(KeyGroupOperator):
             stages = np.where(late, CallPhase.ELEMENTS, np.where(before, CallPhase.BEFORE, CallPhase.AFTER)).astype(
                 np.int64
             )
-        processing_time = self.processing_time_of(group)
+        # The end of the input does not advance the processing time of windows in event time: elements that wait until then are
+        # processed at that of the previous call.
+        processing_time = int(group.header.last_activity[0])
         WindowCall(self, group, events.combine_chunks(), watermarks, stages, processing_time, self.late).run()
 
 

@@ -278,7 +278,7 @@ def kept_by(evictor: Evictor, elements: pa.Table, window: TimeSpan) -> Mask:
             "True: the element stays in the window.",
             'pc.equal(elements["kind"], "card"), or [True] * elements.num_rows',
         )
-    return keeps.astype(np.bool_)
+    return np.asarray(keeps, np.bool_)
 
 
 def results_of(computation: Computation, rows: pa.Table, offsets: Ints, firings: Ints) -> tuple[pa.Table, Ints]:

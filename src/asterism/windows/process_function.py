@@ -95,15 +95,11 @@ class ProcessWindowFunction(ABC):
                 )
 
 
-def _declared(function: type) -> dict[str, State]:
-    return declared_in(function, State)
-
-
 def states_of(function: object) -> dict[str, StateSpec]:
     """The states that a window function declares."""
     if not isinstance(function, ProcessWindowFunction):
         return {}
-    return {name: state.spec for name, state in _declared(type(function)).items()}
+    return {name: state.spec for name, state in declared_in(type(function), State).items()}
 
 
 class WindowContext:
@@ -204,7 +200,7 @@ class FunctionStates:
         time: int,
         event_time: bool,
     ) -> None:
-        declared = _declared(type(function))
+        declared = declared_in(type(function), State)
         self.operator, self.running = function, False
         self._tools = Tools(self)
         self._function, self._keys, self._key_of_pane = function, keys, key_of_pane

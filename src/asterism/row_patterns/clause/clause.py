@@ -187,7 +187,7 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExpressionText:
-    """An SQL expression as it was written."""
+    """An SQL expression, or the value of an option, as it was written."""
 
     text: str
     start: int = field(default=0, compare=False)
@@ -310,20 +310,13 @@ class InputTable:
 
 
 @dataclass(frozen=True, slots=True)
-class OptionValue:
-    """The value of an option, a name or a string, and where it begins."""
-
-    text: str
-    start: int = field(default=0, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
 class DynamicClause:
     """A MATCH_RECOGNIZE_DYNAMIC clause: the key and the time of the events, and where the patterns come from."""
 
     partition_by: tuple[str, ...]
     order_by: str | None
-    options: Mapping[str, OptionValue]
+    options: Mapping[str, ExpressionText]
+    """names or strings"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,7 +269,7 @@ class _Reader:
         if self._accept("PARTITION BY"):
             keys = self._list(lambda: self._column("a column", tables))
         time = self._column("the event-time column", tables) if self._accept("ORDER BY") else None
-        options: dict[str, syntax.OptionValue] = {}
+        options: dict[str, syntax.ExpressionText] = {}
         begin = self._at
         for at, name, value in self._list(self._option):
             if name in options:
@@ -297,7 +297,7 @@ class _Reader:
             self._fail(f"unknown table {'.'.join(prefix)!r:.100}", begin, column)
         return next((in_input for in_table, in_input in table.columns if in_table.lower() == column.lower()), column)
 
-    def _option(self) -> tuple[int, str, syntax.OptionValue]:
+    def _option(self) -> tuple[int, str, syntax.ExpressionText]:
         """(the number of its token, its name, its value)"""
         at = self._at
         name = self._name("the name of an option")[0].lower()
@@ -311,7 +311,7 @@ class _Reader:
             self._at += 1
         else:
             self._name("a name or a string")
-        return at, name, syntax.OptionValue(token.text, token.start)
+        return at, name, syntax.ExpressionText(token.text, token.start)
 
     def _stray(self, last: str) -> NoReturn:
         """Fail at a token that begins no section."""
