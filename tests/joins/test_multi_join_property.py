@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asterism.joins.multi_operator import MultiJoinOperator, late_output
-from asterism.joins.operator import JOINED
+from asterism.joins.multi_operator import MultiJoinOperator
+from asterism.joins.operator import JOINED, late_output
 from asterism.operators.multiple_input import Wire
 from asterism.operators.state.page_numbers import DEFINITION_PAGE
 from asterism.operators.state.state_store import tables_from_bytes

@@ -29,8 +29,8 @@ from asterism.spark.api.windows import window
 from asterism.spark.host.execution import Sink
 from asterism.spark.host.keyed_stream import BroadcastStream
 from asterism.windows.assigners import SlidingWindows, TumblingWindows
-from asterism.windows.names import FIRINGS
 from asterism.windows.operator import LATE_ELEMENTS
+from asterism.windows.plan import FIRINGS
 from asterism.windows.triggers import CountTrigger, EventTimeTrigger
 from tests.contracts.ledger import FEES, MOVES, Ledger
 from tests.spark.rules import INTERVAL, SCHEMA, at, chain

@@ -38,7 +38,7 @@ from asterism.row_patterns.checking import check
 from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.operator import RowPatternOperator
 from asterism.testing import OperatorHarness, StreamOperatorHarness
-from asterism.windows.names import FIRINGS
+from asterism.windows.plan import FIRINGS
 from asterism.windows.triggers import Trigger
 from tests.kit import Golden, Provocation
 

@@ -33,8 +33,8 @@ from asterism import (
     window,
 )
 from asterism.testing import OperatorHarness
-from asterism.windows.names import FIRINGS
 from asterism.windows.operator import WindowOperator
+from asterism.windows.plan import FIRINGS
 from tests.kit import until
 from tests.reference.windows import END
 from tests.spark.streams import SCHEMA, Collect, events, random_cuts, stream_of, write_file, write_files

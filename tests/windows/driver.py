@@ -18,8 +18,8 @@ from asterism.operators.operator import Arrival, Now
 from asterism.operators.state.state_store import MemoryStore
 from asterism.testing.operator_harness import key_hashes
 from asterism.windows.assigners import SessionWindows
-from asterism.windows.names import FIRINGS, UNFIRED
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
+from asterism.windows.plan import FIRINGS, UNFIRED
 from tests.kit import small_pages
 from tests.reference.windows import END
 from tests.windows.transcripts import MILLISECOND, Case, Element, Step, firing_text, late_text, span

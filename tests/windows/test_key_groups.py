@@ -16,8 +16,8 @@ from asterism.spark.host.batch import BATCH_GROUP, answered, run_groups, sorted_
 from asterism.testing import OperatorHarness
 from asterism.testing.operator_harness import key_hashes
 from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows
-from asterism.windows.names import FIRINGS
 from asterism.windows.operator import WindowOperator
+from asterism.windows.plan import FIRINGS
 from asterism.windows.triggers import Any as AnyOf
 from asterism.windows.triggers import (
     ContinuousProcessingTimeTrigger,

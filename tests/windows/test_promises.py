@@ -10,8 +10,8 @@ import pytest
 
 from asterism.testing import OperatorHarness
 from asterism.windows.assigners import GlobalWindows, TumblingWindows, Windows
-from asterism.windows.names import FIRINGS
 from asterism.windows.operator import WindowOperator
+from asterism.windows.plan import FIRINGS
 from asterism.windows.triggers import CountTrigger, EventTimeTrigger, ProcessingTimeTrigger, PurgingTrigger, Trigger
 
 SECOND = timedelta(seconds=1)

@@ -13,8 +13,8 @@ from asterism.operators.state.state_definition import StateDefinition
 from asterism.operators.state.state_store import additions_from_bytes, tables_from_bytes, tables_to_bytes
 from asterism.testing import OperatorHarness
 from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows
-from asterism.windows.names import UNFIRED
 from asterism.windows.operator import WindowOperator
+from asterism.windows.plan import UNFIRED
 from asterism.windows.session_ids import REPLACES, SESSION_ID
 from asterism.windows.stored_windows import windows_of
 from asterism.windows.triggers import CountTrigger, EventTimeTrigger, Trigger

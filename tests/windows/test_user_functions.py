@@ -14,8 +14,8 @@ import pytest
 from asterism.errors import OperatorError
 from asterism.testing import OperatorHarness
 from asterism.windows.assigners import TumblingWindows
-from asterism.windows.names import FIRINGS
 from asterism.windows.operator import WindowOperator
+from asterism.windows.plan import FIRINGS
 from asterism.windows.user_functions import table_of
 
 N = pa.schema({"n": "int64"})

@@ -25,7 +25,7 @@ from asterism.testing.pattern_harness import PatternHarness, in_order
 from asterism.testing.stream_harness import Send, Step, StreamOperatorHarness
 from asterism.testing.window_harness import WindowHarness
 from asterism.windows.assigners import Windows
-from asterism.windows.names import FIRINGS
+from asterism.windows.plan import FIRINGS
 from asterism.windows.triggers import Trigger
 
 H = TypeVar("H", StreamOperatorHarness, PatternHarness, WindowHarness)

@@ -19,8 +19,8 @@ from asterism.testing.literals import EVENTS, WORDS, Literals, Row, checked_colu
 from asterism.testing.operator_harness import python_rows
 from asterism.windows.assigners import Windows
 from asterism.windows.contents import FIRING, IS_LAST, KIND, OWN_COLUMNS, WINDOW_END, WINDOW_START
-from asterism.windows.names import FIRINGS, UNFIRED
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
+from asterism.windows.plan import FIRINGS, UNFIRED
 from asterism.windows.session_ids import SESSION_COLUMNS
 from asterism.windows.spec import ResultOptions, WindowFunction, WindowOptions, operator_results
 from asterism.windows.triggers import Trigger

@@ -42,8 +42,8 @@ from asterism.text.svg import (
 )
 from asterism.windows.arguments import code
 from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows, assigned
-from asterism.windows.names import FIRINGS
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
+from asterism.windows.plan import FIRINGS
 from asterism.windows.spec import FiringOptions, WindowOperatorOptions
 from asterism.windows.triggers import (
     ContinuousProcessingTimeTrigger,

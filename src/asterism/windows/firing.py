@@ -30,7 +30,8 @@ from asterism.operators.state.state_store import (
 )
 from asterism.windows import kernels
 from asterism.windows.assigners import SessionWindows, assigned
-from asterism.windows.names import (
+from asterism.windows.panes import NONE, RecordedFirings, Rows, applied, plain, results_of
+from asterism.windows.plan import (
     COUNTED,
     DISTANCES,
     FIRINGS,
@@ -41,9 +42,8 @@ from asterism.windows.names import (
     PANE_TABLE,
     ROW_TABLE,
     UNFIRED,
+    WindowPlan,
 )
-from asterism.windows.operator import WindowOperator
-from asterism.windows.panes import NONE, RecordedFirings, Rows, applied, plain, results_of
 from asterism.windows.process_function import FunctionStates, ProcessWindowFunction, divided, renumbered
 from asterism.windows.session_ids import IDS, REPLACES, SESSION_ID, Sessions
 from asterism.windows.spec import CLOSING
@@ -88,7 +88,7 @@ class PaneContents(NamedTuple):
 class WindowCall:
     """One call for one key group."""
 
-    operator: WindowOperator
+    plan: WindowPlan
     group: Group
     events: pa.Table
     watermarks: Ints
@@ -101,7 +101,7 @@ class WindowCall:
     """receives late elements"""
 
     def __post_init__(self) -> None:
-        self.spec, self.contents = self.operator.spec, self.operator.contents
+        self.spec, self.contents = self.plan.spec, self.plan.contents
         self.event_time = self.spec.is_event_time
         # Sessions that touch are merged: in order, they must wait for elements at their end.
         waits = self.spec.in_order and self.spec.windows.merges
@@ -119,10 +119,10 @@ class WindowCall:
     # -- state
 
     def _load(self) -> None:
-        operator, group = self.operator, self.group
+        plan, group = self.plan, self.group
         horizon = group.watermark if self.event_time else group.processing_time
-        self.pages = group.load([self.events], operator.key_schema.names, horizon)
-        schemas = operator.page_schemas
+        self.pages = group.load([self.events], plan.key_schema.names, horizon)
+        schemas = plan.page_schemas
         pages = [
             [schema.empty_table() for schema in schemas] if value is None else tables_from_bytes(value, schemas)
             for value in self.pages.stored
@@ -130,19 +130,17 @@ class WindowCall:
         panes = [page[PANE_TABLE] for page in pages]
         sizes = [table.num_rows for table in panes]
         seen = [next(iter(page[META_TABLE].column("seen").to_pylist()), BEFORE_TIME) for page in pages]
-        self.old = pa.concat_tables([operator.pane_schema.empty_table(), *panes]).combine_chunks()
+        self.old = pa.concat_tables([plan.pane_schema.empty_table(), *panes]).combine_chunks()
         self.old_seen = np.repeat(np.array(seen, np.int64), sizes)
         self.old_page = np.repeat(np.arange(len(pages)), sizes)
         self._load_additions(len(schemas), sizes)
         rows = [page[ROW_TABLE] for page in pages] if self.contents.partials is None else []
-        self.old_rows = pa.concat_tables([operator.row_schema.empty_table(), *rows])
-        names = operator.key_schema.names
+        self.old_rows = pa.concat_tables([plan.row_schema.empty_table(), *rows])
+        names = plan.key_schema.names
         self.stored_states = (
-            [page[len(schemas) - len(operator.state_schemas) :] for page in pages] if self.contents.states else []
+            [page[len(schemas) - len(plan.state_schemas) :] for page in pages] if self.contents.states else []
         )
-        with_state = pa.concat_tables(
-            [operator.key_schema.empty_table(), *(tables[0] for tables in self.stored_states)]
-        )
+        with_state = pa.concat_tables([plan.key_schema.empty_table(), *(tables[0] for tables in self.stored_states)])
         self.all_keys = pa.concat_tables([self.old.select(names), with_state, self.events.select(names)])
         codes, self.n_keys = group_codes(self.all_keys)
         self.old_code, state_code, self.event_code = np.split(
@@ -155,7 +153,7 @@ class WindowCall:
         """The states of the function, by the codes of keys and by the indexes of old panes."""
         counts = [tables[0].num_rows for tables in self.stored_states]
         owners, panes = divided(state_code, counts), divided(np.arange(sum(sizes)), sizes)
-        names, schemas = list(self.contents.states), list(self.operator.state_schemas.values())
+        names, schemas = list(self.contents.states), list(self.plan.state_schemas.values())
         loaded = [
             renumbered([tables[at] for tables in self.stored_states], schema, owners if at <= len(names) else panes)
             for at, schema in enumerate(schemas)
@@ -193,7 +191,7 @@ class WindowCall:
         """Panes for the kernel: *old* is the previous index of each, or NONE."""
         was = old != NONE
         back = old[was]
-        words = np.tile(self.operator.table.initial, (count, 1))
+        words = np.tile(self.plan.table.initial, (count, 1))
         if len(back):
             flat = self.old.column("words").combine_chunks()
             values = np.asarray(flat.values.to_numpy()).reshape(-1, words.shape[1])
@@ -226,12 +224,12 @@ class WindowCall:
         )
 
     def _rules(self) -> Any:
-        operator, group = self.operator, self.group
+        plan, group = self.plan, self.group
         return kernels.Rules(
-            table=operator.table.rows,
-            initial=operator.table.initial,
-            thresholds=operator.table.thresholds,
-            purges=operator.table.purges,
+            table=plan.table.rows,
+            initial=plan.table.initial,
+            thresholds=plan.table.thresholds,
+            purges=plan.table.purges,
             event=self.event_time,
             lateness=self.lateness,
             resolution=self.resolution,
@@ -242,7 +240,7 @@ class WindowCall:
             ending=group.watermark == END_OF_TIME if self.event_time else group.over,
             closing=CLOSING.index(self.spec.closing),
             always_on_time=self.spec.on_time == "fire_always",
-            turns=operator.table.turns,
+            turns=plan.table.turns,
         )
 
     # -- windows
@@ -343,7 +341,7 @@ class WindowCall:
 
     def _run(self, panes: Any) -> None:
         """Run the kernel on copies of *panes*, with more room for firings until there is enough."""
-        table, sources, row = self.operator.table, self.sources, self.sources.row
+        table, sources, row = self.plan.table, self.sources, self.sources.row
         self.rules = self._rules()
         everywhere = len(row) == self.events.num_rows and bool((row[1:] > row[:-1]).all())
         self.elements = events = self.events if everywhere else self.events.take(pa.array(row))
@@ -410,7 +408,7 @@ class WindowCall:
     def _states(self) -> FunctionStates | None:
         if not isinstance(self.contents.function, ProcessWindowFunction):
             return None
-        operator, old, example = self.operator, self.old_of, self.sources.example
+        plan, old, example = self.plan, self.old_of, self.sources.example
         was = old != NONE
         keys = np.empty(len(old), np.int64)
         keys[was], keys[~was] = self.old_code[old[was]], self.event_code[example[~was]]
@@ -421,9 +419,7 @@ class WindowCall:
             by_window = {name: renumbered([rows], rows.schema, [pane_of]) for name, rows in self.states_by_pane.items()}
         return FunctionStates(
             self.contents.function,
-            self.key_rows.select(operator.key_schema.names if self.spec.keys else []).rename_columns(
-                list(self.spec.keys)
-            ),
+            self.key_rows.select(plan.key_schema.names if self.spec.keys else []).rename_columns(list(self.spec.keys)),
             self.states_by_key,
             by_window,
             keys,
@@ -482,13 +478,13 @@ class WindowCall:
     def _user_defined(self) -> UserDefinedTriggers:
         texts = self.old.column("own").to_pylist()
         states = [texts[at] if at != NONE else None for at in self.old_of.tolist()]
-        names = self.operator.kept_columns
+        names = self.plan.kept_columns
         rows = self.elements.select(["e:" + name for name in names]).rename_columns(names).to_pylist()
-        return UserDefinedTriggers(self.operator.table, self.panes, states, rows, self.rules)
+        return UserDefinedTriggers(self.plan.table, self.panes, states, rows, self.rules)
 
     def _keys(self) -> pa.Table:
         """The key of each pane."""
-        old, example, names = self.old_of, self.sources.example, self.operator.key_schema.names
+        old, example, names = self.old_of, self.sources.example, self.plan.key_schema.names
         both = pa.concat_tables([self.old.select(names), self.events.select(names)]).combine_chunks()
         return both.take(pa.array(np.where(old != NONE, old, self.old.num_rows + example)))
 
@@ -570,7 +566,7 @@ class WindowCall:
             replaced = self.sessions.replaced(panes, np.bincount(firing_of, minlength=len(fired)))
             columns += [self.sessions.ids(firings[:, kernels.PANE]), replaced.take(pa.array(which))]
         columns += results.take(pa.array(order)).select(self.contents.names).columns
-        self.group.emit(FIRINGS, pa.table(columns, schema=self.operator.output_schemas[FIRINGS]))
+        self.group.emit(FIRINGS, pa.table(columns, schema=self.plan.firing_schema))
 
     def _write(self, contents: PaneContents) -> None:
         """Write the panes that remain to the pages of state."""
@@ -602,7 +598,7 @@ class WindowCall:
             return value, next_event_time, int(processing_times[kept].min(initial=END_OF_TIME))
 
         def keys() -> pa.Table:
-            of_panes = table.select(self.operator.key_schema.names).take(pa.array(remaining))
+            of_panes = table.select(self.plan.key_schema.names).take(pa.array(remaining))
             return pa.concat_tables([of_panes, *([self.key_rows.take(pa.array(owners))] if len(owners) else [])])
 
         was = old != NONE
@@ -623,7 +619,7 @@ class WindowCall:
             columns.append(pa.array(self.user_defined.texts(), pa.string()))
         if contents.partials is not None:
             columns += contents.partials.columns
-        return pa.table(columns, schema=self.operator.pane_schema)
+        return pa.table(columns, schema=self.plan.pane_schema)
 
     def _additions(self, counts: Ints, kept: Ints) -> pa.Table | None:
         """The columns of the panes *kept* that earlier releases do not have; None: all have their defaults."""

@@ -54,12 +54,12 @@ from asterism.operators.state.state_store import (
 from asterism.operators.stream_operator import Counter, Gauge, Histogram, Output, declared_in
 from asterism.windows.assigners import SessionWindows, Windows
 from asterism.windows.contents import FIRING, IS_LAST, KIND, WINDOW_END, WINDOW_START, FiringContents
-from asterism.windows.names import COUNTED, DISTANCES, FIRINGS, GAP, META, UNFIRED
 from asterism.windows.panes import DISTANCE, TIMES
+from asterism.windows.plan import COUNTED, DISTANCES, FIRINGS, GAP, UNFIRED, WindowPlan
 from asterism.windows.process_function import ProcessWindowFunction
 from asterism.windows.session_ids import IDS, REPLACES, SESSION_ID
 from asterism.windows.spec import WindowOperatorOptions, WindowSpec
-from asterism.windows.stored_windows import FUNCTION_KEYS, FUNCTION_STATE, PANES, WINDOW_STATE
+from asterism.windows.stored_windows import PANES
 from asterism.windows.trigger_table import CallPhase, trigger_table_of
 from asterism.windows.triggers import (
     BuiltIn,
@@ -144,7 +144,7 @@ class WindowOperator(KeyGroupOperator):
         self.output_schemas = self._output_schemas()
         if isinstance(spec.function, ProcessWindowFunction):
             self._add_declared(type(spec.function))
-        self._make_pages()
+        self.plan = self._plan()
         self.processing_time = not spec.is_event_time or any(map(_needs_processing_time, walk(spec.effective_trigger)))
         self.fingerprint = self._fingerprint()
 
@@ -167,7 +167,7 @@ class WindowOperator(KeyGroupOperator):
 
     @property
     def definition(self) -> StateDefinition:
-        schemas, of_states, states = self.page_schemas, self.state_schemas, self.contents.states
+        schemas, of_states, states = self.plan.page_schemas, self.plan.state_schemas, self.contents.states
         count = len(schemas) - len(of_states)
         tables = dict(zip(("seen", PANES, "rows"), schemas[:count], strict=False)) | of_states
         return StateDefinition(
@@ -262,8 +262,8 @@ class WindowOperator(KeyGroupOperator):
         )
         return {FIRINGS: firings, **({LATE_ELEMENTS: self.schema} if self.spec.late_output else {})}
 
-    def _make_pages(self) -> None:
-        self.pane_schema = pa.schema(
+    def _plan(self) -> WindowPlan:
+        panes = pa.schema(
             [
                 *self.key_schema,
                 pa.field("start", pa.int64()),
@@ -277,18 +277,11 @@ class WindowOperator(KeyGroupOperator):
         )
         everything, needed = self.spec.evictor_calls_python, self.contents.needed
         elements = [field for field in self._element_fields if everything or field.name[2:] in needed]
-        self.row_schema = pa.schema([pa.field(TIMES, pa.int64()), *self._evictor_fields, *elements])
-        rows = [] if self.contents.partials is not None else [self.row_schema]
-        states, self.state_schemas = self.contents.states, {}
-        if states:
-            by_key = {FUNCTION_STATE + name: state.schema for name, state in states.items()}
-            by_window = {WINDOW_STATE + name: state.schema for name, state in states.items()}
-            self.state_schemas = {
-                FUNCTION_KEYS: self.key_schema,
-                **by_key,
-                **({} if self.spec.windows.merges else by_window),
-            }
-        self.page_schemas = [META, self.pane_schema, *rows, *self.state_schemas.values()]
+        rows = pa.schema([pa.field(TIMES, pa.int64()), *self._evictor_fields, *elements])
+        firings = self.output_schemas[FIRINGS]
+        return WindowPlan(
+            self.spec, self.contents, self.table, tuple(self.kept_columns), self.key_schema, panes, rows, firings
+        )
 
     @property
     def _evictor_fields(self) -> list[pa.Field]:
@@ -442,7 +435,7 @@ class WindowOperator(KeyGroupOperator):
         # The end of the input does not advance the processing time of windows in event time: elements that wait until then are
         # processed at that of the previous call.
         processing_time = int(group.header.last_activity[0])
-        WindowCall(self, group, events.combine_chunks(), watermarks, stages, processing_time, self.late).run()
+        WindowCall(self.plan, group, events.combine_chunks(), watermarks, stages, processing_time, self.late).run()
 
 
 # ---------------------------------------------------------------------- checks and conversions

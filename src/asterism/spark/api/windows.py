@@ -36,8 +36,8 @@ from asterism.spelling import PythonNames
 from asterism.text.printable import quoted_name
 from asterism.windows.assigners import Windows
 from asterism.windows.folds import Fold
-from asterism.windows.names import FIRINGS
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
+from asterism.windows.plan import FIRINGS
 from asterism.windows.process_function import ProcessWindowFunction
 from asterism.windows.spec import (
     Reduce,
