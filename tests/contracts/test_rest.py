@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from asterism.columns.schemas import schema_of
 from asterism.discovery.rest.application import RuleApplication, RuleResources
 from asterism.discovery.rest.rule_file import StoredRuleFile
 from asterism.http.access import Access
-from asterism.http.messages import AnswerError
+from asterism.http.messages import AnswerError, error_fields
+from asterism.patterns.semantics import Semantics
+from asterism.rules.checking.validation import InvalidProcessorError, checked_processors
 from asterism.rules.sets.discovery_status import Status
-from tests.console.kit import SOURCE_TOKEN, Asker, application, graph, rule
+from tests.console.kit import COLUMNS, SOURCE_TOKEN, Asker, application, graph, rule
 
 
 def no_query() -> Status:
@@ -24,8 +28,7 @@ def no_query() -> Status:
 def client(request: pytest.FixtureRequest, tmp_path: Path) -> Asker:
     match request.param:
         case "endpoint":
-            resources = RuleResources(StoredRuleFile(tmp_path / "set.json"), no_query)
-            return Asker(RuleApplication(resources, Access.of_token(SOURCE_TOKEN)), SOURCE_TOKEN)
+            return endpoint(tmp_path)
         case "console":
             (tmp_path / "rules.json").write_text("[]")
             return Asker(application(str(tmp_path / "rules.json")))
@@ -33,6 +36,13 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Asker:
             (tmp_path / "rules").mkdir()
             return Asker(application(str(tmp_path / "rules")))
     return table(tmp_path)
+
+
+def endpoint(folder: Path) -> Asker:
+    """The endpoint of a query with the same columns as the consoles."""
+    columns = lambda: (schema_of(COLUMNS), Semantics.DEFAULT)  # noqa: E731
+    resources = RuleResources(StoredRuleFile(folder / "set.json", columns), no_query)
+    return Asker(RuleApplication(resources, Access.of_token(SOURCE_TOKEN)), SOURCE_TOKEN)
 
 
 def table(folder: Path) -> Asker:
@@ -286,3 +296,31 @@ def test_all_problems_of_a_rule_are_told(client: Asker) -> None:
     status, answer = client.ask("PUT", PATH, wrong)
     assert (status, len(answer["problems"])) == (422, 3)
     assert answer["error"]["message"] == answer["problems"][0]["message"]
+
+
+UNUSABLE: list[Any] = [
+    rule(sql="PATTERN (A) DEFINE A AS amount > 1"),
+    rule(sql="PATTERN (A) DEFINE A AS kind > INTERVAL '1' DAY"),
+    graph("pair", condition="amount > 1"),
+    graph("pair", condition="price LIKE 1 + user AND kind"),
+    graph("pair", key=["client"], select=["LAST(second.amount) AS amount", "MAX(first.user + 1) AS m"]),
+    {
+        "id": "pair",
+        "version": 1,
+        "parameters": {"limit": "number"},
+        "rows": [{"id": "uk", "limit": 5}],
+        "sql": "PATTERN (A) DEFINE A AS amount > :limit",
+    },
+]
+
+
+def test_a_rule_is_checked_with_the_columns_of_the_query(client: Asker) -> None:
+    """Every door gives the answer of the check that `asterism rules validate` makes."""
+    for item in UNUSABLE:
+        with pytest.raises(InvalidProcessorError) as caught:
+            checked_processors(item, schema_of(COLUMNS), Semantics.DEFAULT)
+        expected = {"error": error_fields(caught.value), **caught.value.checked.to_dict()}
+        assert client.ask("PUT", PATH, item) == (422, json.loads(json.dumps(expected)))
+    status, body = client.ask("PUT", "/processors", [rule("a"), UNUSABLE[0]])
+    assert (status, [refused["id"] for refused in body["refused"]]) == (422, ["pair"])
+    assert client.good("GET", "/processors") == {"processors": []}

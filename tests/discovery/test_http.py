@@ -246,12 +246,14 @@ def test_health_tells_what_the_query_has_refused(tmp_path: Path) -> None:
     try:
         client = Client(discoverer)
         assert client.ask("GET", "/health")[1]["refused"] == {}
-        client.ask("PUT", "/processors", [rule("a"), rule("b", key=["client"])])
+        status, body, _ = client.ask("PUT", "/processors/b", rule("b", key=["client"]))
+        assert (status, body["error"]["message"]) == (422, "key: unknown column 'client'")
+        assert client.status("PUT", "/processors", [rule("a"), rule("b", function="unknown")]) == 200
         until(lambda: coordinator.status.refused)
         body = client.ask("GET", "/health")[1]
         assert (body["status"], body["in_force"], body["pending"]) == ("ok", {}, {"a": 1})
         assert list(body["refused"]) == ["b"]
-        assert body["refused"]["b"].startswith("[COLUMN_NOT_FOUND] unknown column 'client'")
+        assert "the function 'unknown' is not known" in body["refused"]["b"]
         coordinator.planned(coordinator.version, 0)
         name = ("a", 1, coordinator.version)
         counts = RuleCounts()
@@ -294,7 +296,11 @@ def test_sql_that_some_query_could_take_is_taken(tmp_path: Path) -> None:
 def test_what_stays_as_it_is_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checked = []
     original = rule_set.checked_processors
-    monkeypatch.setattr(rule_set, "checked_processors", lambda item: checked.append(item["version"]) or original(item))
+    monkeypatch.setattr(
+        rule_set,
+        "checked_processors",
+        lambda item, *columns: checked.append(item["version"]) or original(item, *columns),
+    )
     rules = StoredRuleFile(tmp_path / "set.json")
     put_all(rules, [rule("a"), rule("b")])
     put(rules, rule("b"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,11 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
 from asterism.discovery.editing.rule_set import Addition, Change, RuleSet, StoredRule
 from asterism.discovery.rest.application import TooLargeError
 from asterism.discovery.sources.documents import MAX_BYTES, read_document, unreadable
 from asterism.discovery.sources.polling import Items
 from asterism.errors import AsterismError, PatternProcessorError, RuleSourceError
+from asterism.patterns.semantics import Semantics
 from asterism.rules.checking.validation import checked_processors
 from asterism.rules.definition.processor import PatternProcessor, Slot
 from asterism.rules.definition.rule_templates import ExpandedRule, expanded, is_template
@@ -44,11 +47,12 @@ class StoredRuleFile:
     The files ``.<name>.versions`` and ``.<name>.recent_versions`` beside it have a digest of each version, so that a version
     cannot be reused with another content.
 
+    :param columns: see :meth:`PatternProcessorManager.columns <asterism.rules.sets.interfaces.PatternProcessorManager.columns>`
     :raises PatternProcessorError: the file exists and cannot be read
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, columns: Callable[[], tuple[pa.Schema, Semantics] | None] = lambda: None) -> None:
+        self.path, self._columns = path, columns
         self.changed = threading.Event()
         """Set when there may be another set."""
         self._versions = path.with_name(f".{path.name}.versions")
@@ -77,14 +81,12 @@ class StoredRuleFile:
         return self._items.processors([rule.item for rule in self._content.rules.rules], str(self.path))
 
     def checked(self, item: Any, author: str | None = None) -> Addition:
-        """
-        :raises AsterismError: the item cannot be used with any columns of events
-        """
+        """:raises AsterismError: the item cannot be used with the columns or, if they are not known, with any columns"""
         # Most items of a set are put unchanged.
         text = StoredRule(item).text
         processors = self._checked.get(text)
         if processors is None:
-            processors = self._checked[text] = checked_processors(item)
+            processors = self._checked[text] = checked_processors(item, *self._columns() or ())
         return Addition(item, None if is_template(item) else processors[0])
 
     def change(

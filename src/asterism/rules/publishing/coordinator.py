@@ -17,9 +17,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from uuid import uuid4
 
+import pyarrow as pa
+
 from asterism.arguments import described
 from asterism.columns.time import BEFORE_TIME, to_datetime
 from asterism.errors import AsterismError, PatternProcessorError, StateError, printable
+from asterism.patterns.semantics import Semantics
 from asterism.rules.binding.binding import ProcessorCompiler
 from asterism.rules.definition.processor import PatternProcessor, with_place
 from asterism.rules.matching.lookup_changes import check_lookups
@@ -173,6 +176,9 @@ class Coordinator(PatternProcessorManager):
     def current_pattern_processors(self) -> Sequence[PatternProcessor]:
         with self._lock:
             return self._set.processors
+
+    def columns(self) -> tuple[pa.Schema, Semantics]:
+        return self.compiler.schema, self.compiler.semantics
 
     def committed(self, number: int) -> None:
         """The micro-batch that announced this set, or a later one, has been committed.

@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+import pyarrow as pa
+
 from asterism.arguments import described
 from asterism.errors import AsterismError, PatternProcessorError
+from asterism.patterns.semantics import Semantics
 from asterism.rules.definition.processor import (
     MAX_ID,
     MAX_PROCESSORS,
@@ -88,6 +91,10 @@ class PatternProcessorManager(ABC):
 
     def current_status(self) -> Status | None:
         """The status of the query's processors; None: this manager has none."""
+        return None
+
+    def columns(self) -> tuple[pa.Schema, Semantics] | None:
+        """What rules are checked with: the columns of the events and the lookups, and the semantics; None: unknown."""
         return None
 
     def on_poll_begun(self) -> None:  # noqa: B027 - a manager may ignore it
