@@ -110,6 +110,17 @@ class AsterismError(Exception):
         return type(self), (self.message, self.detail, self.hint)
 
 
+@contextmanager
+def located(place: object) -> Iterator[None]:
+    """Begin the message of an error of a rule with its place. Errors of reading have it already."""
+    try:
+        yield
+    except RuleSourceError:
+        raise
+    except AsterismError as error:
+        raise PatternProcessorError(f"{place}: {error.message}", error.detail, error.hint) from None
+
+
 _IN_A_TEXT = re.compile(r"\basterism\.errors\.(\w+): \[[A-Z_]+\] (.*(?:\n  .*)*)")
 
 

@@ -19,6 +19,7 @@ from asterism.discovery.editing.kept_rules import (
     WRONG,
     KeptRules,
     Rule,
+    below,
     rules_of_template,
     twice_text,
     with_shadows,
@@ -29,14 +30,13 @@ from asterism.discovery.sources.documents import (
     WHOLE,
     YAML,
     Document,
+    document_at,
     paths_at,
     read_document,
-    read_file,
-    unreadable,
     written,
 )
 from asterism.discovery.sources.url import Endpoint
-from asterism.errors import PatternProcessorError
+from asterism.errors import PatternProcessorError, RuleSourceError, located
 from asterism.rules.definition.processor import Slot
 from asterism.rules.definition.rule_templates import expanded, is_shadow_template, is_template
 from asterism.rules.sets.durable_files import alone_in, replace_file
@@ -48,7 +48,7 @@ _R = TypeVar("_R")
 
 def _rules_in(document: Document, where: str) -> Iterator[Rule]:
     for number, (item, pointer) in enumerate(zip(document.items, document.pointers, strict=True), 1):
-        place = partial(_place_below, document, pointer)
+        place = partial(below, document.place, pointer)
         if is_template(item):
             yield from rules_of_template(item, expanded(item), where, place)
             continue
@@ -62,10 +62,6 @@ def _rules_in(document: Document, where: str) -> Iterator[Rule]:
             item,
             place=place,
         )
-
-
-def _place_below(document: Document, pointer: str, rest: str) -> tuple[int, int]:
-    return document.place(pointer + rest)
 
 
 def _id_of(item: Any) -> Any:
@@ -164,7 +160,8 @@ class _EditedFile:
 
     @classmethod
     def at(cls, path: Path) -> _EditedFile:
-        return cls(path, _read(path))
+        with located(path):
+            return cls(path, document_at(path))
 
     def rules(self) -> Sequence[StoredRule]:
         return () if self.document is None else RuleSet.of(self.document.items, str(self.path)).rules
@@ -228,33 +225,13 @@ def _rules_at(path: Path, *, alone: bool) -> Iterator[Rule]:
     there is then nothing else to show.
     """
     try:
-        text = _bytes_of(path)
+        document = document_at(path)
     except PatternProcessorError as error:
-        if alone:
+        if alone and isinstance(error, RuleSourceError):
             raise
         yield Rule(WHOLE, None, WRONG, str(path), error=error)
         return
-    try:
-        document = read_document(text, path)
-    except PatternProcessorError as error:
-        yield Rule(WHOLE, None, WRONG, str(path), error=error)
-        return
     yield from _rules_in(document, str(path))
-
-
-def _bytes_of(path: Path) -> bytes:
-    try:
-        return read_file(path)
-    except OSError as error:
-        raise unreadable(path, error) from None
-
-
-def _read(path: Path) -> Document:
-    text = _bytes_of(path)
-    try:
-        return read_document(text, path)
-    except PatternProcessorError as error:
-        raise PatternProcessorError(f"{path}: {error.message}", error.detail, error.hint) from None
 
 
 # ---------------------------------------------------------------------- an endpoint
@@ -284,7 +261,5 @@ class HttpRules(KeptRules):
 
     def _read(self) -> tuple[Document, str | None]:
         text, tag = self.endpoint.get_set()
-        try:
+        with located(self.endpoint.shown):
             return read_document(text), tag
-        except PatternProcessorError as error:
-            raise PatternProcessorError(f"{self.endpoint.shown}: {error.message}", error.detail, error.hint) from None

@@ -123,11 +123,11 @@ def rules_of_template(
     for rule in rules:
         fields = {} if rule.item is None else rule.item
         state = WRONG if rule.error is not None else OFF if fields.get("enabled") is False else ON
-        at = place if rule.row is None else partial(_below, place, f"/rows/{rule.row}")
+        at = place if rule.row is None else partial(below, place, f"/rows/{rule.row}")
         yield Rule(rule.id, fields.get("version"), state, where, rule.item, None, rule.error, None, at, template)
 
 
-def _below(place: Locate, pointer: str, rest: str) -> tuple[int, int]:
+def below(place: Locate, pointer: str, rest: str) -> tuple[int, int]:
     return place(pointer + rest)
 
 

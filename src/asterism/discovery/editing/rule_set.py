@@ -285,7 +285,7 @@ class RuleSet:
         for id, shadow in removed:
             for at in [at for at, rule in draft.find(id).items() if rule.shadow == shadow]:
                 draft.remove(at)
-            done.append(removed_text(f"shadow of {id}" if shadow else id, None))
+            done.append(done_text(f"shadow of {id}" if shadow else id, None, "removed"))
         after = draft.done()
         if not self.keeps_versions:
             _check_slots(after.rules, additions)
@@ -303,7 +303,7 @@ class RuleSet:
         for id in ids:
             for at in draft.find(id, version):
                 draft.remove(at)
-        return draft.done(), [removed_text(id, version) for id in ids]
+        return draft.done(), [done_text(id, version, "removed") for id in ids]
 
     def disable(self, ids: Sequence[str], version: int | None = None) -> tuple[RuleSet, list[str]]:
         """Disable rules, or one version of them. A table may then have an earlier version that is in use."""
@@ -312,7 +312,7 @@ class RuleSet:
             # All versions are disabled, because otherwise another one would come into use.
             for at in draft.find(id, version):
                 draft.enable(at, False)
-        return draft.done(), [disabled_text(id, version) for id in ids]
+        return draft.done(), [done_text(id, version, "disabled") for id in ids]
 
     def enable(self, ids: Sequence[str], version: int | None = None) -> tuple[RuleSet, list[str]]:
         """Use the highest version of each rule and its highest shadow, with the versions before it that come into force in turn;
@@ -341,7 +341,7 @@ class RuleSet:
     def promote(self, ids: Sequence[str]) -> tuple[RuleSet, list[str]]:
         """Replace rules by their shadows, which queries continue with their partial matches."""
         draft = _Draft(self, ids)
-        done = [promoted_text(id, draft.promote(id)) for id in ids]
+        done = [done_text(id, draft.promote(id), "promoted") for id in ids]
         return draft.done(), done
 
 
@@ -401,9 +401,10 @@ class _Draft:
         of_version = {at: rule for at, rule in self.of_id(id).items() if rule.has_version(version)}
         if not of_version:
             templates = (rule.id for rule in self.before.rules if is_template(rule.item))
-            raise unknown_rule(
-                id, version, next((template for template in templates if id.startswith(f"{template}/")), None)
-            )
+            template = next((template for template in templates if id.startswith(f"{template}/")), None)
+            hint = f"change the row of the template {template!r}, which can have enabled: false"
+            problem = f"there is no processor {id!r}" + ("" if version is None else f" version {version}")
+            raise RuleNotFoundError(problem, hint=None if template is None else hint)
         return of_version
 
     def withdraw_others(self, slot: Slot, versions: Collection[int | None]) -> list[str]:
@@ -493,7 +494,8 @@ class _Draft:
             self.remove(at)
         if new.shadow and not is_leaving and any(new.has_rules_of(used_rule.item) for used_rule in in_force):
             raise new.in_force()
-        highest = _highest(self.in_slot(new.slot))
+        enabled = (rule for rule in self.in_slot(new.slot).values() if rule.enabled)
+        highest = max(enabled, key=_number, default=None)
         if highest is not None and _number(highest) > new.version and not fits_others(new, [highest]):
             problem = f"{new} would not be used, because version {highest.version} exists"
             raise PatternProcessorError(problem, hint="raise the version")
@@ -560,11 +562,6 @@ def fits_others(new: RuleVersion, others: Sequence[RuleVersion]) -> bool:
     )
 
 
-def _highest(rules: Mapping[int, StoredRule]) -> StoredRule | None:
-    """The highest enabled version."""
-    return max((rule for rule in rules.values() if rule.enabled), key=_number, default=None)
-
-
 def _check_slots(rules: Sequence[StoredRule], additions: Sequence[Addition]) -> None:
     """:raises PatternProcessorError: there are too many rules, or a rule and one of a template have the same id"""
     if sum(len(rule.slots) for rule in rules) > MAX_PROCESSORS:
@@ -584,17 +581,8 @@ def version_text(id: str, version: int, *, shadow: bool) -> str:
     return f"shadow of {id} version {version}" if shadow else f"{id} version {version}"
 
 
-def removed_text(id: str, version: int | None) -> str:
-    return f"{id} removed" if version is None else f"{id} version {version} removed"
-
-
-def disabled_text(id: str, version: int | None) -> str:
-    return f"{id} disabled" if version is None else f"{id} version {version} disabled"
-
-
-def promoted_text(id: str, version: int | None) -> str:
-    """:param version: None: of a template, which needs none"""
-    return f"{id} promoted" if version is None else f"{id} version {version} promoted"
+def done_text(id: str, version: int | None, done: str) -> str:
+    return f"{id} {done}" if version is None else f"{id} version {version} {done}"
 
 
 def kind_text(*, shadow: bool) -> str:
@@ -613,10 +601,3 @@ def _several(rules: Sequence[StoredRule], hint: str) -> PatternProcessorError:
 
 def no_shadow(id: str) -> PatternProcessorError:
     return RuleNotFoundError(f"{id!r} has no shadow", hint='"shadow": true, in a version of it')
-
-
-def unknown_rule(id: str, version: int | None, template: str | None = None) -> PatternProcessorError:
-    """:param template: the template of which it may be a rule"""
-    hint = None if template is None else f"change the row of the template {template!r}, which can have enabled: false"
-    problem = f"there is no processor {id!r}" + ("" if version is None else f" version {version}")
-    return RuleNotFoundError(problem, hint=hint)

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from asterism.discovery.editing.rule_set import Addition, Change, RuleSet, StoredRule
 from asterism.discovery.rest.application import TooLargeError
-from asterism.discovery.sources.documents import MAX_BYTES, read_document, unreadable
+from asterism.discovery.sources.documents import MAX_BYTES, read_document, read_file, unreadable
 from asterism.discovery.sources.polling import Items
-from asterism.errors import AsterismError, PatternProcessorError, RuleSourceError
+from asterism.errors import AsterismError, PatternProcessorError, RuleSourceError, located
 from asterism.patterns.semantics import Semantics
 from asterism.rules.checking.validation import checked_processors
 from asterism.rules.definition.processor import PatternProcessor, Slot
@@ -194,15 +194,13 @@ def _valid_in(rules: RuleSet) -> Iterator[PatternProcessor]:
 
 def _items_in(path: Path) -> Sequence[Any]:
     try:
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES + 1)
-        return read_document(text, "set.json").items
+        text = read_file(path)
     except FileNotFoundError:
         return []
     except OSError as error:
         raise unreadable(path, error) from None
-    except PatternProcessorError as error:
-        raise PatternProcessorError(f"{path}: {error.message}", error.detail, error.hint) from None
+    with located(path):
+        return read_document(text, "set.json").items
 
 
 def _versions_in(path: Path) -> Versions:
@@ -213,11 +211,7 @@ def _versions_in(path: Path) -> Versions:
     except OSError as error:
         raise unreadable(path, error) from None
     except (ValueError, RecursionError) as error:
-        raise RuleSourceError(
-            f"{path} cannot be read",
-            f"{type(error).__name__}: {error}"[:200],
-            LOST,
-        ) from None
+        raise RuleSourceError(f"{path} cannot be read", f"{type(error).__name__}: {error}"[:200], LOST) from None
 
 
 def _processors(item: Any) -> list[PatternProcessor]:

@@ -109,6 +109,15 @@ def read_file(path: Path) -> bytes:
         os.close(descriptor)
 
 
+def document_at(path: Path) -> Document:
+    """:raises PatternProcessorError: it cannot be read (RuleSourceError), or parsed"""
+    try:
+        source = read_file(path)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    return read_document(source, path)
+
+
 def paths_at(path: Path) -> list[Path]:
     """Return *path* or, if it is a folder, the files in it that contain rules, by name.
 

@@ -13,8 +13,8 @@ from typing import Any
 from asterism.discovery.sources.polling import Items
 from asterism.errors import PatternProcessorError
 from asterism.rules.definition.processor import point_in_time
+from asterism.rules.definition.rule_templates import json_in
 from asterism.rules.sets.interfaces import Discovered, RefusedProcessor
-from asterism.text.strict_json import DocumentSyntaxError, decode, text_of
 
 COLUMNS = (
     "id",
@@ -77,7 +77,7 @@ def processors_of(
             try:
                 if others:
                     raise PatternProcessorError(f"{1 + len(others)} rows have this version")
-                begins = point_in_time(_time(row, "timestamp"), "timestamp")
+                begins = point_in_time(_number_or_text(row.get("timestamp")), "timestamp")
                 if before is not None and begins is not None and begins >= before:
                     continue  # replaced before its time
                 definitions.append(item_of(row))
@@ -129,7 +129,7 @@ def item_of(row: Row) -> dict[str, Any]:
     fields = {
         "id": row["id"],
         "version": version_of(row),
-        "timestamp": _time(row, "timestamp"),
+        "timestamp": _number_or_text(row.get("timestamp")),
         "key": _expressions(row, "key"),
         "pattern": row.get("pattern") or (None if row.get("sql") else ""),
         "sql": row.get("sql") or None,
@@ -138,7 +138,7 @@ def item_of(row: Row) -> dict[str, Any]:
         "timedOut": flag(row, "timed_out", default=False),
         "maxPartialMatches": _integer(row, "max_partial_matches"),
         "suppress": _suppress(row),
-        "expires": _time(row, "expires"),
+        "expires": _number_or_text(row.get("expires")),
         "shadow": flag(row, "shadow", default=False) or None,
         "labels": _object(row, "labels"),
         "parameters": _object(row, "parameters"),
@@ -149,25 +149,21 @@ def item_of(row: Row) -> dict[str, Any]:
 
 
 def version_of(row: Row) -> int:
-    text = row["version"] or "NULL"
-    if not re.fullmatch(r"-?[0-9]{1,19}", text):
-        raise PatternProcessorError(f"a version must be an integer, not {text!r:.60}")
-    return int(text)
+    version = _number_or_text(row["version"] or "NULL")
+    if not isinstance(version, int):
+        raise PatternProcessorError(f"a version must be an integer, not {version!r:.60}")
+    return version
 
 
-def _time(row: Row, name: str) -> int | str | None:
-    """A number of milliseconds, or a string."""
-    text = row.get(name)
+def _number_or_text(text: str | None) -> int | str | None:
     return int(text) if text is not None and re.fullmatch(r"-?[0-9]{1,19}", text) else text
 
 
 def _integer(row: Row, name: str) -> int | None:
-    text = row.get(name)
-    if text is None:
-        return None
-    if not re.fullmatch(r"-?[0-9]{1,19}", text):
-        raise PatternProcessorError(f"{name} must be an integer, not {text!r:.60}")
-    return int(text)
+    number = _number_or_text(row.get(name))
+    if isinstance(number, str):
+        raise PatternProcessorError(f"{name} must be an integer, not {number!r:.60}")
+    return number
 
 
 def flag(row: Row, name: str, *, default: bool) -> bool:
@@ -184,7 +180,7 @@ def _expressions(row: Row, name: str) -> Any:
     text = row.get(name)
     if text is None or not text.strip():
         return None
-    return _json(text, name) if text.lstrip().startswith("[") else [text]
+    return json_in(text, name) if text.lstrip().startswith("[") else [text]
 
 
 def _suppress(row: Row) -> Any:
@@ -197,20 +193,12 @@ def _suppress(row: Row) -> Any:
 
 def _object(row: Row, name: str) -> Any:
     text = row.get(name)
-    return None if text is None or not text.strip() else _json(text, name)
-
-
-def _json(text: str, name: str) -> Any:
-    try:
-        return decode(text_of(text))
-    except DocumentSyntaxError as error:
-        detail = ": ".join(part for part in (error.detail, error.place) if part) or None
-        raise PatternProcessorError(f"{name}: {error.message}", detail, error.hint) from None
+    return None if text is None or not text.strip() else json_in(text, name)
 
 
 def called(row: Row) -> tuple[str, list[Any]]:
     """The class name and the parameters in a row of FLIP-200's format."""
-    parameters = _json(row["constructor_params"] or "[]", "constructorParams")
+    parameters = json_in(row["constructor_params"] or "[]", "constructorParams")
     wanted = '[{"type": "int", "value": 0}]'
     if not isinstance(parameters, list):
         raise PatternProcessorError("constructorParams must be a list", hint=wanted)

@@ -18,9 +18,9 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import SplitResult, urlsplit
 
 from asterism.arguments import expect, expect_string, expect_strings
-from asterism.discovery.sources.documents import MAX_BYTES, YAML, Document, read_document
+from asterism.discovery.sources.documents import MAX_BYTES, YAML, read_document
 from asterism.discovery.sources.polling import Items, PollingDiscoverer
-from asterism.errors import PatternProcessorError, RuleSourceError, printable
+from asterism.errors import PatternProcessorError, RuleSourceError, located, printable
 from asterism.http.deadline import Deadline
 from asterism.rules.sets.discovery_status import Status
 from asterism.rules.sets.interfaces import (
@@ -242,7 +242,9 @@ class UrlDiscoverer(PollingDiscoverer):
         processors = None
         if digest != self._digest:
             yaml = urlsplit(self.url).path.endswith(YAML) or "yaml" in headers.get_content_type()
-            processors = self._items.processors(self._document(text, yaml).items, self.shown)
+            with located(self.shown):
+                document = read_document(text, "set.yaml" if yaml else "set.json")
+            processors = self._items.processors(document.items, self.shown)
         self._digest = digest
         self._known = {
             request_header: headers[given]
@@ -250,12 +252,6 @@ class UrlDiscoverer(PollingDiscoverer):
             if headers[given]
         }
         return processors
-
-    def _document(self, text: bytes, yaml: bool) -> Document:
-        try:
-            return read_document(text, "set.yaml" if yaml else "set.json")
-        except PatternProcessorError as error:
-            raise PatternProcessorError(f"{self.shown}: {error.message}", error.detail, error.hint) from None
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -280,24 +276,17 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return new
 
 
-class _Http(urllib.request.HTTPHandler):
+class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
     def __init__(self, deadline: Deadline) -> None:
         super().__init__()
         self._deadline = deadline
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        kind = http.client.HTTPSConnection if req.type == "https" else http.client.HTTPConnection
         req.timeout = self._deadline.wait()
-        return self.do_open(partial(_connection, http.client.HTTPConnection, self._deadline), req)
+        return self.do_open(partial(_connection, kind, self._deadline), req)
 
-
-class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, deadline: Deadline) -> None:
-        super().__init__()
-        self._deadline = deadline
-
-    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        req.timeout = self._deadline.wait()
-        return self.do_open(partial(_connection, http.client.HTTPSConnection, self._deadline), req)
+    https_open = http_open
 
 
 def _connection(
@@ -322,8 +311,7 @@ def _opener(deadline: Deadline) -> urllib.request.OpenerDirector:
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
-        _Http(deadline),
-        _Https(deadline),
+        _Handler(deadline),
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
         urllib.request.UnknownHandler(),

@@ -338,14 +338,20 @@ def with_decoded_pattern(fields: Mapping[str, Any]) -> dict[str, Any]:
     """
     :raises PatternProcessorError: the pattern is a string that is not JSON
     """
-    decoded = dict(fields)
-    if isinstance(decoded.get("pattern"), str) and decoded["pattern"]:
-        try:
-            decoded["pattern"] = decode(text_of(decoded["pattern"]))
-        except DocumentSyntaxError as error:
-            detail = ": ".join(part for part in (error.detail, error.place) if part) or None
-            raise PatternProcessorError(f"pattern: {error.message}", detail, error.hint) from None
-    return decoded
+    pattern = fields.get("pattern")
+    return {**fields, **({"pattern": json_in(pattern, "pattern")} if isinstance(pattern, str) and pattern else {})}
+
+
+def json_in(text: str, name: str) -> Any:
+    """The value of a field that is JSON in a string.
+
+    :raises PatternProcessorError: it is not
+    """
+    try:
+        return decode(text_of(text))
+    except DocumentSyntaxError as error:
+        detail = ": ".join(part for part in (error.detail, error.place) if part) or None
+        raise PatternProcessorError(f"{name}: {error.message}", detail, error.hint) from None
 
 
 # ---------------------------------------------------------------------- parameters and their values
