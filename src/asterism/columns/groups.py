@@ -75,6 +75,14 @@ def positions_among_equals(codes: Ints, times: Ints, seen: Mask) -> Ints:
     return before - np.maximum.accumulate(np.where(begins, before, 0))
 
 
+def positions_of_all(codes: Ints, times: Ints) -> Ints:
+    """For each event, in any order, the number of events before it with the same key and time."""
+    order = np.lexsort((times, codes))
+    positions = np.empty(len(order), np.int64)
+    positions[order] = positions_among_equals(codes[order], times[order], np.ones(len(order), np.bool_))
+    return positions
+
+
 def group_codes(keys: pa.Table) -> tuple[Ints, int]:
     """Number the distinct keys in the order of first appearance; null is a value like any other."""
     rows = keys.num_rows

@@ -11,7 +11,7 @@ from typing import Any
 
 from asterism.discovery.editing.kept_rules import OFF, OLDER, ON, SHADOW, Rule
 from asterism.errors import AsterismError
-from asterism.rules.definition.processor import PatternProcessor, Slot
+from asterism.rules.definition.processor import PatternProcessor, Slot, by_slot
 from asterism.rules.sets.interfaces import without_flag
 from asterism.rules.sets.sets import ProcessorSet
 
@@ -21,10 +21,7 @@ MAX_SHOWN = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RuleDifference:
-    """A rule that is only in one of two places, or differs.
-
-    :param shadow: whether it is a shadow
-    """
+    """A rule, or a *shadow*, that is only in one of two places, or differs."""
 
     id: str
     old: Rule | None
@@ -103,19 +100,11 @@ def differences(old: Iterable[Rule], new: Iterable[Rule]) -> list[RuleDifference
 
 def _used(rules: Iterable[Rule]) -> dict[Slot, list[Rule]]:
     """The versions of each rule that are used, the lowest first; if there is none, the highest."""
-    stored: dict[Slot, list[Rule]] = {}
-    for rule in rules:
-        if rule.state != OLDER:
-            stored.setdefault(rule.slot, []).append(rule)
     used = {}
-    for slot, versions in stored.items():
-        versions.sort(key=_rank)
+    for slot, versions in by_slot(rule for rule in rules if rule.state != OLDER).items():
+        versions.sort(key=lambda rule: (rule.state in (ON, SHADOW), -1 if rule.version is None else rule.version))
         used[slot] = [rule for rule in versions if rule.state in (ON, SHADOW)] or versions[-1:]
     return used
-
-
-def _rank(rule: Rule) -> tuple[bool, int]:
-    return rule.state in (ON, SHADOW), -1 if rule.version is None else rule.version
 
 
 def rules_in_set(processor_set: ProcessorSet, where: str) -> Sequence[Rule]:

@@ -126,9 +126,7 @@ class FileRules(KeptRules):
 
 
 def _first_of_each(rules: Iterable[Rule]) -> list[Rule]:
-    """Mark all but the first of several enabled rules with the same id, and of several shadows. Versions that come into force in
-    turn are not marked.
-    """
+    """Mark enabled rules, and shadows, after the first of their id, unless they are versions that come into force in turn."""
     marked: list[Rule] = []
     used: dict[Slot, list[Rule]] = {}
     for rule in rules:
@@ -167,10 +165,7 @@ class _EditedFile:
         return () if self.document is None else RuleSet.of(self.document.items, str(self.path)).rules
 
     def content(self, rules: Sequence[StoredRule]) -> bytes | None:
-        """The content with other rules, or None if they are the same.
-
-        :raises PatternProcessorError: comments would be lost
-        """
+        """:raises PatternProcessorError: comments would be lost"""
         there = {rule.number: rule.item for rule in rules if rule.number is not None}
         before = () if self.document is None else self.document.items
         items = [there.get(number, REMOVED) for number in range(len(before))]
@@ -221,9 +216,7 @@ def _promoted_elsewhere(before: RuleSet, after: RuleSet) -> list[StoredRule]:
 
 
 def _rules_at(path: Path, *, alone: bool) -> Iterator[Rule]:
-    """Yield the rules of a file. A file that cannot be read is reported as an invalid rule, unless it is *alone*, because
-    there is then nothing else to show.
-    """
+    """The rules of a file. If it cannot be read, an invalid rule; or an error if it is *alone*, with nothing else to show."""
     try:
         document = document_at(path)
     except PatternProcessorError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -125,14 +126,11 @@ class SqlRules(KeptRules):
         self.database, self.table, self.by = database, table, by
 
     def all(self) -> list[Rule]:
-        try:
-            with self.database.read() as connection:
-                form = Table.of(connection, self.table)
-                form.check_size(connection)
-                rows = form.rows(connection)
-                parameters = parameter_rows(connection, self.table) if any(map(needs_parameters, rows)) else None
-        finally:
-            self.database.close()
+        with closing(self.database), self.database.read() as connection:
+            form = Table.of(connection, self.table)
+            form.check_size(connection)
+            rows = form.rows(connection)
+            parameters = parameter_rows(connection, self.table) if any(map(needs_parameters, rows)) else None
         with_states = [self._called(row) for row in rows] if form.is_flip else list(self._rules(rows, parameters))
         slots = [rule.slot for rule in with_states]
         used: dict[Slot, dict[int, Rule]] = defaultdict(dict)
@@ -189,32 +187,25 @@ class SqlRules(KeptRules):
             return replace(rule, error=error)
 
     def rule_set(self, ids: Collection[str] | None = None) -> RuleSet:
-        try:
-            with self.database.read() as connection:
-                return self._set_of(Table.of(connection, self.table), connection, ids)
-        finally:
-            self.database.close()
+        with closing(self.database), self.database.read() as connection:
+            return self._set_of(Table.of(connection, self.table), connection, ids)
 
     def change(
         self, change: Change[_R], ids: Collection[str] | None = None, *, plan: bool = False, adds: bool = False
     ) -> _R:
-        try:
-            with self.database.begin() as connection:
-                form = Table.of(connection, self.table)
-                if form.is_flip:
-                    raise PatternProcessorError(
-                        f"the table {self.table!r} has the layout of FLIP-200", hint="change it with SQL"
-                    )
-                source = form.source
-                table = sa.Table(source.name, sa.MetaData(), schema=source.schema, autoload_with=connection)
-                before = self._set_of(form, connection, ids)
-                after, result = change(before)
-                _Target(connection, form, table, self.by).save(before, after)
-                if plan:
-                    connection.rollback()
-                return result
-        finally:
-            self.database.close()
+        with closing(self.database), self.database.begin() as connection:
+            form = Table.of(connection, self.table)
+            if form.is_flip:
+                problem = f"the table {self.table!r} has the layout of FLIP-200"
+                raise PatternProcessorError(problem, hint="change it with SQL")
+            source = form.source
+            table = sa.Table(source.name, sa.MetaData(), schema=source.schema, autoload_with=connection)
+            before = self._set_of(form, connection, ids)
+            after, result = change(before)
+            _Target(connection, form, table, self.by).save(before, after)
+            if plan:
+                connection.rollback()
+            return result
 
     def _set_of(self, form: Table, connection: sa.Connection, ids: Collection[str] | None) -> RuleSet:
         if form.is_flip:

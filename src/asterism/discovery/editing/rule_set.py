@@ -26,7 +26,15 @@ from asterism.errors import (
     RuleSourceError,
     VersionConflictError,
 )
-from asterism.rules.definition.processor import MAX_PROCESSORS, PatternProcessor, RuleVersion, Slot, fits, point_in_time
+from asterism.rules.definition.processor import (
+    MAX_PROCESSORS,
+    PatternProcessor,
+    RuleVersion,
+    Slot,
+    by_slot,
+    fits,
+    point_in_time,
+)
 from asterism.rules.definition.rule_templates import is_shadow_template, is_template, with_decoded_pattern
 from asterism.rules.sets.interfaces import is_shadow, promoted_item, without_flag
 
@@ -58,10 +66,7 @@ class ItemInSlot:
 
 @dataclass(frozen=True, slots=True)
 class Addition(ItemInSlot):
-    """A checked rule, or template, that is to be added. A rule with the version of its shadow replaces both.
-
-    :param processor: None for a template
-    """
+    """A checked rule, or a template (without *processor*), to be added. A rule with the version of its shadow replaces both."""
 
     item: Mapping[str, Any]
     processor: PatternProcessor | None = None
@@ -125,9 +130,7 @@ class Addition(ItemInSlot):
 
 
 def _meaning(template: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a template that are not the default, so that a table and a file can be compared; without its version, which
-    plays no part, and whether it is a shadow.
-    """
+    """The fields of a template that are not the default, to compare a table with a file; without its version and *shadow*."""
     fields = with_decoded_pattern(without_flag(template)[0])
     return {
         name: value
@@ -217,10 +220,7 @@ class RuleSet:
         """The rules without versions that other ones have replaced; disabled ones, too."""
         if not self.keeps_versions:
             return self.rules
-        slots: dict[Slot, list[StoredRule]] = {}
-        for rule in self.rules:
-            slots.setdefault(rule.slot, []).append(rule)
-        return [rule for versions in slots.values() for rule in _used(versions)]
+        return [rule for versions in by_slot(self.rules).values() for rule in _used(versions)]
 
     def __len__(self) -> int:
         """The number of rules, including those of templates."""
@@ -351,10 +351,7 @@ Change = Callable[[RuleSet], tuple[RuleSet, _R]]
 
 @dataclass(slots=True)
 class _Draft:
-    """A set that is being changed. Positions stay the same until it is done.
-
-    :param ids: of the rules that are changed
-    """
+    """A set in which rules with *ids* are being changed. Positions stay the same until it is done."""
 
     before: RuleSet
     ids: Collection[str]
@@ -545,9 +542,7 @@ def _used(versions: Sequence[StoredRule]) -> list[StoredRule]:
 
 
 def _in_turn(versions: Iterable[StoredRule]) -> list[StoredRule]:
-    """The highest version, and the versions before it that come into force in turn, the lowest first, as
-    :func:`~asterism.discovery.sources.rows.processors_of` finds them.
-    """
+    """The highest version, and those before it that come into force in turn, as in ``rows.processors_of``; the lowest first."""
     chosen: list[StoredRule] = []
     for rule in sorted(versions, key=_number, reverse=True):
         if fits_others(rule, chosen):

@@ -47,11 +47,7 @@ STATUSES: Mapping[type[AsterismError], int] = {
 
 
 class RuleApplication(Application):
-    """The REST interface of rules.
-
-    :param more: further routes
-    :param statuses: those of further errors
-    """
+    """The REST interface of rules, with further routes, and with the statuses of further errors."""
 
     def __init__(
         self,

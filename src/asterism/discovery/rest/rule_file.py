@@ -179,11 +179,10 @@ class StoredRuleFile:
 
 
 def _sorted(rules: RuleSet) -> RuleSet:
-    return replace(rules, rules=tuple(sorted(rules.rules, key=_order)))
+    def order(rule: StoredRule) -> tuple[Slot, int]:
+        return rule.slot, rule.version if rule.id and isinstance(rule.version, int) else -1
 
-
-def _order(rule: StoredRule) -> tuple[Slot, int]:
-    return rule.slot, rule.version if rule.id and isinstance(rule.version, int) else -1
+    return replace(rules, rules=tuple(sorted(rules.rules, key=order)))
 
 
 def _valid_in(rules: RuleSet) -> Iterator[PatternProcessor]:

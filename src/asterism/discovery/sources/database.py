@@ -79,10 +79,7 @@ def parsed_url(url: str | sa.URL) -> sa.URL:
 
 
 def _from_jdbc(url: sa.URL) -> sa.URL:
-    """The URL with the user and the password where SQLAlchemy expects them.
-
-    :raises PatternProcessorError: it has options that are not known here
-    """
+    """:raises PatternProcessorError: the URL has options that are not known here"""
     options = {name: str(value) for name, value in url.query.items()}
     url = url.set(username=options.pop("user", url.username), password=options.pop("password", url.password))
     for name, value in options.items():
@@ -157,13 +154,12 @@ class Database:
 
     @contextmanager
     def begin(self, *, create: bool = False) -> Iterator[sa.Connection]:
-        """A transaction. *create*: whether a SQLite file may be created.
-
-        :raises PatternProcessorError: the database does not respond, or responds with an error
-        """
+        """A transaction, whose errors are PatternProcessorError. *create*: whether a SQLite file may be created."""
         try:
-            if not create:
-                self._must_exist()
+            # Connecting would create an empty file.
+            name = str(self.url.database)
+            if self.is_sqlite and not create and not name.startswith("file:") and not Path(name).exists():
+                raise RuleSourceError(f"there is no database {name}")
             with self._engine.begin() as connection:
                 if self.is_sqlite:
                     # A value that is not UTF-8 is refused with its row, and does not make the table unreadable.
@@ -173,21 +169,11 @@ class Database:
         except NoSuchTableError as error:
             problem = f"there is no table {str(error)!r} in {shown_url(self.url)}"
             raise RuleSourceError(problem, hint="create it with `asterism rules create`") from None
-        except (
-            SQLAlchemyError,
-            OSError,
-            UnicodeError,
-            OverflowError,
-        ) as error:  # a driver may be unable to encode what a shell passed, or to store a number
+        except (SQLAlchemyError, OSError, UnicodeError, OverflowError) as error:
+            # A driver may be unable to encode what a shell passed, or to store a number.
             # The next attempt opens a new connection, whatever the error was.
             self.close()
             raise self._failure(error) from None
-
-    def _must_exist(self) -> None:
-        # Connecting would create an empty file.
-        name = str(self.url.database)
-        if self.is_sqlite and not name.startswith("file:") and not Path(name).exists():
-            raise RuleSourceError(f"there is no database {name}")
 
     def close(self) -> None:
         self._engine.dispose()

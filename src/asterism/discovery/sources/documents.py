@@ -29,10 +29,7 @@ _PROCESSORS = "processors"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The items of a document, each of which may be a processor, and their positions.
-
-    :param pointers: for each item, its JSON pointer from the root of the document
-    """
+    """The items of a document, each of which may be a processor, with their JSON pointers."""
 
     items: Sequence[Any]
     pointers: Sequence[str]

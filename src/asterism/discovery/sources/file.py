@@ -127,12 +127,6 @@ class _Content:
         """The content without the text, which has been parsed."""
         return replace(self, text=b"") if self.text else self
 
-    def is_at_rest(self, before: _Content) -> bool:
-        """Whether the file was not written between two reads. A writer that begins with an empty file leaves the same bytes
-        at any two points in time, but not the same times.
-        """
-        return before == self and before.times == self.times
-
     def is_still(self, times: tuple[int, int, int, int]) -> bool:
         return self.times == times and self.read_at - max(times[2:]) / 1e9 > SETTLED
 
@@ -170,10 +164,7 @@ class _Folder:
         self.path, self.location = path, str(path)
 
     def contents(self, known: Mapping[str, _Content]) -> dict[str, _Content]:
-        """The current files, without reading those in *known* that cannot have changed.
-
-        :raises PatternProcessorError: the path cannot be read, or the files are too large
-        """
+        """:raises PatternProcessorError: the path cannot be read, or the files are too large"""
         by_path: dict[str, _Content] = {}
         size = 0
         for path in paths_at(self.path):
@@ -338,8 +329,11 @@ class FileDiscoverer(PollingDiscoverer):
 
 def _being_written(before: Mapping[str, _Content], after: Mapping[str, _Content]) -> set[str]:
     """The files that appeared, were removed or were written between two reads."""
-    return (before.keys() ^ after.keys()) | {
-        name for name in before.keys() & after.keys() if not after[name].is_at_rest(before[name])
+    # A writer that begins with an empty file leaves the same bytes at any two points in time, but not the same times.
+    return {
+        name
+        for name in before.keys() | after.keys()
+        if before.get(name) != after.get(name) or before[name].times != after[name].times
     }
 
 

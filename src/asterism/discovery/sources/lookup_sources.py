@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,6 +100,9 @@ class FileLookupSource(LookupSource):
         system, _ = opened(self.path)
         tables: list[pa.Table] = []
         read = size = 0
+        # In a text file, timestamps may have a zone, or none.
+        texts = [field.with_type(pa.string()) if _is_instant(field) else field for field in columns or ()]
+        as_texts = None if columns is None else pa.schema(texts)
         for path, _, _ in self._files():
             kind = next((FORMATS[end] for end in FORMATS if path.endswith(end)), None)
             if kind is None:
@@ -110,7 +114,7 @@ class FileLookupSource(LookupSource):
             try:
                 opener = system.open_input_file if kind == "parquet" else system.open_input_stream
                 with opener(path) as file:
-                    table = read_bounded(file, kind, columns if kind == "parquet" else _as_texts(columns), check)
+                    table = read_bounded(file, kind, columns if kind == "parquet" else as_texts, check)
             except (OSError, pa.ArrowException, ValueError, KeyError) as error:
                 raise RuleSourceError(f"{path} cannot be read", described(error).splitlines()[0]) from None
             read, size = read + table.num_rows, size + table.nbytes
@@ -146,13 +150,9 @@ class SqlLookupSource(LookupSource):
         return f"{type(self).__name__}({shown_url(self.url)!r}, {self.table!r})"
 
     def schema(self) -> pa.Schema:
-        database = Database(self.url, self.connect_args)
-        try:
-            with database.read() as connection:
-                schema, table = split_name(self.table)
-                columns = sa.inspect(connection).get_columns(table, schema)
-        finally:
-            database.close()
+        with closing(Database(self.url, self.connect_args)) as database, database.read() as connection:
+            schema, table = split_name(self.table)
+            columns = sa.inspect(connection).get_columns(table, schema)
         return pa.schema([(column["name"], self._type_of(column["name"], column["type"])) for column in columns])
 
     def _type_of(self, name: str, kind: sa.types.TypeEngine[Any]) -> pa.DataType:
@@ -169,23 +169,19 @@ class SqlLookupSource(LookupSource):
         )
 
     def read(self, schema: pa.Schema) -> pa.Table:
-        database = Database(self.url, self.connect_args)
-        try:
-            with database.read() as connection:
-                within, table = split_name(self.table)
-                names = [column["name"] for column in sa.inspect(connection).get_columns(table, within)]
-                source = sa.table(table, *(sa.column(name) for name in schema.names if name in names), schema=within)
-                # Values are read as text, because a driver may be unable to convert some of them.
-                texts = [sa.cast(column, sa.Text).label(column.name) for column in source.columns]
-                if not texts:
-                    raise PatternProcessorError(
-                        f"the table {self.table!r} has none of the columns {', '.join(schema.names):.1000}",
-                        f"It has the columns {', '.join(names):.1000}.",
-                    )
-                rows = connection.execution_options(yield_per=AT_ONCE).execute(sa.select(*texts).limit(MAX_ROWS + 1))
-                return self._converted(rows, schema)
-        finally:
-            database.close()
+        with closing(Database(self.url, self.connect_args)) as database, database.read() as connection:
+            within, table = split_name(self.table)
+            names = [column["name"] for column in sa.inspect(connection).get_columns(table, within)]
+            source = sa.table(table, *(sa.column(name) for name in schema.names if name in names), schema=within)
+            # Values are read as text, because a driver may be unable to convert some of them.
+            texts = [sa.cast(column, sa.Text).label(column.name) for column in source.columns]
+            if not texts:
+                raise PatternProcessorError(
+                    f"the table {self.table!r} has none of the columns {', '.join(schema.names):.1000}",
+                    f"It has the columns {', '.join(names):.1000}.",
+                )
+            rows = connection.execution_options(yield_per=AT_ONCE).execute(sa.select(*texts).limit(MAX_ROWS + 1))
+            return self._converted(rows, schema)
 
     def _converted(self, rows: Any, schema: pa.Schema) -> pa.Table:
         names = list(rows.keys())
@@ -206,13 +202,6 @@ class SqlLookupSource(LookupSource):
 
 def _is_instant(field: pa.Field) -> bool:
     return pa.types.is_timestamp(field.type) and field.type.tz is not None
-
-
-def _as_texts(columns: pa.Schema | None) -> pa.Schema | None:
-    """The columns of a text file as they are read: timestamps may have a zone, or none."""
-    if columns is None:
-        return None
-    return pa.schema([field.with_type(pa.string()) if _is_instant(field) else field for field in columns])
 
 
 def _values_of(texts: pa.Array, field: pa.Field, table: str) -> pa.Array:
@@ -243,10 +232,7 @@ def _check_size(what: str, rows: int, size: int) -> None:
 
 
 def source_of(lookup: Lookup) -> LookupSource:
-    """The source of a lookup.
-
-    :raises PatternProcessorError: it is none of those that a lookup can have
-    """
+    """:raises PatternProcessorError: it is none of the sources that a lookup can have"""
     source = lookup.source
     is_database = isinstance(source, str) and "://" in source and not is_in_store(source)
     if is_database != (lookup.table is not None):

@@ -7,6 +7,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -16,26 +17,6 @@ from asterism.rules.definition.processor import point_in_time
 from asterism.rules.definition.rule_templates import json_in
 from asterism.rules.sets.interfaces import Discovered, RefusedProcessor
 
-COLUMNS = (
-    "id",
-    "version",
-    "timestamp",
-    "key",
-    "pattern",
-    "sql",
-    "select",
-    "function",
-    "timed_out",
-    "max_partial_matches",
-    "suppress",
-    "expires",
-    "shadow",
-    "labels",
-    "parameters",
-    "rows",
-    "changed_by",
-    "enabled",
-)
 FLIP_COLUMNS = ("uid", "class_name", "constructor_params")
 LONG = {"pattern", "sql", "key", "select", "labels", "parameters", "rows", "constructor_params"}
 """The columns that may contain long strings."""
@@ -91,18 +72,11 @@ def processors_of(
 
 
 def _refused(row: Row, error: PatternProcessorError, version: int | None, place: str | None) -> RefusedProcessor:
+    shadow = None
+    with suppress(PatternProcessorError):
+        shadow = flag(row, "shadow", default=False)
     # The ids of the rules of a template are not known.
-    return RefusedProcessor(
-        str(row["id"]), error, version, place, unidentified=is_template_row(row), shadow=_is_shadow(row)
-    )
-
-
-def _is_shadow(row: Row) -> bool | None:
-    """Whether a row, which may be invalid, is that of a shadow; None: unknown."""
-    try:
-        return flag(row, "shadow", default=False)
-    except PatternProcessorError:
-        return None
+    return RefusedProcessor(str(row["id"]), error, version, place, unidentified=is_template_row(row), shadow=shadow)
 
 
 def is_template_row(row: Row) -> bool:
@@ -115,10 +89,7 @@ def needs_parameters(row: Row) -> bool:
 
 
 def item_of(row: Row) -> dict[str, Any]:
-    """Convert a row to the JSON form of a processor.
-
-    :raises PatternProcessorError: a column has an invalid value
-    """
+    """:raises PatternProcessorError: a column has an invalid value"""
     for name, value in row.items():
         try:
             (value or "").encode()

@@ -7,6 +7,7 @@ import hashlib
 import operator
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -19,7 +20,6 @@ from asterism.discovery.sources.database import Database, parsed_url, shown_url
 from asterism.discovery.sources.documents import MAX_TOTAL
 from asterism.discovery.sources.polling import Items, PollingDiscoverer
 from asterism.discovery.sources.rows import (
-    COLUMNS,
     FLIP_COLUMNS,
     LONG,
     MAX_SHORT,
@@ -103,14 +103,10 @@ def create_pattern_processor_table(url: str | sa.URL, table: str = TABLE) -> Non
     """
     expect_string(PatternProcessorError, table, "the table name must be a string", 'table="rules"')
     made = rule_table(table)
-    database = Database(parsed_url(url))
-    try:
-        with database.begin(create=True) as connection:
-            if sa.inspect(connection).has_table(made.name, made.schema):
-                raise PatternProcessorError(f"there is a table {table!r} already")
-            made.create(connection)
-    finally:
-        database.close()
+    with closing(Database(parsed_url(url))) as database, database.begin(create=True) as connection:
+        if sa.inspect(connection).has_table(made.name, made.schema):
+            raise PatternProcessorError(f"there is a table {table!r} already")
+        made.create(connection)
 
 
 _MYSQL = ("mysql", "mariadb")
@@ -162,6 +158,7 @@ def split_name(name: str) -> tuple[str | None, str]:
     return schema or None, table
 
 
+_COLUMNS = tuple(rule_table(TABLE).columns.keys())
 # ---------------------------------------------------------------------- the table
 
 
@@ -171,10 +168,7 @@ Digests = dict[str | None, tuple[bytes, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table in either format.
-
-    :param names: maps the column names used here to those in the database
-    """
+    """A table in either format. *names*: the names of columns that are used here, with those in the database."""
 
     source: sa.TableClause
     names: Mapping[str, str]
@@ -187,7 +181,7 @@ class Table:
         plain = {_plain(column): column for column in columns}
         native, flip = (
             {wanted: plain[_plain(wanted)] for wanted in form if _plain(wanted) in plain}
-            for form in (COLUMNS, FLIP_COLUMNS)
+            for form in (_COLUMNS, FLIP_COLUMNS)
         )
         source = sa.table(table, *(sa.column(column) for column in columns), schema=schema)
         if {"id", "version"} <= native.keys() and not native.keys().isdisjoint(("pattern", "sql")):
@@ -242,10 +236,6 @@ class Table:
         query = sa.select(self.text(self.identity), digest).limit(MAX_ROWS + 1)
         return _by_id((row[0], bytes(row[1])) for row in self._bounded(connection.execute(query).all()))
 
-    def digests_of(self, rows: Iterable[Row]) -> Digests:
-        """Compute the digests in this process."""
-        return _by_id((row[self.identity], _digest(row)) for row in rows)
-
     def _bounded(self, rows: Sequence[Any]) -> list[Any]:
         if len(rows) > MAX_ROWS:
             raise RuleSourceError(f"the table {self.source.fullname!r} has more than {MAX_ROWS:,} rows")
@@ -295,10 +285,6 @@ def _digest(row: Row) -> bytes:
     return digest.digest()
 
 
-def _rows_digest(rows: Iterable[Row]) -> tuple[bytes, ...]:
-    return tuple(sorted(map(_digest, rows)))
-
-
 def _by_id(digests: Iterable[tuple[str | None, bytes]]) -> Digests:
     grouped: dict[str | None, list[bytes]] = defaultdict(list)
     for id, digest in digests:
@@ -332,17 +318,12 @@ class SqlDiscoverer(PollingDiscoverer):
         """In FLIP-200's format: maps a uid to the processors that its rows last produced."""
 
     def initial_pattern_processors(self) -> Sequence[Discovered]:
-        try:
+        with closing(self.database):  # the watching thread has its own connection, and closes it
             return super().initial_pattern_processors()
-        finally:
-            # The watching thread has its own connection and closes it.
-            self.database.close()
 
     def discover_pattern_processor_updates(self, manager: PatternProcessorManager) -> None:
-        try:
+        with closing(self.database):
             super().discover_pattern_processor_updates(manager)
-        finally:
-            self.database.close()
 
     def poll(self) -> Sequence[Discovered] | None:
         with self.database.read() as connection:
@@ -377,7 +358,7 @@ class SqlDiscoverer(PollingDiscoverer):
         form = Table.of(connection, self.table)
         form.check_size(connection)
         rows = form.rows(connection)
-        digests = form.digests_of(rows)
+        digests = _by_id((row[form.identity], _digest(row)) for row in rows)
         return form, digests, self._changed(digests), rows
 
     def _with_parameters(self, connection: sa.Connection, changes: _Changes) -> tuple[_Changes, _RowDigests]:
@@ -387,7 +368,8 @@ class SqlDiscoverer(PollingDiscoverer):
         templates = {id for id in self._templates if id in digests and id not in new}
         templates |= {row[form.identity] for row in rows if needs_parameters(row)} & new
         self._parameters = parameter_rows(connection, self.table) if templates else None
-        now = {id: None if self._parameters is None else _rows_digest(self._parameters.get(id, [])) for id in templates}
+        rows_of = None if self._parameters is None else self._parameters.get
+        now = {id: None if rows_of is None else tuple(sorted(map(_digest, rows_of(id, [])))) for id in templates}
         more = {id for id in templates - new if now[id] != self._templates[id]}
         missing = more - {row[form.identity] for row in rows}
         if missing:
@@ -413,20 +395,17 @@ class SqlDiscoverer(PollingDiscoverer):
 
     def _created(self, uid: str, rows: Sequence[Row]) -> list[Discovered]:
         processors: list[Discovered] = []
+        where = f"{self.table}, uid {uid}"
         for row in rows:
             try:
-                processors.append(with_place(self.registry.create(*called(row)), f"{self.table}, uid {uid}"))
+                processors.append(with_place(self.registry.create(*called(row)), where))
             except AsterismError as error:
-                processors += self._not_created(uid, error)
+                unknown = [RefusedProcessor(f"uid {uid}", error, place=self.table, unidentified=True)]
+                known = [RefusedProcessor(i, error, place=where, shadow=s) for i, s in self._made.get(uid, ())]
+                processors += known if uid in self._made else unknown
         if all(isinstance(processor, PatternProcessor) for processor in processors):
             self._made[uid] = tuple(slot for processor in processors for slot in slots_of(processor))
         return processors
-
-    def _not_created(self, uid: str, error: AsterismError) -> list[RefusedProcessor]:
-        if uid not in self._made:
-            return [RefusedProcessor(f"uid {uid}", error, place=self.table, unidentified=True)]
-        where = f"{self.table}, uid {uid}"
-        return [RefusedProcessor(id, error, place=where, shadow=shadow) for id, shadow in self._made[uid]]
 
 
 _Changes = tuple[Table, Digests, set[str | None] | None, list[Row]]

@@ -116,10 +116,7 @@ class Endpoint:
         self._url, self._token = url.rstrip("/"), token
 
     def status(self) -> Status:
-        """The status of the query.
-
-        :raises PatternProcessorError: it cannot be read
-        """
+        """:raises PatternProcessorError: the status cannot be read"""
         text, _ = self._send("GET", "/status")
         try:
             return Status.from_bytes(text)
@@ -128,10 +125,7 @@ class Endpoint:
             raise RuleSourceError(f"{self.shown} does not return the status of a query", reason) from None
 
     def get_set(self) -> tuple[bytes, str | None]:
-        """The text of the set, and its ETag.
-
-        :raises PatternProcessorError: it cannot be read
-        """
+        """:raises PatternProcessorError: the set, or its ETag, cannot be read"""
         text, headers = self._send("GET", "/processors")
         return text, headers["ETag"]
 
@@ -152,10 +146,7 @@ class Endpoint:
 
 
 class _Client:
-    """Sends requests, with limits for the time and the size of responses.
-
-    :param shown: the address, for messages
-    """
+    """Sends requests, with limits for the time and the size of responses. *shown*: the address, for messages."""
 
     def __init__(self, shown: str) -> None:
         self.shown = shown
@@ -255,9 +246,7 @@ class UrlDiscoverer(PollingDiscoverer):
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to other web servers, but never from HTTPS to HTTP, and without the headers meant for the first
-    server.
-    """
+    """Follows redirects to other web servers, but never from HTTPS to HTTP, and without the headers for the first server."""
 
     max_redirections = MAX_REDIRECTS
 

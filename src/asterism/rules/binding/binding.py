@@ -272,10 +272,7 @@ class ProcessorCompiler:
         close_all([*self.functions.values(), *(condition.function for condition in self.conditions.values())])
 
     def with_lookups(self, lookups: Sequence[LookupColumn], events: pa.Schema | None = None) -> ProcessorCompiler:
-        """A compiler with other lookups.
-
-        :param events: the columns of the events in another order; None: in the same one
-        """
+        """:param events: the columns of the events in another order; None: in the same one"""
         return ProcessorCompiler(
             self.events if events is None else events.with_metadata(self.events.metadata),
             self.keys,

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asterism.columns.arrays import Ints, Mask, one_chunk
+from asterism.columns.groups import positions_of_all
 from asterism.columns.keys import KEY
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, TIME
 from asterism.rules.binding.binding import BoundClauseProcessor
@@ -25,10 +26,7 @@ from asterism.rules.sets.sets import Span
 
 @dataclass(frozen=True)
 class SeenCopies:
-    """The copies that processors of the same selector see, in arrival order.
-
-    :ivar mask: the rows of these among all copies
-    """
+    """The copies that processors of the same selector see, in arrival order. *mask*: their rows among all copies."""
 
     copies: pa.Table
     mask: Mask
@@ -56,13 +54,7 @@ class SeenCopies:
     @cached_property
     def positions(self) -> pa.Array:
         """The position of each event among those of its key and time. All of these arrive together."""
-        order = np.lexsort((self.times, self.codes))
-        first = np.ones(len(order), np.bool_)
-        first[1:] = (np.diff(self.codes[order]) != 0) | (np.diff(self.times[order]) != 0)
-        at = np.arange(len(order))
-        positions = np.empty(len(order), np.int64)
-        positions[order] = at - np.maximum.accumulate(np.where(first, at, 0))
-        return pa.array(positions)
+        return pa.array(positions_of_all(self.codes, self.times))
 
     @cached_property
     def place_of(self) -> Ints:

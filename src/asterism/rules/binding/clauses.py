@@ -363,9 +363,7 @@ def _held(results: Generator[pa.Table, None, ClauseOutcome]) -> tuple[list[pa.Ta
 
 
 def _starts(clause: CheckedClause, automaton: RowAutomaton, events: pa.Schema) -> Ranges | None:
-    """Ranges of columns that contain every event with which a match can begin. None if they are not known, or if events before
-    the first one of a match matter, too.
-    """
+    """Ranges of columns that contain every event with which a match can begin; None: unknown, or earlier events matter, too."""
     earlier = clause.reach_of_conditions[0] or clause.reach_of_measures[0]
     if earlier or (automaton.edges[:, 1] & AT_START).any() or clause.clause.rows is RowsPerMatch.ALL_WITH_UNMATCHED:
         return None

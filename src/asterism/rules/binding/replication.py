@@ -67,7 +67,12 @@ def copies_schema(events: pa.Schema) -> pa.Schema:
         pa.field(MET, _NUMBERS),
         pa.field(FAILED, _NUMBERS),
     ]
-    return pa.schema([*head, *(field.with_name("e:" + field.name) for field in events)])
+    return pa.schema([*head, *stored_columns(events)])
+
+
+def stored_columns(events: pa.Schema) -> pa.Schema:
+    """The columns of events in copies and in pages."""
+    return pa.schema([field.with_name("e:" + field.name) for field in events])
 
 
 def copies_of(
@@ -325,17 +330,14 @@ def _with_columns(copies: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table
 
 
 def with_numbers(copies: pa.Table, written: Ints, numbers: Ints) -> pa.Table:
-    """Replace the numbers *written* (ascending) in MET and FAILED by *numbers*. For example, the number of a condition with the
-    version of a lookup that is in force becomes the number of the condition.
-    """
+    """Replace the numbers *written* (ascending) in MET and FAILED, such as those with versions of lookups, by *numbers*."""
     if not len(written):
         return copies
     for name in (MET, FAILED):
         rows, values = flattened(copies.column(name))
         at = np.minimum(np.searchsorted(written, values), len(written) - 1)
         values = np.where(written[at] == values, numbers[at], values)
-        number = copies.column_names.index(name)
-        copies = copies.set_column(number, copies.schema.field(name), _counted(rows, values, copies.num_rows))
+        copies = _with_columns(copies, {name: _counted(rows, values, copies.num_rows)})
     return copies
 
 
@@ -395,10 +397,7 @@ class RuleConditions:
         return _BY_SELECTOR.of(processors, conditions)
 
     def satisfied(self, events: pa.Table, masks: Mapping[int, Mask]) -> Mask:
-        """The events that satisfy a condition.
-
-        :param masks: the events that satisfy each evaluated expression, by number
-        """
+        """The events that satisfy a condition, given those that satisfy each evaluated expression, by its number."""
         rows = [masks[number] for number in self.evaluated.tolist()]
         columns = [events.column(name) for name in self._event_columns]
         return self._satisfied(columns, np.array(rows, np.bool_).reshape(len(rows), events.num_rows))
@@ -594,10 +593,6 @@ def _called(condition: PythonCondition, events: pa.Table) -> tuple[Mask, Mask]:
     return _in_parts(lambda part: (python_mask(condition, part), np.zeros(part.num_rows, np.bool_)), events)
 
 
-def _mask_of_call(condition: PythonCondition, names: Sequence[str], events: pa.Table) -> Mask:
-    return python_mask(condition, events.select(names))
-
-
 def _in_parts(evaluate: Callable[[pa.Table], tuple[Mask, Mask]], events: pa.Table) -> tuple[Mask, Mask]:
     """The result of *evaluate*. An event for which it raises an error fails."""
     met, bad = np.zeros(events.num_rows, np.bool_), np.ones(events.num_rows, np.bool_)
@@ -667,6 +662,7 @@ def _key_texts(
 def failure_of(bound: BoundProcessor, number: int, event: pa.Table, compiler: ProcessorCompiler) -> InvalidEventError:
     """The error for an event for which *number*, as in FAILED, could not be computed."""
     evaluate: Callable[[pa.Table], Any]
+    shown = event_text(event.to_pylist()[0])
     what, evaluate = "its key", compiler.key_expressions(bound.selector.expressions)[0].evaluate
     if number != bound.number:
         assert isinstance(bound, BoundPatternProcessor), "a clause has no conditions here"
@@ -676,8 +672,8 @@ def failure_of(bound: BoundProcessor, number: int, event: pa.Table, compiler: Pr
             evaluate = bound.pattern.vectorized.alone(source).evaluate
         else:
             # Functions see only the columns of the events.
-            evaluate = partial(_mask_of_call, source, compiler.events.names)
-    shown = event_text(event.to_pylist()[0])
+            event = event.select(compiler.events.names)
+            evaluate = partial(python_mask, source)
     try:
         evaluate(event)
     except InvalidEventError as error:

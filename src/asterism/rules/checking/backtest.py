@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -31,29 +31,6 @@ MAX_EXAMPLES = 1000
 MAX_RULES = 200
 """The number of rules that the text of a report shows by default."""
 _MAX_REASON = 1000
-_SUMMARY = [
-    ("id", pa.string()),
-    ("version", pa.int64()),
-    ("refused", pa.string()),
-    ("matches", pa.int64()),
-    ("keys", pa.int64()),
-    ("matches_per_day", pa.float64()),
-    ("most_in_a_day", pa.int64()),
-    ("timed_out", pa.int64()),
-    ("errors", pa.int64()),
-    ("error", pa.string()),
-]
-_COMPARED = [
-    ("old_version", pa.int64()),
-    ("old_refused", pa.string()),
-    ("old_matches", pa.int64()),
-    ("old_keys", pa.int64()),
-    ("old_timed_out", pa.int64()),
-    ("old_errors", pa.int64()),
-    ("added", pa.int64()),
-    ("removed", pa.int64()),
-    ("kept", pa.int64()),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +57,14 @@ class BacktestRun:
     timed_out: int | None = None
     errors: int | None = None
     error: str | None = None
+
+
+_TYPES = {"int | None": pa.int64(), "float | None": pa.float64(), "str | None": pa.string()}
+_SUMMARY = [("id", pa.string()), *((each.name, _TYPES[str(each.type)]) for each in fields(BacktestRun))]
+_COMPARED = [
+    (f"old_{name}", dict(_SUMMARY)[name]) for name in ("version", "refused", "matches", "keys", "timed_out", "errors")
+]
+_COMPARED += [(name, pa.int64()) for name in (ADDED, REMOVED, KEPT)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,10 +261,7 @@ class BacktestReport:
 
 
 def check_where(expression: str, *, compared: bool) -> None:
-    """Check an expression for :meth:`BacktestReport.where`, before a backtest.
-
-    :raises ExpressionError: as there
-    """
+    """Check an expression for :meth:`BacktestReport.where` before a backtest, with the same errors."""
     _condition(expression, pa.schema([*_SUMMARY, *(_COMPARED if compared else [])]))
 
 

@@ -222,14 +222,6 @@ def summary_of(processor: PatternProcessor) -> str:
     return f"MATCH_RECOGNIZE, {wording.summary(read(processor.sql))}"
 
 
-def check_clause(text: str) -> None:
-    """Check what does not depend on the columns of the events.
-
-    :raises asterism.errors.ExpressionError: with the position in the text
-    """
-    check_without_columns(read(text))
-
-
 # ---------------------------------------------------------------------- checks
 
 Finding = tuple[str, str, AsterismError]
@@ -324,7 +316,7 @@ def _in_clause(processor: PatternProcessor, schema: pa.Schema | None, semantics:
     assert processor.sql is not None
     try:
         if schema is None:
-            check_clause(processor.sql)
+            check_without_columns(read(processor.sql))
         else:
             _compiler(schema, semantics).try_out(processor)
     except AsterismError as error:

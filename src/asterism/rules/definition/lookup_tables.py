@@ -118,10 +118,7 @@ class LookupColumn:
         return expressions, numbers
 
     def keys_of(self, events: pa.Table, expressions: tuple[Vectorized, list[int]]) -> pa.Table:
-        """The keys of events, by which :meth:`LookupTable.of_keys` finds their rows.
-
-        :param expressions: those of :meth:`key_expressions`
-        """
+        """The keys of events, by which :meth:`LookupTable.of_keys` finds rows. *expressions*: :meth:`key_expressions`."""
         values = expressions[0].evaluate(events)
         columns = [
             values[number].cast(key_type(self.schema.field(key).type))
@@ -321,10 +318,7 @@ def nulls_of(lookup: LookupColumn, count: int) -> pa.Array:
 
 
 def table_of(lookup: LookupColumn, version: LookupVersion, read: Callable[[LookupVersion], bytes]) -> LookupTable:
-    """The table of a version, which a process reads once. The most recent versions are kept.
-
-    :param read: returns the stored rows
-    """
+    """The table of a version. A process reads its rows once, with *read*, and keeps the most recent versions."""
     slot = _slot(lookup)
     with _LOCK:
         known = _TABLES[slot].get(version.digest) if slot in _TABLES else None

@@ -71,6 +71,8 @@ _INSTEAD = {
 """The fields that a processor with *sql* cannot have, and what to write instead."""
 Slot = tuple[str, bool]
 """The slot of a processor in a set: its id, and whether it is a shadow. A slot has at most one processor."""
+RuleName = tuple[str, int, int]
+"""The name of a rule in state and in metrics: id, version, and the set that added it."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -307,32 +309,24 @@ class PatternProcessor:
 
         :raises PatternError: the pattern cannot be written as JSON
         """
-        json_form: dict[str, Any] = {"id": self.id, "version": self.version}
-        if self.timestamp is not None:
-            json_form["timestamp"] = _in_utc(self.timestamp).isoformat()
-        if self.key is not None:
-            json_form["key"] = list(self.key)
-        if self.pattern is not None:
-            json_form["pattern"] = graph_of(self.pattern if self._is_data else _as_data(self.pattern))
-        if self.sql is not None:
-            json_form["sql"] = self.sql
-        if self.select:
-            json_form["select"] = list(self.select)
-        if self.function is not None:
-            json_form["function"] = self.function
-        if self.timed_out:
-            json_form["timedOut"] = True
-        if self.max_partial_matches is not None:
-            json_form["maxPartialMatches"] = self.max_partial_matches
-        if self.suppress is not None:
-            json_form["suppress"] = {"for": _duration_text(self.suppress)}
-        if self.expires is not None:
-            json_form["expires"] = _in_utc(self.expires).isoformat()
-        if self.shadow:
-            json_form["shadow"] = True
-        if self.labels:
-            json_form["labels"] = dict(self.labels)
-        return json_form
+        pattern = self.pattern if self.pattern is None or self._is_data else _as_data(self.pattern)
+        json_form = {
+            "id": self.id,
+            "version": self.version,
+            "timestamp": None if self.timestamp is None else _in_utc(self.timestamp).isoformat(),
+            "key": None if self.key is None else list(self.key),
+            "pattern": None if pattern is None else graph_of(pattern),
+            "sql": self.sql,
+            "select": list(self.select) or None,
+            "function": self.function,
+            "timedOut": self.timed_out or None,
+            "maxPartialMatches": self.max_partial_matches,
+            "suppress": None if self.suppress is None else {"for": _duration_text(self.suppress)},
+            "expires": None if self.expires is None else _in_utc(self.expires).isoformat(),
+            "shadow": self.shadow or None,
+            "labels": dict(self.labels) or None,
+        }
+        return {name: value for name, value in json_form.items() if value is not None}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
@@ -426,6 +420,22 @@ def with_place(processor: PatternProcessor, place: str | None) -> PatternProcess
         for name in ("_is_data", "_text", "_of_shadow_template"):
             object.__setattr__(copied, name, getattr(processor, name))
     return copied
+
+
+class InSlot(Protocol):
+    @property
+    def slot(self) -> Slot: ...
+
+
+_S = TypeVar("_S", bound=InSlot)
+
+
+def by_slot(versions: Iterable[_S]) -> dict[Slot, list[_S]]:
+    """Versions of rules by their slots, in the same order."""
+    grouped: dict[Slot, list[_S]] = {}
+    for version in versions:
+        grouped.setdefault(version.slot, []).append(version)
+    return grouped
 
 
 class RuleVersion(Protocol):

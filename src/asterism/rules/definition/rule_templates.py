@@ -189,10 +189,6 @@ def _id_of(template: str, number: int, row: Any) -> tuple[str, bool]:
     return f"{template}/{id if known else f'#{number}'}", known
 
 
-def _is_shadow(row: Any) -> bool:
-    return isinstance(row, Mapping) and row.get("shadow") is True
-
-
 def _in_template(error: AsterismError, template: str, row: str = "") -> PatternProcessorError:
     where = f"template {template!r:.220}" + (f", row {row!r:.220}" if row else "")
     return PatternProcessorError(f"{where}: {error.message}", error.detail, error.hint)
@@ -249,9 +245,8 @@ class RuleTemplate:
             except AsterismError as error:
                 shown = row["id"] if identified else f"#{number}"
                 problem = _in_template(error, str(self.id), shown)
-                yield ExpandedRule(
-                    id, error=problem, identified=identified, row=number - 1, shadow=self.shadow or _is_shadow(row)
-                )
+                shadow = self.shadow or (isinstance(row, Mapping) and row.get("shadow") is True)
+                yield ExpandedRule(id, error=problem, identified=identified, row=number - 1, shadow=shadow)
                 continue
             total += size
             if total > MAX_TOTAL:
@@ -335,18 +330,13 @@ def _tests(common: Any, of_row: Any) -> Any:
 
 
 def with_decoded_pattern(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    :raises PatternProcessorError: the pattern is a string that is not JSON
-    """
+    """:raises PatternProcessorError: the pattern is a string that is not JSON"""
     pattern = fields.get("pattern")
     return {**fields, **({"pattern": json_in(pattern, "pattern")} if isinstance(pattern, str) and pattern else {})}
 
 
 def json_in(text: str, name: str) -> Any:
-    """The value of a field that is JSON in a string.
-
-    :raises PatternProcessorError: it is not
-    """
+    """:raises PatternProcessorError: the string is not JSON"""
     try:
         return decode(text_of(text))
     except DocumentSyntaxError as error:
@@ -492,10 +482,7 @@ _VALUES_IN_PATTERN: dict[str, tuple[ParameterKind, ...]] = {
 
 
 class _Finder:
-    """Finds the parameters of a template.
-
-    :ivar texts: the parts of each SQL text
-    """
+    """Finds the parameters of a template. *texts*: the parts of each SQL text."""
 
     def __init__(self, parameters: Mapping[str, Parameter]) -> None:
         self.parameters = parameters
@@ -534,10 +521,7 @@ class _Finder:
 
 
 class _Filler:
-    """Replaces parameters by their values.
-
-    :ivar left: the number of characters that the values may still have
-    """
+    """Replaces parameters by their values. *left*: the number of characters that the values may still have."""
 
     def __init__(self, values: Mapping[str, ParameterValue], texts: Mapping[str, _Parts], left: int) -> None:
         self._values, self._texts, self.left = values, texts, left

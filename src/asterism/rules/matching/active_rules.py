@@ -14,12 +14,10 @@ import numpy as np
 from asterism.caches import IdentityCache
 from asterism.columns.arrays import Ints
 from asterism.rules.binding.binding import BoundPatternProcessor, ProcessorCompiler
+from asterism.rules.definition.processor import RuleName
 from asterism.rules.matching.selections import Selections
 from asterism.rules.sets.kill_list import is_named
 from asterism.rules.sets.sets import MAX_SETS, Entries, ProcessorSet, can_end, rarely_collected
-
-RuleName = tuple[str, int, int]
-"""Id, version, and the set that added it."""
 
 
 class ActiveRules:
@@ -59,9 +57,7 @@ class ActiveRules:
 
 
 def selectors_of(new: ProcessorSet, compiler: ProcessorCompiler) -> frozenset[int]:
-    """The selectors of the processors of a set that are not killed. The most recent ones are cached for the lifetime of the
-    process.
-    """
+    """The selectors of the processors of a set that are not killed. The most recent results are cached for the process."""
 
     def selectors() -> frozenset[int]:
         usable = [

@@ -22,8 +22,7 @@ from asterism.errors import AsterismError, CheckpointMismatchError
 from asterism.expressions.types import name_of
 from asterism.rules.binding.binding import BoundClauseProcessor, ProcessorCompiler
 from asterism.rules.definition.lookup_tables import LookupColumn
-from asterism.rules.definition.processor import PatternProcessor
-from asterism.rules.matching.active_rules import RuleName
+from asterism.rules.definition.processor import PatternProcessor, RuleName
 from asterism.rules.sets.sets import Entries
 
 MAX_SHOWN = 10
@@ -42,10 +41,7 @@ _REPLACE = (
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A change of a lookup. It affects rules that read the lookup, or that define a name which is now the name of a lookup.
-
-    :param column: the column that has changed; None: all columns
-    """
+    """A change of a lookup, or of a *column* of it (None: of all). It affects rules that read it, or that define its name."""
 
     lookup: LookupColumn
     what: str
@@ -147,9 +143,7 @@ def _binds(processor: PatternProcessor, lookups: Sequence[LookupColumn], compile
 
 
 def _reads_as_a_whole(processor: PatternProcessor, lookup: str) -> bool:
-    """Whether a processor, which reads *lookup*, may read all of its columns, as in ``LAST(b.limits)``, but not in
-    ``limits IS NULL``.
-    """
+    """Whether a processor may read all columns of *lookup*, as in ``LAST(b.limits)``, but not in ``limits IS NULL``."""
     alone = re.compile(rf"""(?<!\w){re.escape(lookup)}(?!\w)(?!["`\s]*(\.|IS\s+(NOT\s+)?NULL\b))""", re.IGNORECASE)
     document = json.loads(processor.text)
     return any(alone.search(text) for name in _SQL_FIELDS for text in _strings(document.get(name)))

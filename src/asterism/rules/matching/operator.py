@@ -64,14 +64,14 @@ from asterism.rules.binding.replication import (
     copies_schema,
     failure_of,
     flattened,
+    stored_columns,
     to_evaluate_again,
     with_numbers,
 )
 from asterism.rules.definition.lookup_tables import LookupColumn, keep_versions
-from asterism.rules.definition.processor import PatternProcessor
+from asterism.rules.definition.processor import PatternProcessor, RuleName
 from asterism.rules.definition.registered_conditions import RegisteredCondition
-from asterism.rules.matching.active_rules import ActiveRules, RuleName, selectors_of
-from asterism.rules.matching.emission import Emission
+from asterism.rules.matching.active_rules import ActiveRules, selectors_of
 from asterism.rules.matching.lookup_changes import LookupConversion, check_lookups, unusable_rules
 from asterism.rules.matching.result_rows import (
     ERRORS,
@@ -99,7 +99,7 @@ from asterism.rules.matching.state_pages import (
     page_to,
     set_from,
 )
-from asterism.rules.matching.suppression import Suppressions
+from asterism.rules.matching.suppression import Emission, Suppressions
 from asterism.rules.sets import rule_counts
 from asterism.rules.sets.kill_list import is_named
 from asterism.rules.sets.rule_counts import metric
@@ -336,23 +336,18 @@ class DynamicCepOperator(KeyGroupOperator):
         """The part of a definition that cannot change."""
         if definition.kind is not OperatorKind.RULES:
             return definition
-        fixed = {
-            **definition.details.get(FIXED, {}),
-            _COLUMNS: "",
-        }  # a hash that depends on their order: see _check_columns
+        # The hash of the columns depends on their order: see _check_columns.
+        fixed = {**definition.details.get(FIXED, {}), _COLUMNS: ""}
         lookups = {f"e:{lookup.name}" for lookup in self._former_lookups(definition)}
         events = pa.schema([field for field in definition.inputs[EVENTS] if field.name not in lookups])
-        return replace(
-            definition,
-            inputs={**definition.inputs, EVENTS: events},
-            details={**definition.details, FIXED: fixed},
-        )
+        inputs, details = {**definition.inputs, EVENTS: events}, {**definition.details, FIXED: fixed}
+        return replace(definition, inputs=inputs, details=details)
 
     def _conversion(self, old: StateDefinition, entries: Entries) -> LookupConversion:
         return LookupConversion.of(self._former_events(old), self._former_lookups(old), entries, self.compiler)
 
     def converted(self, old: StateDefinition, page: bytes) -> bytes:
-        before, now = (_stored_columns(schema) for schema in (old.tables[EVENTS], self.compiler.schema))
+        before, now = (stored_columns(schema) for schema in (old.tables[EVENTS], self.compiler.schema))
         names, content = page_parts(page)
         if not content or before.equals(now):
             return page
@@ -534,10 +529,7 @@ class DynamicCepOperator(KeyGroupOperator):
         return tuple(known.get(number, KnownSelector(number, call.sets.version, latest)) for number in sorted(numbers))
 
     def _in_force(self, call: _RuleGroup) -> ActiveRules:
-        """The entries, bound.
-
-        :raises StateError: one of them was in force in a former definition of the query, and cannot be used with this one
-        """
+        """:raises StateError: an entry was in force in a former definition of the query, and cannot be used with this one"""
         try:
             return ActiveRules.of(call.sets.entries, self.compiler)
         except AsterismError as error:
@@ -556,9 +548,7 @@ class DynamicCepOperator(KeyGroupOperator):
         return self._with_lookups(sets, copies, copy_filter)
 
     def _that_waited(self, sets: SetState, copies: pa.Table, whole: Mask, copy_filter: CopyFilter) -> pa.Table:
-        """
-        :param whole: the copies that were kept regardless of processors; all others stay unchanged
-        """
+        """:param whole: the copies that were kept regardless of processors; all others stay unchanged"""
         known = sets.selectors or (KnownSelector(0, 0),)
         numbers, first_sets, _ = (np.array(column, np.int64) for column in zip(*known, strict=True))
         selectors, since = copies.column(SELECTOR).to_numpy(), copies.column(SINCE).to_numpy()
@@ -702,7 +692,9 @@ class DynamicCepOperator(KeyGroupOperator):
             shadows = {name for name in spans if entries[name].processor.shadow}
             largest = entries[suppressions.largest(spans, shadows)]
             bound = self.compiler.bind(largest.processor)
-            failure = _too_many_suppressed(bound, len(value), horizon)
+            problem = f"the keys with suppressed matches have more than {MAX_STATE:,} bytes in a key group"
+            detail = f"{len(value):,} bytes in all; {bound.name} has more of them than"
+            failure = _too_large(bound, horizon, problem, detail, "suppress for a shorter time")
             self._check_disabling(bound, failure)
             self._report(call, largest, failure)
             call.disable({largest.name})
@@ -741,16 +733,16 @@ class DynamicCepOperator(KeyGroupOperator):
                     pages = load(everything=True)
                     page = joined(pages, in_force, selections.event_schema)
                 limited = _until_failures(spans, failures)
-                emission = Emission(entries, suppressions.attempt())
+                emission = Emission(entries, suppressions)
                 step, made, failed = self._tried(bound, advanced(limited), emission, group.processing_time)
                 if not failed:
                     break
             if made is None:  # the results are too large to be kept, so they are computed again now that nothing fails
-                emission = Emission(entries, suppressions.attempt())
+                emission = Emission(entries, suppressions)
                 step = yield from self._emit_steps(group, in_force, advanced(limited), emission)
             else:
                 self._emit(group, made, entries)
-            suppressions.take(emission.attempt)
+            suppressions.take(emission)
             if emission.suppressed:
                 group.metrics[SUPPRESSED] += emission.suppressed
             assert isinstance(step, Step)
@@ -811,7 +803,10 @@ class DynamicCepOperator(KeyGroupOperator):
                 states.append(state)
         while sum(len(state.value) for state in states) > MAX_STATE:
             largest = max(states, key=lambda state: (bound[state.name].processor.shadow, len(state.value)))
-            failures[largest.name] = _too_many_rows(bound[largest.name], len(largest.value), horizon)
+            problem = f"the rows of the processors with a clause have more than {MAX_STATE:,} bytes in a key group"
+            rule, hint = bound[largest.name], "bound its matches with WITHIN"
+            detail = f"{len(largest.value):,} are of {rule.name}, more than of"
+            failures[largest.name] = _too_large(rule, horizon, problem, detail, hint)
             states.remove(largest)
         for entry in entries:
             if entry.name in failures:
@@ -838,9 +833,7 @@ class DynamicCepOperator(KeyGroupOperator):
         suppressions: Suppressions,
         horizon: int,
     ) -> Generator[None, None, tuple[ClauseState | None, RuleFailure | None, int]]:
-        """
-        :returns: the remaining state of the processor, the reason of its failure, and the number of searched events
-        """
+        """:returns: the remaining state of the processor, the reason of its failure, and the number of searched events"""
         span = Span(entry.since, entry.first_time, entry.end_time)
         seen = events.of(bound, span)
         failure = next(iter(self._failed_before(seen.copies, [bound], [span])), None) if seen.has_failures else None
@@ -853,7 +846,7 @@ class DynamicCepOperator(KeyGroupOperator):
         until = span.until if failure is None else failure.time
         rows = bound.clause.rows_of(seen.copies, seen.positions, needed)
         search = bound.clause.search(None if state is None else state.value, rows, until, horizon, over=group.over)
-        emission = Emission([entry], suppressions.attempt())
+        emission = Emission([entry], suppressions)
         with enough_memory(lambda: f"{bound.name} with {rows.num_rows:,} events"):
             while True:
                 try:
@@ -867,7 +860,7 @@ class DynamicCepOperator(KeyGroupOperator):
                     output = SHADOW if entry.processor.shadow else MATCHES
                     self._emit(group, [OutputRows(output, made, {0: (made.num_rows, last)})], [entry])
                 yield
-        suppressions.take(emission.attempt)
+        suppressions.take(emission)
         if emission.suppressed:
             group.metrics[SUPPRESSED] += emission.suppressed
         if outcome.error is not None:
@@ -923,9 +916,8 @@ class DynamicCepOperator(KeyGroupOperator):
         for failure in sorted(new, key=attrgetter("time"), reverse=True):
             self._check_disabling(bound[failure.entry], failure)
             before = known.get(failure.entry, END_OF_TIME)
-            failures[failure.entry] = replace(
-                failure, time=min(failure.time, before - 1)
-            )  # ensures that the loop terminates
+            # An earlier time ensures that the loop terminates.
+            failures[failure.entry] = replace(failure, time=min(failure.time, before - 1))
 
     def _check_disabling(self, bound: BoundProcessor, failure: RuleFailure) -> None:
         if bound.processor.shadow:
@@ -1005,11 +997,6 @@ def _with_clause(bound: BoundProcessor) -> BoundClauseProcessor:
     return bound
 
 
-def _stored_columns(events: pa.Schema) -> pa.Schema:
-    """The columns of events in a page."""
-    return pa.schema([field.with_name("e:" + field.name) for field in events])
-
-
 def _of_entries(page: Page, least: int = 1) -> Ints:
     """The number of partial matches of each processor, of at least so many processors."""
     entries = np.repeat(page.keys.column(ENTRY).to_numpy(), np.diff(page.rows.run_at))
@@ -1039,35 +1026,16 @@ def _too_much_state(bound: Sequence[BoundProcessor], page: Page, size: int, time
     of_shadows = np.where([rule.processor.shadow for rule in bound], counts, 0)
     # A shadow must not affect other processors.
     entry = int(of_shadows.argmax() if of_shadows.any() else counts.argmax())
-    error = LimitExceededError(
-        f"the partial matches of a key group have {size:,} bytes (limit {MAX_STATE:,})",
-        f"{int(counts[entry]):,} are of {bound[entry].name}, more than of any other{_kind(bound[entry])}.",
-        "bound them with within(...), or use more key_groups; see docs/limits.md",
-    )
+    problem = f"the partial matches of a key group have {size:,} bytes (limit {MAX_STATE:,})"
+    detail = f"{int(counts[entry]):,} are of {bound[entry].name}, more than of"
+    return _too_large(bound[entry], time, problem, detail, "bound them with within(...)", entry)
+
+
+def _too_large(bound: BoundProcessor, time: int, problem: str, detail: str, hint: str, entry: int = 0) -> RuleFailure:
+    # If there are shadows, only these are candidates for being disabled.
+    detail = f"{detail} any other{' shadow' if bound.processor.shadow else ''}."
+    error = LimitExceededError(problem, detail, f"{hint}, or use more key_groups; see docs/limits.md")
     return RuleFailure(entry, time, error, limit=True)
-
-
-def _kind(bound: BoundProcessor) -> str:
-    """The candidates for being disabled: if there are shadows, only these."""
-    return " shadow" if bound.processor.shadow else ""
-
-
-def _too_many_rows(bound: BoundProcessor, size: int, time: int) -> RuleFailure:
-    error = LimitExceededError(
-        f"the rows of the processors with a clause have more than {MAX_STATE:,} bytes in a key group",
-        f"{size:,} are of {bound.name}, more than of any other{_kind(bound)}.",
-        "bound its matches with WITHIN, or use more key_groups; see docs/limits.md",
-    )
-    return RuleFailure(0, time, error, limit=True)
-
-
-def _too_many_suppressed(bound: BoundProcessor, size: int, time: int) -> RuleFailure:
-    error = LimitExceededError(
-        f"the keys with suppressed matches have more than {MAX_STATE:,} bytes in a key group",
-        f"{size:,} bytes in all; {bound.name} has more of them than any other{_kind(bound)}.",
-        "suppress for a shorter time, or use more key_groups; see docs/limits.md",
-    )
-    return RuleFailure(0, time, error, limit=True)
 
 
 def _until_failures(spans: Sequence[Span], failures: Mapping[int, RuleFailure]) -> Sequence[Span]:

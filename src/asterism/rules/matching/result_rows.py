@@ -31,8 +31,8 @@ from asterism.rules.binding.binding import (
 )
 from asterism.rules.binding.function_rows import FunctionRows
 from asterism.rules.definition.processor import PatternProcessor
-from asterism.rules.matching.emission import Emission, some_of
 from asterism.rules.matching.selections import ENTRY, RuleFailure
+from asterism.rules.matching.suppression import Emission, some_of
 
 MATCHES, TIMED_OUT, SHADOW, LATE, ERRORS = "matches", "timed_out", "shadow", "late", "errors"
 """The names of the outputs."""
@@ -153,10 +153,7 @@ class RuleResults:
         *,
         only_try: bool,
     ) -> tuple[OutputRows, list[RuleFailure]]:
-        """The rows of *matches*, and the processors that fail.
-
-        :param suppressed: for each match, the number of those suppressed before it
-        """
+        """:param suppressed: for each match, the number of those suppressed before it"""
         entries = step.keys.column(ENTRY).to_numpy()[matches.key]
         parts: list[pa.Table] = []
         emitted: list[Emitted] = []
@@ -214,9 +211,7 @@ class RuleResults:
         now: datetime,
         error: Exception,
     ) -> RuleFailure:
-        """Find the first time at which the output for the matches up to it cannot be computed. *error* is the error for all
-        of them.
-        """
+        """The first time at which the output for the matches up to it fails. *error*: the error for all of them."""
         times = np.unique(matches.emitted)
 
         def failure(last: int) -> Exception | None:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from asterism.caches import IdentityCache
 from asterism.columns.arrays import Ints
-from asterism.columns.groups import offsets_of, positions_among_equals
+from asterism.columns.groups import offsets_of, positions_of_all
 from asterism.columns.keys import KEY, key_values
 from asterism.columns.time import END_OF_TIME, TIME
 from asterism.errors import LimitExceededError, MalformedPatternError
@@ -28,7 +28,7 @@ from asterism.matching.matcher import KeyedEvents, Matcher, PatternFailure, Step
 from asterism.matching.page import Page
 from asterism.patterns.semantics import Semantics
 from asterism.rules.binding.binding import BoundPatternProcessor
-from asterism.rules.binding.replication import SELECTOR, SINCE, RuleConditions
+from asterism.rules.binding.replication import SELECTOR, SINCE, RuleConditions, stored_columns
 from asterism.rules.sets.sets import Span
 
 ENTRY = "__entry"
@@ -53,7 +53,7 @@ class Selections:
     def __init__(self, bound: Sequence[BoundPatternProcessor]) -> None:
         self.bound = list(bound)
         schema = bound[0].pattern.scope.schema
-        self.event_schema = pa.schema([field.with_name("e:" + field.name) for field in schema])
+        self.event_schema = stored_columns(schema)
         self.matcher = Matcher([rule.pattern for rule in bound], self.event_schema)
         self._selectors = {number: _OfSelector.of(bound, number) for number in {rule.number for rule in bound}}
 
@@ -158,12 +158,8 @@ class Selections:
             state_at = np.searchsorted(state_keys, [indices * n_codes, (indices + 1) * n_codes])
             of_state = np.repeat(state_at[0], np.diff(state_at, axis=0)[0])
             begins_of_keys = offsets_of(np.diff(state_at, axis=0)[0])
-            keys_with_state = (
-                state_keys[
-                    of_state + np.arange(begins_of_keys[-1]) - np.repeat(begins_of_keys[:-1], np.diff(begins_of_keys))
-                ]
-                % n_codes
-            )
+            in_pattern = np.arange(begins_of_keys[-1]) - np.repeat(begins_of_keys[:-1], np.diff(begins_of_keys))
+            keys_with_state = state_keys[of_state + in_pattern] % n_codes
             key_at = np.searchsorted(codes[rows], np.arange(n_codes + 1))
             seen, bits, alike, runs = shares(
                 patterns,
@@ -184,9 +180,7 @@ class Selections:
 
 
 class _Seen(NamedTuple):
-    """Events by processor and key: their rows, bits and positions among the events of the same key and time; the keys, and where
-    their events begin.
-    """
+    """Events by processor and key: rows, bits, positions among those of the same key and time; the keys, and where they begin."""
 
     rows: Ints
     bits: Ints
@@ -202,9 +196,7 @@ class _Seen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _OfSelector:
-    """The processors of a selector, by index, the tables *patterns* (without their spans and ends) and *uses* of :func:`shares`,
-    and the conditions of these processors.
-    """
+    """The processors of a selector, by index, with the tables of :func:`shares` (but no spans and ends) and their conditions."""
 
     processors: Ints
     patterns: Ints
@@ -231,19 +223,10 @@ class _OfSelector:
                 for bit, condition in enumerate(rule.conditions)
             ]
             most = rule.pattern.longest_match
-            patterns.append(
-                (
-                    first_use,
-                    len(uses),
-                    int(rule.needs_all),
-                    int(always),
-                    END_OF_TIME if most is None else most,
-                    int(tables.automata[0, WINDOW]),
-                    most_in_vain,
-                    int(at_once),
-                    *(0, 0, 0, 0),  # set for each call
-                )
-            )
+            bounds = (END_OF_TIME if most is None else most, int(tables.automata[0, WINDOW]))
+            sees = (first_use, len(uses), int(rule.needs_all), int(always))
+            # The last four columns are set for each call.
+            patterns.append((*sees, *bounds, most_in_vain, int(at_once), 0, 0, 0, 0))
         return cls(
             np.array(processors, np.int64),
             np.array(patterns, np.int64),
@@ -266,11 +249,7 @@ def _failure(failure: PatternFailure, keys: pa.Table) -> RuleFailure:
 def _common_positions(copies: pa.Table, codes: Ints, times: Ints) -> Ints:
     """The position of each copy among all those of its selector, key (by its code) and time."""
     _, selectors = np.unique(copies.column(SELECTOR).to_numpy(), return_inverse=True)
-    groups = selectors * (int(codes.max(initial=0)) + 1) + codes
-    order = np.lexsort((times, groups))
-    positions = np.empty(len(order), np.int64)
-    positions[order] = positions_among_equals(groups[order], times[order], np.ones(len(order), np.bool_))
-    return positions
+    return positions_of_all(selectors * (int(codes.max(initial=0)) + 1) + codes, times)
 
 
 def _places(values: Ints, wanted: Ints) -> Ints:

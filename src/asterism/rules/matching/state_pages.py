@@ -18,7 +18,8 @@ from asterism.columns.time import BEFORE_TIME, TIME
 from asterism.matching.page import Page
 from asterism.operators.state.pages import Pages
 from asterism.rules.definition.lookup_tables import LookupVersion
-from asterism.rules.matching.active_rules import ActiveRules, RuleName
+from asterism.rules.definition.processor import RuleName
+from asterism.rules.matching.active_rules import ActiveRules
 from asterism.rules.matching.selections import ENTRY, KEYS
 from asterism.rules.sets.sets import (
     MAX_SETS,
@@ -63,9 +64,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def prepared_set(stored: bytes) -> pa.Table:
-    """Convert a stored set to an element of the broadcast input. It is compressed to about a tenth, because rules are
-    similar.
-    """
+    """A stored set as an element of the broadcast input, compressed to about a tenth, because rules are similar."""
     return pa.table([[BEFORE_TIME], [zlib.compress(stored)]], schema=SET_SCHEMA)
 
 
@@ -171,11 +170,6 @@ class ClauseState:
     value: bytes
     deadline: int
     waiting: int = 0
-
-
-def clauses_of_page(value: bytes) -> list[tuple[RuleName, bytes]]:
-    """The processors with a clause in the page CLAUSES_PAGE, each with its own page."""
-    return [(state.name, state.value) for state in clauses_from(value).values()]
 
 
 def clauses_to(states: Sequence[ClauseState]) -> bytes:

@@ -22,9 +22,10 @@ from asterism.patterns.compiler import compile_pattern
 from asterism.patterns.semantics import Semantics
 from asterism.row_patterns.stored_searches import searches_of
 from asterism.rules.binding.binding import BoundClauseProcessor, ProcessorCompiler
-from asterism.rules.matching.active_rules import RuleName
+from asterism.rules.binding.replication import stored_columns
+from asterism.rules.definition.processor import RuleName
 from asterism.rules.matching.selections import ENTRY, KEYS
-from asterism.rules.matching.state_pages import clauses_of_page, entries_of_page, names_of_page
+from asterism.rules.matching.state_pages import clauses_from, entries_of_page, names_of_page
 from asterism.rules.sets.sets import Entry, processor_of
 
 Processors = Mapping[RuleName, str]
@@ -46,7 +47,7 @@ def matches_of_rules(
         return matches_schema(RULE_KEY, event).empty_table()
     kept = UNKNOWN_COLUMNS
     if definition is not None:
-        kept = pa.schema([field.with_name("e:" + field.name) for field in definition.tables[EVENTS]])
+        kept = stored_columns(definition.tables[EVENTS])
     page = Page.from_bytes(content, KEYS, kept)
     semantics = Semantics.DEFAULT if definition is None else Semantics(definition.details["semantics"])
     automata = [_automaton(processors[name], semantics) if name in processors else None for name in names]
@@ -69,15 +70,12 @@ def _automaton(text: str, semantics: Semantics) -> dict[str, Any] | None:
 def searches_of_rules(
     definition: StateDefinition | None, processors: Processors, value: bytes, event: pa.DataType | None
 ) -> pa.Table:
-    """The undecided matches in a page of the processors with a clause. Only the definition of the state has the columns that
-    their rows have.
-    """
-    nothing = matches_schema(RULE_KEY, event).empty_table()
-    tables = [nothing]
-    for name, page in clauses_of_page(value):
+    """The undecided matches in a page of the processors with a clause. The *definition* has the columns of their rows."""
+    tables = [matches_schema(RULE_KEY, event).empty_table()]
+    for name, state in clauses_from(value).items():
         clause = _clause(definition, processors.get(name))
         if clause is not None:
-            tables.append(searches_of(clause, page, None, name[:2]))
+            tables.append(searches_of(clause, state.value, None, name[:2]))
     return pa.concat_tables(tables, promote_options="default")
 
 

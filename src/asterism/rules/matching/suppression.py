@@ -1,4 +1,4 @@
-"""Matches that repeat an earlier one of their rule and key, and are not emitted.
+"""Which matches of a call are emitted: those that repeat an earlier one of their rule and key may be suppressed.
 
 The first match of a key is emitted. Further ones whose time is less than a span later are suppressed and counted, and the next
 emitted match carries the number. A number is forgotten a second span later, so that the state does not grow with the keys that
@@ -21,13 +21,17 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.columns.arrays import Ints, Mask
+from asterism.columns.keys import KEY
 from asterism.columns.time import END_OF_TIME
+from asterism.matching.matcher import MatchColumns, Step
+from asterism.rules.binding.binding import BoundClauseProcessor
+from asterism.rules.definition.processor import RuleName
+from asterism.rules.matching.selections import ENTRY
+from asterism.rules.sets.sets import Entry
 
 _HEAD = struct.Struct("<qI")
 """The deadline, and the length of the names."""
 _SCHEMA = pa.schema([("rule", pa.int32()), ("key", pa.string()), ("last", pa.int64()), ("suppressed", pa.int64())])
-Name = tuple[str, int, int]
-"""The name of an entry: id, version, and the set that added it."""
 
 
 class _Last(NamedTuple):
@@ -35,13 +39,6 @@ class _Last(NamedTuple):
 
     time: int
     suppressed: int
-
-
-class Decided(NamedTuple):
-    """For each match whether it is emitted, and how many were suppressed before it."""
-
-    emitted: Mask
-    suppressed: Ints
 
 
 class Suppressions:
@@ -53,21 +50,23 @@ class Suppressions:
     def __init__(self, value: bytes | None = None) -> None:
         self._value = value
         self._deadline = END_OF_TIME if value is None else _HEAD.unpack_from(value)[0]
-        self._changes: dict[Name, dict[str, _Last]] = defaultdict(dict)
+        self._changes: dict[RuleName, dict[str, _Last]] = defaultdict(dict)
 
     @property
     def is_empty(self) -> bool:
         return self._value is None and not any(self._changes.values())
 
-    def attempt(self) -> Attempt:
-        return Attempt(self)
-
-    def take(self, attempt: Attempt) -> None:
-        """Use the decisions of *attempt*, which is for other rules than those before it."""
-        self._changes.update(attempt.new)
+    def take(self, emission: Emission) -> None:
+        """Use the decisions of *emission*, which is for other rules than those before it."""
+        self._changes.update(emission.new)
 
     def after(
-        self, spans: Mapping[Name, int], horizon: int, undecided: Callable[[Name], Collection[str]], *, changed: bool
+        self,
+        spans: Mapping[RuleName, int],
+        horizon: int,
+        undecided: Callable[[RuleName], Collection[str]],
+        *,
+        changed: bool,
     ) -> tuple[bytes | None, int]:
         """The state at the end of a call, and the time at which all of it can be forgotten: the end of time if there is none, or
         if it depends on the rows of clauses.
@@ -79,7 +78,7 @@ class Suppressions:
         """
         if not changed and self._deadline > horizon and not any(self._changes.values()):
             return self._value, self._deadline
-        remaining: list[tuple[Name, dict[str, _Last]]] = []
+        remaining: list[tuple[RuleName, dict[str, _Last]]] = []
         latest = horizon
         for name, span in spans.items():
             keys = self._of(name)
@@ -94,15 +93,15 @@ class Suppressions:
         deadline = latest if horizon < latest < END_OF_TIME else END_OF_TIME
         return _written(remaining, deadline), deadline
 
-    def largest(self, names: Iterable[Name], first: Collection[Name] = ()) -> Name:
+    def largest(self, names: Iterable[RuleName], first: Collection[RuleName] = ()) -> RuleName:
         """The rule with the most keys, or the one of *first* with the most, if one of them has any."""
         return max(names, key=lambda name: (name in first and bool(self._of(name)), len(self._of(name))))
 
-    def _of(self, name: Name) -> dict[str, _Last]:
+    def _of(self, name: RuleName) -> dict[str, _Last]:
         return {**self.known.get(name, {}), **self._changes.get(name, {})}
 
     @cached_property
-    def known(self) -> Mapping[Name, Mapping[str, _Last]]:
+    def known(self) -> Mapping[RuleName, Mapping[str, _Last]]:
         """The suppressions at the beginning of the call."""
         if self._value is None:
             return {}
@@ -116,33 +115,55 @@ class Suppressions:
         return dict(zip(names, known, strict=True))
 
 
-class Attempt:
-    """Decisions about the matches of a call, which may be repeated if a rule fails.
+class Emission:
+    """Decides which matches of a call are emitted. If a rule fails, the call is repeated with another object.
 
+    :param entries: the processors, by their numbers in the call
     :param before: the suppressions before the call
+    :ivar suppressed: the number of rows that are not emitted, without those of shadows
     """
 
-    def __init__(self, before: Suppressions) -> None:
-        self._before = before
-        self.new: dict[Name, dict[str, _Last]] = defaultdict(dict)
-        self._unfinished: dict[tuple[Name, str], tuple[tuple[int, ...], bool, int]] = {}
+    def __init__(self, entries: Sequence[Entry], before: Suppressions) -> None:
+        self._entries, self._before = entries, before
+        self._suppressing = [number for number, entry in enumerate(entries) if entry.processor.suppress is not None]
+        self.suppressed = 0
+        self.new: dict[RuleName, dict[str, _Last]] = defaultdict(dict)
+        self._unfinished: dict[tuple[RuleName, str], tuple[tuple[int, ...], bool, int]] = {}
         """The last match of each key, whose rows may come in several parts, and what was decided."""
 
-    def decide(
+    def matches_of(self, step: Step) -> tuple[MatchColumns, Ints]:
+        """The matches that are emitted, and how many were suppressed before each. A suppressed match computes no measures."""
+        matches = step.matches
+        emitted, suppressed = np.ones(len(matches), np.bool_), np.zeros(len(matches), np.int64)
+        entries = step.keys.column(ENTRY).to_numpy()[matches.key]
+        for number in self._suppressing:
+            of_entry = np.flatnonzero(entries == number)
+            if of_entry.size:
+                keys = step.keys.column(KEY).take(pa.array(matches.key[of_entry])).to_pylist()
+                decided = self._decide(self._entries[number], keys, matches.emitted[of_entry].tolist())
+                emitted[of_entry], suppressed[of_entry] = decided
+        return (matches, suppressed) if emitted.all() else (some_of(matches, emitted), suppressed[emitted])
+
+    def rows_of_clause(self, bound: BoundClauseProcessor, results: pa.Table) -> tuple[pa.Table, Ints]:
+        """As :meth:`matches_of`, for the results of the only processor, which has a clause."""
+        if not self._suppressing:
+            return results, np.zeros(results.num_rows, np.int64)
+        clause = bound.clause
+        ends = [column.tolist() for column in clause.ends_of(results)]
+        matches = None if clause.one_row else list(zip(*ends, strict=True))
+        emitted, suppressed = self._decide(self._entries[0], clause.keys_of(results).to_pylist(), ends[2], matches)
+        return results.filter(pa.array(emitted)), suppressed[emitted]
+
+    def _decide(
         self,
-        name: Name,
-        span: int,
+        entry: Entry,
         keys: Sequence[str],
         times: Sequence[int],
         matches: Sequence[tuple[int, ...]] | None = None,
-    ) -> Decided:
-        """Decide about the matches of a rule, in their order.
-
-        :param span: in microseconds
-        :param keys: the key texts of the matches
-        :param times: their times
-        :param matches: what identifies them, if a match can have several rows, which follow each other and are decided as one
-        """
+    ) -> tuple[Mask, Ints]:
+        """:param matches: what identifies matches that can have several rows, which follow each other and are decided as one"""
+        name, span = entry.name, entry.processor.suppress_micros
+        assert span is not None
         known, new = self._before.known.get(name, {}), self.new[name]
         emitted, suppressed = np.ones(len(keys), np.bool_), np.zeros(len(keys), np.int64)
         for number, (key, time) in enumerate(zip(keys, times, strict=True)):
@@ -161,10 +182,22 @@ class Attempt:
                 new[key] = _Last(time, 0)
             if matches is not None:
                 self._unfinished[name, key] = matches[number], bool(emitted[number]), int(suppressed[number])
-        return Decided(emitted, suppressed)
+        if not entry.processor.shadow:
+            self.suppressed += int((~emitted).sum())
+        return emitted, suppressed
 
 
-def _written(remaining: Sequence[tuple[Name, Mapping[str, _Last]]], deadline: int) -> bytes:
+def some_of(matches: MatchColumns, wanted: Mask) -> MatchColumns:
+    """Select some of the matches."""
+    counts = np.diff(matches.offsets)
+    events = np.repeat(wanted, counts)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[wanted])])
+    parts = (matches.events[events], matches.positions[events], matches.stages[events])
+    numbers = None if matches.numbers is None else matches.numbers[wanted]
+    return MatchColumns(matches.key[wanted], matches.emitted[wanted], offsets, *parts, numbers)
+
+
+def _written(remaining: Sequence[tuple[RuleName, Mapping[str, _Last]]], deadline: int) -> bytes:
     rows = [(number, key, *last) for number, (_, keys) in enumerate(remaining) for key, last in sorted(keys.items())]
     arrays = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _SCHEMA, strict=True)]
     sink = pa.BufferOutputStream()

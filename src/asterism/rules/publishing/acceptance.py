@@ -9,8 +9,8 @@ from operator import attrgetter
 from asterism.arguments import described
 from asterism.errors import AsterismError, PatternProcessorError, VersionConflictError
 from asterism.rules.binding.binding import ProcessorCompiler
-from asterism.rules.definition.processor import PatternProcessor, Slot, fits
-from asterism.rules.sets.interfaces import Discovered, RefusedProcessor, duplicate, slots_of
+from asterism.rules.definition.processor import PatternProcessor, Slot, by_slot, fits
+from asterism.rules.sets.interfaces import Discovered, RefusedProcessor, duplicate, refusal, slots_of
 from asterism.rules.sets.kill_list import is_named
 from asterism.rules.sets.sets import ProcessorSet, next_versions
 from asterism.rules.sets.used_versions import UsedVersions
@@ -23,9 +23,7 @@ Check = Callable[[PatternProcessor, bool], AsterismError | None]
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """
-    :param listed: the versions of the next set, those of a rule in the order in which they come into force
-    """
+    """:param listed: the versions of the next set, those of a rule in the order in which they come into force"""
 
     listed: Sequence[PatternProcessor]
     refused: Sequence[RefusedProcessor]
@@ -73,9 +71,7 @@ def accept(
     :param event_time: the event time that all key groups have reached, in microseconds; it is only needed for a rule with many
         versions
     """
-    known: dict[Slot, list[PatternProcessor]] = {}
-    for processor in before.listed:
-        known.setdefault(processor.slot, []).append(processor)
+    known = by_slot(before.listed)
     accepted: dict[Slot, list[PatternProcessor]] = {}
     unusable: dict[Slot, set[int]] = {}
     """Versions of the set before that stay, because their replacements cannot be used."""
@@ -134,7 +130,9 @@ def _remove_shadows_in_force(
         for processor in [processor for processor in versions if processor.version in in_force]:
             versions.remove(processor)
             if processor in accepted.get(processor.slot, ()) and not processor.of_shadow_template:
-                refused.append(_refused_shadow(processor))
+                problem = f"version {processor.version} is in force, so it cannot be a shadow, too"
+                error = PatternProcessorError(problem, hint="remove the shadow, or raise its version")
+                refused.append(refusal(processor, error))
     return refused
 
 
@@ -151,10 +149,7 @@ def _conflict(new: PatternProcessor, former: PatternProcessor | None) -> Asteris
 def _check_waiting(
     before: ProcessorSet, new: PatternProcessor, others: Sequence[PatternProcessor], event_time: Callable[[], int]
 ) -> AsterismError | None:
-    """The reason why *new* cannot wait for its time, too.
-
-    :param others: versions of the rule that come into force, too
-    """
+    """:param others: versions of the rule that come into force, too"""
     former = sum(version.processor.slot == new.slot for version in before.earlier)
     if new.timestamp is None or former + len(others) < MAX_WAITING:
         return None
@@ -176,25 +171,6 @@ def _in_turn(accepted: Sequence[PatternProcessor], kept: Iterable[PatternProcess
         if fits(processor, versions):
             versions.append(processor)
     return sorted(versions, key=attrgetter("version"))
-
-
-def _refused_shadow(processor: PatternProcessor) -> RefusedProcessor:
-    error = PatternProcessorError(
-        f"version {processor.version} is in force, so it cannot be a shadow, too",
-        hint="remove the shadow, or raise its version",
-    )
-    return refusal(processor, error)
-
-
-def refusal(processor: PatternProcessor, error: AsterismError) -> RefusedProcessor:
-    return RefusedProcessor(
-        processor.id,
-        error,
-        processor.version,
-        processor.place,
-        changed_by=processor.changed_by,
-        shadow=processor.shadow,
-    )
 
 
 def as_error(error: Exception) -> AsterismError:

@@ -26,7 +26,7 @@ from asterism.patterns.semantics import Semantics
 from asterism.rules.binding.binding import ProcessorCompiler
 from asterism.rules.definition.processor import PatternProcessor, with_place
 from asterism.rules.matching.lookup_changes import check_lookups
-from asterism.rules.publishing.acceptance import ProcessorChecks, accept, as_error, refusal
+from asterism.rules.publishing.acceptance import ProcessorChecks, accept, as_error
 from asterism.rules.publishing.lookup_watch import DefinedLookup, LookupWatch, stored_lookups
 from asterism.rules.sets.discovery_status import (
     DISABLED,
@@ -52,6 +52,7 @@ from asterism.rules.sets.interfaces import (
     PatternProcessorDiscovererFactory,
     PatternProcessorManager,
     RefusedProcessor,
+    refusal,
 )
 from asterism.rules.sets.kill_list import WITHOUT, KillList, names_of
 from asterism.rules.sets.set_store import FolderStore
@@ -310,10 +311,7 @@ class Coordinator(PatternProcessorManager):
     # ------------------------------------------------------------------ lookups
 
     def read_lookups(self) -> None:
-        """Read the tables for the first time.
-
-        :raises PatternProcessorError: one cannot be read, and no earlier run has read it
-        """
+        """:raises PatternProcessorError: a table cannot be read, and no earlier run has read it"""
         self.poll_lookups()
         self._lookups.check_all_are_known()
 
@@ -354,11 +352,8 @@ class Coordinator(PatternProcessorManager):
     def _check_poll(self) -> None:
         """Report discovery as interrupted if the current poll takes too long. The poll continues in its thread."""
         with self._lock:
-            if (
-                self.version
-                and self._poll_started is not None
-                and time.monotonic() - self._poll_started >= MAX_POLL_SECONDS
-            ):
+            began = self._poll_started
+            if self.version and began is not None and time.monotonic() - began >= MAX_POLL_SECONDS:
                 self.on_discovery_failed(_too_long())  # resets the start time, so that it is reported once
 
     def on_pattern_processors_updated(self, pattern_processors: Sequence[Discovered]) -> None:
@@ -410,21 +405,11 @@ class Coordinator(PatternProcessorManager):
     def _report_expired(self) -> None:
         """Report the processors that have expired, each once."""
         with self._lock, self._tried("read which pattern processors have expired"):
-            for processor in self._expired_at(self.store.expired_until()):
-                if _expiry(processor) not in self._expired:
-                    self._expired.add(_expiry(processor))
-                    self._record(
-                        [
-                            HistoryEntry(
-                                now_text(),
-                                self._set.version,
-                                EXPIRED,
-                                processor.id,
-                                processor.version,
-                                shadow=processor.shadow,
-                            )
-                        ]
-                    )
+            expired = self._expired_at(self.store.expired_until())
+            new = [processor for processor in expired if _expiry(processor) not in self._expired]
+            self._expired.update(map(_expiry, new))
+            number = self._set.version
+            self._record(HistoryEntry(now_text(), number, EXPIRED, p.id, p.version, shadow=p.shadow) for p in new)
 
     def _expired_at(self, time: int) -> list[PatternProcessor]:
         """The processors of the newest set that have expired at this event time."""
@@ -460,11 +445,8 @@ class Coordinator(PatternProcessorManager):
 
         :param after: all versions that the source has, in the order in which those of a rule come into force
         """
-        time = (
-            self._certain_event_time()
-            if self._set.earlier or len({p.slot for p in after}) < len(after)
-            else BEFORE_TIME
-        )
+        has_earlier = self._set.earlier or len({p.slot for p in after}) < len(after)
+        time = self._event_time(certain=True) if has_earlier else BEFORE_TIME
         before, after = not_superseded(self._set.listed, time), not_superseded(after, time)
         reasons = self.status.refused
         if refused is not None:
@@ -520,17 +502,13 @@ class Coordinator(PatternProcessorManager):
         self._write_history()
 
     def expect_some_rule(self) -> None:
-        """Raise an error for a run over a table, whose result would otherwise be silently empty.
-
-        :raises PatternProcessorError: rules were found, and all of them were refused
-        """
+        """:raises PatternProcessorError: all rules were refused, so that the result of a run over a table would be empty"""
         if self._refused and not (self.status.processors or self.status.shadows):
             shown = [str(processor) for processor in self._refused[:MAX_NAMED]]
             more = len(self._refused) - len(shown)
+            none = f"none of the {len(self._refused):,} rules can be used"
             raise PatternProcessorError(
-                "the rule cannot be used"
-                if len(self._refused) == 1
-                else f"none of the {len(self._refused):,} rules can be used",
+                "the rule cannot be used" if len(self._refused) == 1 else none,
                 "\n".join([*shown, f"and {more:,} more"] if more else shown),
                 "correct the rules; over a stream, a rule that is refused leaves its last valid version in force",
             )
@@ -558,9 +536,7 @@ class Coordinator(PatternProcessorManager):
                 self._unwritten.clear()
 
     def _complete_history(self) -> dict[str, str]:
-        """Add the newest set to the history if the last run ended before it did so, and return the reasons of the processors
-        that were refused last.
-        """
+        """Add the newest set to the history if the last run did not, and return the reasons of its last refusals."""
         reasons: dict[str, str] = {}
         with self._tried("read the history", AsterismError):
             last = self._history.last_entries()
@@ -585,11 +561,8 @@ class Coordinator(PatternProcessorManager):
         """
         if not killed:
             return ()
-        known = [
-            *processors,
-            *(processor for processor_set in self.store.retained() for processor in processor_set.all_processors),
-        ]
-        names = {name for processor in known for name in names_of(processor)}
+        before = (processor for processor_set in self.store.retained() for processor in processor_set.all_processors)
+        names = {name for processor in (*processors, *before) for name in names_of(processor)}
         return tuple(sorted((names | {*self._set.killed}) & killed.keys()))
 
     def _check_owner(self) -> None:
@@ -607,11 +580,8 @@ class Coordinator(PatternProcessorManager):
         with self._lock, self._tried("determine what is in force", Exception):
             if number <= self._planned:
                 return
-            first = (
-                [processor_set for processor_set in self.store.retained() if processor_set.version <= before]
-                if not self._planned
-                else []
-            )
+            retained = [] if self._planned else self.store.retained()
+            first = [processor_set for processor_set in retained if processor_set.version <= before]
             for processor_set in [*first, self.store.get(number)]:
                 horizon = self._event_time() if self._entries.depend_on_time(processor_set) else BEFORE_TIME
                 self._entries = self._entries.after(processor_set, horizon).without(self._without)
@@ -622,14 +592,10 @@ class Coordinator(PatternProcessorManager):
             self._tell_states()
             self._write_status()
 
-    def _event_time(self) -> int:
-        """The event time that key groups have reached, in microseconds."""
-        reached = self.store.counts().watermark
-        return BEFORE_TIME if reached is None else reached
-
-    def _certain_event_time(self) -> int:
-        """The event time that key groups have reached, also if the query is reset to an earlier micro-batch."""
-        reached = self.store.counts().certain_watermark
+    def _event_time(self, *, certain: bool = False) -> int:
+        """In microseconds, as reached by key groups. *certain*: also if the query is reset to an earlier micro-batch."""
+        counts = self.store.counts()
+        reached = counts.certain_watermark if certain else counts.watermark
         return BEFORE_TIME if reached is None else reached
 
     def _state(self, entry: Entry, known: Mapping[tuple[str, int | None], RuleState], restored: int) -> RuleState:
@@ -652,12 +618,12 @@ class Coordinator(PatternProcessorManager):
 
     def _states_before(self) -> list[RuleState]:
         with suppress(OSError, AsterismError):
-            states = [state for state in self.store.read_status().rules if state.state not in (PENDING, REFUSED)]
             return [
                 replace(state, state=WAITING if state.begins else state.active_state, reason=None)
                 if state.state == DISABLED
                 else state
-                for state in states
+                for state in self.store.read_status().rules
+                if state.state not in (PENDING, REFUSED)
             ]
         return []
 
@@ -691,9 +657,7 @@ class Coordinator(PatternProcessorManager):
 
     @contextmanager
     def _tried(self, what: str, *more: type[Exception]) -> Iterator[None]:
-        """Run an operation that is retried later, and report its failure once. *more*: errors to catch besides those of the
-        store.
-        """
+        """Run an operation that is retried later, and report its failure once. *more*: errors besides those of the store."""
         failures: tuple[type[Exception], ...] = (OSError, NotWrittenError, *more)
         try:
             yield
@@ -725,10 +689,7 @@ class Coordinator(PatternProcessorManager):
         return replace(status)
 
     def _write_status(self, content: bytes | None = None) -> None:
-        """Write the status. If that fails, it is written later.
-
-        :param content: the status, if it is known already
-        """
+        """Write the status, or *content*, if it is known already. If that fails, it is written later."""
         with self._tried("write the status", Exception):
             self._written = time.monotonic()
             if self.store.belongs_to(self._name):
@@ -745,9 +706,7 @@ def _are_equal(processor: PatternProcessor, other: PatternProcessor) -> bool:
 
 
 def _as_data(processor: Discovered) -> Discovered:
-    """Convert a processor to the form that the store returns: without the fields of a user-defined subclass, and with conditions
-    as strings.
-    """
+    """A processor as the store returns it: without the fields of a subclass, and with conditions as strings."""
     if isinstance(processor, RefusedProcessor):
         return processor
     try:

@@ -114,10 +114,7 @@ class DefinedLookup:
     interval: timedelta
 
     def read(self) -> tuple[bytes, int]:
-        """The rows of the table, as they are stored, and their number.
-
-        :raises AsterismError: they cannot be read, or used
-        """
+        """The rows as they are stored, and their number. An error means that they cannot be read, or used."""
         rows = checked_rows(self.column, self.source.read(self.column.schema))
         LookupTable(self.column, rows)
         return rows_to_bytes(rows), rows.num_rows
@@ -214,10 +211,7 @@ def _columns(name: str, lookup: Lookup, source: LookupSource) -> pa.Schema:
 
 
 def fixed_versions(lookups: Sequence[DefinedLookup], store: FolderStore) -> tuple[LookupVersion, ...]:
-    """The tables as they are now, in *store*, for a run over a table.
-
-    :raises AsterismError: a table cannot be read
-    """
+    """The tables as they are now, in *store*, for a run over a table. An error means that one cannot be read."""
     watch = LookupWatch(lookups, ())
     watch.poll()
     watch.check_all_are_known()
@@ -233,11 +227,6 @@ def stored_lookups(versions: Sequence[LookupVersion], store: FolderStore) -> lis
         LookupColumn(version.name, version.key, (), columns_in(version.name, store.read_lookup(version)))
         for version in versions
     ]
-
-
-def _can_be_used(stored: LookupColumn, now: LookupColumn) -> bool:
-    """Whether a table that was stored with the lookup *stored* is one of the lookup *now*."""
-    return stored.key in ((), now.key) and all(has_column(stored.schema, field) for field in now.schema)
 
 
 @dataclass(slots=True)
@@ -272,7 +261,11 @@ class LookupWatch:
     ) -> None:
         columns = {lookup.column.name: lookup.column for lookup in lookups}
         usable = {
-            lookup.name for lookup in former if lookup.name in columns and _can_be_used(lookup, columns[lookup.name])
+            stored.name
+            for stored in former
+            if (now := columns.get(stored.name)) is not None
+            and stored.key in ((), now.key)
+            and all(has_column(stored.schema, field) for field in now.schema)
         }
         versions = {version.name: version for version in known if version.name in usable}
         self._watched = [_WatchedLookup(lookup, versions.get(lookup.column.name)) for lookup in lookups]

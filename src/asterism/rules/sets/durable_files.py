@@ -18,9 +18,7 @@ a file of rules.
 
 
 class NotWrittenError(PatternProcessorError):
-    """A file cannot be written. It has the old content, or the new content without certainty that it would survive a power
-    failure.
-    """
+    """A file cannot be written. It has the old content, or the new one, which may not survive a power failure."""
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -98,9 +96,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def _locked(lock: Path, flock: Callable[[int, int], None], exclusive: int) -> int | None:
-    """Return the descriptor of *lock*, locked, or None if the previous holder has removed the file, so that no other process
-    would find it.
-    """
+    """The descriptor of *lock*, locked; None: the previous holder has removed the file, so no other process would find it."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     is_there = False
     try:

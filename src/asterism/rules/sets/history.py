@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Protocol
 
-from asterism.rules.definition.processor import PatternProcessor, Slot
+from asterism.rules.definition.processor import PatternProcessor, by_slot
 from asterism.rules.sets.discovery_status import EXPIRED, KILLED, now_text
 from asterism.rules.sets.interfaces import promoted_item
 from asterism.rules.sets.kill_list import is_name_of, name_for
@@ -119,11 +119,9 @@ _KINDS: dict[str, type] = {
 def changes(
     number: int, before: Sequence[PatternProcessor], after: Sequence[PatternProcessor]
 ) -> Iterator[HistoryEntry]:
-    """The entries of a set with the versions *after*, which replaces one with the versions *before*. Both are in the order in
-    which the versions of a rule come into force.
-    """
+    """The entries of a set with *after* instead of *before*, both in the order in which versions of a rule come into force."""
     now = now_text()
-    was, now_are = _by_slot(before), _by_slot(after)
+    was, now_are = by_slot(before), by_slot(after)
     versions = {id: in_slot[-1].version for (id, shadow), in_slot in now_are.items() if not shadow}
     promoted = {id for (id, shadow), in_slot in was.items() if shadow and versions.get(id) == in_slot[-1].version}
 
@@ -151,13 +149,6 @@ def changes(
                         now, number, CHANGED, id, new.version, new.version, new.changed_by, _place(new), reason,
                         shadow=shadow,
                     )  # fmt: skip
-
-
-def _by_slot(processors: Iterable[PatternProcessor]) -> dict[Slot, list[PatternProcessor]]:
-    by_slot: dict[Slot, list[PatternProcessor]] = {}
-    for processor in processors:
-        by_slot.setdefault(processor.slot, []).append(processor)
-    return by_slot
 
 
 def _place(processor: PatternProcessor) -> str | None:

@@ -273,24 +273,20 @@ def processors_from(
             discovered.append(RefusedProcessor("…", error, place=place, unidentified=True))
             break
         for rule in rules:
-            processor = make(rule.item, rule.id, place) if rule.error is None else refused_rule(rule, place)
+            processor: Discovered | None
+            if rule.error is None:
+                processor = make(rule.item, rule.id, place)
+            else:
+                unknown, name = not rule.identified, _as_id(rule.id)
+                processor = RefusedProcessor(name, rule.error, place=place, unidentified=unknown, shadow=rule.shadow)
             if isinstance(processor, PatternProcessor) and is_shadow_template(item):
                 processor = in_shadow_template(processor)
             discovered += [] if processor is None else [processor]
     return without_duplicates(discovered)
 
 
-def refused_rule(rule: ExpandedRule, place: str | None) -> RefusedProcessor:
-    """Refuse a rule of a template, which has an error."""
-    assert rule.error is not None
-    id = rule.id if len(rule.id) <= MAX_ID and rule.id.isprintable() else one_line(rule.id, MAX_ID)
-    return RefusedProcessor(id, rule.error, place=place, unidentified=not rule.identified, shadow=rule.shadow)
-
-
 def processor_from(item: Any, name: str, place: str | None = None) -> Discovered | None:
-    """Return a processor, the reason why *item* is not one, or None if it is disabled. *name* is used for an item without an
-    id.
-    """
+    """A processor, the reason why *item* is not one, or None if it is disabled. *name*: for an item without an id."""
     fields = item if isinstance(item, Mapping) else {}
     version = fields.get("version")
     given_id = fields["id"] if isinstance(fields.get("id"), str) else ""
@@ -299,13 +295,17 @@ def processor_from(item: Any, name: str, place: str | None = None) -> Discovered
         return with_place(PatternProcessor.from_dict(item), place) if enabled else None
     except AsterismError as error:
         if given_id:
-            # The id stays as it is if a processor can have it.
-            name = given_id if len(given_id) <= MAX_ID and given_id.isprintable() else one_line(given_id, MAX_ID)
+            name = _as_id(given_id)
         if isinstance(version, bool) or not isinstance(version, int):
             version = None
         by = fields.get("changedBy")
         by = by if is_name(by) else None
         return RefusedProcessor(name, error, version, place, not given_id, by, is_shadow(fields))
+
+
+def _as_id(given: str) -> str:
+    """The id as it is, if a processor can have it."""
+    return given if len(given) <= MAX_ID and given.isprintable() else one_line(given, MAX_ID)
 
 
 def is_shadow(item: Any) -> bool | None:
@@ -373,9 +373,11 @@ def duplicate(processor: PatternProcessor, others: Sequence[PatternProcessor], p
     hint = None
     if others and processor.version not in {other.version for other in others}:
         hint = "several versions of a rule need timestamps, a later one for each higher version"
-    error = PatternProcessorError(
-        f"two {'shadows' if processor.shadow else 'processors'} have the id {processor.id!r:.60}", where, hint
-    )
+    problem = f"two {'shadows' if processor.shadow else 'processors'} have the id {processor.id!r:.60}"
+    return refusal(processor, PatternProcessorError(problem, where, hint))
+
+
+def refusal(processor: PatternProcessor, error: AsterismError) -> RefusedProcessor:
     return RefusedProcessor(
         processor.id, error, processor.version, processor.place, changed_by=processor.changed_by, shadow=processor.shadow
     )  # fmt: skip

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from asterism.rules.definition.processor import MAX_PROCESSORS
+from asterism.rules.definition.processor import MAX_PROCESSORS, RuleName
 from asterism.text.printable import one_line
 
 FAMILY = "processors"
@@ -44,12 +44,10 @@ MAX_ERROR = 300
 """The maximum length of an error in a name."""
 MAX_GROUPS = 32
 """The maximum number of key groups of a version that are listed."""
-Name = tuple[str, int, int]
-"""Id, version, and the set that added it."""
 
 
 @lru_cache(maxsize=MAX_VERSIONS)
-def metric(what: str, name: Name) -> str:
+def metric(what: str, name: RuleName) -> str:
     """The name of a metric.
 
     >>> metric(MATCHES, ("a", 2, 1))
@@ -58,7 +56,7 @@ def metric(what: str, name: Name) -> str:
     return f"{FAMILY}/{json.dumps([what, *name], ensure_ascii=False, separators=(',', ':'))}"
 
 
-def error_metric(name: Name, error: str, group: int | None = None) -> str:
+def error_metric(name: RuleName, error: str, group: int | None = None) -> str:
     """The name of the metric for a processor that is disabled in a key group."""
     number = [] if group is None else [group]
     return f"{FAMILY}/{json.dumps([ERROR, *name, one_line(error, MAX_ERROR), *number], ensure_ascii=False)}"

@@ -119,6 +119,10 @@ class FolderStore:
             file.write(value)
         files.move(path + ".new", path)
 
+    def _remove(self, name: str) -> None:
+        with suppress(OSError):
+            self._open().delete_file(f"{self._folder}/{name}")
+
     def _decoded(self, name: str, value: bytes, decode: Callable[[bytes], _T], hint: str) -> _T:
         try:
             return decode(value)
@@ -140,26 +144,24 @@ class FolderStore:
         return stored_owner == owner.encode()
 
     def numbers(self) -> list[int]:
-        """The sorted numbers of the retained sets. If the list is lost, the numbers of all stored sets, since additional sets
-        do no harm.
-        """
+        """The sorted numbers of the retained sets or, if the list is lost, of all stored sets: additional ones do no harm."""
         value = self._read("retained.json")
         if value is not None:
             with suppress(ValueError, RecursionError):
                 retained = json.loads(value)
                 if isinstance(retained, list) and all(type(number) is int and number > 0 for number in retained):
                     return sorted(retained)
-        return self._numbers_of_sets()
-
-    def _numbers_of_sets(self) -> list[int]:
         return self._numbered("sets", "json")
 
     def _numbered(self, folder: str, suffix: str) -> list[int]:
         """The sorted numbers of the files in a folder that are named by numbers."""
+        names = [re.fullmatch(rf"([1-9][0-9]{{0,17}})\.{suffix}", name) for name in self._names_in(folder)]
+        return sorted(int(name[1]) for name in names if name)
+
+    def _names_in(self, folder: str) -> list[str]:
         files = self._open()
         listed = files.get_file_info(fs.FileSelector(f"{self._folder}/{folder}", allow_not_found=True))
-        names = [re.fullmatch(rf"([1-9][0-9]{{0,17}})\.{suffix}", file.base_name) for file in listed]
-        return sorted(int(name[1]) for name in names if name)
+        return [file.base_name for file in listed]
 
     def get(self, number: int) -> ProcessorSet:
         if number not in self._cache:
@@ -178,10 +180,7 @@ class FolderStore:
         return value
 
     def digest(self, number: int) -> bytes:
-        """The digest by which :meth:`stored` identifies a set.
-
-        :raises StateError: the set cannot be read
-        """
+        """:raises StateError: the set cannot be read"""
         value = self._stored(number)
         self._decoded(f"sets/{number}.json", value, ProcessorSet.from_bytes, _RESTORE)
         return digest_of(value)
@@ -212,8 +211,7 @@ class FolderStore:
         self._write("retained.json", json.dumps(sorted({*numbers, new.version})).encode())
         old = new.version - KEPT_FILES
         if old > 0 and old not in numbers:
-            with suppress(OSError):
-                self._open().delete_file(f"{self._folder}/sets/{old}.json")
+            self._remove(f"sets/{old}.json")
 
     def put_lookup(self, version: LookupVersion, value: bytes) -> None:
         """Store the rows of a version, before the set that has it. Versions that no stored set has are removed."""
@@ -222,18 +220,14 @@ class FolderStore:
         self._write(f"{folder}/{version.version}.parquet", value)
         needed = {
             max((candidate for candidate in stored if candidate <= number), default=0)
-            for number in [*self._numbers_of_sets(), *self.numbers()]
+            for number in [*self._numbered("sets", "json"), *self.numbers()]
         }
         for old in stored:
             if old not in needed and old != version.version:
-                with suppress(OSError):
-                    self._open().delete_file(f"{self._folder}/{folder}/{old}.parquet")
+                self._remove(f"{folder}/{old}.parquet")
 
     def read_lookup(self, version: LookupVersion) -> bytes:
-        """The rows of a version.
-
-        :raises StateError: they are missing or have another digest
-        """
+        """:raises StateError: the rows are missing or have another digest"""
         name = f"{_LOOKUPS}/{version.name}/{version.version}.parquet"
         value = self._read(name)
         if value is None or digest_of_rows(value) != version.digest:
@@ -329,10 +323,7 @@ class FolderStore:
             raise StateError(f"{self.location}/{name} cannot be read", error.strerror or str(error)) from None
 
     def killed(self) -> KillList:
-        """The kill list.
-
-        :raises StateError: the list cannot be read
-        """
+        """:raises StateError: the list cannot be read"""
         value = self._read_or_raise("killed.json")
         hint = "remove it, and kill the rules again: `asterism rules kill`"
         return {} if value is None else self._decoded("killed.json", value, kill_list.from_bytes, hint)
@@ -363,8 +354,7 @@ class FolderStore:
         self._write(f"{_HISTORY}/{number}.jsonl", value)
 
     def remove_history(self, number: int) -> None:
-        with suppress(OSError):
-            self._open().delete_file(f"{self._folder}/{_HISTORY}/{number}.jsonl")
+        self._remove(f"{_HISTORY}/{number}.jsonl")
 
     def read_status(self) -> Status:
         """The last status, with counts; it is ``stale`` if it has not been written for too long.
@@ -384,69 +374,32 @@ class FolderStore:
 
 
 class SingleSetStore(FolderStore):
-    """Replaces the folder in runs over a table, which have a single set that is sent to the workers with the query."""
+    """Replaces the folder in runs over a table: files in memory. The set and the lookups are sent to workers with the query."""
 
     def __init__(self) -> None:
         super().__init__("")
-        self._value: bytes | None = None
-        self._lookups: dict[str, bytes] = {}
+        self._contents: dict[str, bytes] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_cache": {}}
+        sent = {
+            name: value for name, value in [*self._contents.items()] if name.startswith(("sets/", _LOOKUPS, "retained"))
+        }
+        return super().__getstate__() | {"_contents": sent}
 
-    def claim(self, owner: str) -> None:
-        """Do nothing, since the set has only one owner."""
-
-    def belongs_to(self, owner: str) -> bool:
-        return True
-
-    def put(self, new: ProcessorSet) -> None:
-        self._value, self._cache = new.to_bytes(), {}
-
-    def retained(self) -> list[ProcessorSet]:
-        if self._value is not None and not self._cache:
-            processor_set = ProcessorSet.from_bytes(self._value)
-            self._cache[processor_set.version] = processor_set
-        return list(self._cache.values())
-
-    def put_lookup(self, version: LookupVersion, value: bytes) -> None:
-        self._lookups[version.name] = value
-
-    def read_lookup(self, version: LookupVersion) -> bytes:
-        return self._lookups[version.name]
-
-    def used_versions(self) -> tuple[UsedVersions, bool]:
-        return UsedVersions(), True
-
-    def write_used_versions(self, used: UsedVersions, stored: UsedVersions | None) -> None:
-        """Do nothing, since there is only one set."""
-
-    def killed(self) -> KillList:
-        return {}
-
-    def counts(self) -> RuleCounts:
-        return RuleCounts()
-
-    def read_status(self) -> Status:
-        return Status()
-
-    def write_status(self, status: Status | bytes) -> None:
-        """Do nothing, since the status is never read."""
-
-    def history_numbers(self) -> list[int]:
-        return []
-
-    def read_history(self, number: int) -> bytes | None:
+    def local_folder(self) -> str | None:
         return None
 
-    def write_history(self, number: int, value: bytes) -> None:
-        """Do nothing, since there is only one set."""
+    def _read(self, name: str) -> bytes | None:
+        return self._contents.get(name)
 
-    def replaced_later(self, version: int, processors: Sequence[tuple[str, int]]) -> None:
-        """Do nothing, since no set is ever removed."""
+    def _write(self, name: str, value: bytes) -> None:
+        self._contents[name] = value
 
-    def expired(self, time: int) -> None:
-        """Do nothing, since there is no log."""
+    def _remove(self, name: str) -> None:
+        self._contents.pop(name, None)
+
+    def _names_in(self, folder: str) -> list[str]:
+        return [name.removeprefix(f"{folder}/") for name in [*self._contents] if name.startswith(f"{folder}/")]
 
 
 def store_at(place: str) -> FolderStore:

@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 from asterism.caches import IdentityCache, keep, recent
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.rules.definition.lookup_tables import LookupVersion
-from asterism.rules.definition.processor import PatternProcessor, Slot, from_text, with_place
+from asterism.rules.definition.processor import PatternProcessor, Slot, by_slot, from_text, with_place
 from asterism.rules.sets.kill_list import is_named
 
 MAX_SETS = 16
@@ -58,6 +58,10 @@ class EarlierVersion:
     processor: PatternProcessor
     status: str = FORMER
 
+    @property
+    def slot(self) -> Slot:
+        return self.processor.slot
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessorSet:
@@ -90,7 +94,7 @@ class ProcessorSet:
         """The processors to which events from the event time *time* on matter; None: any time."""
         followers: dict[Slot, int] = {}
         for version in reversed([*self.earlier, *(EarlierVersion(0, last, LISTED) for last in self.processors)]):
-            processor, follower = version.processor, followers.get(version.processor.slot)
+            processor, follower = version.processor, followers.get(version.slot)
             ends = [end for end in (follower, processor.effective_until) if end is not None]
             if time is None or not ends or min(ends) > time:
                 yield processor
@@ -100,10 +104,7 @@ class ProcessorSet:
     @property
     def listed(self) -> list[PatternProcessor]:
         """What the source has: all versions of each rule, in the order in which they come into force."""
-        before: dict[Slot, list[PatternProcessor]] = {}
-        for version in self.earlier:
-            if version.status == LISTED:
-                before.setdefault(version.processor.slot, []).append(version.processor)
+        before = by_slot(version.processor for version in self.earlier if version.status == LISTED)
         return [each for last in self.processors for each in (*before.get(last.slot, ()), last)]
 
     @property
@@ -157,13 +158,9 @@ def next_versions(
         replaced by then are left out
     """
     number = before.version + 1
-    slots: dict[Slot, list[PatternProcessor]] = {}
-    for processor in listed:
-        slots.setdefault(processor.slot, []).append(processor)
+    slots = by_slot(listed)
     known = [*before.earlier, *(EarlierVersion(since, processor, LISTED) for since, processor in before.numbered)]
-    former: dict[Slot, list[EarlierVersion]] = {}
-    for each in known:
-        former.setdefault(each.processor.slot, []).append(each)
+    former = by_slot(known)
     versions_before = {(each.processor.id, each.processor.version): each for each in known}
 
     def added(processor: PatternProcessor) -> int:
@@ -327,6 +324,11 @@ class Entry:
         expires = self.processor.effective_until
         return until if expires is None else min(until, expires)
 
+    def has_expired(self, time: int) -> bool:
+        """Whether it has ended at the event time *time* because it has expired."""
+        expires = self.processor.effective_until
+        return expires is not None and expires == self.end_time and expires <= time
+
     def to_dict(self) -> dict[str, Any]:
         state = {"since": self.since, "begins": self.begins, "until": self.until, "disabled": self.disabled}
         state["killed"] = self.killed
@@ -356,9 +358,7 @@ class Span:
 
 
 class Entries(tuple[Entry, ...]):
-    """The entries of a key group. Most key groups have the same entries, so a process has one object for them, which caches what
-    is derived from them.
-    """
+    """The entries of a key group. A process has one object for equal ones, which caches what is derived from them."""
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> Entries:
@@ -402,15 +402,22 @@ class Entries(tuple[Entry, ...]):
 
     def has_expired(self, time: int) -> bool:
         """Whether an entry has ended at the event time *time* because it has expired."""
-        return self._end and any(has_expired(entry, time) for entry in self)
+        return self._end and any(entry.has_expired(time) for entry in self)
 
     def passed(self, time: int) -> Entries:
         """:func:`passed`"""
         return Entries.of(passed(self, time)) if self._end else self
 
     def without(self, names: Collection[str]) -> Entries:
-        """:func:`without`"""
-        return Entries.of(without(self, names)) if names else self
+        """The entries, of which the named ones (``id`` or ``id@version``) are marked as killed."""
+        if not names:
+            return self
+        return Entries.of(
+            entry
+            if entry.killed or not is_named(entry.processor, names)
+            else replace(entry, disabled=True, killed=True)
+            for entry in self
+        )
 
     def depend_on_time(self, new: ProcessorSet) -> bool:
         """Whether the entries after the set *new* depend on the event time at which it arrives."""
@@ -423,7 +430,7 @@ class Entries(tuple[Entry, ...]):
     def after(self, new: ProcessorSet, horizon: int) -> Entries:
         """:func:`updated`, without those that the set has killed."""
         since = horizon if self.depend_on_time(new) else None
-        return _CHANGES.of([self, new], lambda: Entries.of(without(updated(self, new, horizon), new.killed)), since)
+        return _CHANGES.of([self, new], lambda: Entries.of(updated(self, new, horizon)).without(new.killed), since)
 
 
 def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[Entry]:
@@ -449,14 +456,12 @@ def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[E
     by_id: dict[str, list[EarlierVersion]] = {}
     for added, processor in new.numbered:
         by_id.setdefault(processor.id, []).append(EarlierVersion(added, processor, LISTED))
-    earlier: dict[Slot, list[EarlierVersion]] = {}
-    for version in new.earlier:
-        earlier.setdefault(version.processor.slot, []).append(version)
+    earlier = by_slot(new.earlier)
     after: list[Entry] = []
     for id, versions in by_id.items():
         free = before.get(id, [])
         for last in sorted(versions, key=lambda version: version.processor.shadow):
-            in_turn = [*earlier.get(last.processor.slot, ()), last]
+            in_turn = [*earlier.get(last.slot, ()), last]
             of_slot = [e for e in free if e.processor.shadow == last.processor.shadow and e.first_time <= horizon]
             for version in _from(in_turn, of_slot, horizon):
                 of_slot = _with_new(version, of_slot, free, new.version, horizon)
@@ -467,9 +472,7 @@ def updated(entries: Iterable[Entry], new: ProcessorSet, horizon: int) -> list[E
 
 
 def _from(in_turn: Sequence[EarlierVersion], in_force: Sequence[Entry], horizon: int) -> list[EarlierVersion]:
-    """The versions of a slot that are in force or will be, given the entries *in_force*, which end when the next version
-    begins.
-    """
+    """The versions of a slot that are in force or will be, given the entries *in_force*, which end when the next one begins."""
     first = 0
     for number, version in enumerate(in_turn):
         if _begins(version.processor) <= horizon:
@@ -503,7 +506,9 @@ def _with_new(
     if same is None:
         entry = Entry(new.processor, number, new.processor.effective_from)
     else:
-        entry = _until(None, _as_now(new.processor, same))
+        # With its labels and *expires* as the newest set has them, as a shadow or not.
+        same_now = same if same.processor is new.processor else replace(same, processor=new.processor)
+        entry = _until(None, same_now)
     if entry.first_time <= horizon:
         return [entry]
     earlier = [other for other in of_slot if other is not same and other.first_time < entry.first_time]
@@ -514,11 +519,6 @@ def _until(time: int | None, entry: Entry) -> Entry:
     return entry if entry.until == time else replace(entry, until=time)
 
 
-def _as_now(processor: PatternProcessor, entry: Entry) -> Entry:
-    """The entry with the processor as the newest set has it: with its labels and *expires*, as a shadow or not."""
-    return entry if entry.processor is processor else replace(entry, processor=processor)
-
-
 def passed(entries: Iterable[Entry], time: int) -> list[Entry]:
     """The entries that have not ended at the event time *time*."""
     return [entry for entry in entries if not can_end(entry) or entry.end_time > time]
@@ -527,17 +527,3 @@ def passed(entries: Iterable[Entry], time: int) -> list[Entry]:
 def can_end(entry: Entry) -> bool:
     """Whether there is a time at which an entry ends."""
     return entry.until is not None or entry.processor.expires is not None
-
-
-def has_expired(entry: Entry, time: int) -> bool:
-    """Whether an entry has ended at the event time *time* because it has expired."""
-    expires = entry.processor.effective_until
-    return expires is not None and expires == entry.end_time and expires <= time
-
-
-def without(entries: Iterable[Entry], names: Collection[str]) -> list[Entry]:
-    """The entries, of which the named ones (``id`` or ``id@version``) are marked as killed."""
-    return [
-        entry if entry.killed or not is_named(entry.processor, names) else replace(entry, disabled=True, killed=True)
-        for entry in entries
-    ]

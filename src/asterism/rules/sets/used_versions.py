@@ -96,10 +96,7 @@ def _to_bytes(versions: Versions) -> bytes:
 
 
 def versions_from_bytes(value: bytes) -> Versions:
-    """Read one of the two files.
-
-    :raises ValueError: the value was not written by :class:`UsedVersions`
-    """
+    """:raises ValueError: the value was not written by :class:`UsedVersions`"""
     stored = json.loads(value)
     if not isinstance(stored, dict) or stored.get("layout") != _LAYOUT or not isinstance(stored.get("versions"), list):
         raise ValueError(f"not versions of layout {_LAYOUT}")
