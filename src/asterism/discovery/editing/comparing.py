@@ -45,13 +45,11 @@ class RuleDifference:
 
     @property
     def stored_slot(self) -> Slot:
-        """See :attr:`Rule.stored_slot`."""
         rule = self.new or self.old
         assert rule is not None
         return rule.stored_slot
 
     def lines(self) -> list[str]:
-        """The difference, as a unified diff of the JSON forms."""
         old, new = (text_of(rule).splitlines()[:MAX_SHOWN] for rule in (self.old, self.new))
         return list(difflib.unified_diff(old, new, lineterm="", n=2))[2:]
 
@@ -108,7 +106,6 @@ def _used(rules: Iterable[Rule]) -> dict[Slot, list[Rule]]:
 
 
 def rules_in_set(processor_set: ProcessorSet, where: str) -> Sequence[Rule]:
-    """The rules of a set that a query uses."""
     return [
         Rule(processor.id, processor.version, SHADOW if processor.shadow else ON, where, processor.to_dict())
         for processor in processor_set.processors

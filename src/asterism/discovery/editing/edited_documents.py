@@ -198,7 +198,6 @@ def _save(files: Sequence[_EditedFile], before: RuleSet, after: RuleSet) -> None
 
 
 def _contents(files: Sequence[_EditedFile], rules: Iterable[StoredRule]) -> dict[Path, bytes]:
-    """The new contents of the files that have changed."""
     there = defaultdict(list)
     for rule in rules:
         there[rule.where].append(rule)

@@ -81,7 +81,6 @@ class KeptRules(ABC):
         return self.change(lambda rules: rules.add(additions), {addition.id for addition in additions}, adds=True)
 
     def apply(self, additions: Sequence[Addition], removed: Sequence[Slot], *, plan: bool = False) -> list[str]:
-        """See :meth:`RuleSet.apply`."""
         ids = {*(addition.id for addition in additions), *(id for id, _ in removed)}
         return self.change(lambda rules: rules.apply(additions, removed), ids, plan=plan, adds=not removed)
 
@@ -119,7 +118,6 @@ def has_version(rules: Sequence[Rule], id: str, version: int) -> bool:
 def rules_of_template(
     template: Mapping[str, Any], rules: Sequence[ExpandedRule], where: str, place: Locate
 ) -> Iterator[Rule]:
-    """The rules of a template."""
     for rule in rules:
         fields = {} if rule.item is None else rule.item
         state = WRONG if rule.error is not None else OFF if fields.get("enabled") is False else ON
@@ -132,7 +130,6 @@ def below(place: Locate, pointer: str, rest: str) -> tuple[int, int]:
 
 
 def with_shadows(stored_rules: Iterable[Rule]) -> list[Rule]:
-    """The rules with the state of shadows."""
     return [replace(rule, state=SHADOW) if rule.state == ON and rule.shadow else rule for rule in stored_rules]
 
 

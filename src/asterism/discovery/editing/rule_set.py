@@ -255,7 +255,6 @@ class RuleSet:
         return self._changed(additions, [])
 
     def put_all(self, additions: Sequence[Addition]) -> tuple[RuleSet, list[str]]:
-        """Replace all rules."""
         new = {addition.slot for addition in additions}
         return self.apply(additions, [slot for slot in dict.fromkeys(r.slot for r in self.rules) if slot not in new])
 
@@ -298,7 +297,6 @@ class RuleSet:
         return not any(is_template(other.item) for other in (new, *others)) and fits_others(new, others)
 
     def remove(self, ids: Sequence[str], version: int | None = None) -> tuple[RuleSet, list[str]]:
-        """Remove rules, or one version of them."""
         draft = _Draft(self, ids)
         for id in ids:
             for at in draft.find(id, version):
@@ -474,7 +472,6 @@ class _Draft:
         )
 
     def add_version(self, new: Addition, leaving: frozenset[Slot]) -> str:
-        """Put a rule beside its other versions."""
         if new.version is None:
             raise PatternProcessorError(f"{new} has no version", None, "in a database, a template needs one")
         same = {at: rule for at, rule in self.of_id(new.id).items() if rule.version == new.version}

@@ -66,8 +66,6 @@ class RuleApplication(Application):
 
 
 class RuleStore(Protocol):
-    """Where the rules are."""
-
     def rule_set(self) -> RuleSet:
         """The current rules."""
 
@@ -268,7 +266,6 @@ class RuleResources:
 
 
 def log_changes(done: Sequence[str], author: str | None) -> None:
-    """Log what was done by whom."""
     more = [f"{len(done) - MAX_LOGGED:,} more changes"] if len(done) > MAX_LOGGED else []
     for line in [*done[:MAX_LOGGED], *more]:
         _log.info("%s: %s", one_line(author or "somebody", 100), one_line(line, 300))
@@ -302,7 +299,6 @@ def _require(is_expected: bool) -> None:
 
 
 def _version_in(rules: RuleSet, call: AuthorizedCall) -> StoredRule:
-    """The version of a rule that the path names."""
     id, version = call.values
     rule = next((rule for rule in rules.of_id(id) if str(rule.version) == version), None)
     if rule is None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -131,23 +132,16 @@ class _Content:
         return self.times == times and self.read_at - max(times[2:]) / 1e9 > SETTLED
 
     @classmethod
-    def of(cls, path: Path, known: _Content | None) -> _Content:
-        """:raises OSError: the file does not exist any more, or its status cannot be determined"""
-        now = time.time()
-        status = path.stat()
-        times = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    def of(cls, times: tuple[int, int, int, int], known: _Content | None, read: Callable[[], bytes]) -> _Content:
         # A file that could not be read is tried again even if its times are unchanged, because a disk may recover.
         if known is not None and known.problem is None and known.is_still(times):
             return known
+        now = time.time()
         try:
-            text = read_file(path)
-            return cls(hashlib.sha256(text).digest(), times, now, text)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            return cls.unreadable(unreadable(path, error), times, now)
+            text = read()
         except PatternProcessorError as error:
             return cls.unreadable(error, times, now)
+        return cls(hashlib.sha256(text).digest(), times, now, text)
 
     @classmethod
     def unreadable(
@@ -155,6 +149,15 @@ class _Content:
     ) -> _Content:
         digest = hashlib.sha256(str(problem).encode("utf-8", "surrogateescape")).digest()
         return cls(b"unreadable" + digest, times, read_at, b"", problem)
+
+
+def _read_local(path: Path) -> bytes:
+    try:
+        return read_file(path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise unreadable(path, error) from None
 
 
 class _Folder:
@@ -169,7 +172,9 @@ class _Folder:
         size = 0
         for path in paths_at(self.path):
             try:
-                content = _Content.of(path, known.get(str(path)))
+                status = path.stat()
+                times = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+                content = _Content.of(times, known.get(str(path)), partial(_read_local, path))
             except OSError as error:
                 if path == self.path:
                     raise unreadable(path, error) from None
@@ -191,7 +196,6 @@ class _Store:
         self._opened: tuple[fs.FileSystem, str] | None = None
 
     def contents(self, known: Mapping[str, _Content]) -> dict[str, _Content]:
-        """See :meth:`_Folder.contents`."""
         try:
             if self._opened is None:
                 self._opened = opened(self.location)
@@ -220,19 +224,16 @@ class _Store:
 
     @staticmethod
     def _content(files: fs.FileSystem, info: fs.FileInfo, known: _Content | None) -> _Content:
-        now = time.time()
+        def read() -> bytes:
+            try:
+                with files.open_input_file(info.path) as file:
+                    return bytes(file.read(MAX_BYTES + 1))
+            except (OSError, pa.ArrowException) as error:
+                raise RuleSourceError(f"{info.path} cannot be read", str(error)[:500]) from None
+
         # Without a time of change, a file is always read.
         changed = info.mtime_ns if info.mtime_ns is not None else time.time_ns()
-        times = (0, info.size or 0, changed, changed)
-        if known is not None and known.problem is None and known.is_still(times):
-            return known
-        try:
-            with files.open_input_file(info.path) as file:
-                text = file.read(MAX_BYTES + 1)
-        except (OSError, pa.ArrowException) as error:
-            problem = RuleSourceError(f"{info.path} cannot be read", str(error)[:500])
-            return _Content.unreadable(problem, times, now)
-        return _Content(hashlib.sha256(text).digest(), times, now, text)
+        return _Content.of((0, info.size or 0, changed, changed), known, read)
 
 
 def _check_size(location: str, size: int) -> None:

@@ -30,7 +30,6 @@ class Items:
     def processors(
         self, items: Sequence[Any], place: str | None, parameters: Sequence[Mapping[str, str | None]] | None = None
     ) -> list[Discovered]:
-        """See :func:`~asterism.rules.sets.interfaces.processors_from`."""
         now: dict[tuple[bytes, str], Discovered | None] = {}
         same: dict[int, tuple[Any, tuple[bytes, str]]] = {}
 

@@ -28,8 +28,6 @@ _HINT = 'a path, a URL, a discoverer factory, or a list: "rules.yaml", "sqlite:/
 
 @dataclass(frozen=True)
 class GivenPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
-    """Discovers the given processors, which never change."""
-
     processors: tuple[Discovered, ...]
 
     def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer:
@@ -77,7 +75,6 @@ def factory_of(source: Any, table: str = TABLE) -> PatternProcessorDiscovererFac
 
 
 def discovered(factory: PatternProcessorDiscovererFactory) -> list[Discovered]:
-    """The processors that a discoverer finds now."""
     discoverer = factory.create_pattern_processor_discoverer()
     try:
         return list(discoverer.initial_pattern_processors())

@@ -220,7 +220,6 @@ class Table:
             )
 
     def rows(self, connection: sa.Connection, ids: Iterable[str | None] | None = None) -> list[Row]:
-        """Read all rows, or those of *ids*."""
         query = sa.select(*(self.text(name).label(name) for name in self.names)).limit(MAX_ROWS + 1)
         wanted = None if ids is None else {id for id in ids if id is not None}
         if wanted is not None:

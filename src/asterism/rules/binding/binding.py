@@ -77,7 +77,6 @@ class Selector(NamedTuple):
 
 
 def selector_of_stream(keys: Sequence[str]) -> Selector:
-    """The selector of the key columns of the stream."""
     expressions = tuple(map(_column_as_sql, keys))
     return Selector(expressions, number_of(*expressions), number_of(*expressions))
 
@@ -161,7 +160,6 @@ class BoundProcessor:
 
     @property
     def number(self) -> int:
-        """The number of the selector."""
         return self.selector.number
 
     @property
@@ -268,7 +266,6 @@ class ProcessorCompiler:
         return [function for function in self.functions.values() if isinstance(function, MatchFunction)]
 
     def close(self) -> None:
-        """Close the functions and conditions that were opened."""
         close_all([*self.functions.values(), *(condition.function for condition in self.conditions.values())])
 
     def with_lookups(self, lookups: Sequence[LookupColumn], events: pa.Schema | None = None) -> ProcessorCompiler:
@@ -375,7 +372,6 @@ class ProcessorCompiler:
         )
 
     def _outputs(self, processor: PatternProcessor, pattern: Pattern) -> dict[str, MatchOutput]:
-        """The outputs of a processor with a pattern, by kind."""
         stages = [stage.name for stage in pattern.atoms()]
         kinds = [OutputKind.MATCHES, *([OutputKind.TIMED_OUT] if processor.timed_out else [])]
         measures = processor.select or None

@@ -72,7 +72,6 @@ class ClauseEvents:
         self._seen: dict[tuple[int, Span], SeenCopies] = {}
 
     def of(self, bound: BoundClauseProcessor, span: Span) -> SeenCopies:
-        """The copies that a processor sees."""
         first, since, last = (
             (int(self._times.min()), int(self._since.min()), int(self._times.max()))
             if self._copies.num_rows

@@ -187,7 +187,6 @@ class ClauseOfRule:
         return self.operator.prepare(EVENTS, cast_table(rows, schema))
 
     def waiting_keys(self, state: bytes) -> pa.Array:
-        """The key texts of the state."""
         return one_chunk(self.operator.keys_in(state).column(0))
 
     def waiting_rows(self, state: bytes) -> int:
@@ -257,7 +256,6 @@ class ClauseOfRule:
         return ClauseOutcome(store.read_page(0), int(header.next_event_times[0]))
 
     def keys_of(self, results: pa.Table) -> pa.Array:
-        """The key texts of results."""
         return one_chunk(results.column(self._key))
 
     def ids_of(self, results: pa.Table) -> pa.Array:

@@ -64,7 +64,6 @@ class FunctionRows:
         return cls(match, np.arange(len(match)) - first, texts_of(answer.take(pa.array(order))))
 
     def of(self, rows: pa.Table) -> pa.Table:
-        """The rows of the output, given a row for each match."""
         output = rows.take(pa.array(self.match))
         ids = output.column(MATCH_ID).to_pylist()
         ids = [_id_of(id, number) for id, number in zip(ids, self.number.tolist(), strict=True)]

@@ -255,7 +255,6 @@ class CopyFilter:
         return self._with_what_is_used(copies, version, waits)
 
     def required(self, copies: pa.Table, which: Mask) -> Mask:
-        """Which of some copies a processor requires."""
         selectors = copies.column(SELECTOR).to_numpy()
         wanted = np.zeros(copies.num_rows, np.bool_)
         for selector, conditions in self._of.items():
@@ -476,11 +475,9 @@ class _Evaluated(NamedTuple):
     written: dict[int, list[int]]
 
     def numbers_of(self, conditions: RuleConditions) -> list[int]:
-        """The numbers of *conditions*, with versions."""
         return [each for number in conditions.evaluated.tolist() for each in self.written.get(number, (number,))]
 
     def required(self, events: pa.Table, conditions: RuleConditions) -> Mask:
-        """The events that a processor of *conditions* requires."""
         if conditions.needs_all:
             return np.ones(events.num_rows, np.bool_)
         # For a condition that reads lookups: the events that satisfy it with any version.

@@ -86,7 +86,6 @@ class BacktestMatch:
     result: str | None = None
 
     def __str__(self) -> str:
-        """The match in one line."""
         key = ", ".join("NULL" if value is None else one_line(value, 100) for value in self.key)
         times = " to ".join(dict.fromkeys(time_text(time) for time in (self.start_time, self.end_time)))
         words = [f"key {key}" if self.key else "", times]
@@ -159,7 +158,6 @@ class BacktestReport:
 
     @property
     def refused(self) -> dict[str, str]:
-        """The rules that cannot be used, with the reasons."""
         return {
             rule.id: rule.new.refused for rule in self.rules if rule.new is not None and rule.new.refused is not None
         }

@@ -68,8 +68,6 @@ _HINT = "parameters: {limit: number}, rows: [{id: eu, limit: 1000}]"
 
 
 class ParameterKind(enum.Enum):
-    """The type of a parameter."""
-
     NUMBER = "number"
     STRING = "string"
     BOOLEAN = "boolean"
@@ -128,7 +126,6 @@ class ExpandedRule:
 
 
 def is_template(item: Any) -> bool:
-    """Whether the JSON form of a rule is that of a template."""
     return isinstance(item, Mapping) and ("parameters" in item or "rows" in item)
 
 

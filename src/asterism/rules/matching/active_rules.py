@@ -21,8 +21,6 @@ from asterism.rules.sets.sets import MAX_SETS, Entries, ProcessorSet, can_end, r
 
 
 class ActiveRules:
-    """Entries with their bound rules."""
-
     def __init__(self, entries: Entries, compiler: ProcessorCompiler) -> None:
         self.entries = entries
         with rarely_collected():

@@ -130,8 +130,6 @@ _log = logging.getLogger("asterism.rules.processor")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RuleOptions:
-    """The options of :class:`DynamicCepOperator`."""
-
     keys: Sequence[str] = ()
     """The key of the stream: columns or SQL expressions; if empty, processors without a key have one key for all events."""
     time: str | None
@@ -186,7 +184,6 @@ class _RuleGroup(Group):
         self.sets = self.sets._replace(**parts)
 
     def pass_time(self, time: int) -> None:
-        """Remove the processors that have ended."""
         entries = self.sets.entries
         # At the end of the stream, event time has not reached the times of the remaining processors.
         if time != END_OF_TIME and entries.has_expired(time):
@@ -326,7 +323,6 @@ class DynamicCepOperator(KeyGroupOperator):
         check_lookups(processors, self._former_lookups(old), self.compiler)
 
     def _former_lookups(self, old: StateDefinition) -> list[LookupColumn]:
-        """The lookups of a former definition."""
         columns, keys = old.tables[EVENTS], dict[str, Sequence[str]](old.details.get("lookups", {}))
         return [
             LookupColumn(name, tuple(key), (), pa.schema(list(columns.field(name).type))) for name, key in keys.items()
@@ -761,7 +757,6 @@ class DynamicCepOperator(KeyGroupOperator):
     def _emit_steps(
         self, group: Group, in_force: ActiveRules, steps: Iterator[Step | list[RuleFailure]], emission: Emission
     ) -> Generator[None, None, Step | None]:
-        """Emit the results of *steps*, which do not fail. Return the last one."""
         last = None
         for step in steps:
             assert isinstance(step, Step)
@@ -987,7 +982,6 @@ class _Remaining:
         return size if size > limit else 0
 
     def without(self, entry: int) -> _Remaining:
-        """The partial matches of all processors but one."""
         kept = np.flatnonzero(self.page.keys.column(ENTRY).to_numpy() != entry)
         return _Remaining(self.page.of(kept), self.deadlines[kept])
 
@@ -1006,7 +1000,6 @@ def _of_entries(page: Page, least: int = 1) -> Ints:
 def _count_partial_matches(
     group: Group, entries: Sequence[Entry], before: Page, after: Page, failed: Collection[int]
 ) -> None:
-    """Report the changes in the numbers of partial matches."""
     new = _of_entries(after, len(entries))
     new[[*failed]] = 0
     changes = new - _of_entries(before, len(entries))
@@ -1015,7 +1008,6 @@ def _count_partial_matches(
 
 
 def _count_events(group: Group, entries: Sequence[Entry], events: Ints) -> None:
-    """Report how many events were searched for each processor."""
     counted = np.argsort(-events, kind="stable")[: rule_counts.MAX_WITH_EVENTS]
     for number in counted[events[counted] > 0].tolist():
         group.metrics[metric(rule_counts.EVENTS, entries[number].name)] += int(events[number])
@@ -1048,7 +1040,6 @@ def _until_failures(spans: Sequence[Span], failures: Mapping[int, RuleFailure]) 
 
 
 def _heaviest(bound: Sequence[BoundProcessor], page: Page, copies: pa.Table) -> str:
-    """Describe the processor with the most partial matches."""
     counts = _of_entries(page)
     if not counts.any():
         return f"{copies.num_rows:,} copies of events, and no partial matches before them"

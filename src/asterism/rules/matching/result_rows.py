@@ -92,7 +92,6 @@ class RuleResults:
         }
 
     def of_clause(self, bound: BoundClauseProcessor, results: pa.Table, suppressed: Ints) -> pa.Table:
-        """Results of a clause in the format shared by all processors."""
         schema, clause, count = self.schemas[MATCHES], bound.clause, results.num_rows
         measured = _measured(results.select(clause.measures)) if clause.measures else {}
         columns = [
@@ -299,12 +298,10 @@ def _measured(made: pa.Table) -> dict[str, pa.Array]:
 
 
 def _as_objects(made: pa.Table) -> pa.Array:
-    """Each row as a JSON object."""
     return pa.array([json.dumps(_as_json(row)) for row in made.to_pylist()], pa.string())
 
 
 def _as_maps(made: pa.Table) -> pa.Array:
-    """Each row as a map from names to strings."""
     texts = [_as_strings(column) for column in made.columns]
     rows = [list(zip(made.column_names, values, strict=True)) for values in zip(*texts, strict=True)]
     return pa.array(rows, _STRINGS)

@@ -33,7 +33,6 @@ Processors = Mapping[RuleName, str]
 
 
 def processors_in(pages: Iterable[bytes]) -> dict[RuleName, str]:
-    """The processors of all these pages of entries."""
     entries: list[Entry] = [entry for page in pages for entry in entries_of_page(page)[1]]
     return {entry.name: entry.processor.text for entry in entries}
 
@@ -41,7 +40,6 @@ def processors_in(pages: Iterable[bytes]) -> dict[RuleName, str]:
 def matches_of_rules(
     definition: StateDefinition | None, processors: Processors, value: bytes, event: pa.DataType | None
 ) -> pa.Table:
-    """The partial matches in a page of the processors with a pattern."""
     names, content = names_of_page(value)
     if not content:
         return matches_schema(RULE_KEY, event).empty_table()

@@ -102,7 +102,6 @@ class Suppressions:
 
     @cached_property
     def known(self) -> Mapping[RuleName, Mapping[str, _Last]]:
-        """The suppressions at the beginning of the call."""
         if self._value is None:
             return {}
         _, length = _HEAD.unpack_from(self._value)
@@ -188,7 +187,6 @@ class Emission:
 
 
 def some_of(matches: MatchColumns, wanted: Mask) -> MatchColumns:
-    """Select some of the matches."""
     counts = np.diff(matches.offsets)
     events = np.repeat(wanted, counts)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[wanted])])

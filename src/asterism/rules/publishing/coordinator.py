@@ -227,7 +227,6 @@ class Coordinator(PatternProcessorManager):
         return bool(self.version) and self._lookups.all_are_known
 
     def _first_poll(self) -> Sequence[Discovered]:
-        """Create a discoverer and poll it."""
         self._discoverer = self._factory.create_pattern_processor_discoverer()
         return self._discoverer.initial_pattern_processors()
 
@@ -292,7 +291,6 @@ class Coordinator(PatternProcessorManager):
             wait = min(2 * wait, MAX_RESTART)
 
     def _tend(self) -> None:
-        """Do periodic tasks, independently of the discoverer."""
         while not self._closed.wait(min(KILL_LIST_INTERVAL, HEARTBEAT)):
             self.keep_watching()
             self._check_poll()
@@ -495,7 +493,6 @@ class Coordinator(PatternProcessorManager):
         self._tell_states()
 
     def _record(self, entries: Iterable[HistoryEntry]) -> None:
-        """Report entries in the log, and append them to the history."""
         for entry in entries:
             self._tell(logging.INFO, printable(f"pattern processors {entry.set}: {entry}"))
             self._unwritten.append(entry)
@@ -628,7 +625,6 @@ class Coordinator(PatternProcessorManager):
         return []
 
     def _tell_states(self) -> None:
-        """Determine the states of the processors that are in force, pending or refused."""
         live = {(state.id, state.version, state.shadow) for state in self._live}
         pending = [
             RuleState(processor.id, processor.version, PENDING, shadow=processor.shadow)

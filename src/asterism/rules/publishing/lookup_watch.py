@@ -107,8 +107,6 @@ class Lookup:
 
 @dataclass(frozen=True)
 class DefinedLookup:
-    """A lookup of a query."""
-
     column: LookupColumn
     source: LookupSource
     interval: timedelta
@@ -122,8 +120,6 @@ class DefinedLookup:
 
 @dataclass(frozen=True)
 class GivenRows(LookupSource):
-    """Rows that never change."""
-
     value: bytes = field(repr=False)
     columns: pa.Schema
 
@@ -343,7 +339,6 @@ class LookupWatch:
         return tuple(versions)
 
     def published(self, versions: Sequence[LookupVersion]) -> None:
-        """The newest set has these versions."""
         known = {version.name: version for version in versions}
         self._have_changed = False
         with self._lock:
@@ -353,7 +348,6 @@ class LookupWatch:
                     watched.last_read = None
 
     def states(self) -> dict[str, LookupState]:
-        """For the status."""
         return {
             watched.lookup.column.name: LookupState(
                 0 if watched.version is None else watched.version.version,

@@ -18,7 +18,6 @@ _S3 = re.compile("^s3[an]:")
 
 
 def is_path(location: str) -> bool:
-    """Whether this is a path, not a URI."""
     return _URI.match(location) is None
 
 

@@ -156,7 +156,6 @@ def _place(processor: PatternProcessor) -> str | None:
 
 
 def _reasons(old: PatternProcessor, new: PatternProcessor) -> Iterator[str]:
-    """What has changed in a version."""
     if old.labels != new.labels:
         yield "has other labels"
     if old.expires != new.expires:
@@ -176,8 +175,6 @@ def item_of_version(entries: Iterable[HistoryEntry], id: str, version: int) -> d
 
 
 class HistoryStore(Protocol):
-    """Stores numbered files of entries."""
-
     def history_numbers(self) -> list[int]: ...
 
     def read_history(self, number: int) -> bytes | None: ...
@@ -233,7 +230,6 @@ class History:
             yield from _entries_in(self._store.read_history(number) or b"")
 
     def last_entries(self) -> Sequence[HistoryEntry]:
-        """The entries of the last file."""
         return list(_entries_in(self._opened()[1]))
 
 

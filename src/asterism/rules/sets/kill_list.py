@@ -49,8 +49,6 @@ KillList = dict[str, Killed]
 
 
 class KillListStore(Protocol):
-    """Stores the kill list of a query."""
-
     def killed(self) -> KillList: ...
 
     def write_killed(self, killed: KillList) -> None: ...

@@ -28,6 +28,14 @@ MATCHES, TIMED_OUT, ERROR, ENABLED, PARTIAL_MATCHES, LAST_MATCH = (
 )
 SHADOW_MATCHES = "shadow"
 EVENTS = "events"
+_TOTALS = {
+    MATCHES: "matches",
+    SHADOW_MATCHES: "shadow_matches",
+    TIMED_OUT: "timed_out",
+    ERROR: "errors",
+    EVENTS: "events",
+}
+"""The fields that count since the checkpoint was created."""
 MAX_WITH_EVENTS = 1_000
 """The maximum number of rules whose events a key group reports for a micro-batch: those with the most."""
 WATERMARK = f'{FAMILY}/["watermark"]'
@@ -92,20 +100,12 @@ class VersionCounts:
     def add(self, what: str, since: int, value: int, error: str | None, group: int | None = None) -> None:
         if since > self.since:  # it was removed and added again
             self.since, self.partial_matches, self.disabled, self.groups = since, 0, 0, []
-        match what:
-            case "matches":
-                self.matches += value
-            case "shadow":
-                self.shadow_matches += value
-            case "timed_out":
-                self.timed_out += value
-            case "events":
-                self.events += value
-            case "last_match":
-                self.last_match = value if self.last_match is None else max(self.last_match, value)
-            case "error":
-                self.errors += value
-                self.error = error
+        if what in _TOTALS:
+            setattr(self, _TOTALS[what], getattr(self, _TOTALS[what]) + value)
+        if what == LAST_MATCH:
+            self.last_match = value if self.last_match is None else max(self.last_match, value)
+        if what == ERROR:
+            self.error = error
         if since == self.since:
             self.partial_matches += value if what == PARTIAL_MATCHES else 0
             self.disabled += value if what == ERROR else -value if what == ENABLED else 0
@@ -192,16 +192,8 @@ class RuleCounts:
         versions = {}
         for id, version, *values in stored["versions"]:
             counts = VersionCounts(*values)
-            totals = (
-                counts.matches,
-                counts.shadow_matches,
-                counts.timed_out,
-                counts.errors,
-                counts.partial_matches,
-                counts.disabled,
-                counts.events,
-            )
-            numbers = version, counts.since, *totals, *counts.groups
+            totals = (getattr(counts, name) for name in _TOTALS.values())
+            numbers = version, counts.since, *totals, counts.partial_matches, counts.disabled, *counts.groups
             others = type(counts.last_match) in (int, type(None)) and type(counts.error) in (str, type(None))
             if type(id) is not str or {*map(type, numbers)} != {int} or not others:
                 raise ValueError(f"the counts of {id!r:.60} are invalid")

@@ -405,7 +405,6 @@ class Entries(tuple[Entry, ...]):
         return self._end and any(entry.has_expired(time) for entry in self)
 
     def passed(self, time: int) -> Entries:
-        """:func:`passed`"""
         return Entries.of(passed(self, time)) if self._end else self
 
     def without(self, names: Collection[str]) -> Entries:
