@@ -28,9 +28,7 @@ from asterism.rules.sets.interfaces import (
 )
 
 RETRY = timedelta(seconds=1)
-"""The interval at which the endpoint tries again to start or to pass the set to the manager, and checks whether it still
-listens.
-"""
+"""How often the endpoint tries again to start, or to pass the set to the manager, and checks whether it still listens."""
 MAX_PAUSE = timedelta(seconds=1)
 """The longest time between two sets that are passed to the manager while there are changes."""
 _log = logging.getLogger("asterism.discovery")

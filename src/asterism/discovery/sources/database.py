@@ -41,9 +41,7 @@ _IGNORED_BY_JDBC: dict[str, str | None] = {
     "useunicode": None,
     "zerodatetimebehavior": None,
 }
-"""Options of JDBC's drivers, in lower case, that change nothing for a table of rules; and the value for which this is so. None:
-any value.
-"""
+"""Options of JDBC's drivers, in lower case, that change nothing here, with the value for which this is so; None: any."""
 
 
 def parsed_url(url: str | sa.URL) -> sa.URL:

@@ -21,9 +21,7 @@ class Items:
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, str], Discovered | None] = {}
-        """Keyed by a digest of the item, because a YAML value that is repeated with aliases is stored once, and would be long
-        as text.
-        """
+        """By a digest of the item: a YAML value that is repeated with aliases is stored once, and would be long as text."""
         self._same: dict[int, tuple[Any, tuple[bytes, str]]] = {}
         """Items and their keys, by their identity."""
 

@@ -53,9 +53,7 @@ from asterism.text.printable import quoted_name
 TIMED_OUT = OutputKind.TIMED_OUT.value
 MAX_TOGETHER = 16
 MOST_IN_VAIN = 1_000
-"""The maximum number of partial matches that are left out because they are in vain. The value is far below every limit, so
-results do not depend on it.
-"""
+"""The maximum number of partial matches that are left out because they are in vain: far below every limit of results."""
 _EPSILON = 1e-9
 NO_KEY = "!"
 """Replaces the key text of an event whose key could not be computed."""

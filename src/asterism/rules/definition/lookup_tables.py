@@ -8,8 +8,6 @@ one on (:mod:`asterism.rules.sets.sets`).
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
+from asterism.caches import keep, recent
 from asterism.columns.arrays import Ints, cast_to, one_chunk
 from asterism.errors import PatternProcessorError, StateError, StreamDefinitionError
 from asterism.expressions.evaluation import Vectorized
@@ -319,35 +318,21 @@ def nulls_of(lookup: LookupColumn, count: int) -> pa.Array:
 
 def table_of(lookup: LookupColumn, version: LookupVersion, read: Callable[[LookupVersion], bytes]) -> LookupTable:
     """The table of a version. A process reads its rows once, with *read*, and keeps the most recent versions."""
-    slot = _slot(lookup)
-    with _LOCK:
-        known = _TABLES[slot].get(version.digest) if slot in _TABLES else None
+    lookup_text = repr(lookup)
+    versions = recent(_TABLES, lookup_text) or keep(_TABLES, MAX_TABLES, lookup_text, {})
+    known = recent(versions, version.digest)
     if known is None:
         has_key = version.key in ((), lookup.key)
-        known = LookupTable(lookup, rows_from_bytes(lookup, read(version)) if has_key else lookup.schema.empty_table())
-    with _LOCK:
-        versions = _TABLES.setdefault(slot, OrderedDict())
-        _TABLES.move_to_end(slot)
-        versions[version.digest] = known
-        versions.move_to_end(version.digest)
-        while len(versions) > MAX_VERSIONS:
-            versions.popitem(last=False)
-        while len(_TABLES) > MAX_TABLES:
-            _TABLES.popitem(last=False)
+        rows = rows_from_bytes(lookup, read(version)) if has_key else lookup.schema.empty_table()
+        known = keep(versions, MAX_VERSIONS, version.digest, LookupTable(lookup, rows))
     return known
 
 
 def keep_versions(lookup: LookupColumn, digests: Collection[str]) -> None:
     """Drop the versions of a lookup that are not in use any more."""
-    with _LOCK:
-        versions = _TABLES.get(_slot(lookup))
-        for digest in [stored for stored in versions or () if stored not in digests]:
-            del _TABLES[_slot(lookup)][digest]
+    versions = _TABLES.get(repr(lookup), {})
+    for digest in [stored for stored in [*versions] if stored not in digests]:
+        versions.pop(digest, None)
 
 
-def _slot(lookup: LookupColumn) -> str:
-    return repr(lookup)
-
-
-_LOCK = threading.Lock()
-_TABLES: OrderedDict[str, OrderedDict[str, LookupTable]] = OrderedDict()
+_TABLES: dict[str, dict[str, LookupTable]] = {}

@@ -140,7 +140,7 @@ def _page_from(value: bytes, in_force: ActiveRules, event_schema: pa.Schema) -> 
     entry_of_key = in_force.numbers_of(names).astype(np.int32)[page.keys.column(ENTRY).to_numpy()]
     live = entry_of_key >= 0
     keys = page.keys.set_column(0, ENTRY, pa.array(entry_of_key)).filter(pa.array(live))
-    return replace(page, keys=keys, **page.rows.of(np.flatnonzero(live))._asdict())
+    return replace(page, keys=keys, rows=page.rows.of(np.flatnonzero(live)))
 
 
 def names_of_page(value: bytes) -> tuple[list[RuleName], bytes]:

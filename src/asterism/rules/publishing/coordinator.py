@@ -72,9 +72,7 @@ MAX_NAMED = 10
 MAX_UNWRITTEN = 10_000
 """Entries of the history that wait because the store cannot be written; the oldest ones are dropped."""
 MAX_POLL_SECONDS = 120.0
-"""Seconds after which a poll that has not returned is reported. The timeouts of discoverers, at most a minute, expire
-earlier.
-"""
+"""Seconds after which a poll that has not returned is reported. Discoverers time out within a minute."""
 _log = logging.getLogger("asterism.rules.processor")
 
 

@@ -12,9 +12,7 @@ from pathlib import Path
 from asterism.errors import PatternProcessorError
 
 LOCK = ".asterism-rules.lock"
-"""The lock file that exists in a folder while a file in it is changed. Its name begins with a dot, so that it is not read as
-a file of rules.
-"""
+"""The lock file in a folder while a file in it is changed. The dot keeps it from being read as a file of rules."""
 
 
 class NotWrittenError(PatternProcessorError):

@@ -43,9 +43,7 @@ WATERMARK = f'{FAMILY}/["watermark"]'
 MAX_VERSIONS = 2 * MAX_PROCESSORS
 """The maximum number of versions of processors that are counted: those that changed last."""
 MAX_PAST = 1_000
-"""The number of unused versions that are kept when :meth:`RuleCounts.forget` removes others, and how many may be
-added until then.
-"""
+"""The number of unused versions that :meth:`RuleCounts.forget` keeps, and how many may be added until it is called."""
 MAX_RESET = 100
 """The number of micro-batches by which a query can be reset: Spark keeps the state of as many."""
 MAX_ERROR = 300

@@ -31,9 +31,7 @@ from asterism.rules.sets.sets import ProcessorSet, digest_of
 from asterism.rules.sets.used_versions import LOST, UsedVersions, Versions, versions_from_bytes
 
 KEPT_FILES = 100
-"""The number of sets whose files are kept, so that a query can be reset by at least as many micro-batches. Spark keeps as
-many of its own logs.
-"""
+"""The number of sets whose files are kept: a query can be reset by as many micro-batches, as Spark keeps of its logs."""
 STORE = "pattern_processors"
 """The name of the store's folder in the checkpoint."""
 _HISTORY, _LOOKUPS = "history", "lookups"
@@ -105,6 +103,12 @@ class FolderStore:
             return None
         return content
 
+    def _json(self, name: str) -> Any:
+        """The content of a file; None if it does not exist or cannot be parsed."""
+        with suppress(ValueError, RecursionError):
+            return json.loads(self._read(name) or b"null")
+        return None
+
     def _write(self, name: str, value: bytes) -> None:
         """Replace a file, so that a reader sees the old or the new content, never a part."""
         files = self._open()
@@ -145,12 +149,9 @@ class FolderStore:
 
     def numbers(self) -> list[int]:
         """The sorted numbers of the retained sets or, if the list is lost, of all stored sets: additional ones do no harm."""
-        value = self._read("retained.json")
-        if value is not None:
-            with suppress(ValueError, RecursionError):
-                retained = json.loads(value)
-                if isinstance(retained, list) and all(type(number) is int and number > 0 for number in retained):
-                    return sorted(retained)
+        retained = self._json("retained.json")
+        if isinstance(retained, list) and all(type(number) is int and number > 0 for number in retained):
+            return sorted(retained)
         return self._numbered("sets", "json")
 
     def _numbered(self, folder: str, suffix: str) -> list[int]:
@@ -258,10 +259,8 @@ class FolderStore:
 
     def expired_until(self) -> int:
         """The last event time (microseconds) at which key groups have found that a processor has expired."""
-        value = self._read("expired.json")
-        if value is not None:
-            with suppress(ValueError, KeyError, TypeError, RecursionError):  # an unreadable file is ignored
-                return int(json.loads(value)["time"])
+        with suppress(ValueError, KeyError, TypeError):
+            return int(self._json("expired.json")["time"])
         return BEFORE_TIME
 
     def _replaced_later(self, numbers: Sequence[int], committed: int) -> set[int]:
@@ -270,14 +269,10 @@ class FolderStore:
         sets; those of a later one have not started yet.)
         """
         reported, in_force = 0, set[tuple[str, int]]()
-        value = self._read("replaced.json")
-        if value is not None:
-            with suppress(ValueError, KeyError, TypeError, RecursionError):  # an unreadable file is ignored
-                stored = json.loads(value)
-                reported, in_force = (
-                    int(stored["set"]),
-                    {(str(id), int(version)) for id, version in stored["processors"]},
-                )
+        stored = self._json("replaced.json")
+        with suppress(ValueError, KeyError, TypeError):
+            in_force = {(str(id), int(version)) for id, version in stored["processors"]}
+            reported = int(stored["set"])
         replaced_by_slot: dict[Slot, dict[int, PatternProcessor]] = {}
         last = 0
         before: dict[Slot, PatternProcessor] = {}

@@ -259,14 +259,11 @@ def rarely_collected() -> Iterator[None]:
 
 _LOCK = threading.Lock()
 _PROCESSORS: WeakValueDictionary[str, PatternProcessor] = WeakValueDictionary()
-"""The processors that are in use, weakly referenced: a rule that changes often would otherwise fill the memory with its versions.
-"""
+"""The processors in use, weakly referenced: the versions of a rule that changes often would otherwise fill the memory."""
 _SETS: dict[bytes, ProcessorSet] = {}
 _ENTRIES = IdentityCache["Entries"](MAX_ENTRIES)
 _CHANGES = IdentityCache["Entries"](MAX_ENTRIES)
-"""The entries that follow from entries and a set. Entries do not refer to their successors, because the first, empty ones would
-keep all others in memory.
-"""
+"""The entries that follow from entries and a set. If entries referred to them, the first, empty ones would keep all alive."""
 
 
 class ProcessorSource(Protocol):

@@ -16,9 +16,7 @@ from asterism.errors import PatternProcessorError, VersionConflictError
 from asterism.rules.definition.processor import PatternProcessor, canonical_text, defining
 
 MAX_VERSIONS = 100_000
-"""The maximum number of remembered versions, of all ids together. The versions that were accepted first are removed first,
-except those in use.
-"""
+"""The maximum number of remembered versions of all ids. Those accepted first are removed first, except those in use."""
 MAX_RECENT = 500
 """The maximum number of versions in the file of recent ones, which is written with each set."""
 LOST = "restore or remove it; if it is removed, versions that are no longer in use can return with another definition"
