@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from asterism.caches import keep, recent
 from asterism.discovery.editing.edited_documents import HttpRules
 from asterism.discovery.editing.edited_table import SqlRules
 from asterism.discovery.editing.editing import rules_at
@@ -103,7 +104,7 @@ class ConsoleRules:
         self._keeps_tests = not isinstance(self._kept, SqlRules)
         self._lock = threading.Lock()
         self._last_read: tuple[float, list[Rule]] = (0.0, [])
-        self._views: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._views: dict[str, dict[str, Any]] = {}
 
     @property
     def name(self) -> str:
@@ -124,14 +125,11 @@ class ConsoleRules:
     def all(self) -> list[Rule]:
         """:raises PatternProcessorError: the source cannot be read"""
         with self._lock:
-            return self._all()
-
-    def _all(self) -> list[Rule]:
-        read_at, rules = self._last_read
-        if read_at == 0 or time.monotonic() - read_at > FRESH:
-            rules = self._kept.all()
-            self._last_read = (time.monotonic(), rules)
-        return rules
+            read_at, rules = self._last_read
+            if read_at == 0 or time.monotonic() - read_at > FRESH:
+                rules = self._kept.all()
+                self._last_read = (time.monotonic(), rules)
+            return rules
 
     def views(self) -> list[dict[str, Any]]:
         """The rules, without their sources."""
@@ -188,7 +186,7 @@ class ConsoleRules:
         )
 
     def _view(self, rule: Rule) -> dict[str, Any]:
-        key = _text_of(
+        key = json.dumps(
             [
                 rule.id,
                 rule.version,
@@ -199,14 +197,11 @@ class ConsoleRules:
                 rule.twice,
                 str(rule.error),
                 rule.stored_slot[0],
-            ]
+            ],
+            sort_keys=True,
+            default=str,
         )
-        view = self._views.get(key)
-        if view is None:
-            view = self._views[key] = _view_of(rule)
-            while len(self._views) > MAX_VIEWS:
-                self._views.popitem(last=False)
-        return view
+        return recent(self._views, key) or keep(self._views, MAX_VIEWS, key, _view_of(rule))
 
     # ------------------------------------------------------------------ checking
 
@@ -566,7 +561,3 @@ def explanation_of(processor: PatternProcessor, semantics: Semantics) -> str:
     pattern = processor.pattern
     text = clause_of(processor).explain() if pattern is None else pattern.explain(semantics)
     return text.partition("\n\nautomaton")[0]
-
-
-def _text_of(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)

@@ -10,7 +10,7 @@ See docs/decisions/0056.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -35,53 +35,42 @@ _FORMER_RELEASE = (
 )
 
 
-class Incompatibility(NamedTuple):
+def _mismatch(what: str, detail: str | None, hint: str) -> CheckpointMismatchError:
     """The error for a change that is not possible, with the remedy."""
-
-    what: str
-    detail: str | None
-    hint: str
+    return CheckpointMismatchError(f"the checkpoint cannot be continued: {what}", detail, hint)
 
 
-def incompatibility(old: StateDefinition, new: StateDefinition) -> Incompatibility | None:
-    """The reason why the state of *old* cannot be continued; None: it can."""
+def check_evolution(old: StateDefinition, new: StateDefinition) -> None:
+    """:raises StateError: the state of *old* cannot be continued"""
     if old.kind is not new.kind:
-        return Incompatibility(f"it belongs to {_NAMES[old.kind]}, and this query is {_NAMES[new.kind]}", None, _OTHER)
+        raise _mismatch(f"it belongs to {_NAMES[old.kind]}, and this query is {_NAMES[new.kind]}", None, _OTHER)
     if list(old.inputs) != list(new.inputs):
         detail = f"Were: {', '.join(old.inputs)}\nAre:  {', '.join(new.inputs)}"
-        return Incompatibility("the inputs changed", detail, _OTHER)
+        raise _mismatch("the inputs changed", detail, _OTHER)
     before: Mapping[str, str] = old.details.get(FIXED, {})
     now: Mapping[str, str] = new.details.get(FIXED, {})
     for name in [*(name for name in before if name not in now), *now]:
         was, text = before.get(name, "none"), now.get(name, "none")
         if was != text:
             is_hash = was.startswith("#") or text.startswith("#")
-            return Incompatibility(f"{name} changed", None if is_hash else f"Was: {was}\nIs:  {text}", NEW_CHECKPOINT)
+            raise _mismatch(f"{name} changed", None if is_hash else f"Was: {was}\nIs:  {text}", NEW_CHECKPOINT)
     if list(map(_key_type, old.keys.types)) != list(map(_key_type, new.keys.types)):
         setting = ""
         if list(map(small_type, old.keys.types)) == list(map(small_type, new.keys.types)):
             setting = "set spark.sql.execution.arrow.useLargeVarTypes as before; or "
-        return Incompatibility(
+        raise _mismatch(
             "the types of the key changed",
             f"Was: {_shown(old.keys)}\nIs:  {_shown(new.keys)}",
             setting + NEW_CHECKPOINT,
         )
-    has_states = new.kind in (OperatorKind.OPERATOR, OperatorKind.WINDOWS)
-    return _of_inputs(old, new) or (_of_states(old, new) if has_states else None)
+    _check_inputs(old, new)
+    if new.kind in (OperatorKind.OPERATOR, OperatorKind.WINDOWS):
+        _check_states(old, new)
 
 
 def _key_type(kind: pa.DataType) -> pa.DataType:
     """Types of keys are equal if their values have the same hash."""
     return pa.string() if pa.types.is_large_string(kind) else kind
-
-
-def check_evolution(old: StateDefinition, new: StateDefinition) -> None:
-    """:raises StateError: the state of *old* cannot be continued"""
-    problem = incompatibility(old, new)
-    if problem is not None:
-        raise CheckpointMismatchError(
-            f"the checkpoint cannot be continued: {problem.what}", problem.detail, problem.hint
-        )
 
 
 _OTHER = "use a new checkpoint location, or run the query that created the checkpoint"
@@ -95,7 +84,7 @@ _NAMES = {
 }
 
 
-def _of_inputs(old: StateDefinition, new: StateDefinition) -> Incompatibility | None:
+def _check_inputs(old: StateDefinition, new: StateDefinition) -> None:
     for name, schema in new.inputs.items():
         before = old.inputs[name]
         for field in schema:
@@ -108,17 +97,16 @@ def _of_inputs(old: StateDefinition, new: StateDefinition) -> Incompatibility | 
                         detail = (
                             "SUM and AVG of a DECIMAL in a condition are exact now; in release 0.1.0 they were DOUBLE."
                         )
-                    return Incompatibility("a condition keeps other values of events", detail, _FORMER_RELEASE)
+                    raise _mismatch("a condition keeps other values of events", detail, _FORMER_RELEASE)
                 what = (
                     f'the column "{field.name[2:]}" of the input "{name}" changed its type from {was} to {field.type}'
                 )
-                return Incompatibility(what, None, f"CAST it to {was} before; or use a new checkpoint location")
+                raise _mismatch(what, None, f"CAST it to {was} before; or use a new checkpoint location")
             if not known and not field.name.startswith(_KEPT):
-                return Incompatibility(f'the input "{name}" has other keys or conditions', None, NEW_CHECKPOINT)
-    return None
+                raise _mismatch(f'the input "{name}" has other keys or conditions', None, NEW_CHECKPOINT)
 
 
-def _of_states(old: StateDefinition, new: StateDefinition) -> Incompatibility | None:
+def _check_states(old: StateDefinition, new: StateDefinition) -> None:
     operator = new.details.get("operator", "the window function")
     kinds, now = old.details.get("kinds", {}), new.details.get("kinds", {})
     for table, schema in old.tables.items():
@@ -130,17 +118,16 @@ def _of_states(old: StateDefinition, new: StateDefinition) -> Incompatibility | 
                 )
                 what = "became a keyed state" if BROADCAST in table and STATE + name in new.tables else what
                 hint = f"declare it as before, a {kinds[name]} of {schema.field('value').type}; or use a new checkpoint location"
-                return Incompatibility(f'the state "{name}" of {operator} {what}', None, hint)
+                raise _mismatch(f'the state "{name}" of {operator} {what}', None, hint)
             if kinds[name] != now[name]:
                 what = f"was a {kinds[name]} and is a {now[name]}"
-                return Incompatibility(f'the state "{name}" of {operator} {what}', None, _rename(name))
+                raise _mismatch(f'the state "{name}" of {operator} {what}', None, _rename(name))
             if not schema.equals(new.tables[table]):
                 types = f"Was: {_shown(schema)}\nIs:  {_shown(new.tables[table])}"
-                return Incompatibility(f'the state "{name}" of {operator} changed its type', types, _rename(name))
+                raise _mismatch(f'the state "{name}" of {operator} changed its type', types, _rename(name))
         elif table.startswith(WAITING) and table not in new.tables:
             what = f"{operator} does not select its inputs any more, and elements may still wait"
-            return Incompatibility(what, None, NEW_CHECKPOINT)
-    return None
+            raise _mismatch(what, None, NEW_CHECKPOINT)
 
 
 def _rename(name: str) -> str:

@@ -508,19 +508,14 @@ def _check_wires(operator: str, declared: Mapping[str, Input], wires: Mapping[st
 def _same_type(actual: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_timestamp(actual) and pa.types.is_timestamp(wanted):
         return bool((actual.tz is None) == (wanted.tz is None))
-    if not pa.types.is_nested(actual):
+    if not pa.types.is_nested(actual) or actual.id != wanted.id:
         return bool(actual == wanted)
+    inner, others = ([kind.field(n) for n in range(kind.num_fields)] for kind in (actual, wanted))
     # The names of the fields inside a list or a map differ between engines.
-    inner = [[t.field(n) for n in range(t.num_fields)] for t in (actual, wanted)]
-    named = [[field.name for field in fields] for fields in inner] if pa.types.is_struct(actual) else [[], []]
-    return (
-        actual.id == wanted.id
-        and named[0] == named[1]
-        and len(inner[0]) == len(inner[1])
-        and all(
-            _same_type(actual_field.type, declared_field.type)
-            for actual_field, declared_field in zip(*inner, strict=True)
-        )
+    if pa.types.is_struct(actual) and [field.name for field in inner] != [field.name for field in others]:
+        return False
+    return len(inner) == len(others) and all(
+        _same_type(field.type, other.type) for field, other in zip(inner, others, strict=True)
     )
 
 

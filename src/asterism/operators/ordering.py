@@ -11,7 +11,7 @@ import pyarrow as pa
 from asterism.columns.arrays import Ints
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME
 from asterism.operators.context import Element
-from asterism.operators.runtime import NONE, Arrived, BroadcastLoad, OrderedElements, Runtime, Waiting
+from asterism.operators.runtime import NONE, Arrived, BroadcastLoad, Runtime, Waiting
 from asterism.operators.state.broadcast_state import BroadcastState
 
 # ---------------------------------------------------------------------- processing order
@@ -133,29 +133,22 @@ def _process_in_order(
     ordered = _Ordered(arrived, order)
     elements = ordered.elements
     numbers, rows = order[:, 0].tolist(), order[:, 1].tolist()
-    steps = OrderedElements(
-        [part.spec for part in arrived],
-        numbers,
-        _of_order(order, [part.times for part in arrived]).tolist(),
-        _of_order(order, [part.keys for part in arrived]).tolist(),
-        [
-            elements[number][row] if number in elements else _NO_ELEMENT
-            for number, row in zip(numbers, rows, strict=True)
-        ],
-    )
+    inputs = [part.spec for part in arrived]
+    times = _of_order(order, [part.times for part in arrived]).tolist()
+    keys = _of_order(order, [part.keys for part in arrived]).tolist()
+    of_order = [elements[n][row] if n in elements else _NO_ELEMENT for n, row in zip(numbers, rows, strict=True)]
     at = 0
     while at < len(numbers):
-        number, time, key = numbers[at], steps.times[at], steps.keys[at]
-        part = arrived[number]
+        part, time, key = arrived[numbers[at]], times[at], keys[at]
         if runtime.heap:
             runtime.fire_before(time)
         if part.spec.broadcast:
             at += ordered.broadcast(runtime, at)
         elif waiting is None:
-            at = runtime.keyed_elements(steps, at)
+            at = runtime.keyed_elements(inputs, numbers, times, keys, of_order, at)
         else:
             runtime.settle_waiting(key, time)
-            waiting.add(key, part.spec, None if time == BEFORE_TIME else time, steps.elements[at])
+            waiting.add(key, part.spec, None if time == BEFORE_TIME else time, of_order[at])
             runtime.left[part.spec.name] -= 1
             waiting.drain(runtime, key)
             at += 1
@@ -220,7 +213,7 @@ def _run_of_batch(runtime: Runtime, part: Arrived, rows: Ints, begun: int) -> No
             for key, time in first.items():
                 runtime.time = begun
                 runtime.fire_key_before(key, time)
-            limits = {key: runtime.next_timer(key) for key in first}
+            limits = {key: runtime.next_timer(key)[0] for key in first}
             now = times <= np.array([limits[key] for key in keys.tolist()], np.int64)
         runtime.time = begun
         before_timers = rows[now]

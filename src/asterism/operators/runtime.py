@@ -52,20 +52,6 @@ class Arrived:
         return new_elements
 
 
-@dataclass(slots=True)
-class OrderedElements:
-    """The elements of a call in their order: for each the number of its input, its time, its key, and the element.
-
-    :ivar inputs: by number
-    """
-
-    inputs: Sequence[Input]
-    numbers: list[int]
-    times: list[int]
-    keys: list[int]
-    elements: list[Element]
-
-
 @dataclass(frozen=True, slots=True)
 class BroadcastLoad:
     """The elements of broadcast inputs that come first in a call, and their effects. All key groups get the same ones, and their
@@ -312,17 +298,15 @@ class Runtime:
     def fire_key_before(self, key: int, limit: int) -> None:
         """Fire the event-time timers of one key before *limit*."""
         while self.heap:  # otherwise no timer is due
-            entries = self.timer_table.entries(key).items()
-            due = [(time, name) for name, (time, _) in entries if name[0] == EVENT and time < limit]
-            if not due:
+            time, name = self.next_timer(key)
+            if time >= limit:
                 return
-            time, name = min(due)
             self._fire(key, name, time)
 
-    def next_timer(self, key: int) -> int:
-        """The time of the next event-time timer of a key."""
+    def next_timer(self, key: int) -> tuple[int, str]:
+        """The time and the name of the next event-time timer of a key."""
         entries = self.timer_table.entries(key).items()
-        return min((time for name, (time, _) in entries if name[0] == EVENT), default=END_OF_TIME)
+        return min(((time, name) for name, (time, _) in entries if name[0] == EVENT), default=(END_OF_TIME, ""))
 
     def fire_processing_time_timers(self) -> bool:
         """Fire the processing-time timers that are due, in the order of their times; return whether there were any."""
@@ -422,13 +406,22 @@ class Runtime:
         self.key_number = None
         self._end()
 
-    def keyed_elements(self, steps: OrderedElements, at: int) -> int:
+    def keyed_elements(
+        self,
+        inputs: Sequence[Input],
+        numbers: list[int],
+        times: list[int],
+        keys: list[int],
+        elements: list[Element],
+        at: int,
+    ) -> int:
         """:meth:`element` for the elements of keyed inputs from index *at*, until one of a broadcast input, or a timer that is
         due before; return its index.
+
+        :param numbers: for each element the number of its input; *times* and *keys* likewise
         """
-        names = ["" if spec.broadcast else spec.functions["process_element"] for spec in steps.inputs]
+        names = ["" if spec.broadcast else spec.functions["process_element"] for spec in inputs]
         functions = [getattr(self.operator, name) if name else None for name in names]
-        numbers, times, keys, elements = steps.numbers, steps.times, steps.keys, steps.elements
         ctx, heap, left = self.ctx, self.heap, self.left
         number = 0
         try:
@@ -437,7 +430,7 @@ class Runtime:
                 function = functions[number]
                 if function is None or (heap and heap[0][0] < time):
                     break
-                self.input_name = name = steps.inputs[number].name
+                self.input_name = name = inputs[number].name
                 self.key_number = keys[at]
                 if time == BEFORE_TIME:
                     self.element_time = None

@@ -70,7 +70,7 @@ def assert_matches(
         findings = [Finding((), number, _expected(match, literals).stages) for number, match in enumerate(actual)]
     expected_findings = [_expected(match, literals) for match in expected]
     difference = Difference.of(expected_findings, in_order(findings), in_any_order)
-    if difference.is_none:
+    if all(mark == " " for mark, _, _ in difference.lines):
         return
     notes = []
     if isinstance(actual, PatternHarness):
@@ -132,10 +132,6 @@ class Difference:
             difference.lines.append((mark, finding, actual))
         difference.lines += [("+", None, actual) for actual in left]
         return difference
-
-    @property
-    def is_none(self) -> bool:
-        return all(mark == " " for mark, _, _ in self.lines)
 
     @property
     def missing(self) -> list[Finding]:

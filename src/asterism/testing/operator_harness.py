@@ -111,7 +111,9 @@ class OperatorHarness:
         for group in range(len(self.stores)):
             of_group = hashed if broadcast or len(self.stores) == 1 else hashed.filter(pa.array(groups == group))
             if of_group.num_rows:
-                self._call(group, [Arrival(name, self._prepared(name, of_group))])
+                with self._running():
+                    prepared = self.operator.prepare(name, of_group)
+                self._call(group, [Arrival(name, prepared)])
             elif detects_idle:
                 self._call(group, [Arrival(name)])
         return self
@@ -178,10 +180,6 @@ class OperatorHarness:
             self.operator.close()
         return self
 
-    def _prepared(self, name: str, events: pa.Table) -> pa.Table:
-        with self._running():
-            return self.operator.prepare(name, events)
-
     @contextmanager
     def _running(self) -> Iterator[None]:
         """Open the operator, and close it after a failure, as on Spark."""
@@ -202,14 +200,12 @@ class OperatorHarness:
             result.next_event_time if result.next_event_time is not None else result.next_processing_time
         )
         self.next_processing_times[group] = result.next_processing_time
-        self.metrics.update({name: count for name, count in result.metrics.items() if not self._is_bucket(name)})
+        buckets = self.operator.histograms
+        self.metrics.update({n: count for n, count in result.metrics.items() if n.partition("/")[0] not in buckets})
         if result.gauges:
             self._measured.append((group, result.metrics, result.gauges))
         for name, rows in result.outputs.items():
             self.outputs[name].append(rows)
-
-    def _is_bucket(self, name: str) -> bool:
-        return name.partition("/")[0] in self.operator.histograms
 
     @property
     def gauges(self) -> dict[str, float]:

@@ -248,7 +248,13 @@ def wire_of(name: str, options: Mapping[str, Any], declared: Input | None = None
 
     :raises StreamDefinitionError, ColumnNotFoundError: an option is unknown or wrong
     """
-    return _wire(name, declared, **_known(name, options, of_operator=declared is not None))
+    known = ["key", "time", "idle_after", "columns", *(["distributed"] if declared is not None else [])]
+    unknown = next((option for option in options if option not in known), None)
+    if unknown is not None:
+        raise StreamDefinitionError(
+            f'the input "{name}" has no option {unknown!r}', hint=f"options: {', '.join(known)}"
+        )
+    return _wire(name, declared, **options)
 
 
 def _wire(
@@ -288,16 +294,6 @@ def _wire(
             hint='{"distributed": True}',
         )
     return Wire(schema, keys, time, None if idle_after is None else idle_after // MICROSECOND, distributed)
-
-
-def _known(name: str, options: Mapping[str, Any], *, of_operator: bool) -> Mapping[str, Any]:
-    known = ["key", "time", "idle_after", "columns", *(["distributed"] if of_operator else [])]
-    unknown = next((option for option in options if option not in known), None)
-    if unknown is not None:
-        raise StreamDefinitionError(
-            f'the input "{name}" has no option {unknown!r}', hint=f"options: {', '.join(known)}"
-        )
-    return options
 
 
 def _as_time(time: str | timedelta, field: pa.Field) -> Any:

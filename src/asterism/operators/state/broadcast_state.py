@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from asterism.columns.arrays import Ints, python_values
-from asterism.columns.time import END_OF_TIME
-from asterism.operators.state.keyed_state import NAME, VALUE, StateEntries, StateKind, StateSpec, StateTable, map_keys
+from asterism.caches import keep, recent
+from asterism.columns.arrays import Ints
+from asterism.operators.state.keyed_state import NAME, StateEntries, StateKind, StateSpec, StateTable
 from asterism.operators.state.page_numbers import PageKind
 from asterism.operators.state.state_store import (
     BODY,
@@ -129,9 +129,9 @@ class BroadcastState:
         if self._stored is None or self._earlier:
             self._version = _Version({name: [] for name in specs})
         else:
-            known = _known.get((self._key, self._stored))
-            self._version = _Version.from_bytes(self._stored, specs) if known is None else known
-            self._keep(self._stored, self._version)
+            key = self._key, self._stored
+            known = recent(_known, key)
+            self._version = known or keep(_known, _VERSIONS, key, _Version.from_bytes(self._stored, specs))
         self.tables = {name: BroadcastEntries(spec, self) for name, spec in specs.items()}
         if self._earlier:
             # The state of release 0.1.0 is one page with all tables.
@@ -175,7 +175,8 @@ class BroadcastState:
     def _changed(self) -> _Version | None:
         """The version with the current entries; None if there are none."""
         entries = {name: table.entries(0) for name, table in self.tables.items() if table.is_changed}
-        same = next((known for known in self._versions() if _are_in(known, entries, self._version)), None)
+        versions = [version for (key, _), version in reversed(_known.items()) if key == self._key]
+        same = next((version for version in versions if _are_in(version, entries, self._version)), None)
         if same is not None:
             # The next key group that takes over these entries finds the same objects, and need not compare them.
             same.entries |= entries
@@ -197,10 +198,6 @@ class BroadcastState:
                 version.index[name].append((next(free) if page is None else page, digest))
         return version if any(version.index.values()) else None
 
-    def _versions(self) -> list[_Version]:
-        """The versions that this process has, the most recently used one first."""
-        return [version for (key, _), version in reversed(_known.items()) if key == self._key]
-
     def _replace(self, version: _Version | None) -> None:
         index = None if version is None else version.to_bytes()
         if index == self._stored:
@@ -214,14 +211,8 @@ class BroadcastState:
                 self._store.write_page(page, version.parts[digest])
         self._store.write_page(self._page, index)
         if version is not None and index is not None:
-            self._keep(index, version)
-
-    def _keep(self, index: bytes, version: _Version) -> None:
-        """Make this the last used version."""
-        _known.pop((self._key, index), None)
-        _known[self._key, index] = version
-        while len(_known) > _VERSIONS:
-            _known.pop(next(iter(_known)))
+            _known.pop((self._key, index), None)
+            keep(_known, _VERSIONS, (self._key, index), version)
 
 
 def _are_in(version: _Version, entries: Mapping[str, Any], before: _Version) -> bool:
@@ -251,15 +242,7 @@ def _alike(some: Iterable[Any], others: Iterable[Any]) -> bool:
 
 
 def _entries_of(spec: StateSpec, parts: Sequence[pa.Table]) -> Any:
-    rows = pa.concat_tables([spec.schema.empty_table(), *parts])
-    values = [(value, END_OF_TIME) for value in python_values(rows.column(VALUE))]
-    match spec.kind:
-        case StateKind.VALUE:
-            return values[0] if values else None
-        case StateKind.LIST:
-            return values
-        case StateKind.MAP:
-            return dict(zip(map_keys(rows.column(NAME)), values, strict=True))
+    return StateTable(spec, pa.concat_tables([spec.schema.empty_table(), *parts])).entries(0)
 
 
 def _parts_of(spec: StateSpec, entries: Any) -> list[bytes]:

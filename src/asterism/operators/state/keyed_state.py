@@ -157,7 +157,7 @@ class StateTable(StateEntries):
             ends = np.append(begins, len(self.keys))[1:]
             self._where = dict(zip(distinct.tolist(), zip(begins.tolist(), ends.tolist(), strict=True), strict=True))
         begin, end = self._where.get(key, (0, 0))
-        stored = [(self._values[at], self._expires[at]) for at in range(begin, end)]
+        stored = list(zip(self._values[begin:end], self._expires[begin:end], strict=True))
         if self.spec.kind is StateKind.VALUE:
             return stored[0] if stored else None
         if self.spec.kind is StateKind.MAP:
