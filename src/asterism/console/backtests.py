@@ -6,7 +6,6 @@ import itertools
 import queue
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,7 +54,7 @@ class Backtests:
     def __init__(self, worker: WorkerProcess) -> None:
         self._worker = worker
         self._lock = threading.Lock()
-        self._jobs: OrderedDict[int, BacktestJob] = OrderedDict()
+        self._jobs: dict[int, BacktestJob] = {}
         self._numbers = itertools.count(1)
         self._queue: queue.SimpleQueue[BacktestJob | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -67,11 +66,7 @@ class Backtests:
                 raise AnswerError(503, "too many backtests wait", "cancel one, or try again later", Retry_After="30")
             job = BacktestJob(next(self._numbers), rule, version, author, request)
             self._jobs[job.number] = job
-            finished = [
-                finished_job.number
-                for finished_job in self._jobs.values()
-                if finished_job.state not in (WAITING, RUNNING)
-            ]
+            finished = [number for number, kept in self._jobs.items() if kept.state not in (WAITING, RUNNING)]
             for number in finished[: max(len(self._jobs) - MAX_KEPT, 0)]:
                 del self._jobs[number]
             self._queue.put(job)

@@ -10,16 +10,14 @@ See docs/decisions/0056.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pyarrow as pa
 
-from asterism.columns.arrays import cast_to, one_chunk, with_fields
 from asterism.columns.schemas import small_type
 from asterism.errors import CheckpointMismatchError
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state.state_store import tables_by_name, tables_to_bytes
-from asterism.operators.stored_state import BROADCAST, STATE, WAITING
+from asterism.operators.stored_state import BROADCAST, STATE, WAITING, aligned_column
 
 FIXED = "fixed"
 """In the details of a definition: what cannot change, as texts by name; a text that begins with ``#`` is a hash."""
@@ -147,16 +145,7 @@ def _shown(schema: pa.Schema) -> str:
 
 def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """The columns of *schema*; those that are new are NULL."""
-    return pa.table([_aligned(rows, field) for field in schema], schema=schema)
-
-
-def _aligned(rows: pa.Table, field: pa.Field) -> Any:
-    if field.name not in rows.column_names:
-        return pa.nulls(rows.num_rows, field.type)
-    column = rows.column(field.name)
-    if small_type(column.type) == small_type(field.type):
-        return cast_to(column, field.type)
-    return with_fields(one_chunk(column), field.type) if pa.types.is_struct(field.type) else column
+    return pa.table([aligned_column(rows, field) for field in schema], schema=schema)
 
 
 def aligned_tables(value: bytes, old: Mapping[str, pa.Schema], new: Mapping[str, pa.Schema]) -> bytes:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pyarrow as pa
 
-from asterism.columns.arrays import Ints, with_fields
+from asterism.columns.arrays import Ints, cast_to, one_chunk, with_fields
 from asterism.columns.keys import KEY as KEY_TEXT
 from asterism.columns.keys import key_values
+from asterism.columns.schemas import small_type
 from asterism.columns.time import MOMENT, TIME, moments
 from asterism.operators.context import EVENT
 from asterism.operators.state.keyed_state import EXPIRES, KEY, NAME, VALUE
@@ -116,13 +117,19 @@ def columns_of_events(prepared: Iterable[pa.Field]) -> list[pa.Field]:
     return [field.with_name(field.name[2:]) for field in prepared if field.name.startswith("e:")]
 
 
-def kept_column(rows: pa.Table, field: pa.Field) -> pa.Array:
-    """A column of events; NULL if they were kept without it."""
-    name = "e:" + field.name
-    if name not in rows.column_names:
+def aligned_column(rows: pa.Table, field: pa.Field) -> pa.Array:
+    """A column of stored rows as *field*; NULL if they were stored without it."""
+    if field.name not in rows.column_names:
         return pa.nulls(rows.num_rows, field.type)
-    column = rows.column(name).combine_chunks()
+    column = one_chunk(rows.column(field.name))
+    if small_type(column.type) == small_type(field.type):
+        return cast_to(column, field.type)
     return with_fields(column, field.type) if pa.types.is_struct(field.type) else column
+
+
+def kept_column(rows: pa.Table, field: pa.Field) -> pa.Array:
+    """A column of events."""
+    return aligned_column(rows, field.with_name("e:" + field.name))
 
 
 def waiting_schema(key: pa.DataType, prepared: pa.Schema) -> pa.Schema:

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from asterism.arguments import also_named, expect, expect_number, expect_string, shown
-from asterism.columns.arrays import cast_to
 from asterism.columns.schemas import schema_of
 from asterism.columns.time import BEFORE_TIME, END_OF_TIME, EPOCH, MICROSECOND, TimeColumn
 from asterism.errors import AsterismError, ColumnNotFoundError, InvalidEventError, StreamDefinitionError
+from asterism.operators.key_group import complete
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -298,9 +298,7 @@ def table_of(events: Sequence[Row] | pa.Table | pd.DataFrame, columns: str | pa.
     try:
         if table is None:
             return _table_of_rows(rows, schema)
-        missing = {f.name: pa.nulls(table.num_rows, f.type) for f in schema if f.name not in names}
-        arrays = [missing[f.name] if f.name in missing else cast_to(table.column(f.name), f.type) for f in schema]
-        return pa.table(arrays, schema=schema)
+        return complete(table, schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InvalidEventError("an event does not fit the schema", str(error)) from None
 
