@@ -266,7 +266,7 @@ class MultipleInputOperator(KeyGroupOperator):
         arrived = self._arrived(name, events, np.zeros(0, np.int64))
         for element, time in zip(arrived.elements(), arrived.times.tolist(), strict=True):
             runtime.late(declared, element, None if time == NO_TIME else time)
-        self._collect(group)
+        runtime.tools.taken().add_to(group)
         runtime.finish()
 
     def _arrived(self, name: str, events: pa.Table, keys: Ints) -> Arrived:
@@ -302,7 +302,9 @@ class MultipleInputOperator(KeyGroupOperator):
             tables,
             broadcast.tables,
             timers,
-            self._named(keys.table),
+            keys.table.select([])
+            if self.key_schema.names == [ONE_KEY]
+            else keys.table.rename_columns(self.key_schema.names),
             before=group.before,
             now=group.processing_time,
             ended=group.ended.__contains__,
@@ -316,13 +318,16 @@ class MultipleInputOperator(KeyGroupOperator):
             if name in ready
         ]
         run(runtime, arrived, horizon, waiting, broadcast)
-        self._tell_watermarks(group)
+        for name, declared in self.declared.items():
+            runtime.input_name = name
+            if "process_watermark" in declared.functions and name in group.moved:
+                runtime.watermark(declared.functions["process_watermark"], group.moved[name])
         for name in self._ending(group):
             runtime.input_name = name
             runtime.end_input(self.declared[name].functions["end_input"])
         if self._ending(group):
             fire_due(runtime, horizon)
-        self._collect(group)
+        runtime.tools.taken().add_to(group)
 
         time = runtime.time
         settled = [table.settle(time) for table in (*tables.values(), timers)]
@@ -330,11 +335,6 @@ class MultipleInputOperator(KeyGroupOperator):
         self._rewrite(group, loaded, keys, left, horizon)
         broadcast.write(over=group.over)
         runtime.finish()
-
-    def _named(self, keys: pa.Table) -> pa.Table:
-        """The keys with the names for users; those of a stream without keys have no columns."""
-        named = keys.rename_columns(self.key_schema.names)
-        return named.select([]) if self.key_schema.names == [ONE_KEY] else named
 
     def _rewrite(self, group: Group, loaded: Pages, keys: _CallKeys, left: Sequence[pa.Table], horizon: int) -> None:
         """Write the pages that were loaded.
@@ -409,19 +409,9 @@ class MultipleInputOperator(KeyGroupOperator):
             next_event_time = min(next_event_time, horizon + 1)  # inputs that were not selected may be selected later
         return tables_to_bytes(tables), next_event_time, next_processing_time
 
-    def _tell_watermarks(self, group: Group) -> None:
-        runtime = self.runtime
-        for name, declared in self.declared.items():
-            runtime.input_name = name
-            if "process_watermark" in declared.functions and name in group.moved:
-                runtime.watermark(declared.functions["process_watermark"], group.moved[name])
-
     def _ending(self, group: Group) -> list[str]:
         """The inputs that have ended in this call and have a function for that."""
         return [name for name in group.newly_ended if "end_input" in self.declared[name].functions]
-
-    def _collect(self, group: Group) -> None:
-        self.runtime.tools.taken().add_to(group)
 
 
 def definition_of(operator: type[StreamOperator]) -> StateDefinition:
