@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from asterism.spark.api.operators import OperatorStream, connect
     from asterism.spark.api.patterns import CEP, PatternStream
     from asterism.spark.api.row_patterns import RowPatternStream, match_recognize
+    from asterism.spark.api.running import run
     from asterism.spark.api.statements import sql
     from asterism.spark.api.stream_joins import (
         JoinedStream,
@@ -208,6 +209,7 @@ __all__ = [
     "pattern_json_schema",
     "read_state",
     "register_function",
+    "run",
     "sql",
     "timeline",
     "window",
@@ -246,6 +248,7 @@ _NAMES = {
     "spark.api.patterns": ["CEP", "PatternStream"],
     "spark.api.row_patterns": ["RowPatternStream", "match_recognize"],
     "spark.host.state_reader": ["StateReader", "read_state"],
+    "spark.api.running": ["run"],
     "spark.api.statements": ["sql"],
     "spark.api.table_functions": ["register_function"],
     "spark.api.stream_joins": [

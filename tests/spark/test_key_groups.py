@@ -96,17 +96,3 @@ def test_a_run_keeps_that_of_the_checkpoint(spark: SparkSession, tmp_path: Path)
         stream.run({"matches": found}, checkpoint=str(tmp_path / "cp"), drain=bool(number))
     assert key_groups_of(spark, tmp_path / "cp") == [5]
     assert ids(found.rows) == batch_matches(spark, table, FUNNEL)
-
-
-def test_a_dataframe_with_too_many_tasks_is_warned_of(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    write_files(events(50), tmp_path / "in", [])
-    with shuffle_partitions(spark, 200):
-        _ = CEP.pattern(stream_of(spark, tmp_path / "in"), FUNNEL).matches
-    (message,) = caplog.messages
-    assert message == (
-        "if writeStream starts this DataFrame, the query has 200 stateful tasks for 32 key groups, which takes seconds per "
-        'micro-batch; call spark.conf.set("spark.sql.shuffle.partitions", 2) before, '
-        "or use run(...), which sets the number itself"
-    )

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from asterism.spark.progress.progress_listener import Observer, ProgressListener
+from asterism.spark.session.progress_listener import Observer, ProgressListener
 
 
 class Failing:

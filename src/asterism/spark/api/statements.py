@@ -52,6 +52,7 @@ from asterism.spark.api.table_functions import (
     unknown_function,
 )
 from asterism.spark.host.keyed_stream import KeyedStream
+from asterism.spark.host.query_settings import QueryTraits, carrying
 from asterism.spark.host.stateful import check_key_groups
 from asterism.spark.host.unwrapping import unwrapping
 from asterism.text.printable import quoted_name
@@ -133,7 +134,8 @@ def sql(
             begin, result = run.result_of(part)
         run.frames[f"matches_{number}"] = result
         statement.replaced.append((begin, part.end, f"matches_{number}"))
-    return unwrapping(_of_spark(run.whole, lambda: statement, functions))
+    result = _of_spark(run.whole, lambda: statement, functions)
+    return unwrapping(carrying(result, QueryTraits.of(run.frames.values())) if result.isStreaming else result)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -27,19 +26,15 @@ from asterism.spark.host.chaining import ends_by_itself as ends_upstream
 from asterism.spark.host.chaining import has_upstream
 from asterism.spark.host.evolution import check_checkpoint_of, control_offsets
 from asterism.spark.host.keyed_stream import BroadcastStream, DataStream, KeyedStream
+from asterism.spark.host.query_settings import QueryTraits, start, writer_of
 from asterism.spark.host.stateful import OBSERVATION, Use, unique_observation, unpacked
 from asterism.spark.host.unwrapping import unwrapping
 from asterism.spark.session.settings import (
     DEFAULT_KEY_GROUPS,
     EMPTY_BATCHES,
-    PARTITIONS,
-    arrow_batches,
-    checkpoint_files,
     new_key_groups,
     resolved,
     settings,
-    state_compression,
-    stateful_tasks,
 )
 
 Sink = Callable[[DataFrame, int], None]
@@ -153,24 +148,29 @@ def run(
         return None
     check_checkpoint(options.checkpoint)
     spark = inputs[0].sparkSession
-    options = replace(options, checkpoint=resolved(spark, str(options.checkpoint)))
-    queries = _Queries(results, write, options, inputs, spark, operator, started)
-    if options.trigger is not None:
-        if options.drain:
-            return unwrapping(_until_its_end(partial(queries.start, options.trigger, ending=True)))
-        return unwrapping(queries.start(options.trigger, ending=False))
-    ends_by_itself = (
-        not operator.processing_time
-    )  # with timers in processing time, Spark runs empty micro-batches forever
-    if not ends_by_itself and not options.drain:
-        raise StreamDefinitionError(
-            "a stream in processing time that is not drained does not end by itself",
-            hint='drain=True, or a trigger: run(..., trigger={"processingTime": "1 second"})',
-        )
-    has_ended = ends_by_itself and _process_available_data(queries)
-    if options.drain and not has_ended:
-        _end_input(queries)
-    return None
+    return _Queries(results, write, options, inputs, spark, operator, operator.processing_time, started).run()
+
+
+@unwrapped()
+def run_frame(df: DataFrame, sinks: Sequence[Sink], options: RunOptions) -> StreamingQuery | None:
+    """Write the rows of a streaming DataFrame with operators to *sinks*, one after the other.
+
+    :param options: without a number of key groups
+    """
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        if len(sinks) > 1:
+            rows.persist()
+        try:
+            for sink in sinks:
+                sink(rows, batch_id)
+        finally:
+            rows.unpersist()
+
+    check_checkpoint(options.checkpoint)
+    traits = QueryTraits.of([df]) or QueryTraits(DEFAULT_KEY_GROUPS)
+    options = replace(options, key_groups=traits.key_groups)
+    return _Queries(lambda _: df, write, options, [df], df.sparkSession, None, traits.timers, None).run()
 
 
 @contextmanager
@@ -191,6 +191,8 @@ class _Queries:
     """The queries of a run: it may need several, one after the other, on its checkpoint.
 
     :param inputs: the DataFrames of the inputs
+    :param operator: the last operator; None: all operators are in *inputs*
+    :param timers: whether an operator has timers in processing time
     """
 
     results: Callable[[Use], DataFrame]
@@ -198,13 +200,36 @@ class _Queries:
     options: RunOptions
     inputs: Sequence[DataFrame]
     spark: SparkSession
-    operator: KeyGroupOperator
+    operator: KeyGroupOperator | None
+    timers: bool
     started: Callable[[StreamingQuery, str], object] | None
+
+    def run(self) -> StreamingQuery | None:
+        """Start the query, and wait for its end if it has no trigger."""
+        checkpoint = resolved(self.spark, str(self.options.checkpoint))
+        return replace(self, options=replace(self.options, checkpoint=checkpoint))._run()
+
+    def _run(self) -> StreamingQuery | None:
+        options = self.options
+        if options.trigger is not None:
+            if options.drain:
+                return unwrapping(_until_its_end(partial(self.start, options.trigger, ending=True)))
+            return unwrapping(self.start(options.trigger, ending=False))
+        if self.timers and not options.drain:
+            raise StreamDefinitionError(
+                "a stream in processing time that is not drained does not end by itself",
+                hint='drain=True, or a trigger: run(..., trigger={"processingTime": "1 second"})',
+            )
+        # With timers in processing time, Spark runs empty micro-batches forever.
+        has_ended = not self.timers and _process_available_data(self)
+        if options.drain and not has_ended:
+            _end_input(self)
+        return None
 
     @property
     def follow(self) -> bool:
         """Whether there are upstream operators."""
-        return any(has_upstream(df) for df in self.inputs)
+        return self.operator is None or any(has_upstream(df) for df in self.inputs)
 
     def start(self, trigger: Mapping[str, Any], *, ending: bool, place: str | None = None) -> StreamingQuery:
         """Start a query.
@@ -215,7 +240,8 @@ class _Queries:
         checkpoint = str(self.options.checkpoint)
         offsets = control_offsets(self.spark, checkpoint)
         key_groups = self._key_groups(offsets)
-        check_checkpoint_of(self.spark, checkpoint, offsets, self.operator, key_groups)
+        if self.operator is not None:
+            check_checkpoint_of(self.spark, checkpoint, offsets, self.operator, key_groups)
         use = Use(
             ending,
             key_groups=key_groups,
@@ -244,36 +270,24 @@ class _Queries:
         return offsets[-1]["keyGroups"] if offsets else new_key_groups(self.spark)
 
     def _start(self, use: Use, trigger: Mapping[str, Any]) -> StreamingQuery:
-        writer = self.results(use).writeStream.foreachBatch(self.write)
+        writer = writer_of(self.results(use)).foreachBatch(self.write)
         writer = writer.option("checkpointLocation", self.options.checkpoint).trigger(**trigger)
         if self.options.name is not None:
             writer = writer.queryName(self.options.name)
         if not use.drain:
             versions.wait_for_ends()
         in_parts = "availableNow" in trigger and not use.drain and not any(map(ends_upstream, self.inputs))
-        values = {
-            PARTITIONS: str(stateful_tasks(self.spark, use.key_groups)),
-            **arrow_batches(self.spark),
-            **state_compression(self.spark),
-        }
-        of_sources = {
-            **checkpoint_files(self.spark, str(self.options.checkpoint)),
-            **versions.settings_of_start(in_parts=in_parts),
-        }
-        with settings(self.spark, of_sources):
-            with settings(self.spark, values):
-                query = writer.start()
-            with _stopped_if_interrupted(query):
-                _wait_for_begin(query)
+        query = start(
+            self.spark,
+            writer.start,
+            key_groups=use.key_groups,
+            checkpoint=str(self.options.checkpoint),
+            in_parts=in_parts,
+            waiting=_stopped_if_interrupted,
+        )
         if self.started is not None:
             self.started(query, use.observation)
         return query
-
-
-def _wait_for_begin(query: StreamingQuery) -> None:
-    """Wait until a query has created its sources, which read settings of the session and, on Spark 4.1, signals."""
-    while query.isActive and query.status["message"].startswith("Initializing"):
-        time.sleep(_SECONDS)
 
 
 _AVAILABLE_NOW = {"availableNow": True}
@@ -303,14 +317,16 @@ def _process_available_data(queries: _Queries) -> bool:
 
 
 def _end_input(queries: _Queries) -> None:
-    """End the input, after the available data.
+    """End the input, after the available data, in a single micro-batch.
 
     :raises StateError: operators before the last one were not reached
     """
+    # With the trigger "once", Spark asks all sources for all data at once, also those that can divide it.
+    trigger = _AVAILABLE_NOW if queries.operator is not None else {"once": True}
     with signals.ending():
         for _ in range(2):  # the only micro-batch of the first query may be one that had failed before
             before = queries.sent_messages()
-            query = queries.start(_AVAILABLE_NOW, ending=True)
+            query = queries.start(trigger, ending=True)
             with _stopped_if_interrupted(query):
                 query.awaitTermination()
             operators = _operators(query)
@@ -318,6 +334,8 @@ def _end_input(queries: _Queries) -> None:
                 operators = {n: sent > before.get(n, 0) for n, sent in queries.sent_messages().items()}
             if _all_end(operators):
                 return
+    if queries.operator is None:
+        raise _not_reached("The operators have not ended their input.")
     raise _not_reached("The last operator has ended its input; those before it have not.")
 
 

@@ -37,6 +37,7 @@ from asterism.spark.host.evolution import time_mode_of
 from asterism.spark.host.exchange import Batches, pack, unpack
 from asterism.spark.host.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, WATERMARK, OperatorHost
 from asterism.spark.host.keyed_stream import BroadcastStream, DataStream, KeyedStream
+from asterism.spark.host.query_settings import QueryTraits, carrying, observe_tasks
 from asterism.spark.host.row_schemas import spark_schema
 from asterism.spark.host.times import event_micros, spark_delay
 from asterism.spark.host.unwrapping import unwrapping
@@ -46,7 +47,6 @@ from asterism.spark.session.settings import (
     check_arrow_batches,
     check_worker_memory,
     configure_state_store,
-    warn_of_tasks,
 )
 from asterism.spark.session.worker import task
 from asterism.text.printable import quoted_name
@@ -321,7 +321,7 @@ def stateful(
     configure_state_store(spark)
     if not use.final:
         check_arrow_batches(spark)
-        warn_of_tasks(spark, use.key_groups)
+        observe_tasks(spark, use.key_groups)
     control = _control_rows(spark.readStream.format(_registered(spark, source)), operator, use, time_mode, zone)
     results = (
         reduce(DataFrame.unionByName, [*chunks, control])
@@ -337,6 +337,10 @@ def stateful(
     )
     watermark = F.max(F.col("metrics")[WATERMARK])  # the same in all key groups that were called
     results = results.observe(use.observation + _WATERMARK_OF, watermark.alias("micros"))
+    known = QueryTraits.of(chunks) or QueryTraits(0)
+    timers = time_mode == PROCESSING_TIME or known.timers
+    traits = QueryTraits(max(use.key_groups, known.key_groups), use.drain or known.drains, timers)
+    results = carrying(results, traits)
     if not operator.metrics:
         return results
     columns = [

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from asterism.rules.sets.rule_counts import FAMILY, MAX_PAST, RuleCounts
 from asterism.rules.sets.set_store import FolderStore
 from asterism.spark.host.stateful import observed, operator_observations
-from asterism.spark.progress.progress_listener import forget, observe, observers
+from asterism.spark.session.progress_listener import forget, observe, observers
 
 SECONDS_TO_END = 10.0
 """How long a run waits for the last progress of its query."""

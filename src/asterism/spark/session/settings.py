@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -57,7 +56,6 @@ LEAST_WORKER_MEMORY = 2**31
 """In bytes, of a Python worker. With less, its libraries cannot be loaded; small queries have used 2.3 GB."""
 _UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _LOCK = threading.RLock()
-_log = logging.getLogger("asterism.spark")
 
 
 @contextmanager
@@ -226,7 +224,7 @@ def stateful_tasks(spark: SparkSession, key_groups: int) -> int:
     add cost. Unless the session sets another number than Spark's default, there are as many tasks as a local session has
     cores; on a cluster, which can grow, there are as many as key groups. See docs/decisions/0034.
     """
-    wanted = _shuffle_partitions(spark)
+    wanted = tasks_of_session(spark)
     if wanted == _DEFAULT_PARTITIONS and (spark.conf.get("spark.master", "") or "").startswith("local"):
         wanted = _cores(spark)
     return min(wanted, key_groups)
@@ -242,21 +240,8 @@ def new_key_groups(spark: SparkSession) -> int:
     return min(_GROUPS_PER_TASK * stateful_tasks(spark, DEFAULT_KEY_GROUPS), DEFAULT_KEY_GROUPS)
 
 
-def warn_of_tasks(spark: SparkSession, key_groups: int) -> None:
-    """Log a warning if a query that the user starts would have more stateful tasks than key groups."""
-    wanted = _shuffle_partitions(spark)
-    if wanted > key_groups:
-        _log.warning(
-            "if writeStream starts this DataFrame, the query has %d stateful tasks for %d key groups, which takes seconds per "
-            'micro-batch; call spark.conf.set("%s", %d) before, or use run(...), which sets the number itself',
-            wanted,
-            key_groups,
-            PARTITIONS,
-            stateful_tasks(spark, key_groups),
-        )
-
-
-def _shuffle_partitions(spark: SparkSession) -> int:
+def tasks_of_session(spark: SparkSession) -> int:
+    """The number of stateful tasks of a new query, if nothing else is set when it starts."""
     with _LOCK:  # not while another thread starts a query with another number
         return int(spark.conf.get(PARTITIONS) or _DEFAULT_PARTITIONS)
 

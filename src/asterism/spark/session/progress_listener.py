@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 from collections.abc import Callable
@@ -79,6 +80,9 @@ _lock = threading.Lock()
 def observe(spark: SparkSession, observer: Observer) -> None:
     """Pass the progress of all queries of a session to *observer*."""
     with _lock:
+        if not _listeners:
+            atexit.unregister(_remove_all)
+            atexit.register(_remove_all)
         if spark not in _listeners:
             listener = ProgressListener()
             spark.streams.addListener(listener)
@@ -96,6 +100,13 @@ def forget(spark: SparkSession, observer: Observer) -> None:
             listener = _listeners.pop(spark)
             with suppress(Exception):  # the session may have ended
                 spark.streams.removeListener(listener)
+
+
+def _remove_all() -> None:
+    """Remove all listeners before the program ends, after which Spark would log that it cannot call them."""
+    for spark, listener in list(_listeners.items()):
+        with suppress(Exception):  # the session may have ended
+            spark.streams.removeListener(listener)
 
 
 def observers() -> list[Observer]:

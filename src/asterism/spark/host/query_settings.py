@@ -1,0 +1,258 @@
+"""The settings with which a query starts, whoever starts it.
+
+Spark reads them from the session at that moment: the number of stateful tasks, the size of batches for Python, how the files of
+a checkpoint are written and compressed. :func:`start` sets them. A streaming DataFrame of an operator has a subclass of Spark's
+class, whose ``writeStream`` calls :func:`start`, and whose methods return DataFrames of this subclass (:func:`carrying`). If a
+DataFrame has lost the subclass (``groupBy``, a temporary view), and its query has more stateful tasks than key groups, a message
+on standard error says what to do.
+
+See docs/decisions/0111.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cache, wraps
+from typing import Any
+from weakref import WeakSet
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from asterism.spark.host import versions
+from asterism.spark.session.progress_listener import observe
+from asterism.spark.session.settings import (
+    PARTITIONS,
+    arrow_batches,
+    checkpoint_files,
+    resolved,
+    settings,
+    state_compression,
+    stateful_tasks,
+    tasks_of_session,
+)
+
+_SECONDS = 0.005
+"""Between two checks of a query."""
+_CHECKPOINT = "checkpointLocation"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTraits:
+    """What is known of the operators in the plan of a streaming DataFrame.
+
+    :param key_groups: the largest number of key groups
+    :param drains: whether an operator ends its input by itself
+    :param timers: whether an operator has timers in processing time, with which a query does not end by itself
+    """
+
+    key_groups: int
+    drains: bool = False
+    timers: bool = False
+
+    @classmethod
+    def of(cls, frames: Iterable[Any]) -> QueryTraits | None:
+        """The traits of all *frames* together; None: none of them has any."""
+        traits = [frame._asterism_traits for frame in frames if isinstance(frame, _Carrying)]
+        if not traits:
+            return None
+        return cls(
+            max(each.key_groups for each in traits),
+            any(each.drains for each in traits),
+            any(each.timers for each in traits),
+        )
+
+
+def start(
+    spark: SparkSession,
+    begin: Callable[[], StreamingQuery],
+    *,
+    key_groups: int,
+    checkpoint: str | None,
+    in_parts: bool,
+    waiting: Callable[[StreamingQuery], AbstractContextManager[Any]] = nullcontext,
+) -> StreamingQuery:
+    """Start a query with the settings that suit it, and wait until it has created its sources.
+
+    :param begin: starts it
+    :param checkpoint: its checkpoint location, if that is known
+    :param in_parts: whether it reads available data in several micro-batches
+    :param waiting: makes a context in which to wait
+    """
+    values = {
+        PARTITIONS: str(stateful_tasks(spark, key_groups)),
+        **arrow_batches(spark),
+        **state_compression(spark),
+    }
+    files = {} if checkpoint is None else checkpoint_files(spark, checkpoint)
+    # The sources are created by a thread of the query, which reads these settings from the session later.
+    with settings(spark, {**files, **versions.settings_of_start(in_parts=in_parts)}):
+        with settings(spark, values):
+            query = begin()
+        with waiting(query):
+            while query.isActive and query.status["message"].startswith("Initializing"):
+                time.sleep(_SECONDS)
+    return query
+
+
+# ---------------------------------------------------------------------------------------------------- DataFrames
+
+
+def carrying(df: DataFrame, traits: QueryTraits | None) -> DataFrame:
+    """*df*, whose ``writeStream`` starts queries by :func:`start`."""
+    if traits is not None:
+        kind: Any = type(df)
+        df.__class__ = _subclass(kind)
+        df._asterism_traits = traits  # type: ignore[attr-defined] # of the subclass
+    return df
+
+
+def writer_of(df: DataFrame) -> DataStreamWriter:
+    """Spark's writer of *df*, for a caller of :func:`start`."""
+    writer = df.writeStream
+    if isinstance(writer, _Writer):
+        kind: Any = type(writer)
+        writer.__class__ = kind.__bases__[1]
+    return writer
+
+
+@cache
+def _subclass(kind: Any) -> Any:
+    if issubclass(kind, _Carrying):
+        return kind
+    methods = {
+        name: _carried(method)
+        for name in dir(kind)
+        if not name.startswith("_") and inspect.isfunction(method := getattr(kind, name))
+    }
+    return type(kind.__name__, (_Carrying, kind), {**methods, "__module__": kind.__module__, "__doc__": kind.__doc__})
+
+
+class _Carrying:
+    _asterism_traits: QueryTraits
+
+    @property
+    def writeStream(self) -> Any:
+        writer = super().writeStream  # type: ignore[misc] # of the other base
+        kind: Any = type(writer)
+        writer.__class__ = _writer(kind)
+        writer._asterism_start = _Start(self._asterism_traits, self.sparkSession)  # type: ignore[attr-defined]
+        return writer
+
+
+def _carried(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def call(self: Any, *arguments: Any, **options: Any) -> Any:
+        result = method(self, *arguments, **options)
+        if isinstance(result, DataFrame):
+            return carrying(result, QueryTraits.of([self, *arguments, *options.values()]))
+        return result
+
+    return call
+
+
+# ---------------------------------------------------------------------------------------------------- writers
+
+
+@dataclass(slots=True)
+class _Start:
+    """What a ``DataStreamWriter`` was told that matters to the start of its query."""
+
+    traits: QueryTraits
+    spark: SparkSession
+    checkpoint: str | None = None
+    available_now: bool = False
+
+    def __call__(self, begin: Callable[[], StreamingQuery]) -> StreamingQuery:
+        checkpoint = None if self.checkpoint is None else resolved(self.spark, self.checkpoint)
+        in_parts = self.available_now and not self.traits.drains
+        return start(self.spark, begin, key_groups=self.traits.key_groups, checkpoint=checkpoint, in_parts=in_parts)
+
+
+@cache
+def _writer(kind: Any) -> Any:
+    return type(kind.__name__, (_Writer, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+
+
+class _Writer:
+    """The methods of a ``DataStreamWriter`` that matter to the start of its query."""
+
+    _asterism_start: _Start
+
+    def option(self, key: str, value: Any) -> Any:
+        if key.lower() == _CHECKPOINT.lower() and value is not None:
+            self._asterism_start.checkpoint = str(value)
+        return super().option(key, value)  # type: ignore[misc] # of the other base
+
+    def options(self, **options: Any) -> Any:
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    def trigger(self, **trigger: Any) -> Any:
+        self._asterism_start.available_now = bool(trigger.get("availableNow"))
+        return super().trigger(**trigger)  # type: ignore[misc]
+
+    def start(self, *arguments: Any, **options: Any) -> Any:
+        return self._started("start", arguments, options)
+
+    def toTable(self, *arguments: Any, **options: Any) -> Any:
+        return self._started("toTable", arguments, options)
+
+    def _started(self, method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        if _CHECKPOINT in options:
+            self.option(_CHECKPOINT, options[_CHECKPOINT])
+        begin = getattr(super(), method)
+        return self._asterism_start(lambda: begin(*arguments, **options))
+
+
+# ---------------------------------------------------------------------------------------------------- queries started otherwise
+
+
+class _TooManyTasks:
+    """Reports a query with more stateful tasks than key groups, once for each run."""
+
+    def __init__(self) -> None:
+        self.runs: set[str] = set()
+
+    def add(self, progress: StreamingQueryProgress) -> None:
+        run = str(progress.runId)
+        if run in self.runs:
+            return
+        self.runs.add(run)
+        offsets = [versions.offset_of(source.endOffset) or {} for source in progress.sources]
+        key_groups = max((offset["keyGroups"] for offset in offsets if "definition" in offset), default=None)
+        tasks = max((operator.numShufflePartitions for operator in progress.stateOperators), default=0)
+        if key_groups is not None and tasks > key_groups:
+            sys.stderr.write(_too_many(progress.name or str(progress.id), tasks, key_groups))
+
+    def idle(self, run: str, time: str) -> None:
+        """Nothing to do."""
+
+    def end(self, run: str, error: str | None) -> None:
+        self.runs.discard(run)
+
+
+def _too_many(name: str, tasks: int, key_groups: int) -> str:
+    return (
+        f"asterism: the query {name} has {tasks} stateful tasks for {key_groups} key groups, which takes seconds per "
+        f"micro-batch. Start it with asterism.run(df, sink, checkpoint=...), or on a new checkpoint after "
+        f'spark.conf.set("{PARTITIONS}", {key_groups}).\n'
+    )
+
+
+_observed: WeakSet[SparkSession] = WeakSet()
+
+
+def observe_tasks(spark: SparkSession, key_groups: int) -> None:
+    """Report queries with too many stateful tasks, if the session would start such queries."""
+    if tasks_of_session(spark) > key_groups and spark not in _observed:
+        _observed.add(spark)
+        observe(spark, _TooManyTasks())
