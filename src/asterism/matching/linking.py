@@ -35,9 +35,7 @@ class Linked:
         self.schema = patterns[0].scope.schema
         self.computed = Vectorized(self.schema)
         self._slots: dict[str | PreviousValue | Fact, int] = {}
-        """maps a column, the number of an expression of *computed*, or what is read from the earlier events of a key to the
-        number of the slot
-        """
+        """the slot of a column, of an expression of *computed* (its number), or of a value from earlier events of a key"""
         self._strings: dict[str, int] = {}
         parts = [
             pattern.tables._replace(ops=self._moved_ops(number, pattern)) for number, pattern in enumerate(patterns)

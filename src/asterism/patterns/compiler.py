@@ -1,7 +1,7 @@
-"""Pattern to automaton.
+"""Compiles a pattern to an automaton.
 
-The chain is compiled from its last stage to its first. Each stage becomes a few states before a *sink*, the state that was
-built for the following stage. The order of edges matters: it is the order of results.
+The chain is compiled from its last stage to its first. Each stage becomes a few states before a *sink*, the first state of the
+following stage. The order of the edges is the order of the results.
 
 Source: the construction of Flink's ``NFACompiler`` (flink-cep 2.3). The text and code are our own.
 """

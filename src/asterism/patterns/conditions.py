@@ -18,8 +18,7 @@ from asterism.arguments import expect_string, expect_strings, shown
 from asterism.errors import MalformedPatternError, PatternTooLargeError
 
 MAX_DEPTH = 100
-"""Maximum nesting of conditions. Comparing and pickling them would reach Python's own limit near 300; a long list of
-alternatives can be one SQL expression."""
+"""Maximum nesting of conditions. Comparing and pickling reach Python's limit near 300. Alternatives can be one SQL expression."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 
 from asterism.arguments import function_name
-from asterism.errors import printable as printable
+from asterism.errors import printable
 from asterism.patterns.conditions import (
     AbsentBeforeCondition,
     AndCondition,

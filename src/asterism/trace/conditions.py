@@ -1,8 +1,8 @@
-"""Evaluates the conditions of an automaton over the events of one key: whether they hold, and which values they have read.
+"""Evaluates the conditions of an automaton over the events of one key: whether they hold, and which values they read.
 
 A condition that reads only the event is computed for all events at once. In a condition that reads the partial match, each
-aggregate becomes a column next to those of the event, and DuckDB computes the rest: for all partial matches of an event
-together or, if that fails, one by one and only where the result matters.
+aggregate becomes a column next to those of the event. DuckDB computes the rest for all partial matches of an event together. If
+that fails, it is computed for each partial match for which the result matters.
 """
 
 from __future__ import annotations

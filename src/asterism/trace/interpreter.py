@@ -20,9 +20,7 @@ from asterism.trace.recorder import Recorder
 from asterism.trace.steps import NO_EVENT, Expired, Partial, Run, StateEvaluation, TraceStoppedError, Why
 
 MAX_PARTIALS = 20_000
-"""The number of simultaneous partial matches above which a trace stops: it would be too long to read, and the next event may
-double them.
-"""
+"""The maximum number of partial matches at a time. A trace with more is too long to read, and each event may double them."""
 MAX_VISITS = 1_000_000
 """The number of states visited for one event above which a trace stops."""
 

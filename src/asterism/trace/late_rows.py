@@ -1,4 +1,4 @@
-"""When a match times out because of conditions that bound times, in a trace; see :mod:`asterism.row_patterns.time_bounds`."""
+"""When conditions that bound times make a match time out, for traces; see :mod:`asterism.row_patterns.time_bounds`."""
 
 from __future__ import annotations
 

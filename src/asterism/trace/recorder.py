@@ -49,8 +49,7 @@ class _Reason(NamedTuple):
 
 class Recorder:
     """
-    :param times: the times of the events, in microseconds
-    :param time_column: the time column; None: processing time
+    :param time_column: the time column of the events, whose *times* are microseconds; None: processing time
     :param limit: the maximum number of steps that are kept
     """
 

@@ -216,7 +216,7 @@ def _time_text(time: Any) -> str:
     return str(time.replace(tzinfo=None) if isinstance(time, datetime) and not time.utcoffset() else time)
 
 
-# ---------------------------------------------------------------------------------------------------- front door
+# ---------------------------------------------------------------------------------------------------- entry point
 
 
 class ArrivalOptions(TypedDict, total=False):

@@ -163,7 +163,7 @@ def _obstacle_text(tried: TriedRow, names: str) -> str:
     return f"row {tried.row} follows, so this is not the end of the partition ($)"
 
 
-# ---------------------------------------------------------------------------------------------------- front door
+# ---------------------------------------------------------------------------------------------------- entry point
 
 
 def trace_rows(

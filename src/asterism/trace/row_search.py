@@ -1,7 +1,7 @@
-"""Searches the matches of a clause in one partition, start by start, and records the attempts and the reasons of failures.
+"""Searches the matches of a clause in one partition, from one start after the other. Records the attempts and why they fail.
 
-The search tries the edges of the automaton in order of preference, as the standard describes it. It also tries what cannot
-lead to a match, as far as that explains why there is none.
+The search tries the edges of the automaton in the order of preference that the SQL standard defines. It also tries rows that
+cannot lead to a match if they explain why there is none.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from asterism.trace.late_rows import LateRows
 from asterism.trace.steps import Check, Taken, TraceStoppedError
 
 MAX_TRIED = 1_000
-"""The maximum number of rows that are tried for one start although they cannot lead to a match, and of refusals that are kept."""
+"""The maximum number of tried rows per start that cannot lead to a match, and of refusals that are kept."""
 MAX_TESTS = 200_000
-"""The maximum number of steps of a trace: rows that are tested; a condition that depends on the match counts as ASKED."""
+"""The maximum number of steps of a trace. A tested row is one step, or ASKED if its condition depends on the match."""
 ASKED = 20
 
 
