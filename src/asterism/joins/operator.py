@@ -50,7 +50,7 @@ from asterism.operators.evolution import FIXED, aligned_tables
 from asterism.operators.key_group import LATE, Group, KeyGroupOperator, complete, key_schema_of, late_table
 from asterism.operators.multiple_input import Wire, check_same_keys
 from asterism.operators.operator import InputSpec
-from asterism.operators.state.pages import PAGE, fixed_pages_of
+from asterism.operators.state.pages import PAGE
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.windows.spec import check_zone
 
@@ -163,7 +163,6 @@ class StreamJoinOperator(KeyGroupOperator):
         """The key, the time, and the columns that are kept."""
         wire, prepared = self.wires[name], self.inputs[name].prepared
         full = complete(events, wire.schema)
-        columns: list[Any] = [full.column(key) for key in wire.keys] or [pa.array(np.zeros(events.num_rows, np.int8))]
         times = self.times[name].of_events(
             full,
             lenient=late_output(name) in self.late_outputs,
@@ -171,9 +170,7 @@ class StreamJoinOperator(KeyGroupOperator):
             detail="A row without a time joins nothing.",
             hint=f"filter such rows out, or read them from the output {late_output(name)}",
         )
-        columns.append(times)
-        if self.pages > 1:
-            columns.append(fixed_pages_of(events, self.pages))
+        columns = self.first_columns(events, [full.column(key) for key in wire.keys], times)
         columns += [full.column(field.name[2:]) for field in prepared if field.name.startswith("e:")]
         return pa.table(columns, schema=prepared)
 

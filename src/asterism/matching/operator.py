@@ -52,7 +52,7 @@ from asterism.operators.key_group import (
 )
 from asterism.operators.operator import EVENTS, InputSpec, Now
 from asterism.operators.rich_functions import close_all
-from asterism.operators.state.pages import PAGE, fixed_pages_of
+from asterism.operators.state.pages import PAGE
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.patterns.conditions import IterativeCondition, PythonCondition, name_of
 from asterism.patterns.identity import pattern_identity
@@ -245,15 +245,12 @@ class CepOperator(KeyGroupOperator):
 
         :param events: they may have the ``bit_fields`` of the pattern, if Spark has evaluated its conditions (``bits_sql``)
         """
-        count = events.num_rows
         bits = None
         if self.pattern.bit_fields[0].name in events.column_names and self.pattern.bits_sql is not None:
             bits = [events.column(field.name) for field in self.pattern.bit_fields]
         full = complete(events, self.schema)
-        columns: list[Any] = [full.column(key) for key in self.keys] or [pa.array(np.zeros(count, np.int8))]
-        columns.append(event_times(full, self.time, self.processing_time, self.wants_late))
-        if self.pages > 1:
-            columns.append(fixed_pages_of(events, self.pages))
+        times = event_times(full, self.time, self.processing_time, self.wants_late)
+        columns = self.first_columns(events, [full.column(key) for key in self.keys], times)
         columns += self.pattern.prepare(full, bits)
         columns += [full.column(column) for column, *_ in self.order_by]
         return pa.table(columns, schema=self.inputs[name].prepared)

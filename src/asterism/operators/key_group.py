@@ -33,7 +33,7 @@ from asterism.operators.evolution import aligned, check_evolution
 from asterism.operators.operator import Arrival, Now, Operator, Result
 from asterism.operators.state.group_header import GroupHeader, other_query
 from asterism.operators.state.page_numbers import DEFINITION_PAGE, MAX_FIXED_PAGES, page_number
-from asterism.operators.state.pages import Pages
+from asterism.operators.state.pages import Pages, fixed_pages_of
 from asterism.operators.state.state_definition import StateDefinition
 from asterism.operators.state.state_store import MemoryStore, StateStore
 from asterism.operators.state.waiting_events import WaitingEvents
@@ -145,6 +145,11 @@ class KeyGroupOperator(Operator):
         """
         check_pages(pages)
         self.fixed_pages, self.pages = pages is not None, pages or 1
+
+    def first_columns(self, events: pa.Table, keys: Sequence[Any], times: Any) -> list[Any]:
+        """The first of the prepared columns: the key (without *keys*, all events have one), TIME, and PAGE if pages are fixed."""
+        columns = [*(keys or [pa.array(np.zeros(events.num_rows, np.int8))]), times]
+        return columns + ([fixed_pages_of(events, self.pages)] if self.pages > 1 else [])
 
     @property
     @abstractmethod

@@ -30,7 +30,7 @@ from asterism.matching.spec import OnLimit
 from asterism.operators.evolution import FIXED, aligned_tables
 from asterism.operators.key_group import LATE, Group, KeyGroupOperator, complete, key_schema_of, late_table
 from asterism.operators.operator import EVENTS, InputSpec
-from asterism.operators.state.pages import PAGE, fixed_pages_of
+from asterism.operators.state.pages import PAGE
 from asterism.operators.state.state_definition import KEYS_TABLE, OperatorKind, StateDefinition
 from asterism.operators.state.state_store import tables_from_bytes, tables_to_bytes
 from asterism.row_patterns.automaton import AT_START
@@ -190,14 +190,10 @@ class RowPatternOperator(KeyGroupOperator):
 
     def prepare(self, name: str, events: pa.Table) -> pa.Table:
         """The values of PARTITION BY, the event time, the bits of the current row, and the columns that are read later."""
-        count = events.num_rows
         full = complete(events, self.schema)
         keys = partition_keys(self.clause, full)
-        columns: list[Any] = [keys[number] for number in self.clause.partition_by]
-        columns = columns or [pa.array(np.zeros(count, np.int8))]
-        columns.append(event_times(full, self.time, False, self.wants_late))
-        if self.pages > 1:
-            columns.append(fixed_pages_of(events, self.pages))
+        times = event_times(full, self.time, False, self.wants_late)
+        columns = self.first_columns(events, [keys[number] for number in self.clause.partition_by], times)
         columns.append(self.current_row.words(full))
         columns += [full.column(name) for name in self._sent]
         return pa.table(columns, schema=self.inputs[name].prepared)

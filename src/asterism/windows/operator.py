@@ -43,7 +43,7 @@ from asterism.expressions.parsing import parse
 from asterism.operators.evolution import FIXED, aligned
 from asterism.operators.key_group import LATE, Group, KeyGroupOperator, complete, key_schema_of, late_table
 from asterism.operators.operator import EVENTS, Arrival, InputSpec
-from asterism.operators.state.pages import PAGE, fixed_pages_of
+from asterism.operators.state.pages import PAGE
 from asterism.operators.state.state_definition import OperatorKind, StateDefinition
 from asterism.operators.state.state_store import (
     additions_from_bytes,
@@ -344,12 +344,8 @@ class WindowOperator(KeyGroupOperator):
 
     def prepare(self, name: str, events: pa.Table) -> pa.Table:
         """The columns that windows, triggers and results need."""
-        count = events.num_rows
         full = complete(events, self.schema)
-        columns: list[Any] = [full.column(key) for key in self.keys] or [pa.array(np.zeros(count, np.int8))]
-        columns.append(self._times(full))
-        if self.pages > 1:
-            columns.append(fixed_pages_of(events, self.pages))
+        columns = self.first_columns(events, [full.column(key) for key in self.keys], self._times(full))
         values = self.vectorized.evaluate(full) if self.vectorized.texts else []
         if self._gap_text is not None:
             columns.append(_gaps(values[self._gap_text]))
