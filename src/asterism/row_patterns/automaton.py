@@ -223,11 +223,6 @@ class _Unless:
     always: bool
 
 
-@dataclass(slots=True)
-class _Accept:
-    pass
-
-
 class _Path(NamedTuple):
     """A path through the instructions that takes no row.
 
@@ -248,9 +243,10 @@ class _Program:
     """Instructions, made from the end of the pattern to its beginning: each part is given the instruction that follows it."""
 
     clause: syntax.Clause
-    instructions: list[_TakeRow | _Choice | _UnboundedLoop | _Anchor | _Unless | _Accept] = field(
-        default_factory=lambda: [_Accept()]
+    instructions: list[_TakeRow | _Choice | _UnboundedLoop | _Anchor | _Unless | None] = field(
+        default_factory=lambda: [None]
     )
+    """None: the match is complete"""
     accept: int = 0
     untils: list[str] = field(default_factory=list)
     """the variables of ``{C}`` of the loops around the part that is built"""
@@ -387,7 +383,7 @@ class _Program:
         while stack:
             number, guards, unless, begun = path = stack.pop()
             instruction = self.instructions[number]
-            if isinstance(instruction, _TakeRow | _Accept):
+            if instruction is None or isinstance(instruction, _TakeRow):
                 begun = frozenset()  # later instructions do not depend on it
             ways = seen.setdefault((number, begun), [])
             if any(other & ~guards == 0 and {*without} <= {*unless} for other, without in ways):
@@ -400,7 +396,7 @@ class _Program:
             ways.append((guards, unless))
             if isinstance(instruction, _TakeRow):
                 edges.append((state_of[number], guards & (AT_START | AT_END), unless))
-            elif isinstance(instruction, _Accept):
+            elif instruction is None:
                 # At the deadline there is no next row.
                 tests_next = guards & _NEXT_TOO and not guards & AT_DEADLINE
                 edges.append((ACCEPT, guards & ~_NEXT_TOO, unless if tests_next else ()))

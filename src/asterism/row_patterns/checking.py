@@ -27,7 +27,8 @@ from asterism.row_patterns.resolution import (
     Resolver,
     RowExpressions,
     RowValue,
-    check_syntax,
+    located,
+    parsed,
 )
 
 MAX_ELEMENTS = 10_000
@@ -159,7 +160,8 @@ def check_without_columns(clause: Clause) -> None:
     expressions = [key.expression for key in clause.partition_by] + [key.expression for key in clause.order_by]
     expressions += [measure.expression for measure in clause.measures]
     for expression in expressions + [definition.condition for definition in clause.definitions]:
-        check_syntax(clause, expression)
+        with located(clause, expression):
+            parsed(expression)
 
 
 def _checked_names(clause: Clause) -> dict[str, frozenset[str]]:
@@ -335,12 +337,8 @@ def _output(
     if clause.rows is not syntax.RowsPerMatch.ONE:
         fields += [(field, 0) for field in rows.input if field.name not in taken]
     if not fields:
-        _fail(
-            clause,
-            "the result has no columns",
-            clause.pattern.start,
-            "add MEASURES, PARTITION BY or ALL ROWS PER MATCH",
-        )
+        hint = "add MEASURES, PARTITION BY or ALL ROWS PER MATCH"
+        _fail(clause, "the result has no columns", clause.pattern.start, hint)
     seen: dict[str, int] = {}
     for field, start in fields:
         name = field.name.lower()

@@ -241,7 +241,7 @@ class Resolver:
 
     def key(self, source: ExpressionText, section: str) -> tuple[int, pa.DataType]:
         """(number in :attr:`RowExpressions.values`, type) of an expression of PARTITION BY or ORDER BY, over single rows."""
-        with _located(self._clause, source), ExpressionSyntaxError.if_too_deep(source.text):
+        with located(self._clause, source):
             return self._key(source, section)
 
     def without_tables(self, source: ExpressionText) -> ExpressionText:
@@ -273,7 +273,7 @@ class Resolver:
     # ------------------------------------------------------------------------------------------------ expressions
 
     def _resolved(self, source: ExpressionText, *, final_allowed: bool) -> ResolvedExpression:
-        with _located(self._clause, source), ExpressionSyntaxError.if_too_deep(source.text):
+        with located(self._clause, source):
             holder = exp.Paren(this=parsed(source))
             calls: dict[int, Call] = {}
 
@@ -303,9 +303,8 @@ class Resolver:
                 if len(leaves) > MAX_LEAVES:
                     problem = f"an expression has more than {MAX_LEAVES:,} references to rows and aggregates"
                     _fail(problem, source, position_of(node) if call is None else call.start)
-                column = exp.column(f"leaf_{leaves.index(leaf)}", quoted=True)
-                column.this.meta["start"] = position_of(node) if call is None else call.start
-                node.replace(column)
+                start = position_of(node) if call is None else call.start
+                node.replace(_quoted_column(f"leaf_{leaves.index(leaf)}", start))
             schema = pa.schema(fields, metadata=self.rows.schema.metadata)
             body = Vectorized(schema)
             tree = Scope(schema).resolve(holder.this, source.text)
@@ -320,12 +319,8 @@ class Resolver:
             if name in (*_PHYSICAL, *_OF_MATCH):
                 inside = f"{call.name.upper()}({'FINAL' if final else 'RUNNING'} LAST(...))"
                 hint = inside if name in _PHYSICAL else f"{'FINAL' if final else 'RUNNING'} LAST(CLASSIFIER())"
-                _fail(
-                    f"RUNNING and FINAL belong before FIRST, LAST and aggregates, not {name.upper()}",
-                    source,
-                    call.start,
-                    hint,
-                )
+                problem = f"RUNNING and FINAL belong before FIRST, LAST and aggregates, not {name.upper()}"
+                _fail(problem, source, call.start, hint)
         _check_elsewhere(call, source)
         if name in AGGREGATES and name not in _LOGICAL:
             return self._aggregate(call, final, source)
@@ -457,12 +452,11 @@ class Resolver:
         if len(start_of) > 1:
             names = sorted(name or "all rows" for name in start_of)
             where = f"{function} must read" if function else "it must read"
-            _fail(
-                f"{where} the rows of one variable, not of {' and '.join(names)}",
-                source,
-                max(start or 0 for start in start_of.values()),
-                "SUBSET U = (A, B) names the rows of several variables; without a name, all rows of the match are read",
+            problem = f"{where} the rows of one variable, not of {' and '.join(names)}"
+            hint = (
+                "SUBSET U = (A, B) names the rows of several variables; without a name, all rows of the match are read"
             )
+            _fail(problem, source, max(start or 0 for start in start_of.values()), hint)
         return next(iter(start_of), None), stripped
 
     def _inner_call(self, call: Call, function: str, source: ExpressionText) -> tuple[str | None, exp.Expr]:
@@ -610,22 +604,17 @@ class Resolver:
 
 
 @contextmanager
-def _located(clause: Clause, source: ExpressionText) -> Iterator[None]:
+def located(clause: Clause, source: ExpressionText) -> Iterator[None]:
     """Errors of an expression point into the text of the clause."""
     try:
-        yield
+        with ExpressionSyntaxError.if_too_deep(source.text):
+            yield
     except ExpressionError as error:
         raise error.moved(clause.text, source.start) from None
 
 
 def _fail(problem: str, source: ExpressionText, position: int | None, hint: str | None = None) -> NoReturn:
     raise ExpressionSyntaxError.at(problem, source.text, position, hint)
-
-
-def check_syntax(clause: Clause, source: ExpressionText) -> None:
-    """:raises asterism.errors.ExpressionError: the expression cannot be parsed; with the position in the text of the clause"""
-    with _located(clause, source), ExpressionSyntaxError.if_too_deep(source.text):
-        parsed(source)
 
 
 def parsed(source: ExpressionText) -> exp.Expr:
@@ -763,7 +752,7 @@ def _renamed(table: InputTable, identifier: exp.Expr) -> exp.Expr | None:
     return renamed
 
 
-def _quoted_column(name: str, start: int) -> exp.Expr:
+def _quoted_column(name: str, start: int | None) -> exp.Expr:
     column: exp.Expr = exp.column(name, quoted=True)
     column.this.meta["start"] = start
     return column

@@ -24,37 +24,14 @@ from asterism.columns.time import END_OF_TIME
 from asterism.errors import StreamDefinitionError
 from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state.state_store import MemoryStore
+from asterism.text import svg
 from asterism.text.printable import duration, one_line
-from asterism.text.svg import (
-    AMBER,
-    BLUE,
-    FAINT,
-    INK,
-    MONO,
-    PAD,
-    PALE_BLUE,
-    PALE_RED,
-    PAPER,
-    PURPLE,
-    RED,
-    Canvas,
-    text_width,
-)
+from asterism.windows import triggers
 from asterism.windows.arguments import code
 from asterism.windows.assigners import GlobalWindows, SessionWindows, TumblingWindows, Windows, assigned
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
 from asterism.windows.plan import FIRINGS
 from asterism.windows.spec import FiringOptions, WindowOperatorOptions
-from asterism.windows.triggers import (
-    ContinuousProcessingTimeTrigger,
-    CountTrigger,
-    DeltaTrigger,
-    EventTimeTrigger,
-    ProcessingTimeTrigger,
-    TimeSpan,
-    Trigger,
-    walk,
-)
 
 MAX_STEPS = 300
 """Maximum number of elements and advances of time in a drawing."""
@@ -83,7 +60,7 @@ _TICKS = [
 PLOT, HIGH, LOW, DOT = 560, 26, 21, 9  # width of the plot, height of rows of elements and of other rows, radius
 BOLD = 0.62  # approximate width of a bold character
 GREEN, PALE_GREEN, PALE_AMBER, LINES = "#1a7f37", "#eaf6ec", "#fdf3e3", "#e4e8ec"
-KINDS = {"early": (BLUE, PALE_BLUE), "on_time": (GREEN, PALE_GREEN), "late": (AMBER, PALE_AMBER)}
+KINDS = {"early": (svg.BLUE, svg.PALE_BLUE), "on_time": (GREEN, PALE_GREEN), "late": (svg.AMBER, PALE_AMBER)}
 
 
 # ---------------------------------------------------------------------------------------------------- steps
@@ -211,7 +188,7 @@ class _Play:
     def __init__(
         self,
         windows: Windows,
-        trigger: Trigger | None,
+        trigger: triggers.Trigger | None,
         *,
         event_time: bool,
         value: str,
@@ -220,7 +197,7 @@ class _Play:
         self.schema = pa.schema({"k": "string", "t": "int64", value: "float64", "gap": "float64"})
         self.event_time, self.value = event_time, value
 
-        def values(rows: pa.Table, _: TimeSpan) -> dict[str, list[float | None]]:
+        def values(rows: pa.Table, _: triggers.TimeSpan) -> dict[str, list[float | None]]:
             return {"values": rows.column(value).to_pylist()}
 
         options |= {"late_output": True, "function": values, "output": pa.schema({"values": pa.list_(pa.float64())})}
@@ -282,7 +259,7 @@ def _moment(time: Any) -> int | None:
 
 def default_steps(
     windows: Windows,
-    trigger: Trigger | None = None,
+    trigger: triggers.Trigger | None = None,
     *,
     lateness: timedelta = timedelta(0),
     processing_time: bool = False,
@@ -293,6 +270,7 @@ def default_steps(
     :return: steps for :func:`draw`
 
     >>> from asterism.windows.assigners import TumblingWindows
+    >>> from asterism.windows.triggers import CountTrigger
     >>> print(default_steps(TumblingWindows.of(timedelta(seconds=10)), CountTrigger.at_least(2)))
     in 1@1 2@3.5
     in 3@2.5
@@ -304,13 +282,13 @@ def default_steps(
     watermark 10
     in 7@7.5
     """
-    parts = [] if trigger is None else list(walk(trigger))
-    counts = [part.count for part in parts if isinstance(part, CountTrigger)]
+    parts = [] if trigger is None else list(triggers.walk(trigger))
+    counts = [part.count for part in parts if isinstance(part, triggers.CountTrigger)]
     many = min(max(counts, default=1), 10)
-    waits = [part.interval for part in parts if isinstance(part, ContinuousProcessingTimeTrigger)]
-    waits += [part.delay for part in parts if isinstance(part, ProcessingTimeTrigger) and part.delay]
+    waits = [part.interval for part in parts if isinstance(part, triggers.ContinuousProcessingTimeTrigger)]
+    waits += [part.delay for part in parts if isinstance(part, triggers.ProcessingTimeTrigger) and part.delay]
     wait = max(waits, default=timedelta(0)) // timedelta(milliseconds=1)
-    thresholds = [part.threshold for part in parts if isinstance(part, DeltaTrigger)]
+    thresholds = [part.threshold for part in parts if isinstance(part, triggers.DeltaTrigger)]
     start, end = _span(windows, parts)
     gap = isinstance(windows, SessionWindows) and windows.dynamic_gap is not None
     script = _Script(start, end, 0.4 * thresholds[0] if thresholds and thresholds[0] else 1.0, gap)
@@ -388,7 +366,7 @@ class _Script:
             self.elements(part, part, more, timed=False)
 
 
-def _span(windows: Windows, parts: list[Trigger]) -> tuple[int, int]:
+def _span(windows: Windows, parts: list[triggers.Trigger]) -> tuple[int, int]:
     """A window to draw, which starts near 1970."""
     if isinstance(windows, SessionWindows):
         return 0, (windows.gap // timedelta(milliseconds=1) if isinstance(windows.gap, timedelta) else 10_000)
@@ -403,15 +381,15 @@ def _span(windows: Windows, parts: list[Trigger]) -> tuple[int, int]:
 # ---------------------------------------------------------------------------------------------------- the drawing
 
 
-def draw_trigger(trigger: Trigger) -> str:
+def draw_trigger(trigger: triggers.Trigger) -> str:
     """Draw two windows of ten seconds, with an allowed lateness of five if *trigger* has a late trigger."""
-    late = any(isinstance(part, EventTimeTrigger) and part.late is not None for part in walk(trigger))
+    late = any(isinstance(part, triggers.EventTimeTrigger) and part.late is not None for part in triggers.walk(trigger))
     return draw(TumblingWindows.of(timedelta(seconds=10)), trigger, lateness=timedelta(seconds=5 if late else 0))
 
 
 def draw(
     windows: Windows,
-    trigger: Trigger | None = None,
+    trigger: triggers.Trigger | None = None,
     steps: str | None = None,
     *,
     lateness: timedelta = timedelta(0),
@@ -434,6 +412,7 @@ def draw(
     :raises StreamDefinitionError: an invalid step, or more than MAX_STEPS; a policy that the operator refuses
 
     >>> from asterism.windows.assigners import TumblingWindows
+    >>> from asterism.windows.triggers import CountTrigger, EventTimeTrigger
     >>> policy = EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(2))
     >>> svg = draw(TumblingWindows.of(timedelta(seconds=10)), policy, "in 1@1 2@2 3@3\\nwatermark 10")
     >>> for text in re.findall(">(#.*)<", svg):
@@ -483,12 +462,13 @@ class _Drawing:
         margin = max((high - low) * 0.04, 0.5)
         self.low, self.high = low - margin, high + margin
         texts = [self._text(firing) for event in events for firing in event.firings]
-        self.left = max(text_width(self._label(event), 11) for event in events) + 2.5 * PAD
-        self.left = max(self.left, text_width("processing time, min", 11) + PAD)
+        self.left = max(svg.text_width(self._label(event), 11) for event in events) + 2.5 * svg.PAD
+        self.left = max(self.left, svg.text_width("processing time, min", 11) + svg.PAD)
         self.right = (
-            max([text_width(text, 12, BOLD) for text in texts] + [text_width("and 1000 more firings", 12)]) + 1.5 * PAD
+            max([svg.text_width(text, 12, BOLD) for text in texts] + [svg.text_width("and 1000 more firings", 12)])
+            + 1.5 * svg.PAD
         )
-        self.canvas = Canvas()
+        self.canvas = svg.Canvas()
         self.used: set[str] = set()
 
     # -- places and texts
@@ -523,7 +503,7 @@ class _Drawing:
     # -- parts
 
     def svg(self) -> str:
-        y = self._policy(2.0 * PAD)
+        y = self._policy(2.0 * svg.PAD)
         top = y + 8
         y = self._windows(self._axis(top))
         rows = y
@@ -531,13 +511,13 @@ class _Drawing:
         y = self._rows(y + 4)
         self._grid(grid, rows, y)
         width = self.left + PLOT + self.right
-        y = self._legend(PAD, y + 22, width)
+        y = self._legend(svg.PAD, y + 22, width)
         label = f"{self.operator.spec.windows!r} with {self.operator.spec.effective_trigger!r}"
-        return self.canvas.written(width, y + PAD, label)
+        return self.canvas.written(width, y + svg.PAD, label)
 
     def _policy(self, y: float) -> float:
         lines = [repr(self.operator.spec.windows)]
-        width = self.left + PLOT + self.right - 4 * PAD
+        width = self.left + PLOT + self.right - 4 * svg.PAD
         lines += _wrapped(repr(self.operator.spec.effective_trigger), int(width / (11 * 0.62)))
         if self.lateness:
             lines.append(f"allowed lateness: {code(timedelta(milliseconds=self.lateness))}")
@@ -545,7 +525,7 @@ class _Drawing:
             lines.append(repr(self.operator.spec.evictor))
         for number, line in enumerate(lines):
             indent = 20 if line.startswith(" ") else 0
-            self.canvas.text(PAD + indent, y + 15 * number, line.strip(), 11, font_family=MONO)
+            self.canvas.text(svg.PAD + indent, y + 15 * number, line.strip(), 11, font_family=svg.MONO)
         return y + 15 * len(lines)
 
     def _axis(self, y: float) -> float:
@@ -555,18 +535,18 @@ class _Drawing:
         room = PLOT * step / (self.high - self.low)
         for tick in self.ticks:
             text = f"{tick // _UNITS[unit]}"
-            if text_width(text, 11) < room or tick == self.ticks[0]:
-                self.canvas.text(self.x(tick), y, text, 11, text_anchor="middle", fill=FAINT)
+            if svg.text_width(text, 11) < room or tick == self.ticks[0]:
+                self.canvas.text(self.x(tick), y, text, 11, text_anchor="middle", fill=svg.FAINT)
         name = "event" if self.event_time else "processing"
-        self.canvas.text(PAD, y, f"{name} time, {unit}", 11, fill=FAINT)
+        self.canvas.text(svg.PAD, y, f"{name} time, {unit}", 11, fill=svg.FAINT)
         return y + 8
 
     def _windows(self, y: float) -> float:
         """Draw the windows of the elements above the rows, next to or above each other, with their lateness."""
         windows = self.operator.spec.windows
         if windows.is_global:
-            self.canvas.rect(self.left, y, PLOT, 16, rx=3, fill=PALE_BLUE, stroke=BLUE)
-            self.canvas.text(self.left + PLOT / 2, y + 12, "global window", 11, text_anchor="middle", fill=BLUE)
+            self.canvas.rect(self.left, y, PLOT, 16, rx=3, fill=svg.PALE_BLUE, stroke=svg.BLUE)
+            self.canvas.text(self.left + PLOT / 2, y + 12, "global window", 11, text_anchor="middle", fill=svg.BLUE)
             return y + 22
         if self.merges:
             return y
@@ -579,14 +559,20 @@ class _Drawing:
             lanes[lane : lane + 1] = [over]
             at = y + 18 * lane
             bar = self.canvas.rect(
-                self.x(start) + 1, at, max(self.x(end) - self.x(start) - 2, 2.0), 14, rx=3, fill=PALE_BLUE, stroke=BLUE
+                self.x(start) + 1,
+                at,
+                max(self.x(end) - self.x(start) - 2, 2.0),
+                14,
+                rx=3,
+                fill=svg.PALE_BLUE,
+                stroke=svg.BLUE,
             )
             self.canvas.title(bar, f"window [{_seconds(start)},{_seconds(end)})")
             if self.lateness:
                 self.used.add("lateness")
-                self.canvas.line([(self.x(end), at + 7), (self.x(over), at + 7)], BLUE, "3 3", 1.2)
-                self.canvas.line([(self.x(over), at + 3), (self.x(over), at + 11)], BLUE, None, 1.2)
-        self.canvas.text(PAD, y + 11, "windows", 11, fill=FAINT)
+                self.canvas.line([(self.x(end), at + 7), (self.x(over), at + 7)], svg.BLUE, "3 3", 1.2)
+                self.canvas.line([(self.x(over), at + 3), (self.x(over), at + 11)], svg.BLUE, None, 1.2)
+        self.canvas.text(svg.PAD, y + 11, "windows", 11, fill=svg.FAINT)
         return y + 18 * len(lanes) + 4
 
     def _rows(self, y: float) -> float:
@@ -597,7 +583,7 @@ class _Drawing:
         for event in self.events:
             if isinstance(event.step, _DrawnElement):
                 text = str(event.step) if self.many_keys else _value(event.step.value)
-                radius = max(float(DOT), text_width(text, 10) / 2 + 4)
+                radius = max(float(DOT), svg.text_width(text, 10) / 2 + 4)
                 x = self.x(event.time)
                 if not open_row or x - radius < free + 3 or self.merges:
                     y += HIGH * open_row
@@ -617,7 +603,7 @@ class _Drawing:
         y += HIGH * open_row
         if line:
             self.used.add("watermark" if self.event_time else "time of windows")
-            self.canvas.line([*line, (line[-1][0], y)], PURPLE, None, 2)
+            self.canvas.line([*line, (line[-1][0], y)], svg.PURPLE, None, 2)
             shapes = self.canvas.root
             shapes.insert(behind, shapes[-1])
             del shapes[-1]
@@ -628,16 +614,14 @@ class _Drawing:
         if self.merges and event.windows:
             self.used.add("gap")
             until = self.x(event.windows[0][1])
-            self.canvas.line([(x, y), (until, y)], FAINT, "3 3", 1.2)
-            self.canvas.line([(until, y - 4), (until, y + 4)], FAINT, None, 1.2)
+            self.canvas.line([(x, y), (until, y)], svg.FAINT, "3 3", 1.2)
+            self.canvas.line([(until, y - 4), (until, y + 4)], svg.FAINT, None, 1.2)
         is_dropped = bool(event.dropped) and not event.firings
         style, fill, stroke, ink = (
-            ("dropped", PALE_RED, RED, RED)
-            if is_dropped
-            else ("behind", AMBER, AMBER, PAPER)
-            if event.behind
-            else ("", INK, INK, PAPER)
+            ("behind", svg.AMBER, svg.AMBER, svg.PAPER) if event.behind else ("", svg.INK, svg.INK, svg.PAPER)
         )
+        if is_dropped:
+            style, fill, stroke, ink = "dropped", svg.PALE_RED, svg.RED, svg.RED
         self.used.add(style)
         dot = self.canvas.rect(
             x - radius,
@@ -656,7 +640,7 @@ class _Drawing:
     def _move(self, event: _DrawnEvent, y: float, line: list[tuple[float, float]]) -> float:
         middle = y + LOW / 2
         moves = self._moves(event)
-        self.canvas.text(PAD, middle + 4, self._label(event), 11, fill=PURPLE if moves else FAINT)
+        self.canvas.text(svg.PAD, middle + 4, self._label(event), 11, fill=svg.PURPLE if moves else svg.FAINT)
         if moves:
             x = self.x(event.time)
             line += [(line[-1][0] if line else self.left, middle)]
@@ -665,11 +649,11 @@ class _Drawing:
             line[:] = [point for point, after in pairwise([*line, (-1.0, -1.0)]) if point != after]
         else:
             self.used.add("processing_time")
-            self.canvas.line([(self.left, middle), (self.left + PLOT, middle)], FAINT, "1.5 4", 1.2)
+            self.canvas.line([(self.left, middle), (self.left + PLOT, middle)], svg.FAINT, "1.5 4", 1.2)
         return y + LOW
 
     def _fired(self, event: _DrawnEvent, y: float) -> float:
-        right = self.left + PLOT + PAD
+        right = self.left + PLOT + svg.PAD
         for firing in event.firings[:MAX_FIRINGS]:
             self.used.add(firing.kind)
             color, fill = KINDS[firing.kind]
@@ -683,22 +667,21 @@ class _Drawing:
             y += LOW
         if len(event.firings) > MAX_FIRINGS:
             more = f"and {len(event.firings) - MAX_FIRINGS} more firings"
-            self.canvas.text(right, y + LOW / 2 + 4, more, 12, fill=FAINT)
+            self.canvas.text(right, y + LOW / 2 + 4, more, 12, fill=svg.FAINT)
             y += LOW
         if event.dropped:
             elements = (
                 event.dropped if self.many_keys else [text.lstrip(ascii_lowercase) or text for text in event.dropped]
             )
             text = f"too late: {' '.join(elements)}"
-            self.canvas.text(right, y - HIGH / 2 + 4 if not event.firings else y + LOW / 2 + 4, text, 12, fill=RED)
+            self.canvas.text(right, y - HIGH / 2 + 4 if not event.firings else y + LOW / 2 + 4, text, 12, fill=svg.RED)
             y += LOW if event.firings else 0
         return y
 
     def _grid(self, at: int, top: float, bottom: float) -> None:
         """Draw bands of windows behind the rows, with their start and end."""
-        front = list(self.canvas.root)[at:]
-        for shape in front:
-            self.canvas.root.remove(shape)
+        front = self.canvas.root[at:]
+        del self.canvas.root[at:]
         apart = all(end <= start for (_, end), (start, _) in pairwise(self.spans))
         if not self.merges and len(self.spans) <= MAX_BANDS:
             for number, (start, end) in enumerate(self.spans):
@@ -709,8 +692,7 @@ class _Drawing:
                 for time in (start, end):
                     self.canvas.line([(self.x(time), top), (self.x(time), bottom)], LINES, None, 1)
         self.canvas.line([(self.left, bottom), (self.left + PLOT, bottom)], LINES, None, 1)
-        for shape in front:
-            self.canvas.root.append(shape)
+        self.canvas.root.extend(front)
 
     def _legend(self, x: float, y: float, width: float) -> float:
         """Draw the legend of the symbols that are used, in as many lines as needed."""
@@ -731,11 +713,11 @@ class _Drawing:
         for what, meaning in meanings.items():
             if what not in self.used:
                 continue
-            room = 34 + text_width(meaning, 11)
-            if at + room > width - PAD and at > left:
+            room = 34 + svg.text_width(meaning, 11)
+            if at + room > width - svg.PAD and at > left:
                 at, y = left, y + 18
             self._sign(what, at, y - 4)
-            self.canvas.text(at + 30, y, meaning, 11, fill=FAINT)
+            self.canvas.text(at + 30, y, meaning, 11, fill=svg.FAINT)
             at += room + 14
         return y
 
@@ -743,18 +725,20 @@ class _Drawing:
         canvas = self.canvas
         match what:
             case "" | "behind":
-                canvas.add("circle", cx=x + 12, cy=y, r=6, fill=INK if not what else AMBER)
+                canvas.add("circle", cx=x + 12, cy=y, r=6, fill=svg.INK if not what else svg.AMBER)
             case "dropped":
-                canvas.add("circle", cx=x + 12, cy=y, r=6, fill=PALE_RED, stroke=RED, stroke_dasharray="3 2")
+                canvas.add("circle", cx=x + 12, cy=y, r=6, fill=svg.PALE_RED, stroke=svg.RED, stroke_dasharray="3 2")
             case "early" | "on_time" | "late":
                 color, fill = KINDS[what]
                 canvas.rect(x, y - 6, 24, 12, rx=4, fill=fill, stroke=color, stroke_width=1.6)
             case "watermark" | "time of windows":
-                canvas.line([(x, y), (x + 24, y)], PURPLE, None, 2)
+                canvas.line([(x, y), (x + 24, y)], svg.PURPLE, None, 2)
             case _:
-                color, dashes = {"gap": (FAINT, "3 3"), "lateness": (BLUE, "3 3"), "processing_time": (FAINT, "1.5 4")}[
-                    what
-                ]
+                color, dashes = {
+                    "gap": (svg.FAINT, "3 3"),
+                    "lateness": (svg.BLUE, "3 3"),
+                    "processing_time": (svg.FAINT, "1.5 4"),
+                }[what]
                 canvas.line([(x, y), (x + 24, y)], color, dashes, 1.2)
 
 

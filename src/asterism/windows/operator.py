@@ -54,6 +54,7 @@ from asterism.operators.state.state_store import (
 from asterism.operators.stream_operator import Counter, Gauge, Histogram, Output, declared_in
 from asterism.windows.assigners import SessionWindows, Windows
 from asterism.windows.contents import FIRING, IS_LAST, KIND, WINDOW_END, WINDOW_START, FiringContents
+from asterism.windows.evictors import BuiltInEvictor
 from asterism.windows.panes import DISTANCE, TIMES
 from asterism.windows.plan import COUNTED, DISTANCES, FIRINGS, GAP, UNFIRED, WindowPlan
 from asterism.windows.process_function import ProcessWindowFunction
@@ -129,8 +130,8 @@ class WindowOperator(KeyGroupOperator):
         self.table = trigger_table_of(spec.effective_trigger)
         self.vectorized = Vectorized(schema)
         self._distances = [self._number(text, "DeltaTrigger.of") for text in self.table.distances]
-        evicts_by = spec.evictor_expression
-        self._evicts_by = None if evicts_by is None else self._number(evicts_by, "Evictor.delta")
+        evicts_by = spec.evictor.distance if isinstance(spec.evictor, BuiltInEvictor) else None
+        self._evicts_by = self._number(evicts_by, "Evictor.delta") if isinstance(evicts_by, str) else None
         gap = windows.dynamic_gap if isinstance(windows, SessionWindows) else None
         self._gap_text = self._gap_expression(gap) if isinstance(gap, str) else None
         self._gap_function = gap if callable(gap) else None

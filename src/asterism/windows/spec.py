@@ -13,28 +13,19 @@ import pyarrow as pa
 from asterism.arguments import expect, expect_strings, shown
 from asterism.columns.time import TimeColumn, micros
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError
+from asterism.windows import triggers
 from asterism.windows.arguments import duration
 from asterism.windows.assigners import GlobalWindows, Windows
-from asterism.windows.evictors import BuiltInEvictor, Evictor
+from asterism.windows.evictors import Evictor
 from asterism.windows.folds import Fold
 from asterism.windows.process_function import ProcessWindowFunction
-from asterism.windows.triggers import (
-    EventTimeTrigger,
-    ProcessingTimeTrigger,
-    TimeSpan,
-    Trigger,
-    check_event_time,
-    check_lateness,
-    check_merging,
-    check_trigger,
-)
 
 CLOSING = ("drop", "fire_if_non_empty", "fire_always")
 """The actions at the end of a window, by the numbers of the kernels; some elements may not have fired by then."""
 ON_TIME = ("fire_if_non_empty", "fire_always")
 """Whether a window that is empty fires on time."""
 PROCESSING_TIME = TimeColumn("processing time", pa.timestamp("us", "UTC"))
-WindowFunction = Callable[[pa.Table, TimeSpan], Any] | ProcessWindowFunction
+WindowFunction = Callable[[pa.Table, triggers.TimeSpan], Any] | ProcessWindowFunction
 Reduce = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 
 
@@ -141,7 +132,7 @@ class WindowSpec:
     time: str | None
     """the event-time column; None: processing time"""
     keys: Sequence[str] = ()
-    trigger: Trigger | None = None
+    trigger: triggers.Trigger | None = None
     """None: windows fire at their end"""
     lateness: timedelta = timedelta(0)
     in_order: bool = False
@@ -173,7 +164,7 @@ class WindowSpec:
             _check_column(self.schema, key, "key")
         trigger = self.effective_trigger
         if not self.lateness_micros and not self.windows.is_global:
-            check_lateness(trigger)
+            triggers.check_lateness(trigger)
         if self.in_order and not self.is_event_time:
             raise StreamDefinitionError("in_order needs an event time: in processing time, elements arrive in order")
         _check_evictor(self.evictor)
@@ -199,7 +190,7 @@ class WindowSpec:
         return TimeColumn.of(self.time, self.schema)
 
     @cached_property
-    def effective_trigger(self) -> Trigger:
+    def effective_trigger(self) -> triggers.Trigger:
         """The trigger, or the default one."""
         if self.trigger is None:
             if isinstance(self.windows, GlobalWindows):
@@ -209,13 +200,13 @@ class WindowSpec:
                     "CountTrigger.at_least(100), or NeverTrigger() if it must never fire",
                 )
             if self.is_event_time:
-                return EventTimeTrigger.after_end_of_window()
-            return ProcessingTimeTrigger.after_end_of_window()
-        checked = check_trigger(self.trigger)
+                return triggers.EventTimeTrigger.after_end_of_window()
+            return triggers.ProcessingTimeTrigger.after_end_of_window()
+        checked = triggers.check_trigger(self.trigger)
         if not self.is_event_time:
-            check_event_time(checked)
+            triggers.check_event_time(checked)
         if self.windows.merges:
-            check_merging(checked)
+            triggers.check_merging(checked)
         return checked
 
     @cached_property
@@ -228,13 +219,6 @@ class WindowSpec:
                 "remove it, or set the event-time column",
             )
         return micros(length)
-
-    @property
-    def evictor_expression(self) -> str | None:
-        """The expression whose values the evictor compares."""
-        if isinstance(self.evictor, BuiltInEvictor) and isinstance(self.evictor.distance, str):
-            return self.evictor.distance
-        return None
 
     @property
     def evictor_calls_python(self) -> bool:
