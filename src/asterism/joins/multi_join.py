@@ -111,6 +111,7 @@ class MultiJoin:
         return max(0, *(self._latest[i][k] for i in range(self.count) for k in range(self.count) if i != k))
 
 
+@dataclass
 class MultiJoinSearch:
     """The results of a call.
 
@@ -121,50 +122,47 @@ class MultiJoinSearch:
     :param horizon: all rows up to this time have arrived
     """
 
-    def __init__(
-        self,
-        join: MultiJoin,
-        sides: Sequence[JoinRows],
-        conditions: Mapping[int, frozenset[int]],
-        passed: Callable[[int, Ints], Mask],
-        before: int,
-        horizon: int,
-        at_once: int,
-    ) -> None:
-        self._join, self._sides, self._conditions, self._passed = join, sides, conditions, passed
-        self._before, self._horizon = before, horizon
-        self._at_once = max(at_once // join.count, 1)
-        self._sorted = [SortedRows(side.join_keys, side.times) for side in sides]
+    join: MultiJoin
+    sides: Sequence[JoinRows]
+    conditions: Mapping[int, frozenset[int]]
+    passed: Callable[[int, Ints], Mask]
+    before: int
+    horizon: int
+    at_once: int
+
+    def __post_init__(self) -> None:
+        self.at_once = max(self.at_once // self.join.count, 1)
+        self._sorted = [SortedRows(side.join_keys, side.times) for side in self.sides]
 
     # ------------------------------------------------------------------ results
 
     def results(self) -> Iterator[Ints]:
         """The results in parts: for each input (row of the array), the row of each result (column), or NO_ROW."""
-        self._active = [self._is_active(number) for number in range(self._join.count)]
+        self._active = [self._is_active(number) for number in range(self.join.count)]
         for seed, active in enumerate(self._active):
             # The search in the sorted rows is faster in their order.
-            order, joins = self._sorted[seed].order, self._sides[seed].joins
+            order, joins = self._sorted[seed].order, self.sides[seed].joins
             rows = np.concatenate([order[active[order]], np.flatnonzero(active & ~joins)])
-            must = self._join.present_with(seed, 0)
-            for at in range(0, len(rows), self._at_once):
-                begun = rows[at : at + self._at_once]
-                result_rows = np.full((self._join.count, len(begun)), NO_ROW, np.int64)
+            must = self.join.present_with(seed, 0)
+            for at in range(0, len(rows), self.at_once):
+                begun = rows[at : at + self.at_once]
+                result_rows = np.full((self.join.count, len(begun)), NO_ROW, np.int64)
                 result_rows[seed] = begun
                 of_alone = self._due((), (seed,), must)[1]
                 yield from self._extended(
-                    *self._where_passed(of_alone, result_rows, self._sides[seed].join_keys[begun]), (seed,), must
+                    *self._where_passed(of_alone, result_rows, self.sides[seed].join_keys[begun]), (seed,), must
                 )
 
     def _is_active(self, number: int) -> Mask:
         """A mask of the rows that can determine when a result becomes known: at their time, or at the end of an interval after
         it.
         """
-        times = self._sides[number].times
-        is_active: Mask = times > self._before
-        for bound in self._join.bounds:
-            if bound.earlier == number and self._join.left[bound.later]:
+        times = self.sides[number].times
+        is_active: Mask = times > self.before
+        for bound in self.join.bounds:
+            if bound.earlier == number and self.join.left[bound.later]:
                 until = times + bound.upper
-                is_active = is_active | ((until > self._before) & (until <= self._horizon))
+                is_active = is_active | ((until > self.before) & (until <= self.horizon))
         return is_active
 
     def _extended(self, rows: Ints, keys: Ints, visited: tuple[int, ...], must: frozenset[int]) -> Iterator[Ints]:
@@ -175,26 +173,26 @@ class MultiJoinSearch:
         """
         if not len(keys):
             return
-        if len(visited) == self._join.count:
+        if len(visited) == self.join.count:
             times = self._times(rows, keys, visited)
-            yield rows[:, (times > self._before) & (times <= self._horizon)]
+            yield rows[:, (times > self.before) & (times <= self.horizon)]
             return
         number, begin, end, first, last = self._next(rows, keys, visited, must)
         after, outer = (*visited, number), number not in must
         on_match, on_result = self._due(visited, after, must)
         matched = np.zeros(len(keys), np.bool_) if on_match else end > begin
-        if len(after) == self._join.count and not on_match:
+        if len(after) == self.join.count and not on_match:
             # If all other rows were known in the previous call, only new rows of the last input make a new result.
-            old = np.flatnonzero(self._times(rows, keys, visited) <= self._before)
-            since = np.maximum(first[old], self._before + 1)
+            old = np.flatnonzero(self._times(rows, keys, visited) <= self.before)
+            since = np.maximum(first[old], self.before + 1)
             begin[old], end[old] = self._candidates(number, keys[old], since, last[old])
         for probes, targets in Candidates(np.arange(len(keys)), begin, end, self._sorted[number].order).pairs(
-            self._at_once
+            self.at_once
         ):
             extended = rows[:, probes]
             extended[number] = targets
             for condition in on_match:
-                chosen = self._passed(condition, extended)
+                chosen = self.passed(condition, extended)
                 extended, probes = extended[:, chosen], probes[chosen]
                 matched[probes] = True
             extended, extended_keys = self._where_passed(on_result, extended, keys[probes])
@@ -203,7 +201,7 @@ class MultiJoinSearch:
                 extended, extended_keys = extended[:, other], extended_keys[other]
             yield from self._extended(extended, extended_keys, after, must)
         if outer:
-            alone = ~matched & (self._none_after(number, rows, keys) <= self._horizon)
+            alone = ~matched & (self._none_after(number, rows, keys) <= self.horizon)
             extended, extended_keys = self._where_passed(on_result, rows[:, alone], keys[alone])
             yield from self._extended(extended, extended_keys, after, must)
 
@@ -213,9 +211,9 @@ class MultiJoinSearch:
         """(the input to visit next, begin and end of its candidates, first and last time of its candidates). Inputs whose rows
         must be in the result come first, the one with the fewest candidates before the others; then all other inputs, in order.
         """
-        linked = {end for bound in self._join.bounds for end in (bound.earlier, bound.later)
+        linked = {end for bound in self.join.bounds for end in (bound.earlier, bound.later)
                   if {bound.earlier, bound.later} & set(visited)}  # fmt: skip
-        chosen = sorted(must & linked - set(visited)) or [min(set(range(self._join.count)) - set(visited))]
+        chosen = sorted(must & linked - set(visited)) or [min(set(range(self.join.count)) - set(visited))]
         choices = []
         for number in chosen:
             first, last = self._interval(number, rows, visited)
@@ -226,7 +224,7 @@ class MultiJoinSearch:
         """The first and the last time of rows of an input that join *rows*. If the first is after the last, no row joins them."""
         first = np.full(rows.shape[1], BEFORE_TIME, np.int64)
         last = np.full(rows.shape[1], END_OF_TIME, np.int64)
-        for bound in self._join.bounds:
+        for bound in self.join.bounds:
             other = bound.earlier if bound.later == number else bound.later
             if number in (bound.earlier, bound.later) and other in visited:
                 lower, upper = bound.window(number)
@@ -241,12 +239,12 @@ class MultiJoinSearch:
         return begin, np.maximum(begin, end)
 
     def _times_of(self, number: int, rows: Ints) -> Ints:
-        times = self._sides[number].times
+        times = self.sides[number].times
         return times[rows[number]] if len(times) else np.zeros(rows.shape[1], np.int64)
 
     def _none_after(self, number: int, rows: Ints, keys: Ints) -> Ints:
         """The time after which no row of an input that joins *rows* can arrive."""
-        first, last = self._interval(number, rows, [bound.earlier for bound in self._join.of_input[number]])
+        first, last = self._interval(number, rows, [bound.earlier for bound in self.join.of_input[number]])
         return np.where((first > last) | (keys == NO_KEY), BEFORE_TIME, last)
 
     def _times(self, rows: Ints, keys: Ints, visited: Sequence[int]) -> Ints:
@@ -266,7 +264,7 @@ class MultiJoinSearch:
         """
         new = [
             number
-            for number, reads in self._conditions.items()
+            for number, reads in self.conditions.items()
             if reads | {number} <= set(after) and not reads | {number} <= set(visited)
         ]
         return [number for number in new if number not in must], [number for number in new if number in must]
@@ -274,7 +272,7 @@ class MultiJoinSearch:
     def _where_passed(self, conditions: Sequence[int], rows: Ints, keys: Ints) -> tuple[Ints, Ints]:
         for condition in conditions:
             if len(keys):
-                chosen = self._passed(condition, rows)
+                chosen = self.passed(condition, rows)
                 rows, keys = rows[:, chosen], keys[chosen]
         return rows, keys
 
@@ -284,16 +282,16 @@ class MultiJoinSearch:
         """For each input: a mask of the rows that can be needed later; the times at which they must be processed again; and the
         times from which they are no longer needed.
         """
-        gone = [side.times + after for side, after in zip(self._sides, self._join.kept_for, strict=True)]
-        keep = [side.joins & (times > self._horizon) for side, times in zip(self._sides, gone, strict=True)]
+        gone = [side.times + after for side, after in zip(self.sides, self.join.kept_for, strict=True)]
+        keep = [side.joins & (times > self.horizon) for side, times in zip(self.sides, gone, strict=True)]
         due = [np.full(len(times), END_OF_TIME, np.int64) for times in gone]
-        for bound in self._join.bounds:
+        for bound in self.join.bounds:
             for number, other in ((bound.later, bound.earlier), (bound.earlier, bound.later)):
                 lower, upper = bound.window(other)
-                order, side = self._sorted[number].order, self._sides[number]
+                order, side = self._sorted[number].order, self.sides[number]
                 rows = order[keep[number][order]]
-                over = side.times[rows] + upper <= self._horizon
-                needed = other == bound.earlier or not self._join.left[other]
+                over = side.times[rows] + upper <= self.horizon
+                needed = other == bound.earlier or not self.join.left[other]
                 rows = rows[over if needed else ~over]
                 times = side.times[rows]
                 begin, end = self._candidates(other, side.keys[rows], times + lower, times + upper)
@@ -302,17 +300,17 @@ class MultiJoinSearch:
                     is_kept = np.concatenate([[0], np.cumsum(keep[other][self._sorted[other].order])])
                     keep[number][rows[is_kept[end] == is_kept[begin]]] = False
                     continue
-                if len(self._join.of_input[other]) == 1 and other not in self._conditions:
+                if len(self.join.of_input[other]) == 1 and other not in self.conditions:
                     rows = rows[end == begin]  # the others have a row
                 due[number][rows] = np.minimum(due[number][rows], side.times[rows] + upper)
         return keep, due, gone
 
     def largest_key(self, keep: Sequence[Mask]) -> tuple[list[int | None], list[int]]:
         """For the key with the most kept rows: (a row of each input, or None; the number of rows of each input)."""
-        keys = [side.keys[mask] for side, mask in zip(self._sides, keep, strict=True)]
+        keys = [side.keys[mask] for side, mask in zip(self.sides, keep, strict=True)]
         counts = np.bincount(np.concatenate(keys))
         if not len(counts):
             return [None] * len(keys), [0] * len(keys)
         largest = int(counts.argmax())
-        rows = [np.flatnonzero(mask & (side.keys == largest)) for side, mask in zip(self._sides, keep, strict=True)]
+        rows = [np.flatnonzero(mask & (side.keys == largest)) for side, mask in zip(self.sides, keep, strict=True)]
         return [int(of_key[0]) if len(of_key) else None for of_key in rows], [len(of_key) for of_key in rows]

@@ -34,20 +34,11 @@ from asterism.matching.condition_programs import add_condition, held
 from asterism.matching.instructions import Op, Programs
 from asterism.matching.linking import stack_values
 from asterism.row_patterns import kernels as k
+from asterism.row_patterns import resolution
 from asterism.row_patterns.automaton import ACCEPT, RowAutomaton
 from asterism.row_patterns.checking import CheckedClause, VariableCondition
 from asterism.row_patterns.current_row import ConditionBits, CurrentRow
 from asterism.row_patterns.ordered_rows import OrderedRows
-from asterism.row_patterns.resolution import (
-    AggregateValue,
-    Leaf,
-    MatchNumber,
-    MatchProcessingTime,
-    MatchTimeout,
-    MeasureValue,
-    RowValue,
-    is_near,
-)
 from asterism.row_patterns.time_bounds import TimeBound, time_bounds
 
 MAX_KEY = 24  # numbers on which a failure depends; a failure with more is not remembered
@@ -141,7 +132,7 @@ class _JointConditions:
     """
 
     expressions: Vectorized
-    leaves: tuple[RowValue, ...]
+    leaves: tuple[resolution.RowValue, ...]
     numbers: dict[str, int]
 
 
@@ -177,7 +168,9 @@ def _divided(clause: CheckedClause, known: Mapping[str, ConditionBits]) -> _Divi
             if bits is not None and number in bits.parts:
                 continue
             leaves = [resolved.leaves[number] for number in _leaf_numbers(part)]
-            (near_parts if all(is_near(leaf, condition.names) for leaf in leaves) else depending[name]).append(part)
+            (
+                near_parts if all(resolution.is_near(leaf, condition.names) for leaf in leaves) else depending[name]
+            ).append(part)
         if near_parts:
             trees[name] = near_parts[0] if len(near_parts) == 1 else exp.and_(*near_parts)
             near[name] = Vectorized(resolved.body.schema)
@@ -187,7 +180,7 @@ def _divided(clause: CheckedClause, known: Mapping[str, ConditionBits]) -> _Divi
 
 
 def _joint(clause: CheckedClause, trees: Mapping[str, exp.Expr]) -> _JointConditions | None:
-    leaves: dict[tuple[int, int], RowValue] = {}
+    leaves: dict[tuple[int, int], resolution.RowValue] = {}
     fields: list[pa.Field] = []
     renamed: dict[str, exp.Expr] = {}
     for name, tree in trees.items():
@@ -196,7 +189,7 @@ def _joint(clause: CheckedClause, trees: Mapping[str, exp.Expr]) -> _JointCondit
         for column in list(holder.find_all(exp.Column)):
             number = _leaf_numbers(column)[0]
             leaf = resolved.leaves[number]
-            assert isinstance(leaf, RowValue)
+            assert isinstance(leaf, resolution.RowValue)
             read = leaf.number, leaf.place.steps
             if read not in leaves:
                 fields.append(resolved.body.schema.field(number).with_name(f"leaf_{len(leaves)}"))
@@ -252,9 +245,9 @@ class _RowColumns:
             self._known[number] = evaluated_where_possible(self._values.alone(number), self._ordered.rows)
         return self._known[number]
 
-    def near(self, leaf: Leaf) -> tuple[pa.Array, Mask]:
+    def near(self, leaf: resolution.Leaf) -> tuple[pa.Array, Mask]:
         """A leaf of a condition that reads a row near the current one."""
-        assert isinstance(leaf, RowValue)
+        assert isinstance(leaf, resolution.RowValue)
         column, failed = self.of_row(leaf.number)
         steps = leaf.place.steps
         if not steps:
@@ -364,8 +357,8 @@ class ConditionCompiler:
         operands: dict[int, Operand] = {}
         for number, place in bound.reads.items():
             leaf = leaves[number]
-            assert isinstance(leaf, RowValue)
-            operand = self._operand(RowValue(place, leaf.number))
+            assert isinstance(leaf, resolution.RowValue)
+            operand = self._operand(resolution.RowValue(place, leaf.number))
             assert operand is not None
             operands[number] = operand
         # The program of a value is that of a test of the value, without the test.
@@ -383,9 +376,9 @@ class ConditionCompiler:
         """Whether a conjunct reads only the number of the match and its first row, or a row that may be the first one."""
         leaves = [condition.resolved.leaves[number] for number in _leaf_numbers(part)]
         return bool(leaves) and all(
-            isinstance(leaf, MatchNumber)
+            isinstance(leaf, resolution.MatchNumber)
             or (
-                isinstance(leaf, RowValue)
+                isinstance(leaf, resolution.RowValue)
                 and not (leaf.labelled or leaf.place.last or leaf.place.skip)
                 and leaf.place.steps <= 0
             )
@@ -405,7 +398,7 @@ class ConditionCompiler:
         operands = {}
         for number in sorted({number for part in parts for number in _leaf_numbers(part)}):
             leaf = condition.resolved.leaves[number]
-            if is_near(leaf, condition.names):
+            if resolution.is_near(leaf, condition.names):
                 continue
             operand = self._operand(leaf)
             if operand is None:
@@ -454,25 +447,27 @@ class ConditionCompiler:
                     return False
         return True
 
-    def _operand(self, leaf: Leaf) -> Operand | None:
+    def _operand(self, leaf: resolution.Leaf) -> Operand | None:
         """A leaf that depends on the match as an operand; None if there is none for it."""
         match leaf:
-            case MatchNumber():
+            case resolution.MatchNumber():
                 return k.MATCH_NUMBER, 0, 0, 0, 0, 0
-            case RowValue(place, number, labelled):
+            case resolution.RowValue(place, number, labelled):
                 values = self._clause.rows.values
                 if labelled and plain_column(values.texts[number]) != self._label:
                     return None
                 kind = k.LABEL_OF_ROW if labelled else k.VALUE_OF_ROW
                 return kind, self._group(place.variable), int(place.last), place.skip, place.steps, 0
-            case AggregateValue(variable, _, number):
+            case resolution.AggregateValue(variable, _, number):
                 plain = self._clause.rows.plain_aggregates.get((variable, number))
                 if plain is None:
                     return None
                 if plain.number is None:
                     return k.COUNT_OF_GROUP, self._group(variable), 0, 0, 0, 0
                 return self._running(variable, plain.function, plain.number)
-            case MatchProcessingTime() | MatchTimeout() | MeasureValue():  # conditions cannot have them
+            case (
+                resolution.MatchProcessingTime() | resolution.MatchTimeout() | resolution.MeasureValue()
+            ):  # conditions cannot have them
                 return None
 
     def _running(self, variable: str | None, function: str, number: int) -> Operand | None:
@@ -563,11 +558,11 @@ class ConditionCompiler:
     def _source(self, compiled: _CompiledProgram, number: int) -> tuple[int, int]:
         """(distance from the row, number of the expression over rows) of a leaf."""
         leaf = compiled.condition.resolved.leaves[number]
-        if isinstance(leaf, AggregateValue):
+        if isinstance(leaf, resolution.AggregateValue):
             plain = self._clause.rows.plain_aggregates[leaf.variable, leaf.number]
             assert plain.number is not None
             return 0, plain.number
-        assert isinstance(leaf, RowValue)
+        assert isinstance(leaf, resolution.RowValue)
         return (0 if number in compiled.operands else leaf.place.steps), leaf.number
 
     # ------------------------------------------------------------------------------------------------ the result

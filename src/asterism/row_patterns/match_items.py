@@ -15,16 +15,8 @@ from asterism.expressions.aggregates.accumulators import filled, sort_keys, wher
 from asterism.expressions.names import plain_column
 from asterism.expressions.types import BIGINT, DOUBLE, FLOATS, INTEGERS, NULL, STRING
 from asterism.row_patterns import kernels as k
+from asterism.row_patterns import resolution
 from asterism.row_patterns.ordered_rows import OrderedRows, evaluated
-from asterism.row_patterns.resolution import (
-    AggregateValue,
-    Leaf,
-    MatchNumber,
-    MatchProcessingTime,
-    MatchTimeout,
-    ResolvedExpression,
-    RowValue,
-)
 
 AT_ONCE = 1_000_000  # members of the groups whose running aggregates are computed together
 MAX_RUNNING = 200_000_000
@@ -69,18 +61,20 @@ class MatchItems:
         self._match_of_label: Ints = np.repeat(np.arange(len(matches)), matches[:, k.ROWS])
         self._row_of_label: Ints = matches[self._match_of_label, k.START] + found_matches.place_of_label
 
-    def leaves(self, expressions: Sequence[ResolvedExpression], *, whole: bool) -> dict[Leaf, pa.Array]:
+    def leaves(
+        self, expressions: Sequence[resolution.ResolvedExpression], *, whole: bool
+    ) -> dict[resolution.Leaf, pa.Array]:
         """The values of all leaves of *expressions*, for each item; with *whole*, all rows of its match are visible."""
         leaves = dict.fromkeys(leaf for expression in expressions for leaf in expression.leaves)
-        plain = {leaf.number for leaf in leaves if isinstance(leaf, RowValue) and not leaf.labelled}
+        plain = {leaf.number for leaf in leaves if isinstance(leaf, resolution.RowValue) and not leaf.labelled}
         columns = self._of_all_rows(sorted(plain))
-        values: dict[Leaf, pa.Array] = {}
+        values: dict[resolution.Leaf, pa.Array] = {}
         for leaf in leaves:
-            if isinstance(leaf, RowValue):
+            if isinstance(leaf, resolution.RowValue):
                 values[leaf] = self._of_places(leaf, columns)
-            elif isinstance(leaf, MatchNumber | MatchProcessingTime | MatchTimeout):
+            elif isinstance(leaf, resolution.MatchNumber | resolution.MatchProcessingTime | resolution.MatchTimeout):
                 values[leaf] = self._of_matches(leaf)
-        aggregates = [leaf for leaf in leaves if isinstance(leaf, AggregateValue)]
+        aggregates = [leaf for leaf in leaves if isinstance(leaf, resolution.AggregateValue)]
         if not whole:
             scanned = {leaf: self._scanned(leaf) for leaf in aggregates if not leaf.final}
             values |= {leaf: column for leaf, column in scanned.items() if column is not None}
@@ -92,19 +86,21 @@ class MatchItems:
             }
         return values
 
-    def _of_matches(self, leaf: MatchNumber | MatchProcessingTime | MatchTimeout) -> pa.Array:
+    def _of_matches(
+        self, leaf: resolution.MatchNumber | resolution.MatchProcessingTime | resolution.MatchTimeout
+    ) -> pa.Array:
         """The value of a leaf that is the same for all rows of a match."""
         match leaf:
-            case MatchNumber():
+            case resolution.MatchNumber():
                 return self._numbers(self._match)
-            case MatchTimeout():
+            case resolution.MatchTimeout():
                 timed_out = pa.array(self._found.matches[:, k.TIMED_OUT] != 0)
                 return timed_out.take(pa.array(self._match, mask=self._match < 0))
-            case MatchProcessingTime():
+            case resolution.MatchProcessingTime():
                 now = pa.scalar(self._processing_time, self._clause.rows.time_type)
                 return pa.repeat(now, len(self._match))
 
-    def _of_places(self, leaf: RowValue, columns: Mapping[int, pa.Array]) -> pa.Array:
+    def _of_places(self, leaf: resolution.RowValue, columns: Mapping[int, pa.Array]) -> pa.Array:
         """The values of a leaf that reads a row of the match. *columns* have been computed for all rows."""
         at = self._places(leaf)
         values = self._clause.rows.values
@@ -115,7 +111,7 @@ class MatchItems:
             return columns[leaf.number].take(pa.array(at, mask=at < 0))
         return self._of_taken_rows(leaf, at)
 
-    def _places(self, leaf: RowValue) -> Ints:
+    def _places(self, leaf: resolution.RowValue) -> Ints:
         place = leaf.place
         tables = k.MatchTables(
             self._found.matches, self._found.labels, self._automaton.variables, self._ordered.offsets
@@ -154,7 +150,7 @@ class MatchItems:
         except InvalidEventError:  # perhaps in a row that no item reads
             return {}
 
-    def _of_taken_rows(self, leaf: RowValue, at: Ints) -> pa.Array:
+    def _of_taken_rows(self, leaf: resolution.RowValue, at: Ints) -> pa.Array:
         with_row = np.flatnonzero(at >= 0)
         values = self._of_rows(leaf.number, at[with_row], self._match[with_row])
         places = np.full(len(at), -1)
@@ -167,7 +163,7 @@ class MatchItems:
         table = self._with_labels(rows, matches, expressions.columns_of([number]))
         return evaluated(expressions.values, [number], table)[number]
 
-    def _scanned(self, leaf: AggregateValue) -> pa.Array | None:
+    def _scanned(self, leaf: resolution.AggregateValue) -> pa.Array | None:
         """A running aggregate for each item, in one pass over the rows of the matches; None if it needs the rows themselves."""
         plain = self._clause.rows.plain_aggregates.get((leaf.variable, leaf.number))
         if plain is None:
@@ -249,7 +245,7 @@ class MatchItems:
         return [pa.concat_arrays([part[number] for part in slices]) for number in range(len(slices[0]))]
 
 
-def over_leaves(resolved: ResolvedExpression, leaves: Sequence[pa.Array], count: int) -> pa.ChunkedArray:
+def over_leaves(resolved: resolution.ResolvedExpression, leaves: Sequence[pa.Array], count: int) -> pa.ChunkedArray:
     """The value of an expression, given its leaves."""
     # Without a leaf, a column provides the number of rows.
     table = pa.table(leaves, schema=resolved.body.schema) if leaves else pa.table({"rows": pa.nulls(count)})

@@ -155,6 +155,7 @@ class _Values:
         return self.whole.take(pa.array(rows))
 
 
+@dataclass(frozen=True, slots=True)
 class Rows:
     """Contents with the elements of each pane.
 
@@ -162,15 +163,9 @@ class Rows:
     :param spans: the window of each firing, for a user-defined evictor
     """
 
-    def __init__(
-        self,
-        make: Callable[[pa.Table, Ints, Ints], tuple[pa.Table, Ints]],
-        evictor: Evictor | None,
-        spans: Sequence[TimeSpan] = (),
-    ) -> None:
-        self.make = make
-        self.evictor = evictor
-        self.spans = spans
+    make: Callable[[pa.Table, Ints, Ints], tuple[pa.Table, Ints]]
+    evictor: Evictor | None
+    spans: Sequence[TimeSpan] = ()
 
     def run(self, recorded: RecordedFirings, old: pa.Table, old_at: Ints) -> tuple[pa.Table, Ints, pa.Table, Ints]:
         """

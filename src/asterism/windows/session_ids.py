@@ -8,6 +8,8 @@ has the id, or is late.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 
@@ -20,6 +22,7 @@ SESSION_COLUMNS = (SESSION_ID, REPLACES)
 IDS = pa.list_(pa.string())
 
 
+@dataclass(slots=True)
 class Sessions:
     """The ids of the panes of a call.
 
@@ -30,28 +33,21 @@ class Sessions:
     :param merges: the merges of the call, see :mod:`asterism.windows.kernels`, and for each whether the merged pane had fired
     """
 
-    def __init__(
-        self,
-        keys: pa.Table,
-        stored: list[str | None],
-        replaces: dict[int, list[str]],
-        begin: tuple[Ints, Ints],
-        merges: list[tuple[int, int, int, bool]],
-    ) -> None:
-        self._keys, self._begin = keys, begin
-        self._ids = stored
-        self._replaces = replaces
-        self._merges = merges
+    keys: pa.Table
+    stored: list[str | None]
+    replaces: dict[int, list[str]]
+    begin: tuple[Ints, Ints]
+    merges: list[tuple[int, int, int, bool]]
 
     def ids(self, panes: Ints) -> pa.Array:
         """The ids of *panes*."""
-        missing = np.array([pane for pane in np.unique(panes).tolist() if self._ids[pane] is None], np.int64)
+        missing = np.array([pane for pane in np.unique(panes).tolist() if self.stored[pane] is None], np.int64)
         if len(missing):
-            keys = key_strings(self._keys.take(pa.array(missing)).columns, len(missing))
-            made = ids_of_numbers(_SEED, keys, [column[missing] for column in self._begin])
+            keys = key_strings(self.keys.take(pa.array(missing)).columns, len(missing))
+            made = ids_of_numbers(_SEED, keys, [column[missing] for column in self.begin])
             for pane, session_id in zip(missing.tolist(), made.to_pylist(), strict=True):
-                self._ids[pane] = session_id
-        return pa.array([self._ids[pane] for pane in panes.tolist()], pa.string())
+                self.stored[pane] = session_id
+        return pa.array([self.stored[pane] for pane in panes.tolist()], pa.string())
 
     def replaced(self, panes: Ints, rows: Ints) -> pa.Array:
         """The ids that each firing replaces.
@@ -60,27 +56,27 @@ class Sessions:
         :param rows: the number of rows of each; a firing without rows contains no ids
         """
         ids: list[list[str]] = [[] for _ in panes]
-        if self._merges or self._replaces:
+        if self.merges or self.replaces:
             first = 0
-            for survivor, merged, before, fired in self._merges:
+            for survivor, merged, before, fired in self.merges:
                 self._add_to(ids, panes, rows, first, before)
                 first = before
-                of_merged = self._replaces.pop(merged, [])
+                of_merged = self.replaces.pop(merged, [])
                 if fired:
                     of_merged = [*of_merged, *self.ids(np.array([merged])).to_pylist()]
                 if of_merged:
-                    self._replaces.setdefault(survivor, []).extend(of_merged)
+                    self.replaces.setdefault(survivor, []).extend(of_merged)
             self._add_to(ids, panes, rows, first, len(panes))
         return pa.array(ids, IDS)
 
     def _add_to(self, ids: list[list[str]], panes: Ints, rows: Ints, first: int, end: int) -> None:
         for firing in range(first, end):
             if rows[firing]:
-                ids[firing] = self._replaces.pop(int(panes[firing]), [])
+                ids[firing] = self.replaces.pop(int(panes[firing]), [])
 
     def to_be_replaced(self, panes: Ints) -> pa.Array:
         """The ids that the next firing of *panes* replaces."""
-        return pa.array([self._replaces.get(pane, []) for pane in panes.tolist()], IDS)
+        return pa.array([self.replaces.get(pane, []) for pane in panes.tolist()], IDS)
 
 
 _SEED = seed_of("session")
