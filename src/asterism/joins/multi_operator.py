@@ -259,10 +259,7 @@ class MultiJoinOperator(StreamJoinOperator):
             return
         of_key = next(table.slice(row, 1) for table, row in zip(tables, largest, strict=True) if row is not None)
         names = [name.removeprefix("k:") for name in self.key_schema.names]
-        key = ", ".join(
-            f"{name} {shown(value.as_py())}"
-            for name, value in zip(names, (of_key.column("k:" + name)[0] for name in names), strict=True)
-        )
+        key = ", ".join(f"{name} {shown(of_key.column('k:' + name)[0].as_py())}" for name in names)
         raise LimitExceededError(
             f"a join keeps more than {self.max_rows:,} rows of a key (max_rows)",
             f"Rows: {', '.join(f'{name} {count:,}' for name, count in zip(self.names, counts, strict=True))}"

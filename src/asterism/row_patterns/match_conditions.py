@@ -465,9 +465,7 @@ class ConditionCompiler:
                 if plain.number is None:
                     return k.COUNT_OF_GROUP, self._group(variable), 0, 0, 0, 0
                 return self._running(variable, plain.function, plain.number)
-            case (
-                resolution.MatchProcessingTime() | resolution.MatchTimeout() | resolution.MeasureValue()
-            ):  # conditions cannot have them
+            case _:  # conditions cannot have others
                 return None
 
     def _running(self, variable: str | None, function: str, number: int) -> Operand | None:

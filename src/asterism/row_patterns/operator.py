@@ -69,22 +69,18 @@ def event_time_of(clause: CheckedClause) -> str:
 
     :raises asterism.errors.ExpressionSyntaxError: ORDER BY begins with something else
     """
-    written = clause.clause
-    hint = "ORDER BY ts"
+    written, values = clause.clause, clause.rows.values
+    must, hint = "over a stream, ORDER BY must begin with the event time", "ORDER BY ts"
     if not written.order_by:
-        problem = "over a stream, ORDER BY must begin with the event time; it is missing"
-        raise ExpressionSyntaxError.at(problem, written.text, written.pattern.start, hint)
-    first = written.order_by[0]
-    values, number = clause.rows.values, clause.order_by[0]
-    column = plain_column(values.texts[number])
-    kind = values.types[number]
+        raise ExpressionSyntaxError.at(f"{must}; it is missing", written.text, written.pattern.start, hint)
+    first, number = written.order_by[0], clause.order_by[0]
+    column, kind = plain_column(values.texts[number]), values.types[number]
     if column is None or not (is_temporal(kind) or pa.types.is_int64(kind)):
-        problem = "over a stream, ORDER BY must begin with the event time: a TIMESTAMP, DATE or BIGINT column"
+        problem = f"{must}: a TIMESTAMP, DATE or BIGINT column"
         hint = "compute it before, as in FROM (SELECT *, to_timestamp(time) AS ts FROM events)"
         raise ExpressionSyntaxError.at(problem, written.text, first.expression.start, hint)
     if first.descending:
-        problem = "over a stream, ORDER BY must begin with the event time in ascending order"
-        raise ExpressionSyntaxError.at(problem, written.text, first.expression.start, hint)
+        raise ExpressionSyntaxError.at(f"{must} in ascending order", written.text, first.expression.start, hint)
     return str(clause.rows.schema.names[column])
 
 
