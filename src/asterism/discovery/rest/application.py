@@ -70,10 +70,7 @@ class RuleStore(Protocol):
         """The current rules."""
 
     def checked(self, item: Any, author: str | None) -> Addition:
-        """
-        :param author: who adds it; None: unknown
-        :raises AsterismError: it is not a valid rule or template
-        """
+        """:raises AsterismError: it is not a valid rule or template. *author*: who adds it; None: unknown"""
 
     def change(
         self, change: Change[_R], author: str | None, ids: Collection[str] | None = None, *, adds: bool = False

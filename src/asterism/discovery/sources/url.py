@@ -130,11 +130,7 @@ class Endpoint:
         return text, headers["ETag"]
 
     def put_set(self, text: bytes, tag: str | None) -> None:
-        """Replace the set.
-
-        :param tag: the ETag of the set on which the new one is based
-        :raises PatternProcessorError: it was not replaced
-        """
+        """:param tag: the ETag of the set on which the new one is based; None: any. An error means that it was not replaced."""
         condition = {} if tag is None else {"If-Match": tag}
         self._send("PUT", "/processors", text, {"Content-Type": "application/json", **condition})
 

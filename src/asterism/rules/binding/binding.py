@@ -192,9 +192,7 @@ class BoundPatternProcessor(BoundProcessor):
 
 @dataclass(frozen=True, slots=True)
 class BoundClauseProcessor(BoundProcessor):
-    """A processor with a MATCH_RECOGNIZE clause, which sees all events. Its condition, if there is one, is that a match can begin
-    with an event.
-    """
+    """A processor with a MATCH_RECOGNIZE clause, which sees all events. Its condition, if any: a match begins with the event."""
 
     clause: ClauseOfRule
 
@@ -303,9 +301,7 @@ class ProcessorCompiler:
         return True
 
     def bind_all(self, processors: Iterable[PatternProcessor]) -> Sequence[BoundProcessor]:
-        """:meth:`bind` each of them. The most recent results are cached for the lifetime of the process, because the stage before
-        the exchange binds all rules in every batch.
-        """
+        """:meth:`bind` each of them. Recent results are cached, because the first stage binds all rules in every batch."""
         given = list(processors)
 
         def bound() -> list[BoundProcessor]:
@@ -445,10 +441,7 @@ class ProcessorCompiler:
         )
 
     def try_out(self, processor: PatternProcessor) -> BoundProcessor:
-        """As :meth:`compile`, and evaluate the expressions for a few generated events.
-
-        :raises AsterismError: also if the evaluation takes longer than a rule may take
-        """
+        """As :meth:`compile`, also evaluating some generated events. It may take no longer than a rule may take."""
         with tried_before():  # evaluated together below
             bound = self.compile(processor)
         expressions = [self.key_expressions(bound.selector.expressions)[0]]

@@ -280,9 +280,7 @@ class _Graph:
 
 
 def _in_fields(fields: Any) -> tuple[PatternProcessor, list[Finding]]:
-    """Create a processor from the valid fields, with a placeholder pattern; each field is checked together with valid values
-    of the required ones.
-    """
+    """A processor of the valid fields, with a placeholder pattern. Each is checked with valid values of the required ones."""
     with suppress(AsterismError):
         return PatternProcessor.from_dict(fields), []
     if not isinstance(fields, Mapping):

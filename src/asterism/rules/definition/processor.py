@@ -398,9 +398,7 @@ def canonical_text(fields: Mapping[str, Any]) -> str:
 
 
 def from_text(text: str) -> PatternProcessor:
-    """Create a processor from its :attr:`PatternProcessor.text`. It keeps this string, because an earlier release may have
-    written the same processor differently.
-    """
+    """The processor with this :attr:`PatternProcessor.text`, which it keeps: earlier releases may write it differently."""
     processor = PatternProcessor.from_dict(json.loads(text))
     object.__setattr__(processor, "_text", text)
     return processor
@@ -598,11 +596,7 @@ def point_in_time(value: Any, name: str) -> datetime | None:
 
 
 def timestamp_of(value: Any) -> datetime:
-    """Parse ISO 8601 or milliseconds since the epoch.
-
-    :raises ValueError: it is not a point in time
-    :raises OverflowError: it is out of range
-    """
+    """Parse ISO 8601 or milliseconds since the epoch, with a ValueError or an OverflowError if it is neither."""
     if isinstance(value, int) and not isinstance(value, bool):
         return EPOCH + timedelta(milliseconds=value)
     if isinstance(value, str):

@@ -74,10 +74,7 @@ class RegisteredCondition:
         return ", ".join(f"{name}: {_type_name(kind)}" for name, kind in self.arguments.items())
 
     def call(self, condition: NamedCondition) -> RegisteredCall:
-        """The function with the arguments of a rule.
-
-        :raises PatternProcessorError: they do not have the declared types
-        """
+        """:raises PatternProcessorError: the arguments of a rule do not have the declared types"""
         values, what = condition.arguments, f"the condition {condition.name!r:.120}"
         names = self.signature or "none"
         if len(values) > len(self.arguments):
@@ -119,10 +116,7 @@ class RegisteredCall(Openable):
 
 
 def checked_conditions(given: Any) -> dict[str, RegisteredCondition]:
-    """The conditions of a query by name; a function is a condition without arguments.
-
-    :raises StreamDefinitionError: these are not conditions by name
-    """
+    """:raises StreamDefinitionError: these are not conditions, or functions (conditions without arguments), by name"""
     if not isinstance(given, Mapping):
         raise StreamDefinitionError(
             f"conditions must be a dict by name, not {shown(given)}", hint="conditions={name: function}"

@@ -76,10 +76,7 @@ def _changes(former: Sequence[LookupColumn], now: Mapping[str, LookupColumn]) ->
 def check_lookups(
     processors: Iterable[PatternProcessor], former: Sequence[LookupColumn], compiler: ProcessorCompiler
 ) -> None:
-    """Check that processors that were in force with the lookups *former* can continue with those of *compiler*.
-
-    :raises CheckpointMismatchError: something that one of them reads has changed
-    """
+    """:raises CheckpointMismatchError: something has changed that a processor with the lookups *former* reads"""
     names = {lookup.name for lookup in former}
     changes = list(_changes(former, compiler.lookups))
     added = [lookup for name, lookup in compiler.lookups.items() if name not in names]

@@ -316,10 +316,7 @@ class DynamicCepOperator(KeyGroupOperator):
         return pa.schema([field for field in old.tables[EVENTS] if field.name not in lookups])
 
     def check_rules(self, old: StateDefinition, processors: Iterable[PatternProcessor]) -> None:
-        """Check rules that are in force, or wait for their time, in state with the former definition *old*.
-
-        :raises StateError: one of them reads a column that a lookup no longer has
-        """
+        """:raises StateError: a rule in state with the definition *old* reads a column that a lookup no longer has"""
         check_lookups(processors, self._former_lookups(old), self.compiler)
 
     def _former_lookups(self, old: StateDefinition) -> list[LookupColumn]:
@@ -420,9 +417,7 @@ class DynamicCepOperator(KeyGroupOperator):
     def _bound(
         self, processors: Collection[PatternProcessor], retained: Sequence[ProcessorSet]
     ) -> Sequence[BoundProcessor]:
-        """The processors, without those of older sets that read a lookup that the query no longer has. A key group in
-        which one of them is in force refuses to continue.
-        """
+        """The processors, but none of older sets that read a removed lookup: a key group that has one does not continue."""
         try:
             return self.compiler.bind_all(processors)
         except AsterismError:
@@ -476,9 +471,7 @@ class DynamicCepOperator(KeyGroupOperator):
         return [whole, *(replace(arrival, events=None) for arrival in arrivals)]
 
     def _convert_waiting(self, call: _RuleGroup) -> None:
-        """Give events that have waited since an earlier release the selectors of clauses, which were those of other rules with
-        the same key expressions.
-        """
+        """Give events that have waited since an earlier release the selectors of clauses, once those of others with their key."""
         known = [entry.processor for entry in call.sets.entries if not entry.killed]
         bound = [self.compiler.bind(processor) for processor in known if self.compiler.binds(processor)]
         numbers = {rule.selector.seed: rule.number for rule in bound if rule.number != rule.selector.seed}
@@ -662,9 +655,7 @@ class DynamicCepOperator(KeyGroupOperator):
     def _forget(
         self, call: _RuleGroup, suppressions: Suppressions, states: Sequence[ClauseState], horizon: int
     ) -> tuple[bytes | None, int]:
-        """The suppressions on which later matches depend, and a time at which they can be forgotten. If they are too large, rules
-        are disabled.
-        """
+        """The suppressions on which later matches depend, and when they end. If they are too large, rules are disabled."""
         if suppressions.is_empty and not call.sets.entries.suppress:
             return None, END_OF_TIME
         before = {entry.name for entry in call.stored.entries if not entry.disabled}
@@ -776,10 +767,7 @@ class DynamicCepOperator(KeyGroupOperator):
     def _match_clauses(
         self, call: _RuleGroup, entries: Sequence[Entry], copies: pa.Table, suppressions: Suppressions, horizon: int
     ) -> Generator[None, None, tuple[list[ClauseState], set[RuleName]]]:
-        """Match *copies* against the processors, which have a clause, and write their page.
-
-        :returns: the remaining states, and the names of the processors that failed
-        """
+        """:returns: the remaining states, and the names of the processors that failed"""
         had_some = any(entry.processor.sql is not None for entry in call.stored.entries)
         before = clauses_from(call.store.read_page(CLAUSES_PAGE) if had_some else None)
         states: list[ClauseState] = []

@@ -42,10 +42,7 @@ class _Last(NamedTuple):
 
 
 class Suppressions:
-    """The suppressions of a key group, by rule and key.
-
-    :param value: the result of :meth:`to_bytes`; None: there are none. It is read only if it is needed.
-    """
+    """The suppressions of a key group, by rule and key. *value* (None: there are none) is read only if it is needed."""
 
     def __init__(self, value: bytes | None = None) -> None:
         self._value = value

@@ -45,10 +45,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its parents so that they survive a power failure.
-
-    :raises NotWrittenError: the folder cannot be created
-    """
+    """:raises NotWrittenError: the folder, or a parent, cannot be created so that it survives a power failure"""
     if path.is_dir():
         return
     try:

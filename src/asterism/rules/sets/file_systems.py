@@ -31,10 +31,7 @@ def has_credentials(location: str) -> bool:
 
 
 def opened(location: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or URI, and the path in it.
-
-    :raises pyarrow.ArrowInvalid: Arrow does not support the URI
-    """
+    """:raises pyarrow.ArrowInvalid: Arrow does not support the URI"""
     if is_path(location):
         return fs.LocalFileSystem(), location
     file_system_and_path: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(_S3.sub("s3:", location))

@@ -35,9 +35,7 @@ WITHOUT = "excluded by run(without=...)"
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """:param since: ISO 8601, UTC
-    :param by: who did it; None: unknown
-    """
+    """*since*: ISO 8601, UTC. *by*: who did it; None: unknown."""
 
     reason: str
     since: str

@@ -398,10 +398,7 @@ class SingleSetStore(FolderStore):
 
 
 def store_at(place: str) -> FolderStore:
-    """The store of a query, given its checkpoint or the folder of the store.
-
-    :raises StateError: there is none
-    """
+    """:raises StateError: *place* is neither the checkpoint of a query nor the folder of its store"""
     expect_string(StateError, place, "a checkpoint must be a path", '"/data/checkpoint"')
     for location in (f"{place.rstrip('/')}/{STORE}", place):
         store = FolderStore(location)

@@ -79,10 +79,7 @@ class UsedVersions:
     def write(
         self, stored: UsedVersions | None, earlier: Callable[[bytes], None], recent: Callable[[bytes], None]
     ) -> None:
-        """Write the files that differ from those of *stored*; None: there are none.
-
-        :param earlier, recent: write one of the two files
-        """
+        """:param stored: the versions on disk; None: none. *earlier* and *recent* write one of the two files."""
         if stored is None or self._earlier is not stored._earlier:
             earlier(_to_bytes(self._earlier))
         recent(_to_bytes(self._recent))
