@@ -27,19 +27,16 @@ _HINT = 'a path, a URL, a discoverer factory, or a list: "rules.yaml", "sqlite:/
 
 
 @dataclass(frozen=True)
-class GivenPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory):
+class GivenPatternProcessorDiscovererFactory(PatternProcessorDiscovererFactory, PatternProcessorDiscoverer):
+    """Discovers the given processors, which never change."""
+
     processors: tuple[Discovered, ...]
 
     def create_pattern_processor_discoverer(self) -> PatternProcessorDiscoverer:
-        return GivenDiscoverer(self.processors)
-
-
-class GivenDiscoverer(PatternProcessorDiscoverer):
-    def __init__(self, processors: Sequence[Discovered]) -> None:
-        self._processors = list(processors)
+        return self
 
     def initial_pattern_processors(self) -> Sequence[Discovered]:
-        return self._processors
+        return self.processors
 
     def discover_pattern_processor_updates(self, manager: PatternProcessorManager) -> None:
         """Return at once, because there are no updates."""
