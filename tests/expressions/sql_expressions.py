@@ -167,6 +167,7 @@ class Expressions:
 
     def any(self, depth: int) -> str:
         kinds = [self.truth, self.truth, self.number, self.text, self.day, self.moment, self.local_time, self.interval]
+        kinds.append(self.octets)
         return self.rng.choice(kinds)(depth)
 
     def pick(self, *makers: Callable[[], str]) -> str:
@@ -217,6 +218,7 @@ class Expressions:
             lambda: f"TRY_CAST({x(n)} AS {self.numeric_type()})",
             lambda: f"CAST({self.truth(n)} AS {self.numeric_type()})",
             lambda: f"{self.one('tinyint smallint int bigint float double')}({x(n)})",
+            lambda: f"jaro_winkler_similarity({self.text(n)}, {self.text(n)})",
             lambda: self.integer(depth),
             lambda: self.whole(depth),
         )
@@ -255,6 +257,12 @@ class Expressions:
             lambda: f"bit_count({self.integer(n)})",
             lambda: f"{self.one('size cardinality array_size')}({self.rng.choice(['arr', 'ars', self.strings(n)])})",
             lambda: f"{self.one('regexp_count regexp_instr')}({self.text(n)}, {self.rng.choice(_PATTERNS)})",
+            lambda: f"{self.one('length octet_length bit_length')}({self.octets(n)})",
+            lambda: f"ascii({self.text(n)})",
+            lambda: f"find_in_set({self.text(n)}, {self.text(n)})",
+            lambda: f"levenshtein({self.text(n)}, {self.text(n)}{self.rng.choice(['', ', 2', ', y'])})",
+            lambda: f"instr({self.text(n)}, {self.text(n)}, {self.integer(n)}{self.rng.choice(['', ', 1', ', 2'])})",
+            lambda: f"{self.one('locate position')}({self.text(n)}, {self.text(n)}, {self.integer(n)})",
             lambda: "size(mp)",
             lambda: f"{self.one('element_at get try_element_at')}(arr, {self.integer(n)})",
             lambda: f"arr[{self.integer(n)}]",
@@ -315,6 +323,18 @@ class Expressions:
             lambda: f"regexp_substr({s(n)}, {self.rng.choice(_PATTERNS)})",
             lambda: f"regexp_replace({s(n)}, {self.rng.choice(_PATTERNS)}, 'x$0')",
             lambda: f"try_element_at({self.strings(n)}, {self.one('1 2 -1')})",
+            lambda: f"{self.one('initcap quote mask soundex btrim')}({s(n)})",
+            lambda: f"{self.one('trim ltrim rtrim btrim')}({s(n)}, {s(n)})",
+            lambda: f"overlay({s(n)}, {s(n)}, {self.integer(n)})",
+            lambda: f"translate({s(n)}, {s(n)}, {s(n)})",
+            lambda: f"substring_index({s(n)}, {s(n)}, {self.integer(n)})",
+            lambda: f"concat_ws({s(n)}, {s(n)}, {s(n)})",
+            lambda: f"concat_ws('-', {self.strings(n)}, {s(n)})",
+            lambda: f"elt({self.integer(n)}, {s(n)}, {s(n)})",
+            lambda: f"{self.one('chr char')}({self.integer(n)})",
+            lambda: f"space({self.one('0 2 -1')})",
+            lambda: f"element_at(str_to_map({s(n)}, ',', 'b'), {s(n)})",
+            lambda: f"string({self.octets(n)})",
         )
 
     def strings(self, depth: int) -> str:
@@ -324,6 +344,18 @@ class Expressions:
             lambda: "ars",
             lambda: f"split({self.text(depth - 1)}, {pattern}{self.rng.choice(['', ', 2'])})",
             lambda: f"regexp_extract_all({self.text(depth - 1)}, {pattern}, 0)",
+        )
+
+    def octets(self, depth: int) -> str:
+        """A BINARY."""
+        if self._leaf(depth):
+            return self.one("binary(s) binary(t)")
+        n = depth - 1
+        return self.pick(
+            lambda: f"binary({self.text(n)})",
+            lambda: f"CAST({self.text(n)} AS BINARY)",
+            lambda: f"concat({self.octets(n)}, {self.octets(n)})",
+            lambda: f"overlay({self.octets(n)}, {self.octets(n)}, {self.integer(n)}, {self.integer(n)})",
         )
 
     # -- dates and times
@@ -455,6 +487,7 @@ class Expressions:
             lambda: f"{self.one('startswith endswith contains')}({self.text(n)}, {self.text(n)})",
             lambda: f"{self.one('regexp_like regexp rlike')}({self.text(n)}, {self.rng.choice(_PATTERNS)})",
             lambda: f"{self.one('like ilike')}({self.text(n)}, {pattern})",
+            lambda: f"luhn_check({self.rng.choice(['s', 'string(l)', self.text(n)])})",
             lambda: f"{self.one('isnull isnotnull')}({self.any(n)})",
             lambda: f"isnan({self.number(n)})",
             lambda: f"equal_null({maker(n)}, {maker(n)})",

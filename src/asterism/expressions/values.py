@@ -19,6 +19,7 @@ from asterism.columns.time_zones import zone_of
 from asterism.expressions import udfs
 from asterism.expressions.types import (
     BIGINT,
+    BINARY,
     BOOLEAN,
     DATE,
     DIGITS,
@@ -304,6 +305,9 @@ def _cast(value: Sql, to: pa.DataType, zone: str, safe: bool) -> Sql | None:
         return _cast_number(value, to, target, verb, safe)
     if source == STRING:
         return _cast_string(value, to, target, zone, safe)
+    if source == BINARY:
+        # In Spark such a string could be no valid UTF-8.
+        return strict("decode({0})", to, value, raises=True) if to == STRING and not safe else None
     if source == DATE:
         if to == NTZ:
             return strict("CAST({0} AS TIMESTAMP)", to, value)
@@ -383,6 +387,8 @@ _BOOLEANS = {"TRUE": ("t", "true", "y", "yes", "1"), "FALSE": ("f", "false", "n"
 
 
 def _cast_string(value: Sql, to: pa.DataType, target: str, zone: str, safe: bool) -> Sql | None:
+    if to == BINARY:
+        return strict("encode({0})", to, value)
     routine = None
     if is_decimal(to):
         routine = f"CAST(string_to_decimal({{0}}, {to.precision}, {to.scale}) AS {target})"

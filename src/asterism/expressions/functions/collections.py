@@ -9,6 +9,7 @@ import pyarrow as pa
 from asterism.expressions.functions.table import function, int_of, integer
 from asterism.expressions.types import (
     BIGINT,
+    BINARY,
     BOOLEAN,
     DATE,
     DOUBLE,
@@ -33,7 +34,7 @@ def _cast_function(name: str, to: pa.DataType | None) -> None:
 
 for _name, _to in (
     ("boolean", BOOLEAN), ("tinyint", TINYINT), ("smallint", SMALLINT), ("int", INT), ("bigint", BIGINT), ("float", FLOAT),
-    ("double", DOUBLE), ("string", STRING), ("date", DATE), ("timestamp", None),
+    ("double", DOUBLE), ("string", STRING), ("binary", BINARY), ("date", DATE), ("timestamp", None),
 ):  # fmt: skip
     _cast_function(_name, _to)
 

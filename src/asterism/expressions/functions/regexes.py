@@ -202,7 +202,7 @@ def _split(zone: str, value: Sql, pattern: Sql, limit: Sql | None = None) -> Sql
     literal = parsed.literal
     return _found(
         f"regex_split({{0}}, {{2}}, {most})",
-        native if literal is None else "string_split({0}, {3})",
+        native if not literal else "string_split({0}, {3})",
         pa.list_(STRING),
         parsed,
         value,

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from asterism.expressions.types import (
     BIGINT,
+    BINARY,
     DATE,
     DOUBLE,
     INT,
@@ -100,6 +101,17 @@ def string(value: Sql, zone: str) -> Sql:
     if value.type not in (STRING, NULL):
         raise UnsupportedError(f"a STRING is needed, not {name_of(value.type)}", "CAST(... AS STRING)")
     return cast(value, STRING, zone)
+
+
+def octets(value: Sql, zone: str) -> Sql:
+    """An argument that must be BINARY; of a STRING, the bytes of UTF-8 are taken, as in Spark."""
+    if value.type not in (BINARY, STRING, NULL):
+        raise UnsupportedError(f"a BINARY or a STRING is needed, not {name_of(value.type)}", "CAST(... AS STRING)")
+    return cast(value, BINARY, zone)
+
+
+def string_or_octets(value: Sql, zone: str) -> Sql:
+    return value if value.type == BINARY else string(value, zone)
 
 
 def number(value: Sql, zone: str, kind: pa.DataType = DOUBLE) -> Sql:

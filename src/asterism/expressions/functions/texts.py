@@ -13,24 +13,30 @@ from asterism.expressions.functions.table import (
     literal_integer,
     literal_string,
     string,
+    string_or_octets,
 )
-from asterism.expressions.types import BINARY, BOOLEAN, INT, STRING
-from asterism.expressions.values import Cost, Sql, cast, error, number_constant, strict, string_constant
+from asterism.expressions.routines import texts  # noqa: F401
+from asterism.expressions.types import BINARY, BOOLEAN, INT, NULL, STRING
+from asterism.expressions.values import Cost, Sql, cast, combined, error, number_constant, strict, string_constant
 
 
 @function(
     "Texts",
     "concat(a, ...)",
-    note="numbers but floating point ones, BOOLEAN, dates and times are taken as CAST to STRING",
+    note="numbers but floating point ones, BOOLEAN, dates and times are taken as CAST to STRING; BINARY with BINARY is BINARY",
 )
 def _concat(zone: str, first: Sql, *others: Sql) -> Sql:
-    parts = [cast(part, STRING, zone) for part in (first, *others)]
+    values = [first, *others]
+    binary = {BINARY} <= {value.type for value in values} <= {BINARY, NULL}
+    parts = [cast(value, BINARY if binary else STRING, zone) for value in values]
     if len(parts) == 1:
         return replace(parts[0], constant=None)
     # A single concat, because a chain of || would also compute every prefix. concat skips NULLs.
     text = f"concat({', '.join(f'{{{number}}}' for number in range(len(parts)))})"
+    if binary:
+        text = f"unhex({text.replace('{', 'hex({').replace('}', '})')})"
     size = sum((part.size for part in parts), Cost())
-    return strict(text, STRING, *parts, guarded=True, eager=True, size=size)
+    return strict(text, parts[0].type, *parts, guarded=True, eager=True, size=size)
 
 
 @function("Texts", "upper(text)", "ucase", note="by the full mapping of Unicode: `ß` becomes `SS`")
@@ -50,24 +56,36 @@ def _length(zone: str, value: Sql) -> Sql:
     return int_of("length({0})", string(value, zone))
 
 
-@function("Texts", "octet_length(text)", note="in bytes of UTF-8")
+@function("Texts", "octet_length(text)", note="in bytes of UTF-8; also of BINARY")
 def _octet_length(zone: str, value: Sql) -> Sql:
-    return int_of("strlen({0})", string(value, zone))
+    return int_of(_BYTES[value.type == BINARY], string_or_octets(value, zone))
 
 
-@function("Texts", "trim(text)", note="spaces, no other characters")
-def _trim(zone: str, value: Sql) -> Sql:
-    return strict("trim({0}, ' ')", STRING, string(value, zone))
+@function("Texts", "bit_length(text)", note="eight times that")
+def _bit_length(zone: str, value: Sql) -> Sql:
+    return int_of(f"(8 * {_BYTES[value.type == BINARY]})", string_or_octets(value, zone))
 
 
-@function("Texts", "ltrim(text)", note="likewise")
-def _ltrim(zone: str, value: Sql) -> Sql:
-    return strict("ltrim({0}, ' ')", STRING, string(value, zone))
+_BYTES = ("strlen({0})", "octet_length({0})")
 
 
-@function("Texts", "rtrim(text)", note="likewise")
-def _rtrim(zone: str, value: Sql) -> Sql:
-    return strict("rtrim({0}, ' ')", STRING, string(value, zone))
+def _trimming(usage: str, name: str, note: str) -> None:
+    @function("Texts", usage, note=note)
+    def build(zone: str, characters: Sql, value: Sql | None = None) -> Sql:
+        if value is None:
+            return strict(f"{name}({{0}}, ' ')", STRING, string(characters, zone))
+        return strict(f"{name}({{1}}, {{0}})", STRING, string(characters, zone), string(value, zone))
+
+
+_trimming("trim([characters, ]text)", "trim", "spaces, or the given characters, at both ends")
+_trimming("ltrim([characters, ]text)", "ltrim", "likewise, at the beginning")
+_trimming("rtrim([characters, ]text)", "rtrim", "likewise, at the end")
+
+
+@function("Texts", "btrim(text[, characters])", note="as trim, with the arguments the other way round")
+def _btrim(zone: str, value: Sql, characters: Sql | None = None) -> Sql:
+    characters = string_constant(" ") if characters is None else characters
+    return strict("trim({0}, {1})", STRING, string(value, zone), string(characters, zone))
 
 
 @function("Texts", "substring(text, start[, length])", "substr", note="from 1; a negative start counts from the end")
@@ -116,14 +134,33 @@ def _replace(zone: str, value: Sql, search: Sql, new: Sql | None = None) -> Sql:
     return strict("replace({0}, {1}, {2})", STRING, value, search, new, size=value.size.times(growth))
 
 
-@function("Texts", "instr(text, other)", note="from 1; 0 where there is none")
-def _instr(zone: str, value: Sql, other: Sql) -> Sql:
-    return int_of("strpos({0}, {1})", string(value, zone), string(other, zone))
+@function(
+    "Texts",
+    "instr(text, other[, start[, n]])",
+    note="from 1; 0 where there is none. The n-th one from `start` on; a negative `start` searches backwards from the end",
+)
+def _instr(zone: str, value: Sql, other: Sql, start: Sql | None = None, n: Sql | None = None) -> Sql:
+    value, other = string(value, zone), string(other, zone)
+    if start is None:
+        return int_of("strpos({0}, {1})", value, other)
+    n = _ONE if n is None else integer(n, zone)
+    raises = not (isinstance(n.constant, Decimal) and n.constant > 0)
+    return strict("place_of({0}, {1}, {2}, {3})", INT, value, other, integer(start, zone), n, raises=raises)
 
 
-@function("Texts", "locate(other, text)", "position", note="likewise")
-def _locate(zone: str, other: Sql, value: Sql) -> Sql:
-    return int_of("strpos({1}, {0})", string(other, zone), string(value, zone))
+_ONE = number_constant(Decimal(1), INT)
+
+
+@function("Texts", "locate(other, text[, start])", "position", note="likewise; 0 where `start` is NULL or less than 1")
+def _locate(zone: str, other: Sql, value: Sql, start: Sql | None = None) -> Sql:
+    value, other = string(value, zone), string(other, zone)
+    if start is None:
+        return int_of("strpos({1}, {0})", other, value)
+    start = integer(start, zone)
+    found = strict("place_of({1}, {0}, {2}, 1)", INT, other, value, start)
+    none = strict("CASE WHEN {0} IS NOT NULL AND {1} IS NOT NULL THEN 0 END", INT, other, value)
+    text = f"CASE WHEN {start.text} IS NULL THEN 0 WHEN {start.text} < 1 THEN {none.text} ELSE {found.text} END"
+    return combined(f"CAST({text} AS INTEGER)", INT, [start, none, found])
 
 
 @function("Texts", "lpad(text, n[, with])", note="n must be a literal, at most 10,000")

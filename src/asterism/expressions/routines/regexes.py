@@ -313,9 +313,9 @@ def regex_split(strings: pa.ChunkedArray, patterns: pa.ChunkedArray, limits: pa.
     """The strings between the matches, as ``String.split`` of Java; for an empty pattern, the characters."""
     pattern, limit = constant(patterns), constant(limits)
     literal = regex(pattern).literal
-    if literal == "":
+    if not pattern:
         return each(strings, lambda string: _characters(string, limit), _STRINGS)
-    if literal is not None:
+    if literal:
         return each(strings, lambda string: string.split(literal, limit - 1 if limit > 0 else -1), _STRINGS)
     matcher = _matcher(pattern)
 
