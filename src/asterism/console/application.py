@@ -212,10 +212,7 @@ class ConsoleApplication(RuleApplication):
         return json_answer(report, 200)
 
     def _limited(self, compute: Callable[[], _T]) -> _T:
-        """Compute in one of a few threads.
-
-        :raises AnswerError: it takes too long
-        """
+        """:raises AnswerError: it takes too long"""
         future: Future[_T] = self._checking.submit(compute)
         try:
             return future.result(CHECK_TIMEOUT)
@@ -224,10 +221,7 @@ class ConsoleApplication(RuleApplication):
             raise AnswerError(503, "the rule cannot be checked in time", "try again later", Retry_After="5") from None
 
     def _valid_rule(self, fields: _Fields) -> Mapping[str, Any]:
-        """The rule of the text of a request; of a template, the one with the id of the request, or the first one.
-
-        :raises InvalidProcessorError: the text is not a valid rule
-        """
+        """The rule of the text of a request; of a template, the one with the id of the request, or the first one."""
         text, id = fields.text("text"), fields.optional_text("id")
         checked = self._limited(lambda: self.source.check(text, id))
         if checked.checked.processor is None or checked.rule is None:

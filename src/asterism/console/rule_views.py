@@ -411,9 +411,7 @@ class ConsoleRules:
 
 
 def _by_the_clock(rules: Sequence[Rule]) -> list[Rule]:
-    """The rules with the states of versions that come into force in turn: without a query, the clock is the best guess of event
-    time.
-    """
+    """The rules with the states of versions that come into force in turn, as if the clock were the event time of a query."""
     versions: dict[str, list[Rule]] = defaultdict(list)
     for rule in rules:
         if rule.state == ON:

@@ -98,10 +98,7 @@ class Application:
         return json_answer({"error": error_fields(error)}, status)
 
     def _route(self, request: Request) -> tuple[Route, Sequence[str]]:
-        """The route and the values in the path.
-
-        :raises AnswerError: there is none, or the right for it is missing
-        """
+        """The route and the values in the path, if there is one, and the request has the right for it."""
         if "?" in request.target:
             raise AnswerError(400, "a query (?) is not supported", "in an id, write %3F for ?")
         parts = request.target.split("/")

@@ -95,9 +95,7 @@ def precondition(request: Request) -> Precondition:
 
 
 def _holds(header: str, request: Request, text: bytes | None) -> bool:
-    """Whether this precondition (RFC 9110) holds for *text*, or for None if there is none. A precondition that was not sent
-    holds.
-    """
+    """Whether this precondition (RFC 9110) holds for *text*, or for None if there is none, or was not sent."""
     given = request.headers.get(header.lower())
     if given is None:
         return True

@@ -245,10 +245,7 @@ class KeyGroupOperator(Operator):
         return moved
 
     def _end_inputs(self, group: Group, waited: Collection[str]) -> None:
-        """Set which inputs have ended.
-
-        :param waited: the inputs with events that waited before the call
-        """
+        """Set which inputs have ended. *waited*: those with events that waited before the call"""
         header = group.header
         at_end = [
             name
@@ -259,10 +256,7 @@ class KeyGroupOperator(Operator):
         group.newly_ended = [name for name in at_end if name in group.moved or name in waited]
 
     def _write_header(self, group: Group, stored: bytes | None) -> None:
-        """Write the header, and the definition of the state, if there is any state.
-
-        :param stored: the header before the call
-        """
+        """Write the header, if it is not the *stored* one, and the definition of the state, if there is any state."""
         header = group.header
         announced = bool((header.watermarks != BEFORE_TIME).any())
         if announced:
@@ -287,10 +281,7 @@ class KeyGroupOperator(Operator):
         return (event_time, processing_time) if self.event_time else (END_OF_TIME, min(event_time, processing_time))
 
     def _evolve(self, group: Group) -> None:
-        """Convert state of a former definition.
-
-        :raises StateError: that is impossible
-        """
+        """:raises StateError: state of a former definition cannot be converted"""
         store, header = group.store, group.header
         written = store.read_page(DEFINITION_PAGE)
         if written is None:

@@ -67,9 +67,7 @@ class Wire:
 
 
 def check_operator(operator: Any) -> None:
-    """
-    :raises StreamDefinitionError: it is not an operator, such as the class of one
-    """
+    """:raises StreamDefinitionError: it is not an operator, such as the class of one"""
     if not isinstance(operator, StreamOperator):
         raise StreamDefinitionError(
             f"not an operator: {operator!r:.100}", hint="use an instance of a subclass of StreamOperator: MyOperator()"
@@ -337,10 +335,7 @@ class MultipleInputOperator(KeyGroupOperator):
         runtime.finish()
 
     def _rewrite(self, group: Group, loaded: Pages, keys: _CallKeys, left: Sequence[pa.Table], horizon: int) -> None:
-        """Write the pages that were loaded.
-
-        :param left: the remaining rows of the tables of all pages
-        """
+        """Write the pages that were loaded. *left*: the remaining rows of the tables of all pages"""
         alive = np.zeros(keys.table.num_rows, np.bool_)
         for rows in left:
             alive[rows.column("key").to_numpy()] = True
@@ -389,9 +384,7 @@ class MultipleInputOperator(KeyGroupOperator):
         horizon: int,
         which: Ints,
     ) -> tuple[bytes, int, int]:
-        """A page of the keys ``remaining[which]``, and the next event time and processing time at which it has something to
-        do.
-        """
+        """A page of the keys ``remaining[which]``, and the next event time and processing time at which it must be read."""
         selected = remaining[which]
         new_number = np.full(keys.num_rows, -1, np.int64)
         new_number[selected] = np.arange(len(selected))
