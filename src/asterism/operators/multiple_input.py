@@ -316,10 +316,7 @@ class MultipleInputOperator(KeyGroupOperator):
             if name in ready
         ]
         run(runtime, arrived, horizon, waiting, broadcast)
-        for name, declared in self.declared.items():
-            runtime.input_name = name
-            if "process_watermark" in declared.functions and name in group.moved:
-                runtime.watermark(declared.functions["process_watermark"], group.moved[name])
+        self._tell_watermarks(group)
         for name in self._ending(group):
             runtime.input_name = name
             runtime.end_input(self.declared[name].functions["end_input"])
@@ -401,6 +398,12 @@ class MultipleInputOperator(KeyGroupOperator):
         if any(page[WAITING + name].num_rows for name in self._selectable):
             next_event_time = min(next_event_time, horizon + 1)  # inputs that were not selected may be selected later
         return tables_to_bytes(tables), next_event_time, next_processing_time
+
+    def _tell_watermarks(self, group: Group) -> None:
+        for name, declared in self.declared.items():
+            self.runtime.input_name = name
+            if "process_watermark" in declared.functions and name in group.moved:
+                self.runtime.watermark(declared.functions["process_watermark"], group.moved[name])
 
     def _ending(self, group: Group) -> list[str]:
         """The inputs that have ended in this call and have a function for that."""
