@@ -8,7 +8,7 @@ determines which columns a translated expression reads.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,8 +16,10 @@ import pyarrow as pa
 from sqlglot import exp
 
 from asterism.errors import ColumnNotFoundError, ExpressionSyntaxError
+from asterism.expressions import computed_columns
+from asterism.expressions.computed_columns import is_computed, sql_of
 from asterism.expressions.functions import NOT_PURE
-from asterism.expressions.parsing import AGGREGATES, Previous, not_pure
+from asterism.expressions.parsing import AGGREGATES, Previous, not_pure, parse
 from asterism.expressions.translation import position_of
 
 MAX_OFFSET = 10_000
@@ -37,7 +39,8 @@ class PreviousColumn(NamedTuple):
     before: int
 
     def __str__(self) -> str:
-        return f"PREV({self.name})" if self.before == 1 else f"PREV({self.name}, {self.before})"
+        name = sql_of(self.name)
+        return f"PREV({name})" if self.before == 1 else f"PREV({name}, {self.before})"
 
     @property
     def column(self) -> str:
@@ -58,6 +61,29 @@ class Scope:
     def all_names(self) -> tuple[str, ...]:
         """The stages and subsets."""
         return self.stages + tuple(name for name, _ in self.subsets)
+
+    def names(self, aggregates: Collection[str] = ()) -> computed_columns.Names:
+        """The names with which :mod:`asterism.expressions.computed_columns` divides an expression.
+
+        :param aggregates: as for :meth:`parse`
+        """
+        return computed_columns.Names(
+            columns=frozenset(name for name in self.schema.names if not name.startswith(":")),
+            computed=frozenset(sql_of(name) for name in self.schema.names if is_computed(name)),
+            stages=frozenset(self.all_names),
+            aggregates=aggregates or computed_columns.AGGREGATES,
+        )
+
+    def parse(
+        self,
+        text: str,
+        aggregates: Collection[str] = (),
+        prefixes: Collection[str] = (),
+        unlisted: Collection[str] = (),
+    ) -> exp.Expr:
+        """:func:`asterism.expressions.parsing.parse`, in which a part that the schema has as a computed column is this column."""
+        names = self.names(aggregates) if any(map(is_computed, self.schema.names)) else None
+        return parse(text, aggregates, prefixes, unlisted, names=names)
 
     def column(self, node: exp.Column, text: str) -> str:
         """The event column that *node* names: an exact match, or the only match that differs in case."""
@@ -229,7 +255,7 @@ class Scope:
 
 def _names_column(column: exp.Column) -> bool:
     """Whether it is a column of the events, not ``*`` and not what stands for a function."""
-    return not isinstance(column.this, exp.Star) and not column.name.startswith(":")
+    return not isinstance(column.this, exp.Star) and (not column.name.startswith(":") or is_computed(column.name))
 
 
 def _shallow(node: exp.Expr) -> exp.Expr:

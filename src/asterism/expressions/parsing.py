@@ -21,6 +21,7 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from asterism.errors import ExpressionSyntaxError, UnknownFunctionError, UnsupportedSyntaxError
+from asterism.expressions.computed_columns import Names, with_columns
 from asterism.expressions.functions import FUNCTIONS, NOT_PURE, UNIT_FIRST
 from asterism.expressions.other_languages import foreign_syntax
 from asterism.expressions.translation import DOCUMENTATION, position_of
@@ -263,7 +264,12 @@ def tokenize(text: str, what: str = "expression", limit: int = MAX_TEXT) -> list
 
 
 def parse(
-    text: str, aggregates: Collection[str] = (), prefixes: Collection[str] = (), unlisted: Collection[str] = ()
+    text: str,
+    aggregates: Collection[str] = (),
+    prefixes: Collection[str] = (),
+    unlisted: Collection[str] = (),
+    *,
+    names: Names | None = None,
 ) -> exp.Expr:
     """Parse one expression into a syntax tree of supported nodes only.
 
@@ -272,6 +278,7 @@ def parse(
     :param prefixes: those of *aggregates* that are words before a call: ``FINAL LAST(a.x)`` is an ``Anonymous`` node with the
         call as its only argument, marked by ``prefix`` in its metadata
     :param unlisted: those of *aggregates* that no message recommends
+    :param names: the computed columns, which are read in place of their SQL: :meth:`asterism.expressions.names.Scope.parse`
 
     >>> parse("price > 1 2")
     Traceback (most recent call last):
@@ -281,6 +288,8 @@ def parse(
                 ^
     """
     tokens = tokenize(text)
+    if names is not None:
+        tokens = with_columns(tokens, text, names)
     trees = _trees(tokens, text, aggregates, prefixes)
     if len(trees) != 1 or trees[0] is None or isinstance(trees[0], exp.Block):
         raise ExpressionSyntaxError.at("exactly one expression is expected", text)

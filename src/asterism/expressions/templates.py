@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from asterism.expressions.names import Scope, has_aggregate
-from asterism.expressions.parsing import MAX_TEXT, conjuncts, parse
+from asterism.expressions.parsing import MAX_TEXT, conjuncts
 from asterism.expressions.values import Sql
 
 MAX_TEMPLATES = 2_000
@@ -66,7 +66,7 @@ class Resolved:
     @classmethod
     def of(cls, scope: Scope, text: str) -> Resolved:
         """:raises ExpressionError: the expression cannot be parsed, or a name is unknown"""
-        tree = scope.resolve(parse(text), text)
+        tree = scope.resolve(scope.parse(text), text)
         parts = conjuncts(tree)
         return cls(
             tree,

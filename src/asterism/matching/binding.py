@@ -31,10 +31,11 @@ from asterism.errors import (
     PatternTooLargeError,
     SkipStrategyError,
 )
+from asterism.expressions.computed_columns import visible
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, columns_of, has_aggregate, plain_column
 from asterism.expressions.operators import conjunction
-from asterism.expressions.parsing import conjuncts, parse
+from asterism.expressions.parsing import conjuncts
 from asterism.expressions.ranges import Indexable
 from asterism.expressions.templates import Resolved, resolved
 from asterism.expressions.types import name_of as type_name
@@ -105,7 +106,8 @@ class BoundPattern:
                     f'the condition of begin_without("{absence.stage}") can read only the current event'
                 )
         self.words = max(1, -(-len(self.bit_sources) // BITS_PER_WORD))
-        read = {name for c in self.per_event_conditions for name in (schema.names if c.columns is None else c.columns)}
+        names = visible(schema).names
+        read = {name for c in self.per_event_conditions for name in (names if c.columns is None else c.columns)}
         self._kept_columns = [
             *plan.kept_columns,
             *(n for n in schema.names if n in read and n not in plan.kept_columns),
@@ -145,10 +147,9 @@ class BoundPattern:
             return self._bit(condition), -1
         if isinstance(condition, IterativeCondition):
             for name in condition.columns or ():
-                if name not in self.scope.schema.names:
-                    raise ColumnNotFoundError.from_missing_and_available(
-                        name, self.scope.schema.names, f"in: {condition}"
-                    )
+                names = visible(self.scope.schema).names
+                if name not in names:
+                    raise ColumnNotFoundError.from_missing_and_available(name, names, f"in: {condition}")
             self.per_event.append(number)
             self.per_event_conditions.append(condition)
             return -1, self.programs.add((Op.PYTHON, len(self.per_event) - 1))
@@ -216,7 +217,9 @@ class BoundPattern:
         if not isinstance(condition, PythonCondition | IterativeCondition):
             return condition
         function = condition.function
-        return replace(condition, function=self._rich.setdefault(id(function), rich(function, self.scope.schema)))
+        return replace(
+            condition, function=self._rich.setdefault(id(function), rich(function, visible(self.scope.schema)))
+        )
 
     def close(self) -> None:
         """Close the functions of conditions that were opened."""
@@ -278,7 +281,7 @@ class BoundPattern:
         for text in self.vectorized.texts:
             names |= {self.scope.schema.names[number] for number in columns_of(text)}
         if any(isinstance(source, PythonCondition) for source in self.bit_sources):
-            names |= set(self.scope.schema.names)  # a function may read any column
+            names |= set(visible(self.scope.schema).names)  # a function may read any column
         return [name for name in self.scope.schema.names if name in names]
 
     # ------------------------------------------------------------------ conditions on current events
@@ -303,8 +306,9 @@ class BoundPattern:
 
     def _words(self, events: pa.Table, values: Sequence[pa.ChunkedArray]) -> list[pa.ChunkedArray]:
         words = np.zeros((self.words, events.num_rows), np.int64)
+        given = events.select(visible(events.schema).names)
         for bit, source in enumerate(self.bit_sources):
-            mask = python_mask(source, events) if isinstance(source, PythonCondition) else mask_of(values[source])
+            mask = python_mask(source, given) if isinstance(source, PythonCondition) else mask_of(values[source])
             words[bit // BITS_PER_WORD] |= mask.astype(np.int64) << (bit % BITS_PER_WORD)
         return [pa.chunked_array([word]) for word in words]
 
@@ -386,7 +390,7 @@ class BoundPattern:
         for condition, bit in zip(self.nfa.conditions, self.evaluation.bit, strict=True):
             if bit >= 0 and bit not in texts:
                 assert isinstance(condition, SqlCondition)
-                tree = self.scope.resolve(parse(condition.text), condition.text)
+                tree = self.scope.resolve(self.scope.parse(condition.text), condition.text)
                 pure = [part for part in conjuncts(tree) if not has_aggregate(part)]
                 texts[bit] = _joined(pure).sql(dialect="spark", comments=False)
         return [text for _, text in sorted(texts.items())]

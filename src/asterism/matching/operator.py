@@ -26,6 +26,7 @@ from asterism.columns.arrays import Ints
 from asterism.columns.groups import BUCKET, group_codes
 from asterism.columns.sort_keys import order_of
 from asterism.columns.time import END_OF_TIME, NO_TIME, TIME, Described, TimeColumn, to_datetime
+from asterism.expressions.computed_columns import visible
 from asterism.matching.binding import BoundPattern
 from asterism.matching.matcher import KeyedEvents, Matcher, Step, enough_memory
 from asterism.matching.outputs import MatchOutput, OutputKind, OutputSpec
@@ -65,7 +66,7 @@ DROPPED = "partial_matches_dropped"
 class CepOperator(KeyGroupOperator):
     """A pattern over one keyed input.
 
-    :param schema: the columns of the events
+    :param schema: the columns of the events, and those that Spark computes (:mod:`asterism.expressions.computed_columns`)
     :param keys: the key columns; if empty, all events have one key
     :param time: the event-time column; None: processing time
     :param outputs: the requested outputs, by name
@@ -90,6 +91,7 @@ class CepOperator(KeyGroupOperator):
         spec = MatchSpec(pattern=pattern, schema=schema, keys=keys, time=time, outputs=outputs, **options)
         self.set_pages(spec.pages)
         self.schema, self.keys, self.outputs = schema, list(keys), outputs
+        self.event_schema = visible(schema)
         self.order_by, self.time, self.processing_time = spec.sort_keys, spec.time_column, time is None
         stages = [stage.name for stage in pattern.atoms()]
         self.match_outputs = {
@@ -98,7 +100,7 @@ class CepOperator(KeyGroupOperator):
             if output.kind is not OutputKind.LATE
         }
         self.process_spec = process
-        self.function = None if process is None else MatchFunction(process.function, schema)
+        self.function = None if process is None else MatchFunction(process.function, self.event_schema)
         self.function_inputs: dict[OutputKind, MatchOutput] = {}
         """The outputs that make the rows for the match function."""
         if self.function is not None:
@@ -112,7 +114,7 @@ class CepOperator(KeyGroupOperator):
         self.key_schema = key_schema_of(schema.field(name) for name in keys)
         self.inputs = {EVENTS: InputSpec(self._read_columns(), self._prepared(), timed=time is not None)}
         self.output_schemas = {
-            name: schema if output.kind is OutputKind.LATE else self.match_outputs[name].schema
+            name: self.event_schema if output.kind is OutputKind.LATE else self.match_outputs[name].schema
             for name, output in outputs.items()
         }
         if process is not None and self.function is not None:
@@ -137,7 +139,11 @@ class CepOperator(KeyGroupOperator):
             spec.semantics,
             limits=Limits(spec.max_partial_matches, drop=spec.on_limit == "drop"),
             counts_matches=any(output.counts_matches for output in self.match_outputs.values()),
-            kept_columns=tuple(name for name in self.schema.names if self.wants_late or name in kept_columns),
+            kept_columns=tuple(
+                name
+                for name in self.schema.names
+                if name in kept_columns or (self.wants_late and name in self.event_schema.names)
+            ),
             previous=tuple(previous),
             zone=self.time.type.tz if pa.types.is_timestamp(self.time.type) else "UTC",
         )
@@ -288,7 +294,7 @@ class CepOperator(KeyGroupOperator):
         group.metrics[LATE] += events.num_rows
         for output, spec in self.outputs.items():
             if spec.kind is OutputKind.LATE:
-                group.emit(output, late_table(self.schema, events))
+                group.emit(output, late_table(self.event_schema, events))
 
     def _ordered(self, events: pa.Table) -> pa.Table:
         """Sort by ``order_by``; the matcher sorts by time and keeps this order among equal times."""

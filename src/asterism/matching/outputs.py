@@ -30,6 +30,7 @@ from asterism.errors import (
     StreamDefinitionError,
 )
 from asterism.expressions.aggregates import OF_MATCH, Call, Calls, Measures, parse_measure
+from asterism.expressions.computed_columns import visible
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import EVERY_STAGE, PreviousColumn, Scope
 from asterism.expressions.translation import position_of
@@ -95,7 +96,7 @@ class MatchOutput:
         self.spec = spec
         self.id_keys = list(keys if id_keys is None else id_keys)
         self.id_seed = seed_of(spec.kind.value, *(id_names or stages))
-        self.input_schema = schema
+        self.input_schema = visible(schema)
         self.key_schema = pa.schema([schema.field(name) for name in keys])
         self.time = time
         self.stages = list(stages)
@@ -121,9 +122,9 @@ class MatchOutput:
             self.schema = pa.schema([*self.key_schema, *self.measures.fields])
             self.kept_columns = self.measures.kept_columns
         else:
-            event = pa.struct(list(schema))
+            event = pa.struct(list(self.input_schema))
             self.schema = pa.schema([*self.base_schema, *(pa.field(stage, pa.list_(event)) for stage in self.stages)])
-            self.kept_columns = list(schema.names)
+            self.kept_columns = list(self.input_schema.names)
         hint = "rename the key column: df.withColumnRenamed({0!r}, 'event_{0}')"
         _check_alike(spec, self.base_schema.names, len(keys), hint)
         if self.measures is None:
@@ -131,7 +132,7 @@ class MatchOutput:
         else:
             hint = "give the measure another name: COUNT(a.*) AS n"
         _check_alike(spec, self.schema.names, len(keys), hint)
-        self.function = None if spec.function is None else rich(spec.function, schema)
+        self.function = None if spec.function is None else rich(spec.function, self.input_schema)
         if spec.function is not None:
             assert spec.function_schema is not None
             self.schema = spec.function_schema
@@ -234,7 +235,7 @@ class _MatchMeasures:
         self.previous: frozenset[PreviousColumn] = frozenset()
         for text in texts:
             with ExpressionSyntaxError.if_too_deep(text):
-                tree, previous_columns = scope.without_previous(parse_measure(text), text)
+                tree, previous_columns = scope.without_previous(parse_measure(text, scope), text)
             trees.append(tree)
             self.previous |= previous_columns
         whole = scope.schema

@@ -19,6 +19,7 @@ import pyarrow as pa
 from asterism.arguments import described, function_name
 from asterism.columns.arrays import Ints, one_chunk
 from asterism.errors import ColumnNotFoundError, EvaluationFailedError, InvalidEventError
+from asterism.expressions.computed_columns import is_computed
 from asterism.matching.binding import BoundPattern
 from asterism.operators.rich_functions import ready
 from asterism.patterns.conditions import Event
@@ -58,7 +59,11 @@ class PythonCalls:
         self.processing_time = processing_time
         self.allows_unknown_stages = pattern.semantics is Semantics.FLINK
         """an unknown stage has accepted no events, as in Flink"""
-        held = {name.removeprefix("e:"): one_chunk(pool.column(name)) for name in pool.column_names if name[:2] == "e:"}
+        held = {
+            name.removeprefix("e:"): one_chunk(pool.column(name))
+            for name in pool.column_names
+            if name.startswith("e:") and not is_computed(name[2:])
+        }
         self._columns = [held if c.columns is None else {name: held[name] for name in c.columns} for c in conditions]
         self._events: list[dict[int, Event]] = [{} for _ in conditions]
         self._known = [(-1, -1, 0)] * len(conditions)

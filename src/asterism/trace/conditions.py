@@ -26,7 +26,7 @@ from asterism.columns.time import micros
 from asterism.errors import AsterismError, EvaluationFailedError, InvalidEventError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import EVERY_STAGE, PREVIOUS, Scope, aggregate_of, has_aggregate
-from asterism.expressions.parsing import AGGREGATES, conjuncts, parse
+from asterism.expressions.parsing import AGGREGATES, conjuncts
 from asterism.expressions.types import BIGINT, MAX_DIGITS, aggregate_type, is_decimal, spark_type
 from asterism.matching.binding import python_mask, unregistered
 from asterism.matching.python_conditions import moment_of, unknown_stage
@@ -123,7 +123,7 @@ class TraceConditions:
         """The conjuncts of a SQL condition, as text and resolved."""
         if not isinstance(condition, SqlCondition):
             return []
-        tree = parse(condition.text)
+        tree = self._scope.parse(condition.text)
         texts = [part.sql(dialect="spark", comments=False) for part in conjuncts(tree)]
         resolved = self._scope.resolve(tree, condition.text)
         for node in resolved.find_all(*AGGREGATES):

@@ -7,6 +7,7 @@ See docs/decisions/0024.
 """
 
 from asterism.expressions.aggregates.calls import (
+    CALLS_OF_MATCHES,
     OF_MATCH,
     Aggregates,
     Call,
@@ -20,6 +21,7 @@ from asterism.expressions.aggregates.calls import (
 from asterism.expressions.aggregates.functions import FUNCTIONS, SqlAggregate
 
 __all__ = [
+    "CALLS_OF_MATCHES",
     "FUNCTIONS",
     "OF_MATCH",
     "Aggregates",

@@ -208,13 +208,19 @@ OF_MATCH = {"classifier": ":classifier", "match_number": ":match_number"}
 PREV = "prev"
 
 
-def parse_measure(text: str) -> exp.Expr:
+CALLS_OF_MATCHES = (*FUNCTIONS, *OF_MATCH, PREV)
+"""The calls in measures of matches that read several events, or the match."""
+
+
+def parse_measure(text: str, scope: Scope | None = None) -> exp.Expr:
     """Parse a measure of matches, with columns in place of the functions in :data:`OF_MATCH`. Calls of PREV are ``Anonymous``
     nodes.
 
+    :param scope: the scope whose computed columns the measure may read
     :raises ExpressionSyntaxError: it cannot be parsed
     """
-    holder = exp.Paren(this=parse(text, (*FUNCTIONS, *OF_MATCH, PREV)))
+    tree = parse(text, CALLS_OF_MATCHES) if scope is None else scope.parse(text, CALLS_OF_MATCHES)
+    holder = exp.Paren(this=tree)
     for node in list(holder.find_all(exp.Anonymous)):
         name = node.name.lower()
         if name in OF_MATCH:
@@ -224,8 +230,8 @@ def parse_measure(text: str) -> exp.Expr:
             column = exp.column(OF_MATCH[name], quoted=True)
             column.this.meta["start"] = position_of(node) or 0
             node.replace(column)
-    tree: exp.Expr = holder.this
-    return tree
+    whole: exp.Expr = holder.this
+    return whole
 
 
 class Measures:

@@ -72,7 +72,10 @@ def function(group: str, usage: str, *others: str, note: str = "") -> Callable[[
 
 NOT_PURE = frozenset(
     [
+        "current_catalog",
+        "current_database",
         "current_date",
+        "current_schema",
         "current_time",
         "current_timestamp",
         "current_timezone",
@@ -84,9 +87,12 @@ NOT_PURE = frozenset(
         "random",
         "randstr",
         "session_user",
+        "shuffle",
         "uniform",
         "user",
         "uuid",
+        "input_file_block_length",
+        "input_file_block_start",
         "input_file_name",
         "monotonically_increasing_id",
         "spark_partition_id",

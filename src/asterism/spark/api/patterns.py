@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
@@ -15,22 +15,26 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect, expect_options, expect_outputs, expect_strings, shown
 from asterism.errors import StreamDefinitionError
+from asterism.expressions.aggregates import CALLS_OF_MATCHES
+from asterism.expressions.parts_for_spark import Expression
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.matching.process_function import MatchFunction, MatchFunctionLike, PatternProcessFunction, ProcessSpec
 from asterism.matching.spec import MAX_PARTIAL_MATCHES, OnLimit
 from asterism.operators.operator import EVENTS
-from asterism.patterns.compiler import check_pattern
+from asterism.patterns.compiler import check_pattern, compile_pattern
+from asterism.patterns.conditions import SqlCondition
 from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 from asterism.patterns.warnings import warn
 from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
 from asterism.spark.api.timelines import timeline
 from asterism.spark.host.batch import ORDER, order_of_table, run_table
+from asterism.spark.host.computed_columns import ComputedColumns, has_computed
 from asterism.spark.host.execution import RunOptions, Sink, run
 from asterism.spark.host.host import EVENT_TIME, NO_TIME, PROCESSING_TIME
 from asterism.spark.host.keyed_stream import KeyedStream
-from asterism.spark.host.row_schemas import arrow_schema, function_schema, zone_if_used
+from asterism.spark.host.row_schemas import arrow_schema, function_schema, zone_if_used, zone_of
 from asterism.spark.host.stateful import (
     Use,
     batch_results,
@@ -215,6 +219,7 @@ class PatternStream(metaclass=PythonNames):
         self.on_limit = on_limit
         self.spark: SparkSession = stream.df.sparkSession
         self.schema = arrow_schema(self.spark, stream.df.schema, stream.time_unit)
+        self._computed = ComputedColumns(stream.df, self.schema)
         # Validate the pattern now, not when a result is requested. Names of columns depend on the result.
         self._operator({OutputKind.MATCHES.value: OutputSpec(OutputKind.MATCHES, measures=())})
 
@@ -385,16 +390,28 @@ class PatternStream(metaclass=PythonNames):
             self._results(operator, use), name, operator.output_schemas[name], streams=[self.stream], use=use
         )
 
-    def _operator(
-        self,
-        outputs: Mapping[str, OutputSpec],
-        schema: pa.Schema | None = None,
-        process: ProcessSpec | None = None,
+    def _operator(self, outputs: Mapping[str, OutputSpec], process: ProcessSpec | None = None) -> CepOperator:
+        return self._computed.bind(partial(self._operator_for, outputs, process), self._expressions(outputs))
+
+    def _expressions(self, outputs: Mapping[str, OutputSpec]) -> Iterator[Expression]:
+        """The SQL of conditions and measures."""
+        pattern = self.pattern
+        stages = [*(stage.name for stage in pattern.atoms()), *(name for name, _ in pattern.subsets)]
+        for condition in compile_pattern(pattern, self.semantics).conditions:
+            if isinstance(condition, SqlCondition):
+                yield Expression(condition.text, stages)
+        for output in outputs.values():
+            for text in output.measures or ():
+                yield Expression(text, stages, CALLS_OF_MATCHES)
+
+    def _operator_for(
+        self, outputs: Mapping[str, OutputSpec], process: ProcessSpec | None, schema: pa.Schema
     ) -> CepOperator:
+        """The operator for these columns of the events."""
         stream = self.stream
         return CepOperator(
             self.pattern,
-            self.schema if schema is None else schema,
+            schema,
             keys=stream.keys,
             time=stream.time,
             outputs=outputs,
@@ -429,22 +446,21 @@ class PatternStream(metaclass=PythonNames):
 
     def _streaming(self, operator: CepOperator, use: Use) -> DataFrame:
         stream = self.stream
-        relevant, watched = filtered(stream, self._relevance(operator), use)
+        relevant, watched = filtered(stream, self._relevance(operator), use, operator.schema)
         relevant, names = self._inputs(relevant, operator)
         time_mode = PROCESSING_TIME if stream.time is None else EVENT_TIME if watched else NO_TIME
         chunks = packed(
             stream, operator, EVENTS, hashed(relevant, stream.keys, names),
             use=use, watched=watched,
         )  # fmt: skip
-        return stateful(
-            operator, [chunks], streams={EVENTS: stream}, use=use,
-            zone=zone_if_used(partial(self._operator, operator.outputs, process=operator.process_spec), self.schema),
-            time_mode=time_mode,
-        )  # fmt: skip
+        # What Spark computes may depend on the time zone.
+        build = partial(self._operator_for, operator.outputs, operator.process_spec)
+        zone = zone_of(operator.schema) if has_computed(operator.schema) else zone_if_used(build, operator.schema)
+        return stateful(operator, [chunks], streams={EVENTS: stream}, use=use, zone=zone, time_mode=time_mode)
 
     def _batch(self, operator: CepOperator, use: Use) -> DataFrame:
         stream = self.stream
-        relevant, _ = filtered(stream, self._relevance(operator), use)
+        relevant, _ = filtered(stream, self._relevance(operator), use, operator.schema)
         df, names = self._inputs(relevant, operator)
         df = df.select([quoted_name(name) for name in names])
         time, micros = stream.time, None

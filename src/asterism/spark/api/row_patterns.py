@@ -239,7 +239,7 @@ class RowPatternStream:
         operator = self._operator(outputs, self.schema)
         # If late rows are an output, no row is dropped before the operator has compared its time with the watermark.
         matter = None if operator.wants_late else operator.current_row.matter_sql
-        df, watched = filtered(stream, matter, use)
+        df, watched = filtered(stream, matter, use, operator.schema)
         rows = hashed(df, self._keys, operator.inputs[EVENTS].schema.names)
         chunks = packed(stream, operator, EVENTS, rows, use=use, watched=watched)
         zone = zone_if_used(partial(self._operator, outputs), self.schema)

@@ -142,7 +142,7 @@ def arrow_field(field: T.StructField, *, large: bool) -> pa.Field:
     kind = field.dataType
     special = any(collation_of(part) is not None or isinstance(part, _VALUES + _INTERVALS) for part in types_in(kind))
     passed = pa.null()
-    if not _cannot_pass(kind):
+    if not cannot_pass(kind):
         passed = to_arrow(T.StructType([T.StructField("c", _nullable(kind))]), large=large).field(0).type
     if not special:
         return pa.field(field.name, passed)
@@ -168,7 +168,8 @@ def _nullable(kind: T.DataType) -> T.DataType:
     return kind
 
 
-def _cannot_pass(kind: T.DataType) -> bool:
+def cannot_pass(kind: T.DataType) -> bool:
+    """Whether Spark does not pass columns of this type to Python."""
     return any(
         isinstance(part, _INTERVALS) or (isinstance(part, T.MapType) and isinstance(part.keyType, T.NullType))
         for part in types_in(kind)
@@ -180,9 +181,9 @@ def check_passes(df: DataFrame) -> None:
     for field in df.schema:
         kind = field.dataType
         # In batch, the columns of an input are a struct.
-        parts = kind.fields if isinstance(kind, T.StructType) and _cannot_pass(kind) else [field]
+        parts = kind.fields if isinstance(kind, T.StructType) and cannot_pass(kind) else [field]
         for part in parts:
-            if _cannot_pass(part.dataType):
+            if cannot_pass(part.dataType):
                 raise ColumnTypeError(
                     f'the column "{part.name}" is of type {part.dataType.simpleString()}, which cannot be passed to Python',
                     "Results with all columns contain it, and so do rules. A column that is not needed is left out.",

@@ -58,7 +58,12 @@ def zone_if_used(build: Callable[[pa.Schema], Operator], schema: pa.Schema) -> s
         pickler.dump(build(schema.with_metadata({**schema.metadata, TIME_ZONE: zone.encode()})))
         return written.getvalue()
 
-    return schema.metadata[TIME_ZONE].decode() if made_in("UTC") != made_in("America/St_Johns") else None
+    return zone_of(schema) if made_in("UTC") != made_in("America/St_Johns") else None
+
+
+def zone_of(schema: pa.Schema) -> str:
+    """The session's time zone, from the metadata of a schema of events."""
+    return str(schema.metadata[TIME_ZONE].decode())
 
 
 class _WithoutMetadata(cloudpickle.Pickler):

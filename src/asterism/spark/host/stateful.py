@@ -32,6 +32,7 @@ from asterism.spark.host import end_of_input as signals
 from asterism.spark.host.batch import BATCH_GROUP, Answer, answered, rows_of, run_groups
 from asterism.spark.host.chaining import OTHER, OURS, behind, goes_on, has_watermark, is_watermarked, marked
 from asterism.spark.host.column_types import check_passes
+from asterism.spark.host.computed_columns import with_computed
 from asterism.spark.host.control_source import ControlSource, check_zone_of
 from asterism.spark.host.evolution import time_mode_of
 from asterism.spark.host.exchange import Batches, pack, unpack
@@ -239,14 +240,16 @@ def may_be_watched(df: DataFrame, use: Use) -> bool:
     return wanted and df.isStreaming and not is_watermarked(df)
 
 
-def filtered(stream: KeyedStream, condition: str | None, use: Use) -> tuple[DataFrame, bool]:
+def filtered(stream: KeyedStream, condition: str | None, use: Use, schema: pa.Schema) -> tuple[DataFrame, bool]:
     """(the rows that satisfy *condition* or have no event time, whether they have a Spark watermark for it). Rows without a time
     are kept, because a query that has no output for them fails.
 
     :param condition: Spark SQL that is TRUE or FALSE for each row; None: all rows
+    :param schema: the columns of the events, whose computed columns the rows get
     """
     df, column = stream.df, stream.time
     if column is None:
+        df = with_computed(df, schema)
         return df if condition is None else df.where(condition), False
     # The reference to the event time also prevents Spark from pushing the filter below the watermark, which needs every row.
     condition = None if condition is None else f"({condition}) OR {quoted_name(column)} IS NULL"
@@ -256,7 +259,7 @@ def filtered(stream: KeyedStream, condition: str | None, use: Use) -> tuple[Data
         before = None if use.checkpoint is None else time_mode_of(df.sparkSession, use.checkpoint)
         # If Spark cannot have a watermark for these rows, the operator must see the times of all of them: no filter.
         if before == NO_TIME or not may_be_watched(df, use) or (condition is None and before != EVENT_TIME):
-            return df, False
+            return with_computed(df, schema), False
         # The operator sees only the times of the remaining rows. Spark's watermark covers all rows, one micro-batch later: see
         # docs/decisions/0003.
         kind = df.schema[column].dataType
@@ -265,6 +268,7 @@ def filtered(stream: KeyedStream, condition: str | None, use: Use) -> tuple[Data
             df, column = df.withColumn(_EVENT_TIME, time), _EVENT_TIME
         delay = spark_delay(stream.max_out_of_orderness)
         df = df.withWatermark(quoted_name(column), f"{delay} milliseconds")
+    df = with_computed(df, schema)
     return df if condition is None else df.where(condition), watched
 
 

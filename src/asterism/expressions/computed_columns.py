@@ -1,0 +1,263 @@
+"""Computed columns: the parts of expressions that read one event and that only Spark can evaluate.
+
+``haversine(lat, lon, 52.5, 13.4) < 10 AND LAST(a.price) < price`` has such a part, if ``haversine`` is a function of the Spark
+session. Spark computes it as a column of the events, before the operator. The text of the condition does not change: the column
+is named after the part (:data:`PREFIX` and its SQL), and where the schema of a scope has the column, the part is read as a
+reference to it (:meth:`asterism.expressions.names.Scope.parse`). So a pattern stays plain data, its fingerprint does not change,
+and errors have their positions in the text of the user.
+
+An operator that is to accept such expressions
+
+1. binds its expressions as always. If this succeeds, nothing else happens: what is supported here is evaluated here.
+2. If it fails with an :class:`~asterism.errors.ExpressionError`, it looks for such parts in each text
+   (:mod:`asterism.expressions.parts_for_spark`), lets Spark determine their types, and binds again, to the schema with these
+   columns at its end. ``asterism.spark.host.computed_columns`` does all of this.
+3. It parses all texts by :meth:`Scope.parse <asterism.expressions.names.Scope.parse>`, and uses :func:`visible` where all
+   columns of the events are meant: results with whole events, functions that read any column, names in messages.
+
+A part is *of one event* if it names no stage and calls no aggregate or navigation; or if it is an argument of one and names a
+single stage throughout, whose name Spark does not get: ``SUM(size(split(a.path, '/')))`` reads ``:sql:size(split(path, '/'))``
+of ``a``. Of several operands of an AND or an OR, those of one event are one part, from the first to the last one that only Spark
+can evaluate, so that ``n <> 0 AND f(1 / n)`` does not fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pyarrow as pa
+from sqlglot.tokenizer_core import Token, TokenType
+
+from asterism.expressions.structure import Fragment, FragmentKind, is_name, structure
+
+PREFIX = ":sql:"
+"""Begins the names of computed columns; the rest is SQL of Spark. (A colon, so that it is not a name of the events.)"""
+AGGREGATES = frozenset(("first", "last", "sum", "count", "avg", "min", "max", "prev", "next"))
+"""The calls, in lower case, in conditions over several events."""
+
+
+def is_computed(name: str) -> bool:
+    """Whether a column is computed by Spark for an expression."""
+    return name.startswith(PREFIX)
+
+
+def sql_of(name: str) -> str:
+    """The SQL of a computed column."""
+    return name.removeprefix(PREFIX)
+
+
+def visible(schema: pa.Schema) -> pa.Schema:
+    """The columns of the events without those that are computed."""
+    if not any(map(is_computed, schema.names)):
+        return schema
+    return pa.schema([column for column in schema if not is_computed(column.name)], schema.metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names that decide which parts of an expression are of one event, and which are computed.
+
+    :param columns: the columns of the events that are not computed
+    :param computed: the SQL of those that are
+    :param stages: stages, and subsets of them
+    :param aggregates: the calls, in lower case, that read several events
+    """
+
+    columns: frozenset[str]
+    computed: frozenset[str] = frozenset()
+    stages: frozenset[str] = frozenset()
+    aggregates: Collection[str] = AGGREGATES
+    _columns: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_columns", frozenset(name.lower() for name in self.columns))
+
+    def has_column(self, name: str) -> bool:
+        return name.lower() in self._columns
+
+
+_QUOTED = (TokenType.STRING, TokenType.RAW_STRING, TokenType.IDENTIFIER)
+
+
+class EventPart(NamedTuple):
+    """A part of one event: one or several runs of tokens, joined by a word, and the stage whose name is left out."""
+
+    parts: tuple[Fragment, ...]
+    joined_by: str
+    stage: str | None
+
+
+class PartFinder:
+    """Finds the parts of an expression that are of one event.
+
+    :param tokens: of *text*, from :func:`asterism.expressions.parsing.tokenize`
+    """
+
+    def __init__(self, tokens: Sequence[Token], text: str, names: Names) -> None:
+        self.tokens, self.text, self.names = tokens, text, names
+
+    # ------------------------------------------------------------------ what a part reads
+
+    def stages(self, part: Fragment) -> set[str]:
+        return {self.tokens[at].text for at in range(part.begin, part.end) if self._is_stage(at)}
+
+    def _is_stage(self, at: int) -> bool:
+        tokens = self.tokens
+        if at + 1 >= len(tokens) or tokens[at + 1].token_type is not TokenType.DOT:
+            return False
+        literal = tokens[at].token_type in (TokenType.STRING, TokenType.RAW_STRING, TokenType.NUMBER)
+        return not literal and tokens[at].text in self.names.stages and not is_name(tokens, at)
+
+    def _is_call(self, at: int) -> bool:
+        following = self.tokens[at + 1 : at + 2]
+        return bool(following) and following[0].token_type is TokenType.L_PAREN and not is_name(self.tokens, at)
+
+    def may_be_column(self, part: Fragment) -> bool:
+        """Whether SQL of Spark can stand for it: no query, no window, no aggregate or navigation, no star."""
+        for at in range(part.begin, part.end):
+            token = self.tokens[at]
+            word = "" if token.token_type in _QUOTED else token.text.upper()
+            if self._is_call(at) and token.text.lower() in self.names.aggregates:
+                return False
+            if word == "SELECT" or (word == "OVER" and at > part.begin and self._is_call(at)):
+                return False
+            before = self.tokens[at - 1].token_type if at else None
+            if token.token_type is TokenType.STAR and before in (TokenType.L_PAREN, TokenType.COMMA, TokenType.DOT):
+                return False
+            if token.token_type is TokenType.SEMICOLON:
+                return False
+        return part.end > part.begin and part.is_expression
+
+    def _lambda_names(self, part: Fragment) -> set[str]:
+        names: set[str] = set()
+        for at in range(part.begin, part.end):
+            if self.tokens[at].token_type is not TokenType.ARROW:
+                continue
+            before = at - 1
+            if self.tokens[before].token_type is TokenType.R_PAREN:
+                while before > part.begin and self.tokens[before].token_type is not TokenType.L_PAREN:
+                    before -= 1
+            names |= {token.text.lower() for token in self.tokens[max(before, part.begin) : at]}
+        return names
+
+    def stage_of_argument(self, part: Fragment) -> tuple[bool, str | None]:
+        """(whether an argument reads the events of a single stage, or of none, this stage)"""
+        stages = self.stages(part)
+        if not stages:
+            return True, None
+        if len(stages) > 1:
+            return False, None
+        bound = self._lambda_names(part)
+        for at in range(part.begin, part.end):
+            token = self.tokens[at]
+            if token.token_type in (TokenType.STRING, TokenType.RAW_STRING, TokenType.NUMBER) or is_name(
+                self.tokens, at
+            ):
+                continue
+            if self._is_stage(at) or self._is_call(at) or token.text.lower() in bound:
+                continue
+            after_as = at > part.begin and self.tokens[at - 1].text.upper() == "AS"
+            if self.names.has_column(token.text) and not after_as:
+                return False, None
+        return True, stages.pop()
+
+    # ------------------------------------------------------------------ the text of a run
+
+    def sql(self, run: EventPart) -> tuple[str, tuple[int, ...]]:
+        """The SQL of a run, with single spaces in place of spaces and comments, and the positions of its characters."""
+        written: list[str] = []
+        starts: list[int] = []
+        for number, part in enumerate(run.parts):
+            if number:
+                word = f" {run.joined_by} "
+                written.append(word)
+                starts += [starts[-1]] * len(word)
+            end: int | None = None
+            skipped_until = part.begin
+            for at in range(part.begin, part.end):
+                token = self.tokens[at]
+                if at < skipped_until or (
+                    end is not None and token.start < end
+                ):  # of 5L, the parser makes several tokens
+                    continue
+                if run.stage is not None and self._is_stage(at) and token.text == run.stage:
+                    skipped_until = at + 2
+                    if end is not None and token.start > end:
+                        written.append(" ")
+                        starts.append(token.start - 1)
+                    end = None
+                    continue
+                if end is not None and token.start > end:
+                    written.append(" ")
+                    starts.append(end)
+                end = token.end + 1
+                written.append(self.text[token.start : end])
+                starts += range(token.start, end)
+        return "".join(written), tuple(starts)
+
+    # ------------------------------------------------------------------ which runs
+
+    def runs(self, part: Fragment, wanted: Callable[[EventPart], bool]) -> Iterator[EventPart]:
+        """The largest runs of one event that are *wanted*, outside of aggregates without names of stages."""
+        if self.may_be_column(part) and not self.stages(part):
+            run = EventPart((part,), "", None)
+            if wanted(run):
+                yield run
+            return
+        rest = part.parts
+        if part.kind in (FragmentKind.AND, FragmentKind.OR):
+            pure = [operand for operand in part.parts if self.may_be_column(operand) and not self.stages(operand)]
+            word = part.kind.name
+            for count in range(len(pure), 0, -1):
+                run = EventPart(tuple(pure[:count]), word, None)
+                if wanted(run):
+                    yield run
+                    break
+            rest = tuple(operand for operand in part.parts if operand not in pure)
+        for inner in rest:
+            yield from self.runs(inner, wanted)
+        is_aggregated = False
+        for call in part.calls:
+            is_aggregated = call.name in self.names.aggregates or (call.name == "filter" and is_aggregated)
+            for argument in call.arguments:
+                yield from self.runs_of_argument(argument, wanted) if is_aggregated else self.runs(argument, wanted)
+
+    def runs_of_argument(self, part: Fragment, wanted: Callable[[EventPart], bool]) -> Iterator[EventPart]:
+        """The same in an argument of an aggregate or navigation."""
+        of_one, stage = self.stage_of_argument(part)
+        if of_one and self.may_be_column(part):
+            run = EventPart((part,), "", stage)
+            if wanted(run):
+                yield run
+            return
+        for inner in part.parts:
+            yield from self.runs_of_argument(inner, wanted)
+        for call in part.calls:  # as in PREV(LAST(f(a.x)))
+            for argument in call.arguments:
+                yield from self.runs_of_argument(argument, wanted)
+
+
+def with_columns(tokens: Sequence[Token], text: str, names: Names) -> list[Token]:
+    """The tokens with a quoted name in place of each part that is a computed column, at the position of this part."""
+    whole = structure(tokens) if names.computed else None
+    if whole is None:
+        return list(tokens)
+    finder = PartFinder(tokens, text, names)
+    replaced = list(tokens)
+    # From the end, so that the numbers of the tokens before stay the same.
+    found = finder.runs(whole, lambda run: finder.sql(run)[0] in names.computed)
+    for run in sorted(found, key=lambda run: run.parts[0].begin, reverse=True):
+        sql, _ = finder.sql(run)
+        for part in reversed(run.parts[1:]):
+            del replaced[part.begin - 1 : part.end]  # with the AND or OR before it
+        begin, end = run.parts[0].begin, run.parts[0].end
+        first, last = tokens[begin], tokens[end - 1]
+        column = Token(TokenType.IDENTIFIER, PREFIX + sql, last.line, last.col, first.start, last.end, [])
+        stage: list[Token] = []
+        if run.stage is not None:
+            at = next(at for at in range(begin, end) if tokens[at].text == run.stage)
+            stage = [tokens[at], tokens[at + 1]]
+        replaced[begin:end] = [*stage, column]
+    return replaced

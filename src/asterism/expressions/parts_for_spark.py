@@ -1,0 +1,146 @@
+"""Finds the parts of expressions that only Spark can evaluate: see :mod:`asterism.expressions.computed_columns`.
+
+>>> events = pa.schema([("path", pa.string()), ("x", pa.int64())])
+>>> [part.sql for part in Expression("x > 1 AND LAST(a.x) > size(split(path, '/'))", ("a",)).parts_for_spark(events)]
+["size(split(path, '/'))"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+from sqlglot.tokenizer_core import Token, TokenType
+
+from asterism.errors import ExpressionError, ExpressionSyntaxError, UnsupportedSyntaxError
+from asterism.expressions.computed_columns import PREFIX, EventPart, Names, PartFinder
+from asterism.expressions.evaluation import Vectorized
+from asterism.expressions.functions import NOT_PURE
+from asterism.expressions.names import Scope
+from asterism.expressions.parsing import not_pure, tokenize
+from asterism.expressions.structure import is_name, structure
+
+_TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ")
+_NOW = ("now", "today", "tomorrow", "yesterday")
+_NOT_TEXT = (TokenType.STRING, TokenType.RAW_STRING, TokenType.NUMBER, TokenType.IDENTIFIER)
+
+
+class PartForSpark(NamedTuple):
+    """A part of an expression that Spark computes.
+
+    :param sql: its text for Spark, without names of stages
+    :param text: the whole expression
+    :param starts: for each character of *sql* its position in *text*
+    :param refusal: why it cannot be evaluated here
+    """
+
+    sql: str
+    text: str
+    starts: tuple[int, ...]
+    refusal: ExpressionError
+
+    @property
+    def column(self) -> str:
+        """The name of the computed column."""
+        return PREFIX + self.sql
+
+    def position(self, index: int | None) -> int | None:
+        """The position in *text* of the character *index* of *sql*; None: that of the part."""
+        index = 0 if index is None or not 0 <= index < len(self.starts) else index
+        return self.starts[index] if self.starts else None
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """An expression of an operator.
+
+    :param stages: the names of stages, and of subsets of them
+    :param aggregates: the calls, in lower case, that read several events. Default: those in conditions of patterns
+    """
+
+    text: str
+    stages: Collection[str] = ()
+    aggregates: Collection[str] = ()
+
+    def parts_for_spark(self, schema: pa.Schema) -> list[PartForSpark]:
+        """The parts that Spark must compute; empty if there are none, or if the text is no expression.
+
+        :param schema: the columns of the events
+        :raises UnsupportedSyntaxError: the value of such a part does not depend on the event alone
+        """
+        try:
+            tokens = tokenize(self.text)
+        except ExpressionSyntaxError:
+            return []  # the expression itself is refused with this error
+        whole = structure(tokens)
+        if whole is None or any(_begins_query_or_window(tokens, at) for at in range(len(tokens))):
+            return []
+        names = Scope(schema, tuple(self.stages)).names(self.aggregates)
+        finder, refusals = PartFinder(tokens, self.text, names), _Refusals(schema)
+
+        def refusal_of(run: EventPart) -> ExpressionError | None:
+            """Of the last operand; those before it are read here or there."""
+            sql, _ = finder.sql(run._replace(parts=run.parts[-1:]))
+            return refusals.of(sql)
+
+        found = []
+        for run in finder.runs(whole, lambda run: refusal_of(run) is not None):
+            refusal = refusal_of(run)
+            assert refusal is not None
+            for part in run.parts:
+                _check_of_event(tokens, part.begin, part.end, self.text, names)
+            sql, starts = finder.sql(run)
+            found.append(PartForSpark(sql, self.text, starts, refusal))
+        return found
+
+
+def _begins_query_or_window(tokens: list[Token], at: int) -> bool:
+    word = "" if tokens[at].token_type in _NOT_TEXT or is_name(tokens, at) else tokens[at].text.upper()
+    followed = tokens[at + 1].token_type if at + 1 < len(tokens) else None
+    return word == "SELECT" or (word == "OVER" and followed is TokenType.L_PAREN)
+
+
+class _Refusals:
+    """Why SQL over the columns of an event cannot be evaluated here."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema, self.scope = schema, Scope(schema)
+        self.known: dict[str, ExpressionError | None] = {}
+
+    def of(self, sql: str) -> ExpressionError | None:
+        if sql not in self.known:
+            self.known[sql] = self._of(sql)
+        return self.known[sql]
+
+    def _of(self, sql: str) -> ExpressionError | None:
+        try:
+            with ExpressionSyntaxError.if_too_deep(sql):
+                Vectorized(self.schema).add(self.scope.resolve(self.scope.parse(sql), sql), sql)
+        except ExpressionError as error:
+            return error
+        return None
+
+
+def _check_of_event(tokens: list[Token], begin: int, end: int, text: str, names: Names) -> None:
+    """
+    :raises UnsupportedSyntaxError: the part calls a function whose result does not depend on the event alone, or has a literal
+        such as ``DATE 'today'``
+    """
+    for at in range(begin, end):
+        token, following = tokens[at], tokens[at + 1 : at + 3]
+        if token.token_type in _NOT_TEXT or is_name(tokens, at):
+            continue
+        word = token.text.lower()
+        is_call = bool(following) and following[0].token_type is TokenType.L_PAREN
+        if word in NOT_PURE and (is_call or not names.has_column(word)):
+            raise not_pure(token.text, text, token.start)
+        empty = is_call and len(following) > 1 and following[1].token_type is TokenType.R_PAREN
+        if word == "unix_timestamp" and empty:
+            raise not_pure("unix_timestamp()", text, token.start)
+        if word.upper() in _TIMES and following and following[0].token_type is TokenType.STRING:
+            literal = following[0].text.strip().lower()
+            if any(literal.startswith(word) for word in _NOW):
+                problem = f"{word.upper()} {literal!r} is not supported: it does not depend on the events"
+                raise UnsupportedSyntaxError.at(problem, text, token.start)

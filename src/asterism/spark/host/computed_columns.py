@@ -1,0 +1,195 @@
+"""Computes the parts of expressions that only Spark can evaluate, as columns before an operator.
+
+An operator of Spark that accepts such expressions builds itself by :meth:`ComputedColumns.bind`, which gives it a schema with the
+columns that its expressions need, and adds these columns to its events by :func:`with_computed`:
+
+    columns = ComputedColumns(stream.df, schema)
+    operator = columns.bind(lambda schema: Operator(schema, ...), [Expression(text) for text in texts])
+    df = with_computed(stream.df, operator.schema)
+
+See :mod:`asterism.expressions.computed_columns` and docs/decisions/0110.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from asterism.columns.time import TIME_UNIT
+from asterism.errors import (
+    ColumnNotFoundError,
+    ExpressionError,
+    ExpressionSyntaxError,
+    ExpressionTypeError,
+    UnknownFunctionError,
+    UnsupportedSyntaxError,
+)
+from asterism.expressions.computed_columns import is_computed, sql_of, visible
+from asterism.expressions.functions import FUNCTIONS
+from asterism.expressions.parts_for_spark import Expression, PartForSpark
+from asterism.expressions.translation import DOCUMENTATION
+from asterism.spark.host.column_types import cannot_pass
+from asterism.spark.host.row_schemas import arrow_schema
+from asterism.spark.session.settings import of_expressions
+
+T = TypeVar("T")
+_STORED = "store the value with the events; or in a session variable, whose value when the query starts is used"
+_NOT_DETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
+_AGGREGATES = ("MISSING_GROUP_BY", "NESTED_AGGREGATE_FUNCTION", "MISSING_AGGREGATION", "GROUP_BY_AGGREGATE")
+_PLACE = re.compile(r"\(line (\d+), pos(?:ition)? (\d+)\)")
+
+
+class ComputedColumns:
+    """The columns that Spark computes for the expressions over a DataFrame.
+
+    :param df: the events
+    :param schema: its columns (:func:`~asterism.spark.host.row_schemas.arrow_schema`)
+    """
+
+    def __init__(self, df: DataFrame, schema: pa.Schema) -> None:
+        self._df, self._schema = df, schema
+        self._known: dict[str, pa.Field] = {}
+
+    def bind(self, build: Callable[[pa.Schema], T], expressions: Iterable[Expression]) -> T:
+        """What *build* makes for the schema of the events. If it refuses an expression, and there are parts of *expressions* that
+        Spark must compute, it gets the schema with their columns.
+
+        :raises ExpressionError: neither it nor Spark can evaluate an expression
+        """
+        try:
+            return build(self._schema)
+        except ExpressionError as error:
+            parts = [part for expression in expressions for part in expression.parts_for_spark(self._schema)]
+            if not parts:
+                raise _with_hint(error) from None
+        try:
+            return build(self.schema_with(parts))
+        except ExpressionError as error:
+            raise _with_hint(error) from None
+
+    def schema_with(self, parts: Iterable[PartForSpark]) -> pa.Schema:
+        """The schema with the columns of these parts at its end.
+
+        :raises ExpressionError: Spark refuses a part, or it is not deterministic
+        """
+        by_column = {
+            part.column: part for part in reversed(list(parts))
+        }  # of equal parts, the first one is in messages
+        by_column = dict(reversed(by_column.items()))
+        unknown = [part for column, part in by_column.items() if column not in self._known]
+        if unknown:
+            with of_expressions(self._df.sparkSession):
+                self._known |= {field.name: field for field in self._analyzed(unknown)}
+        fields = [self._known[column] for column in by_column if column in self._known]
+        return pa.schema([*self._schema, *fields], self._schema.metadata)
+
+    def _analyzed(self, parts: Sequence[PartForSpark]) -> pa.Schema:
+        """The columns of these parts, without those that Spark refuses for the same reason as this library."""
+        df = self._df
+        try:
+            struct = df.select(*[F.expr(part.sql).alias(part.column) for part in parts]).schema
+            # Spark has no function that tells whether an expression is deterministic; an aggregate of it must be.
+            df.agg(*[F.count(F.expr(part.sql)) for part in parts]).schema  # noqa: B018 - on Spark Connect, it is analyzed here
+        except Exception as error:  # also an internal error of Spark, as for x -> 1 outside of a call
+            if len(parts) > 1:
+                return pa.schema([field for part in parts for field in self._analyzed([part])])
+            refused = _refused(parts[0], error, df.columns)
+            if refused is not None:
+                raise refused from None
+            return pa.schema([])
+        for part, field in zip(parts, struct, strict=True):
+            if cannot_pass(field.dataType):
+                raise ExpressionTypeError.at(
+                    f"this part is of type {field.dataType.simpleString()}, which cannot be passed to Python",
+                    part.text,
+                    part.position(0),
+                    "CAST it, or compare it within the part that reads one event",
+                )
+        unit = (self._schema.metadata or {}).get(TIME_UNIT)
+        return arrow_schema(df.sparkSession, struct, *([] if unit is None else [unit.decode()]))
+
+
+def with_computed(df: DataFrame, schema: pa.Schema) -> DataFrame:
+    """*df* with the computed columns of *schema*. To be called inside
+    :func:`~asterism.spark.session.settings.of_expressions`.
+    """
+    columns = [F.expr(sql_of(name)).alias(name) for name in schema.names if is_computed(name)]
+    return df.select("*", *columns) if columns else df
+
+
+def has_computed(schema: pa.Schema) -> bool:
+    """Whether Spark computes columns of *schema*."""
+    return len(visible(schema)) != len(schema)
+
+
+# ---------------------------------------------------------------------------------------------------- errors
+
+
+def _with_hint(error: ExpressionError) -> ExpressionError:
+    """An error of an expression in which no part is left that Spark could compute."""
+    if not isinstance(error, UnknownFunctionError) or error.hint != DOCUMENTATION:
+        return error
+    hint = "Spark computes what reads a single event, also as an argument: LAST(f(a.x)) instead of f(LAST(a.x))"
+    return type(error)(error.message, error.detail, hint)
+
+
+def _refused(part: PartForSpark, error: Exception, columns: Sequence[str]) -> ExpressionError | None:
+    """The error for a part that Spark refuses, too; None if that of this library is at least as good."""
+    if not isinstance(error, AnalysisException):
+        return None
+    condition, ours = error.getCondition() or "", part.refusal
+    position = part.position(_index(part, error))
+    unsupported = isinstance(ours, UnsupportedSyntaxError | UnknownFunctionError)
+    if condition == _NOT_DETERMINISTIC:
+        problem = "this part is not deterministic, so its result does not depend on the events alone"
+        return UnsupportedSyntaxError.at(problem, part.text, position, _STORED)
+    if condition.startswith("UNRESOLVED_ROUTINE"):
+        return None if isinstance(ours, UnknownFunctionError) else _unknown_function(part, error, position)
+    if condition.startswith("UNRESOLVED_COLUMN"):
+        if isinstance(ours, ColumnNotFoundError):
+            return None
+        name = str((error.getMessageParameters() or {}).get("objectName", "")).replace("`", "")
+        return ColumnNotFoundError.from_missing_and_available(name, columns, f"in: {part.text}")
+    if isinstance(error, ParseException):
+        return ExpressionSyntaxError.at(_reason(error), part.text, position) if unsupported else None
+    if condition.startswith(_AGGREGATES):
+        problem = "this part has an aggregate function, and there is a single event here"
+        return UnsupportedSyntaxError.at(problem, part.text, position, "docs/sql.md lists the aggregates of conditions")
+    if condition.startswith("UNSUPPORTED_GENERATOR"):
+        problem = "this part has a function that makes rows"
+        hint = "compute it before, in a query around the events: SELECT *, explode(items) AS item FROM events"
+        return UnsupportedSyntaxError.at(problem, part.text, position, hint)
+    if unsupported or isinstance(ours, ColumnNotFoundError):
+        return ExpressionTypeError.at(_reason(error), part.text, position)
+    return None
+
+
+def _unknown_function(part: PartForSpark, error: AnalysisException, position: int | None) -> ExpressionError:
+    name = str((error.getMessageParameters() or {}).get("routineName", "")).replace("`", "")
+    close = difflib.get_close_matches(name.lower(), FUNCTIONS, n=1, cutoff=0.8)
+    hint = f"did you mean {close[0]}?" if close else f"a function of the session: spark.udf.register({name!r}, ...)"
+    return UnknownFunctionError.at(f"unknown function {name}", part.text, position, hint)
+
+
+def _index(part: PartForSpark, error: AnalysisException) -> int | None:
+    """Where in the SQL of a part Spark's error is."""
+    for context in error.getQueryContext():
+        if context.contextType().name == "SQL" and 0 <= context.startIndex() < len(part.sql):
+            return int(context.startIndex())
+    place = _PLACE.search(str(error))
+    return int(place[2]) if place is not None and place[1] == "1" else None
+
+
+def _reason(error: AnalysisException) -> str:
+    """Spark's message without its code, the position and the plan."""
+    first = next((line for line in str(error).splitlines() if line.strip()), "")
+    text = re.sub(r"^\[[\w.]+\] ", "", first.strip())
+    text = re.split(r" SQLSTATE: |; line \d+ pos \d+", text)[0].rstrip(".;: ")
+    return "Spark: " + (text[:1].lower() + text[1:] if text[1:2].islower() else text)
