@@ -17,9 +17,9 @@ from asterism.cli.common.terminal import (
     input_option,
     max_out_of_orderness_option,
     order_by_option,
+    print_table,
     semantics_option,
     status_line,
-    stdout,
     time_option,
 )
 from asterism.cli.rules.rule_files import RuleInFile, pattern_or_rule_argument
@@ -307,16 +307,9 @@ def _write(rows: DataFrame, out: Path, work: Path) -> None:
 
 
 def _show(rows: DataFrame, limit: int, keys: Sequence[str]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table()
-    for name in rows.columns:
-        table.add_column(Text(name), overflow="fold")
     # collect() would convert times to the time zone of this process.
-    for row in rows.limit(limit).toArrow().to_pylist(maps_as_pydicts="lossy"):
-        table.add_row(*(Text(shown(value, keys)) for value in row.values()))
-    stdout().print(table)
+    values = rows.limit(limit).toArrow().to_pylist(maps_as_pydicts="lossy")
+    print_table(rows.columns, ([shown(value, keys) for value in row.values()] for row in values))
 
 
 def shown(value: Any, keys: Sequence[str] = ()) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from asterism.cli.common.local_spark import local_spark
-from asterism.cli.common.terminal import errors_explained, status_line, stdout
+from asterism.cli.common.terminal import errors_explained, print_table, status_line
 from asterism.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -113,19 +113,15 @@ def _show(summary: Mapping[str, Any]) -> None:
 
 
 def _show_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    columns = [name for name in (rows[0] if rows else ()) if any(row[name] is not None for row in rows)]
-    if not columns:
-        return
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for name in columns:
-        number = all(isinstance(row[name], int | None) for row in rows)
-        table.add_column(name.replace("_", " "), overflow="fold", justify="right" if number else "left")
-    for row in rows:
-        table.add_row(*(Text(_text(row[name])) for name in columns))
-    stdout().print(table)
+    columns = {
+        name.replace("_", " "): [row[name] for row in rows]
+        for name in (rows[0] if rows else ())
+        if any(row[name] is not None for row in rows)
+    }
+    numbers = [name for name, values in columns.items() if all(isinstance(value, int | None) for value in values)]
+    if columns:
+        cells = [map(_text, row) for row in zip(*columns.values(), strict=True)]
+        print_table(list(columns), cells, title=title, numbers=numbers)
 
 
 def _text(value: Any) -> str:

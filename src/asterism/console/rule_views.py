@@ -27,7 +27,6 @@ from asterism.errors import AsterismError, PatternProcessorError, RuleNotFoundEr
 from asterism.http.application import ChangedError
 from asterism.http.messages import error_fields
 from asterism.patterns.semantics import Semantics
-from asterism.row_patterns.clause.reading import read
 from asterism.rules.binding.clauses import clause_of
 from asterism.rules.checking.validation import (
     MAX_PROBLEMS,
@@ -36,6 +35,7 @@ from asterism.rules.checking.validation import (
     Problem,
     check_processor,
     checked_processors,
+    key_and_measures,
     summary_of,
 )
 from asterism.rules.definition.processor import PatternProcessor
@@ -478,9 +478,7 @@ def _view_of(rule: Rule) -> dict[str, Any]:
         summary = f"{name}({', '.join(map(repr, parameters))})"
         return view | {"kind": "call", "summary": one_line(summary, 200)}
     try:
-        if rule.error is not None:
-            raise rule.error
-        view |= _parts_of(PatternProcessor.from_dict(without_flag(rule.item)[0]))
+        view |= _parts_of(rule.processor())
     except AsterismError as error:
         return view | {"error": error_fields(error), "summary": ""}
     if rule.twice is not None:
@@ -490,17 +488,13 @@ def _view_of(rule: Rule) -> dict[str, Any]:
 
 def _parts_of(processor: PatternProcessor) -> dict[str, Any]:
     """:raises AsterismError: the clause is invalid"""
-    key, gives = processor.key, list(processor.select)
-    if processor.sql is not None:
-        clause = read(processor.sql)
-        key = tuple(column.expression.text for column in clause.partition_by) or None
-        gives = [f"{measure.expression.text} AS {measure.name}" for measure in clause.measures]
+    key, measures = key_and_measures(processor)
     stored = processor.to_dict()
     return {
         "kind": "pattern" if processor.sql is None else "sql",
         "summary": summary_of(processor),
         "key": None if key is None else [one_line(text, 100) for text in key],
-        "select": [one_line(text, 100) for text in gives],
+        "select": [one_line(text, 100) for text in measures],
         "labels": dict(processor.labels),
         "timestamp": stored.get("timestamp"),
         "expires": stored.get("expires"),

@@ -7,11 +7,11 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
@@ -31,6 +31,37 @@ def stdout() -> Console:
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH)
+
+
+Cell = str | tuple[str, str]
+"""A text, or a text with its style."""
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Iterable[Cell]],
+    *,
+    title: str | None = None,
+    numbers: Collection[str] = (),
+    optional: Collection[str] = (),
+) -> None:
+    """Print a table.
+
+    :param numbers: the columns that are aligned on the right
+    :param optional: the columns that are left out if they are empty
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [[Text(cell) if isinstance(cell, str) else Text(*cell) for cell in row] for row in rows]
+    table = Table(title=title, title_justify="left", title_style="bold")
+    shown = [at for at, name in enumerate(columns) if name not in optional or any(row[at] for row in cells)]
+    for at in shown:
+        justify: Literal["left", "right"] = "right" if columns[at] in numbers else "left"
+        table.add_column(Text(columns[at]), overflow="fold", justify=justify)
+    for row in cells:
+        table.add_row(*(row[at] for at in shown))
+    stdout().print(table)
 
 
 class CommandFailure(click.ClickException):

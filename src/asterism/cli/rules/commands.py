@@ -10,12 +10,19 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from asterism.cli.common.terminal import Column, distinct, errors_explained, semantics_option, stdout, table_option
+from asterism.cli.common.terminal import (
+    Cell,
+    Column,
+    distinct,
+    errors_explained,
+    print_table,
+    semantics_option,
+    table_option,
+)
 from asterism.cli.rules.backtest import backtest
 from asterism.cli.rules.rule_tests import run_tests
 from asterism.cli.rules.serve import serve
@@ -88,56 +95,40 @@ def _user() -> str | None:
 def list_(source: str, table: str) -> None:
     """Show all rules and their states: on, shadow, off, wrong, or older versions of others."""
     with errors_explained():
-        from rich.table import Table
-        from rich.text import Text
-
         kept = rules_of(source, table).all()
-        rows = [_row(rule) for rule in kept]
-        expiring = any(row[4] for row in rows)
         several = len({rule.where for rule in kept}) > 1
-        shown = Table()
-        until = ["until"] if expiring else []
-        for name in ("id", "version", "state", "from", *until, "key", "what", *(["file"] if several else [])):
-            shown.add_column(name, overflow="fold")
-        for rule, row in zip(kept, rows, strict=True):
-            cells = [
-                Text(cell, style=_COLORS[cell] if n == 2 else "") for n, cell in enumerate(row) if n != 4 or expiring
-            ]
-            shown.add_row(*cells, *([one_line(rule.where.rpartition("/")[2], 200)] if several else []))
-        stdout().print(shown)
-        counts = {state: sum(row[2] == state for row in rows) for state in _COLORS}
+        columns = ("id", "version", "state", "from", "until", "key", "what", "file")
+        rows: list[list[Cell]] = []
+        counts = dict.fromkeys(_COLORS, 0)
+        for rule in kept:
+            state, *texts = _row(rule)
+            counts[state] += 1
+            file = one_line(rule.where.rpartition("/")[2], 200) if several else ""
+            version = "" if rule.version is None else str(rule.version)
+            rows.append([one_line(rule.id, 200), version, (state, _COLORS[state]), *texts, file])
+        print_table(columns, rows, optional=("until", "file"))
         click.echo(", ".join(f"{count:,} {state}" for state, count in counts.items() if count) or "no rules")
 
 
 def _row(rule: Rule) -> tuple[str, ...]:
-    """The id, version, state, times and key of a rule, and its pattern and measures or the error."""
-    from asterism.row_patterns.clause.reading import read
-    from asterism.rules.checking.validation import summary_of
-    from asterism.rules.definition.processor import PatternProcessor
-    from asterism.rules.sets.interfaces import without_flag
+    """The state, times and key of a rule, and its pattern and measures or the error."""
+    from asterism.rules.checking.validation import key_and_measures, summary_of
 
-    head = (one_line(rule.id, 200), "" if rule.version is None else str(rule.version))
     if rule.call is not None:
         name, parameters = rule.call
-        return *head, rule.state, "", "", "", one_line(f"{name}({', '.join(map(repr, parameters))})", 200)
+        return rule.state, "", "", "", one_line(f"{name}({', '.join(map(repr, parameters))})", 200)
     if rule.twice is not None:
-        return *head, rule.state, "", "", "", one_line(rule.twice, 200)
+        return rule.state, "", "", "", one_line(rule.twice, 200)
     try:
-        if rule.error is not None:
-            raise rule.error
-        processor = PatternProcessor.from_dict(without_flag(rule.item)[0])
-        key, gives = processor.key, list(processor.select)
-        if processor.sql is not None:
-            clause = read(processor.sql)
-            key = tuple(column.expression.text for column in clause.partition_by) or None
-            gives = [f"{measure.expression.text} AS {measure.name}" for measure in clause.measures]
+        processor = rule.processor()
+        key, measures = key_and_measures(processor)
         what = summary_of(processor)
     except AsterismError as error:
-        return *head, rule.state if rule.state == "older" else "wrong", "", "", "", one_line(error.message, 200)
+        return rule.state if rule.state == "older" else "wrong", "", "", "", one_line(error.message, 200)
     times = ("" if time is None else time.isoformat() for time in (processor.timestamp, processor.expires))
     by = "" if key is None else one_line(", ".join(key) or "(one for all)", 100)
-    gives = [f"function {processor.function}"] if processor.function else [one_line(text, 60) for text in gives]
-    return *head, rule.state, *times, by, "; ".join([what, *gives])
+    gives = [f"function {processor.function}"] if processor.function else [one_line(text, 60) for text in measures]
+    return rule.state, *times, by, "; ".join([what, *gives])
 
 
 @rules.command()
@@ -178,33 +169,25 @@ def validate(source: str, table: str, columns: Sequence[tuple[str, Any]], semant
 
 def _show_costs(rules: Sequence[Rule], semantics: Semantics) -> None:
     """A table of the valid rules."""
-    from rich.table import Table
-    from rich.text import Text
-
     from asterism.rules.definition.costs import cost_of
-    from asterism.rules.definition.processor import PatternProcessor
-    from asterism.rules.sets.interfaces import without_flag
 
-    table = Table()
-    for name in ("id", "states", "conditions", "partial matches are bounded by", "compiled in"):
-        table.add_column(name, overflow="fold")
+    rows: list[list[Cell]] = []
     unbounded = 0
     for rule in rules:
+        if rule.state == "older" or rule.call is not None:
+            continue
         try:
-            if rule.state == "older" or rule.call is not None or rule.error is not None:
-                continue
-            processor = PatternProcessor.from_dict(without_flag(rule.item)[0])
+            processor = rule.processor()
             cost = cost_of(processor, semantics)
         except AsterismError:
             continue  # it has been reported
         unbounded += cost.bound is None
         name = f"{rule.id}@{rule.version}" if processor.shadow else rule.id
-        table.add_row(
-            Text(one_line(name, 220)), str(cost.states), str(cost.conditions),
-            Text(one_line(cost.bound or "nothing", 200), "" if cost.bound else "yellow"), f"{cost.seconds * 1000:.0f} ms",
-        )  # fmt: skip
-    if table.rows:
-        stdout().print(table)
+        bound = one_line(cost.bound or "nothing", 200), "" if cost.bound else "yellow"
+        milliseconds = f"{cost.seconds * 1000:.0f} ms"
+        rows.append([one_line(name, 220), str(cost.states), str(cost.conditions), bound, milliseconds])
+    if rows:
+        print_table(("id", "states", "conditions", "partial matches are bounded by", "compiled in"), rows)
     if unbounded:
         click.echo(
             f"warning: nothing bounds the partial matches of {unbounded} {'rule' if unbounded == 1 else 'rules'}\n"
@@ -426,41 +409,22 @@ def _status_at(place: str) -> Status:
 
 
 def _show_status(status: Status) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     click.echo(f"{status.state} since {status.since or '-'}" + ("" if status.error is None else f": {status.error}"))
     click.echo(f"last successful poll: {status.last_poll or '-'}, last heartbeat: {status.alive or '-'}")
     shadows = f", {len(status.shadows):,} shadows" if status.shadows else ""
     click.echo(f"set {status.version}: {len(status.processors):,} rules{shadows}")
-    table = Table()
-    more = ["as shadow"] if any(rule.shadow_matches for rule in status.rules) else []
-    for name in (
-        "id",
-        "version",
-        "state",
-        "since",
-        "matches",
-        *more,
-        "timed out",
-        "errors",
-        "events",
-        "partial",
-        "last match",
-    ):
-        table.add_column(name, overflow="fold")
+    rows: list[list[Cell]] = []
     for rule in status.rules:
         state = f"{rule.state} in {rule.disabled_groups} key groups" if rule.disabled_groups else rule.state
-        since = rule.begins or rule.since
-        as_shadow = [rule.shadow_matches] if more else []
-        numbers = (rule.matches, *as_shadow, rule.timed_out, rule.errors, rule.events, rule.partial_matches)
-        counts = [str(count or "") for count in numbers]
         version = "" if rule.version is None else str(rule.version)
-        cells = [rule.id, version, state, since[:19], *counts, rule.last_match[:19]]
-        styles = ["", "", _STATE_COLORS.get(rule.state, "")]
-        table.add_row(*(Text(one_line(cell, 200), style) for cell, style in zip_longest(cells, styles, fillvalue="")))
-    if status.rules:
-        stdout().print(table)
+        colored = one_line(state, 200), _STATE_COLORS.get(rule.state, "")
+        numbers = rule.matches, rule.shadow_matches, rule.timed_out, rule.errors, rule.events, rule.partial_matches
+        counts = (str(count or "") for count in numbers)
+        since, last = (one_line(time[:19], 200) for time in (rule.begins or rule.since, rule.last_match))
+        rows.append([one_line(rule.id, 200), version, colored, since, *counts, last])
+    if rows:
+        counted = ("matches", "as shadow", "timed out", "errors", "events", "partial")
+        print_table(("id", "version", "state", "since", *counted, "last match"), rows, optional=("as shadow",))
     for name, lookup in status.lookups.items():
         click.echo(
             f"lookup {name}: {lookup.rows:,} rows since set {lookup.version}, last read: {lookup.read_at or '-'}"
@@ -506,24 +470,15 @@ def history(checkpoint: str, id: str | None, last: int, as_json: bool) -> None:
 
 
 def _show_history(entries: Collection[HistoryEntry]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    names = ("time", "set", "id", "what", "version", "by", "from", "reason")
     rows = []
     for entry in entries:
         versions = [str(version) for version in dict.fromkeys((entry.before, entry.version)) if version is not None]
         place = (entry.place or "").rpartition("/")[2]
         texts = (entry.id, entry.what, " -> ".join(versions), entry.by or "", place, entry.reason or "")
         rows.append([entry.time[:19], str(entry.set), *(one_line(text, 200) for text in texts)])
-    table = Table()
-    filled = [n for n in range(len(names)) if n < 5 or any(row[n] for row in rows)]
-    for n in filled:
-        table.add_column(names[n], overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(row[n]) for n in filled))
     if rows:
-        stdout().print(table)
+        optional = ("by", "from", "reason")
+        print_table(("time", "set", "id", "what", "version", *optional), rows, optional=optional)
     else:
         click.echo("no changes")
 

@@ -67,14 +67,7 @@ class RuleInFile:
 
         :raises AsterismError: the rule is invalid
         """
-        from asterism.rules.definition.processor import PatternProcessor
-        from asterism.rules.sets.interfaces import without_flag
-
-        rule = self.read()
-        if rule.error is not None:
-            raise rule.error
-        parsed = PatternProcessor.from_dict(without_flag(rule.item)[0])
-        return replace(parsed, timestamp=None, expires=None, shadow=False)
+        return replace(self.read().processor(), timestamp=None, expires=None, shadow=False)
 
 
 class PatternFile(click.ParamType[Path | RuleInFile]):
@@ -108,11 +101,9 @@ def key_columns(processor: PatternProcessor, given: Sequence[str]) -> Sequence[s
     from sqlglot import exp
 
     from asterism.expressions.parsing import parse
-    from asterism.row_patterns.clause.reading import read
+    from asterism.rules.checking.validation import key_and_measures
 
-    key = processor.key or ()
-    if processor.sql is not None:
-        key = tuple(column.expression.text for column in read(processor.sql).partition_by)
+    key = key_and_measures(processor)[0] or ()
     if given or not key:
         return given
     trees = [parse(text) for text in key]

@@ -50,17 +50,13 @@ def run_tests(source: str, ids: Sequence[str], semantics: str) -> None:
 
 def _run(rule: Rule, semantics: Semantics) -> Counter[str]:
     """Run the tests of a rule and report failures. Returns the numbers of tests, and of rules without tests or with errors."""
-    from asterism.rules.definition.processor import PatternProcessor
     from asterism.rules.definition.rule_tests import read_tests
-    from asterism.rules.sets.interfaces import without_flag
     from asterism.testing.rule_harness import run_rule_test
 
     id = f"{rule.id}@{rule.version}" if rule.shadow else rule.id
     name = f"{printable(rule.where)}: {one_line(id, 220)}"
     try:
-        if rule.error is not None:
-            raise rule.error
-        processor = PatternProcessor.from_dict(without_flag(rule.item)[0])
+        processor = rule.processor()
         tests = read_tests(rule.item.get("tests") if isinstance(rule.item, Mapping) else None)
     except AsterismError as error:
         click.echo(f"{name}: {one_line(str(error), 1000)}")

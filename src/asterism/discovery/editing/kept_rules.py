@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from asterism.discovery.editing.rule_set import Addition, Change, ItemInSlot, RuleSet, kind_text
 from asterism.errors import AsterismError, PatternProcessorError
-from asterism.rules.definition.processor import Slot
+from asterism.rules.definition.processor import PatternProcessor, Slot
 from asterism.rules.definition.rule_templates import ExpandedRule, is_shadow_template
+from asterism.rules.sets.interfaces import without_flag
 
 ON, SHADOW, OFF, OLDER, WRONG = "on", "shadow", "off", "older", "wrong"
 """Enabled; enabled as a shadow; disabled; lower than an enabled version; undetermined."""
@@ -48,6 +49,15 @@ class Rule(ItemInSlot):
     def stored_slot(self) -> Slot:
         """The slot of the item in its place: of a rule of a template, that of the template."""
         return self.slot if self.template is None else (str(self.template.get("id")), is_shadow_template(self.template))
+
+    def processor(self) -> PatternProcessor:
+        """The rule itself.
+
+        :raises AsterismError: it is invalid
+        """
+        if self.error is not None:
+            raise self.error
+        return PatternProcessor.from_dict(without_flag(self.item)[0])
 
 
 class KeptRules(ABC):

@@ -222,6 +222,19 @@ def summary_of(processor: PatternProcessor) -> str:
     return f"MATCH_RECOGNIZE, {wording.summary(read(processor.sql))}"
 
 
+def key_and_measures(processor: PatternProcessor) -> tuple[Sequence[str] | None, Sequence[str]]:
+    """The key of a processor, if it has one, and its measures.
+
+    >>> key_and_measures(PatternProcessor("rise", 1, sql="PARTITION BY user MEASURES A.x AS x PATTERN (A) DEFINE A AS x > 1"))
+    (('user',), ('A.x AS x',))
+    """
+    if processor.sql is None:
+        return processor.key, processor.select
+    clause = read(processor.sql)
+    measures = tuple(f"{measure.expression.text} AS {measure.name}" for measure in clause.measures)
+    return tuple(column.expression.text for column in clause.partition_by) or None, measures
+
+
 # ---------------------------------------------------------------------- checks
 
 Finding = tuple[str, str, AsterismError]
