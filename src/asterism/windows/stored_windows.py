@@ -42,15 +42,17 @@ def windows_of(definition: StateDefinition, value: bytes) -> pa.Table:
 # ---------------------------------------------------------------------- states of window functions
 
 
-def states_of_keys(definition: StateDefinition, value: bytes, table: str, *, positions: bool) -> pa.Table:
+def states_of_keys(
+    definition: StateDefinition, value: bytes, table: str, *, positions: bool, keys: str = FUNCTION_KEYS
+) -> pa.Table:
     """The entries of a state by key in a page.
 
     :param table: the table of the state, with its prefix
     :param positions: whether it is a list
+    :param keys: the table of the keys
     """
     tables = tables_of_page(definition, value)
-    keys = keys_as_structs(tables[FUNCTION_KEYS], definition.keys.names)
-    return entries(tables[table], keys, positions=positions)
+    return entries(tables[table], keys_as_structs(tables[keys], definition.keys.names), positions=positions)
 
 
 def window_state_schema(key: pa.DataType, table: pa.Schema, *, positions: bool) -> pa.Schema:

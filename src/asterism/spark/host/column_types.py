@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -43,19 +43,30 @@ _INTERVALS = tuple(
 def types_in(kind: T.DataType) -> Iterator[T.DataType]:
     """A type, and all types that it contains."""
     yield kind
-    for part in _parts(kind):
+    parts: list[T.DataType] = []
+    match kind:
+        case T.ArrayType():
+            parts = [kind.elementType]
+        case T.MapType():
+            parts = [kind.keyType, kind.valueType]
+        case T.StructType():
+            parts = [field.dataType for field in kind]
+    for part in parts:
         yield from types_in(part)
 
 
-def _parts(kind: T.DataType) -> list[T.DataType]:
+def _changed(kind: T.DataType, change: Callable[[T.DataType], T.DataType]) -> T.DataType:
+    """A type with changed parts."""
     match kind:
         case T.ArrayType():
-            return [kind.elementType]
+            return T.ArrayType(change(kind.elementType), kind.containsNull)
         case T.MapType():
-            return [kind.keyType, kind.valueType]
+            return T.MapType(change(kind.keyType), change(kind.valueType), kind.valueContainsNull)
         case T.StructType():
-            return [field.dataType for field in kind]
-    return []
+            return T.StructType(
+                [T.StructField(part.name, change(part.dataType), part.nullable, part.metadata) for part in kind]
+            )
+    return kind
 
 
 def collation_of(kind: T.DataType) -> str | None:
@@ -115,21 +126,7 @@ def _plain_column(field: T.StructField) -> Any:
 
 def plain_type(kind: T.DataType) -> T.DataType:
     """A type with STRING in place of CHAR(n) and VARCHAR(n)."""
-    match kind:
-        case T.CharType() | T.VarcharType():
-            return T.StringType()
-        case T.ArrayType():
-            return T.ArrayType(plain_type(kind.elementType), kind.containsNull)
-        case T.MapType():
-            return T.MapType(plain_type(kind.keyType), plain_type(kind.valueType), kind.valueContainsNull)
-        case T.StructType():
-            return T.StructType(
-                [
-                    T.StructField(field.name, plain_type(field.dataType), field.nullable, field.metadata)
-                    for field in kind
-                ]
-            )
-    return kind
+    return T.StringType() if isinstance(kind, T.CharType | T.VarcharType) else _changed(kind, plain_type)
 
 
 # ---------------------------------------------------------------------------------------------------- Arrow
@@ -153,19 +150,11 @@ def arrow_field(field: T.StructField, *, large: bool) -> pa.Field:
 def _nullable(kind: T.DataType) -> T.DataType:
     """The type with arrays of no type that may have NULLs, which Arrow requires; they are empty."""
     match kind:
-        case T.ArrayType():
-            return T.ArrayType(
-                _nullable(kind.elementType), kind.containsNull or isinstance(kind.elementType, T.NullType)
-            )
-        case T.MapType():
-            nullable = kind.valueContainsNull or isinstance(kind.valueType, T.NullType)
-            return T.MapType(_nullable(kind.keyType), _nullable(kind.valueType), nullable)
-        case T.StructType():
-            fields = [
-                T.StructField(field.name, _nullable(field.dataType), field.nullable, field.metadata) for field in kind
-            ]
-            return T.StructType(fields)
-    return kind
+        case T.ArrayType(elementType=T.NullType()):
+            return T.ArrayType(kind.elementType, True)
+        case T.MapType(valueType=T.NullType()):
+            return T.MapType(_nullable(kind.keyType), kind.valueType, True)
+    return _changed(kind, _nullable)
 
 
 def cannot_pass(kind: T.DataType) -> bool:

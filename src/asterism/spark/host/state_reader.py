@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -56,6 +57,7 @@ from asterism.spark.host.partitioning import group_of, label
 from asterism.spark.host.row_schemas import spark_schema
 from asterism.spark.session.settings import configure_state_store
 from asterism.windows.stored_windows import (
+    FUNCTION_KEYS,
     FUNCTION_STATE,
     WINDOW_STATE,
     states_of_keys,
@@ -81,14 +83,15 @@ _READERS = {
 }
 """For each prefix of tables, the kind of state and the method that reads it."""
 _Batches = Iterator[pa.RecordBatch]
-_Decode = Callable[[StateDefinition | None, int, bytes], pa.Table]
-"""From the definition of a key group, the number of a page, and the page, to rows."""
+_Decode = Callable[[Any, int, bytes], pa.Table]
+"""From the definition of a key group (None: an earlier release wrote it), the number of a page, and the page, to rows."""
+_PAGES = pa.schema([("key_group", pa.int32()), ("page", pa.int32()), ("value", pa.binary())])
 _GROUPS = pa.schema(
     [
         ("key_group", pa.int32()),
-        ("watermark", MOMENT),
+        ("group", pa.int32()),
         ("pages", pa.int64()),
-        ("bytes", pa.int64()),
+        ("watermark", MOMENT),
         ("next_event_time", MOMENT),
         ("next_processing_time", MOMENT),
     ]
@@ -327,23 +330,17 @@ class StateReader:
         when it has something to do without new events: ``next_event_time``, ``next_processing_time``.
         """
         sizes = self._pages.unionByName(self._headers).groupBy("key_group").agg(F.sum(F.length("value")).alias("bytes"))
-        joined = self._headers.join(sizes, "key_group").select("key_group", "value", "bytes")
 
-        def decode(batches: _Batches) -> _Batches:
-            for batch in batches:
-                headers = [GroupHeader.from_bytes(value.as_py()) for value in batch.column("value")]
-                exists = [header.exists for header in headers]
-                columns = [
-                    pa.array([group_of(number) for number in batch.column("key_group").to_pylist()], pa.int32()),
-                    _moments([header.watermark for header in headers]),
-                    pa.array([int(pages.sum()) for pages in exists]),
-                    batch.column("bytes"),
-                    _moments([_least(h.next_event_times[e]) for h, e in zip(headers, exists, strict=True)]),
-                    _moments([_least(h.next_processing_times[e]) for h, e in zip(headers, exists, strict=True)]),
-                ]
-                yield pa.RecordBatch.from_arrays(columns, schema=_GROUPS)
+        def row(number: int, header: GroupHeader) -> list[tuple[Any, ...]]:
+            exists = header.exists
+            least = [_least(times[exists]) for times in (header.next_event_times, header.next_processing_times)]
+            times = moments(np.array([header.watermark, *least]))
+            return [(number, group_of(number), int(exists.sum()), *times)]
 
-        return joined.mapInArrow(decode, spark_schema(_GROUPS))
+        groups = _of_headers(self._headers, _GROUPS, row).join(sizes, "key_group")
+        return groups.select(
+            F.col("group").alias("key_group"), "watermark", "pages", "bytes", "next_event_time", "next_processing_time"
+        )
 
     def partial_matches(self, *, events: bool = False) -> DataFrame:
         """The partial matches of a pattern, of rules or of MATCH_RECOGNIZE.
@@ -368,13 +365,13 @@ class StateReader:
         else:
             schema = matches_schema(key_type(definition), event)
 
-        def decode(definition_of_group: StateDefinition | None, page: int, value: bytes) -> pa.Table:
+        def decode(known: Any, page: int, value: bytes) -> pa.Table:
             if kind is OperatorKind.PATTERN:
-                return partial_matches_of(definition_of_group, value, event)
+                return partial_matches_of(known, value, event)
             if kind is OperatorKind.ROW_PATTERN:
-                return searches_of(_sure(definition_of_group), value, event)
+                return searches_of(known, value, event)
             read = searches_of_rules if page == CLAUSES_PAGE else matches_of_rules
-            return read(definition_of_group, processors, value, event)
+            return read(known, processors, value, event)
 
         return self._decoded(pages, schema, decode)
 
@@ -409,9 +406,7 @@ class StateReader:
         self._needs("windows", OperatorKind.WINDOWS)
         definition = self._defined("Windows")
         schema = windows_schema(key_type(definition))
-        return self._decoded(
-            _of_keys(), schema, lambda definition_of_group, page, value: windows_of(_sure(definition_of_group), value)
-        )
+        return self._decoded(_of_keys(), schema, lambda known, page, value: windows_of(known, value))
 
     def kept_rows(self, side: str) -> DataFrame:
         """The rows of one side of a join that may still join others: ``key``, ``time``, and ``event``, a struct of the columns
@@ -426,11 +421,7 @@ class StateReader:
             raise StateError(f"a join has no side {shown(side)}", hint=hint)
         definition = self._defined("Kept rows")
         schema = waiting_schema(key_type(definition), max((known.tables[side] for known in self._known), key=len))
-        return self._decoded(
-            _of_keys(),
-            schema,
-            lambda definition_of_group, page, value: kept_rows_of(_sure(definition_of_group), side, value, schema),
-        )
+        return self._decoded(_of_keys(), schema, lambda known, page, value: kept_rows_of(known, side, value, schema))
 
     def state(self, name: str) -> DataFrame:
         """A keyed state of a user-defined operator, or the state of a window function by key (``ctx.global_state``): ``key``; of
@@ -442,16 +433,8 @@ class StateReader:
         of_windows = self._needs("states", OperatorKind.OPERATOR, OperatorKind.WINDOWS) is OperatorKind.WINDOWS
         definition, table, positions = self._state_of(name, FUNCTION_STATE if of_windows else STATE)
         schema = entries_schema(key_type(definition), definition.tables[table], positions=positions)
-
-        def decode(definition_of_group: StateDefinition | None, page: int, value: bytes) -> pa.Table:
-            if table not in _sure(definition_of_group).tables:  # the state is new
-                return schema.empty_table()
-            if of_windows:
-                return states_of_keys(_sure(definition_of_group), value, table, positions=positions)
-            tables = tables_of_page(_sure(definition_of_group), value)
-            return entries(tables[table], _keys(_sure(definition_of_group), tables), positions=positions)
-
-        return self._decoded(_of_keys(), schema, decode)
+        keys = FUNCTION_KEYS if of_windows else "keys"
+        return self._decoded_state(table, schema, partial(states_of_keys, table=table, positions=positions, keys=keys))
 
     def window_state(self, name: str) -> DataFrame:
         """The state of a window function by window (``ctx.window_state``): the columns of :meth:`state`, and after ``key``
@@ -462,11 +445,14 @@ class StateReader:
         self._needs("states of windows", OperatorKind.WINDOWS)
         definition, table, positions = self._state_of(name, WINDOW_STATE)
         schema = window_state_schema(key_type(definition), definition.tables[table], positions=positions)
+        rows = partial(states_of_windows, table=table, positions=positions)
+        return self._decoded_state(table, schema, rows)
 
-        def decode(definition_of_group: StateDefinition | None, page: int, value: bytes) -> pa.Table:
-            if table not in _sure(definition_of_group).tables:  # the state is new
-                return schema.empty_table()
-            return states_of_windows(_sure(definition_of_group), value, table, positions=positions)
+    def _decoded_state(
+        self, table: str, schema: pa.Schema, rows: Callable[[StateDefinition, bytes], pa.Table]
+    ) -> DataFrame:
+        def decode(known: StateDefinition, page: int, value: bytes) -> pa.Table:
+            return rows(known, value) if table in known.tables else schema.empty_table()  # the state may be new
 
         return self._decoded(_of_keys(), schema, decode)
 
@@ -483,14 +469,14 @@ class StateReader:
         index = self._pages.where(_is(BROADCAST_PAGE) & in_first_group).first()
         if index is None or kind_of(bytes(index.value)) == Record.TABLES:
 
-            def of_all(definition_of_group: StateDefinition | None, page: int, value: bytes) -> pa.Table:
-                tables = tables_of_page(_sure(definition_of_group), value, broadcast=True)
+            def of_all(known: StateDefinition, page: int, value: bytes) -> pa.Table:
+                tables = tables_of_page(known, value, broadcast=True)
                 return entries(tables[table], None, positions=positions) if table in tables else schema.empty_table()
 
             return self._decoded(_is(BROADCAST_PAGE) & in_first_group, schema, of_all)
         pages = parts_in(bytes(index.value), name)
 
-        def decode(definition_of_group: StateDefinition | None, page: int, value: bytes) -> pa.Table:
+        def decode(known: StateDefinition, page: int, value: bytes) -> pa.Table:
             rows = batch_from_bytes(value, definition.tables[table])
             return entries(rows, None, positions=positions, first=PART * pages.index(page))
 
@@ -518,9 +504,9 @@ class StateReader:
         self._needs("timers", OperatorKind.OPERATOR)
         definition = self._defined("Timers")
 
-        def decode(definition_of_group: StateDefinition | None, page: int, value: bytes) -> pa.Table:
-            tables = tables_of_page(_sure(definition_of_group), value)
-            return timers(tables, _keys(_sure(definition_of_group), tables))
+        def decode(known: StateDefinition, page: int, value: bytes) -> pa.Table:
+            tables = tables_of_page(known, value)
+            return timers(tables, _keys(known, tables))
 
         return self._decoded(_of_keys(), timers_schema(key_type(definition)), decode)
 
@@ -544,22 +530,29 @@ class StateReader:
             )
         wanted, number = name, list(definition.inputs).index(name)
         schema = waiting_schema(key_type(definition), max((known.inputs[name] for known in self._known), key=len))
-        recent = self._headers.mapInArrow(_buffers_of(number), "key_group int, page int, value binary")
-        places = self._headers.mapInArrow(_chunks_of(number), "key_group int, page int")
+
+        def buffers(group: int, header: GroupHeader) -> list[tuple[Any, ...]]:
+            return [(group, _HEADER, header.buffers[number])] if header.buffers[number] else []
+
+        def chunks_of(group: int, header: GroupHeader) -> list[tuple[Any, ...]]:
+            return [(group, place) for place, _ in header.chunks[number]]
+
+        recent = _of_headers(self._headers, _PAGES, buffers)
+        places = _of_headers(self._headers, pa.schema(list(_PAGES)[:2]), chunks_of)
         chunks = self._pages.where(_is_of(PageKind.WAITING_EVENTS)).join(places, ["key_group", "page"])
 
-        def decode(definition_of_group: StateDefinition | None, page: int, value: bytes) -> pa.Table:
-            return waiting_events(_sure(definition_of_group), wanted, value, schema)
+        def decode(known: StateDefinition, page: int, value: bytes) -> pa.Table:
+            return waiting_events(known, wanted, value, schema)
 
         waiting = _decoded(recent.unionByName(chunks), schema, decode, definition, self._others)
         if all(WAITING + name not in known.tables for known in self._known):
             return waiting
 
-        def unselected(definition_of_group: StateDefinition | None, page: int, value: bytes) -> pa.Table:
-            tables = tables_of_page(_sure(definition_of_group), value)
+        def unselected(known: StateDefinition, page: int, value: bytes) -> pa.Table:
+            tables = tables_of_page(known, value)
             if WAITING + wanted not in tables:
                 return schema.empty_table()
-            return unselected_events(tables[WAITING + wanted], _keys(_sure(definition_of_group), tables), schema)
+            return unselected_events(tables[WAITING + wanted], _keys(known, tables), schema)
 
         return waiting.unionByName(self._decoded(_of_keys(), schema, unselected))
 
@@ -598,9 +591,9 @@ class StateReader:
         definition = self._defined("Keys")
         schema = pa.schema([("key", key_type(definition)), ("entries", pa.int64()), ("timers", pa.int64())])
 
-        def decode(definition_of_group: StateDefinition | None, page: int, value: bytes) -> pa.Table:
-            tables = tables_of_page(_sure(definition_of_group), value)
-            keys = _keys(_sure(definition_of_group), tables)
+        def decode(known: StateDefinition, page: int, value: bytes) -> pa.Table:
+            tables = tables_of_page(known, value)
+            keys = _keys(known, tables)
             return pa.table([keys, *map(pa.array, numbers_of_entries(tables, len(keys)))], schema=schema)
 
         return self._decoded(_of_keys(), schema, decode)
@@ -672,43 +665,21 @@ def _decoded(
     return pages.mapInArrow(decoder, spark_schema(schema))
 
 
-def _sure(definition: StateDefinition | None) -> StateDefinition:
-    assert definition is not None
-    return definition
-
-
-def _buffers_of(number: int) -> Callable[[_Batches], _Batches]:
-    """The latest waiting events of an input."""
+def _of_headers(
+    headers: DataFrame, schema: pa.Schema, rows_of: Callable[[int, GroupHeader], list[tuple[Any, ...]]]
+) -> DataFrame:
+    """The rows that are computed from the label of each key group and its header."""
 
     def decode(batches: _Batches) -> _Batches:
         for batch in batches:
-            buffers = [GroupHeader.from_bytes(value.as_py()).buffers[number] for value in batch.column("value")]
-            rows = [
-                (group, _HEADER, value)
-                for group, value in zip(batch.column("key_group").to_pylist(), buffers, strict=True)
-            ]
-            yield _batch([row for row in rows if row[2]], key_group=pa.int32(), page=pa.int32(), value=pa.binary())
+            rows: list[tuple[Any, ...]] = []
+            for number, value in zip(batch.column("key_group").to_pylist(), batch.column("value"), strict=True):
+                rows += rows_of(number, GroupHeader.from_bytes(value.as_py()))
+            columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+            arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    return decode
-
-
-def _chunks_of(number: int) -> Callable[[_Batches], _Batches]:
-    """The pages of earlier waiting events of an input."""
-
-    def decode(batches: _Batches) -> _Batches:
-        for batch in batches:
-            headers = [GroupHeader.from_bytes(value.as_py()) for value in batch.column("value")]
-            groups = batch.column("key_group").to_pylist()
-            rows = [(g, place) for g, header in zip(groups, headers, strict=True) for place, _ in header.chunks[number]]
-            yield _batch(rows, key_group=pa.int32(), page=pa.int32())
-
-    return decode
-
-
-def _batch(rows: list[tuple[Any, ...]], **types: pa.DataType) -> pa.RecordBatch:
-    columns = list(zip(*rows, strict=True)) or [()] * len(types)
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, types.values(), strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=list(types))
+    return headers.mapInArrow(decode, spark_schema(schema))
 
 
 def _keys(definition: StateDefinition, tables: Mapping[str, pa.Table]) -> pa.Array:
@@ -725,12 +696,6 @@ def _of_keys() -> Column:
 
 def _is_of(kind: PageKind) -> Column:
     return F.col("page").between(kind.first, kind.last)
-
-
-def _moments(values: list[int]) -> pa.Array:
-    import numpy as np
-
-    return moments(np.array(values, np.int64))
 
 
 def _least(times: Any) -> int:
