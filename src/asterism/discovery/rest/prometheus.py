@@ -49,9 +49,13 @@ _OF_A_RULE: tuple[tuple[type[Family], str, str], ...] = (
 
 def text_of(status: Status) -> bytes:
     """The metrics. The library escapes the ids of rules."""
+    return bytes(generate_latest(registry_of(_Metrics(status))))
+
+
+def registry_of(collector: Collector) -> CollectorRegistry:
     registry = CollectorRegistry()
-    registry.register(_Metrics(status))
-    return bytes(generate_latest(registry))
+    registry.register(collector)
+    return registry
 
 
 class _Metrics(Collector):

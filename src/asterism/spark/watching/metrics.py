@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from contextlib import ExitStack
 from typing import Any
 
 from asterism.arguments import expect_string, shown
@@ -14,16 +14,21 @@ from asterism.spark.watching.query_totals import SessionTotals
 class MetricsExporter:
     """The metrics of the queries of a session. Created by :func:`asterism.export_metrics`."""
 
-    def __init__(self) -> None:
+    def __init__(self, spark: Any, port: int | None, host: str) -> None:
         self._totals = SessionTotals()
-        self._session: Any = None
-        self._server: Any = None
-        self._thread: threading.Thread | None = None
-
-    @property
-    def port(self) -> int | None:
+        self.port: int | None = None
         """The port that serves the metrics, if there is one."""
-        return None if self._server is None else int(self._server.server_port)
+        with ExitStack() as opened:
+            observe(spark, self._totals)
+            opened.callback(forget, spark, self._totals)
+            if port is not None:
+                from asterism.spark.watching.prometheus import serve
+
+                server, thread = serve(self._totals, port, host)
+                for end in (thread.join, server.server_close, server.shutdown):  # the last one is called first
+                    opened.callback(end)
+                self.port = server.server_port
+            self._open = opened.pop_all()
 
     def text(self) -> str:
         """The metrics in the text format of Prometheus, for a program that serves or pushes them itself."""
@@ -33,28 +38,8 @@ class MetricsExporter:
 
     def close(self) -> None:
         """Stop serving the metrics and listening to the queries. The queries continue."""
-        if self._server is not None and self._thread is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._thread.join()
-        self._server = self._thread = None
-        if self._session is not None:
-            forget(self._session, self._totals)
-            self._session = None
-
-    def start(self, spark: Any, port: int | None, host: str) -> None:
-        """Listen to a session, and serve the metrics."""
-        observe(spark, self._totals)
-        self._session = spark
-        if port is None:
-            return
-        from asterism.spark.watching.prometheus import serve
-
-        try:
-            self._server, self._thread = serve(self._totals, port, host)
-        except StreamDefinitionError:
-            self.close()
-            raise
+        self.port = None
+        self._open.close()
 
 
 def export_metrics(spark: Any, port: int | None = None, *, host: str = "127.0.0.1") -> MetricsExporter:
@@ -85,6 +70,4 @@ def export_metrics(spark: Any, port: int | None = None, *, host: str = "127.0.0.
         raise MissingPackageError(
             "the export of metrics needs prometheus-client", hint="pip install 'asterism[http]'"
         ) from None
-    exporter = MetricsExporter()
-    exporter.start(spark, port, host)
-    return exporter
+    return MetricsExporter(spark, port, host)

@@ -20,21 +20,19 @@ from asterism.rules.sets.discovery_status import VALID
 from asterism.rules.sets.rule_counts import RuleCounts, VersionCounts
 from asterism.spark.progress.rule_progress import counts_of_query, groups_in
 from asterism.spark.watching.progress import (
-    counts_of_operators,
     discovery_of,
-    gauges_of_operators,
     has_rules,
-    histograms_of_operators,
     input_rate,
     newest_of,
+    numbers_of_operators,
     processed_rate,
     seconds_of,
     state_bytes,
     state_rows,
     time_of,
-    total_counts,
     watermark_of,
 )
+from asterism.spark.watching.query_totals import QueryTotals
 from asterism.text.html_table import html_table
 from asterism.text.printable import duration, one_line
 from asterism.text.svg import BLUE, FAINT, PAD, PURPLE, Canvas
@@ -156,17 +154,21 @@ def _facts(batches: Sequence[StreamingQueryProgress]) -> list[tuple[str, str]]:
         ("watermark", "not in the progress of this query" if watermark is None else _watermark(last, watermark)),
         ("state", f"{state_rows(last):,} rows, {state_bytes(last) / 1_000_000:,.1f} MB"),
     ]
-    totals = total_counts(batches)
-    for operator, counts in counts_of_operators(last).items():
-        texts = [f"{name} {value:,} ({totals[operator][name]:,})" for name, value in counts.items()]
+    totals = QueryTotals(last, time_of(last))
+    for progress in batches:
+        totals.add(progress)
+    numbers = numbers_of_operators(last)
+    for operator, values in numbers.items():
+        counts = {name: value for name, value in values.items() if isinstance(value, int)}
+        texts = [f"{name} {value:,} ({totals.numbers[operator][name]:,})" for name, value in counts.items()]
         facts.append((operator, one_line(", ".join(texts), MAX_TEXT) or "no counts"))
-    for operator, gauges in gauges_of_operators(last).items():
-        if gauges:
-            facts.append((operator, one_line(", ".join(f"{n} {value:,.6g}" for n, value in gauges.items()), MAX_TEXT)))
-    for operator, histograms in histograms_of_operators(last).items():
-        for name, values in histograms.items():
-            facts.append((operator, one_line(f"{name} {_distribution(values)}", MAX_TEXT)))
-    if totals:
+    for operator, values in numbers.items():
+        texts = [f"{name} {value:,.6g}" for name, value in values.items() if isinstance(value, float)]
+        facts += [(operator, one_line(", ".join(texts), MAX_TEXT))] if texts else []
+    for operator, values in numbers.items():
+        texts = [f"{n} {_distribution(v)}" for n, v in values.items() if isinstance(v, HistogramStatistics)]
+        facts += [(operator, one_line(text, MAX_TEXT)) for text in texts]
+    if totals.numbers:
         facts.append(("", f"in the micro-batch (in parentheses: since micro-batch {batches[0].batchId})"))
     if any(has_rules(progress) for progress in batches):
         discovery = discovery_of(last)

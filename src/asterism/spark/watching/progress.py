@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -60,40 +59,20 @@ def discovery_of(progress: StreamingQueryProgress) -> str:
         return INITIALIZING
 
 
-def counts_of_operators(progress: StreamingQueryProgress) -> dict[str, dict[str, int]]:
-    """The counts of a micro-batch, by the observation of the operator. Those of rules are not included."""
+Number = int | float | HistogramStatistics
+"""A count, a gauge or a histogram."""
+
+
+def numbers_of_operators(progress: StreamingQueryProgress) -> dict[str, dict[str, Number]]:
+    """The counts, the gauges that were set and the histograms of a micro-batch, by the observation of the operator. The counts of
+    rules are not included.
+    """
     return {
-        name: {count: value for count, value in row.items() if isinstance(value, int)}
-        for name, row in sorted(operator_observations(progress).items())
-    }
-
-
-def total_counts(batches: Iterable[StreamingQueryProgress]) -> dict[str, dict[str, int]]:
-    """The counts of several micro-batches."""
-    totals: dict[str, dict[str, int]] = {}
-    for progress in batches:
-        for operator, counts in counts_of_operators(progress).items():
-            add_counts(totals.setdefault(operator, {}), counts)
-    return totals
-
-
-def add_counts(totals: dict[str, int], counts: dict[str, int]) -> None:
-    for name, value in counts.items():
-        totals[name] = totals.get(name, 0) + value
-
-
-def gauges_of_operators(progress: StreamingQueryProgress) -> dict[str, dict[str, float]]:
-    """The gauges of a micro-batch that were set, by the observation of the operator."""
-    return {
-        name: {gauge: value for gauge, value in row.items() if isinstance(value, float)}
-        for name, row in sorted(operator_observations(progress).items())
-    }
-
-
-def histograms_of_operators(progress: StreamingQueryProgress) -> dict[str, dict[str, HistogramStatistics]]:
-    """The histograms of a micro-batch, by the observation of the operator."""
-    return {
-        name: {histogram: _statistics(value) for histogram, value in row.items() if isinstance(value, Row | dict)}
+        name: {
+            column: _statistics(value) if isinstance(value, Row | dict) else value
+            for column, value in row.items()
+            if isinstance(value, int | float | Row | dict)
+        }
         for name, row in sorted(operator_observations(progress).items())
     }
 

@@ -10,14 +10,7 @@ from typing import Any
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from asterism.operators.histograms import HistogramStatistics
-from asterism.spark.watching.progress import (
-    add_counts,
-    counts_of_operators,
-    gauges_of_operators,
-    histograms_of_operators,
-    query_name,
-    time_of,
-)
+from asterism.spark.watching.progress import Number, numbers_of_operators, query_name, time_of
 
 MAX_QUERIES = 200
 """The maximum number of queries with series: those whose last micro-batch is the newest."""
@@ -31,40 +24,38 @@ class QueryTotals:
     :param triggered: when the last trigger was
     :param batches: the number of its micro-batches
     :param rows: the number of their rows
-    :param counts: the counts of its operators, by their observations
-    :param gauges: the last values of their gauges
-    :param histograms: their histograms
+    :param numbers: the counts of its operators, the last values of their gauges, and their histograms, by their observations
     """
 
     last: StreamingQueryProgress
     triggered: datetime
     batches: int = 0
     rows: int = 0
-    counts: dict[str, dict[str, int]] = field(default_factory=dict)
-    gauges: dict[str, dict[str, float]] = field(default_factory=dict)
-    histograms: dict[str, dict[str, HistogramStatistics]] = field(default_factory=dict)
+    numbers: dict[str, dict[str, Number]] = field(default_factory=dict)
 
     def add(self, progress: StreamingQueryProgress) -> None:
         """Add a micro-batch."""
         self.last, self.triggered = progress, time_of(progress)
         self.batches += 1
         self.rows += progress.numInputRows
-        for operator, counts in counts_of_operators(progress).items():
-            add_counts(self.counts.setdefault(operator, {}), counts)
-        for operator, gauges in gauges_of_operators(progress).items():
-            self.gauges.setdefault(operator, {}).update(gauges)
-        for operator, histograms in histograms_of_operators(progress).items():
-            totals = self.histograms.setdefault(operator, {})
-            for name, values in histograms.items():
-                totals[name] = totals[name].plus(values) if name in totals else values
+        for operator, numbers in numbers_of_operators(progress).items():
+            totals = self.numbers.setdefault(operator, {})
+            for name, value in numbers.items():
+                totals[name] = _total(totals[name], value) if name in totals else value
 
     def copied(self) -> QueryTotals:
         """A copy that does not change."""
+        return replace(self, numbers={operator: dict(numbers) for operator, numbers in self.numbers.items()})
 
-        def copy(of: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-            return {name: dict(values) for name, values in of.items()}
 
-        return replace(self, counts=copy(self.counts), gauges=copy(self.gauges), histograms=copy(self.histograms))
+def _total(before: Any, value: Number) -> Number:
+    """The sum of counts or of histograms; of a gauge, the last value."""
+    match value:
+        case HistogramStatistics():
+            return value.plus(before)
+        case float():
+            return value
+    return value + int(before)
 
 
 class SessionTotals:
@@ -78,8 +69,9 @@ class SessionTotals:
     def queries(self) -> list[QueryTotals]:
         """The totals of the running queries, by name."""
         with self._lock:
-            totals = [each.copied() for each in self._by_name()]
-        return sorted(totals, key=lambda each: query_name(each.last))
+            # A series must not occur twice, so the newer query with a name counts.
+            by_name = {query_name(totals.last): totals for totals in self._queries.values()}
+            return [by_name[name].copied() for name in sorted(by_name)]
 
     def ended(self) -> dict[str, int]:
         """How many queries have ended, by outcome."""
@@ -104,7 +96,3 @@ class SessionTotals:
         with self._lock:
             self._queries.pop(run, None)
             self._ended["finished" if error is None else "failed"] += 1
-
-    def _by_name(self) -> list[QueryTotals]:
-        """The queries, one for each name: a series must not occur twice, so the newer query with a name counts."""
-        return list({query_name(totals.last): totals for totals in self._queries.values()}.values())
