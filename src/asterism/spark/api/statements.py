@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -123,7 +123,7 @@ def sql(
     options: dict[str, Any] = {"key_groups": key_groups, "drain": drain}
     stream_options = options | {"max_out_of_orderness": max_out_of_orderness}
     search_options = {"max_rows": max_rows, "on_limit": on_limit, "dialect": dialect}
-    run = _StatementRun.of(statement, spark, named, stream_options, search_options)
+    run = _StatementRun(statement, spark, named, stream_options, search_options)
     runner = CallRunner(text, functions, spark, run.table_of, options, max_out_of_orderness)
     # A clause inside the table of another clause ends before it.
     parts: list[FoundClause | FunctionCall] = [*statement.clauses, *calls]
@@ -154,27 +154,16 @@ class _StatementRun:
     named: Mapping[str, Any]
     stream_options: Mapping[str, Any]
     search_options: Mapping[str, Any]
-    given: Mapping[str, str]
-    frames: dict[str, DataFrame]
+    given: dict[str, str] = field(default_factory=dict)
+    frames: dict[str, DataFrame] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        statement: _Statement,
-        spark: SparkSession,
-        named: Mapping[str, Any],
-        stream_options: Mapping[str, Any],
-        search_options: Mapping[str, Any],
-    ) -> _StatementRun:
-        frames: dict[str, DataFrame] = {}
-        used = {token.text.lower() for token in statement.tokens}
-        given: dict[str, str] = {}
-        for name, df in named.items():
+    def __post_init__(self) -> None:
+        used = {token.text.lower() for token in self.statement.tokens}
+        for name, df in self.named.items():
             if name.lower() in used and not isinstance(df, PatternProcessorDiscovererFactory):
-                place = f"table_{len(given)}"
-                frames[place] = df
-                given[name] = f"{quoted_name(name)} AS (SELECT * FROM {{{place}}})"
-        return cls(statement, spark, named, stream_options, search_options, given, frames)
+                place = f"table_{len(self.given)}"
+                self.frames[place] = df
+                self.given[name] = f"{quoted_name(name)} AS (SELECT * FROM {{{place}}})"
 
     def table_of(self, begin: int, end: int, at: int) -> DataFrame:
         """The table between two places of the statement, as seen from the token *at*."""
