@@ -22,7 +22,6 @@ from asterism.spark.api.operators import connect
 from asterism.spark.api.windows import window
 from asterism.spark.host.row_schemas import arrow_schema
 from asterism.spark.host.times import event_micros
-from asterism.text.printable import quoted_name
 from asterism.windows.assigners import TumblingWindows
 from tests.spark.streams import Collect
 
@@ -56,7 +55,7 @@ def test_spark_and_the_operators_agree_on_integers(spark: SparkSession, unit: st
 
 
 def agree(df: DataFrame, unit: str) -> None:
-    both = df.select("t", event_micros(quoted_name("t"), df.schema["t"].dataType, unit).alias("micros")).toArrow()
+    both = df.select("t", event_micros(df, "t", unit).alias("micros")).toArrow()
     schema = arrow_schema(df.sparkSession, df.schema, unit)
     assert schema.metadata[TIME_UNIT].decode() == unit
     found = TimeColumn.of("t", schema).to_micros(both.column("t").cast(schema.field("t").type), lenient=True)

@@ -18,7 +18,7 @@ from asterism.discovery.rest import prometheus
 from asterism.rules.sets.rule_counts import MATCHES, SHADOW_MATCHES, metric
 from asterism.rules.sets.set_store import FolderStore
 from asterism.spark.progress.rule_progress import count
-from asterism.spark.watching import query_totals
+from asterism.spark.watching import progress as query_progress
 from tests.kit import ROOT, until
 from tests.spark.progress import QUERY, RUN, WrittenSession, of_rules, progress
 from tests.spark.streams import FUNNEL, Collect, events, stream_of, write_files
@@ -112,7 +112,7 @@ def test_queries_that_have_ended_are_dropped() -> None:
 
 
 def test_the_number_of_queries_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(query_totals, "MAX_QUERIES", 2)
+    monkeypatch.setattr(query_progress, "MAX_QUERIES", 2)
     session = WrittenSession()
     exporter = export_metrics(session)
     runs = [OTHER[:-1] + str(number) for number in range(3)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from asterism.cli.common.files import is_sql_file, read_clause, read_pattern_file
+from asterism.cli.common.files import is_sql_file, only_clause, read_clauses, read_pattern_file
 from asterism.cli.common.terminal import (
     Duration,
     errors_explained,
@@ -96,7 +96,7 @@ def trace(
             )
         key = dict(zip(columns, values, strict=True))
         if isinstance(pattern, Path) and is_sql_file(pattern):
-            clause: MatchRecognize | None = read_clause(pattern, options["semantics"])
+            clause: MatchRecognize | None = only_clause(read_clauses(pattern, options["semantics"]), pattern)
         else:
             clause = None if rule is None or rule.sql is None else clause_of(rule, options["time"])
         if clause is not None:

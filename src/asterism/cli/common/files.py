@@ -51,14 +51,6 @@ def read_clauses(file: Path, semantics: str) -> list[MatchRecognize]:
     return [clause for _, clause in clauses_in(text, dialect_for(semantics))]
 
 
-def read_clause(file: Path, semantics: str) -> MatchRecognize:
-    """The only clause of a file; see :func:`read_clauses`.
-
-    :raises StreamDefinitionError: there are several clauses, too
-    """
-    return only_clause(read_clauses(file, semantics), file)
-
-
 def only_clause(clauses: Sequence[MatchRecognize], file: object) -> MatchRecognize:
     """The only one of *clauses*, which *file* has.
 

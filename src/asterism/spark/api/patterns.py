@@ -152,7 +152,7 @@ class CEP(metaclass=PythonNames):
             if not isinstance(value, str) or value not in ("fail", "disable"):
                 raise StreamDefinitionError(f'{name} must be "fail" or "disable", not {shown(value)}')
         expect_options("pattern_processors", options, ProcessorOptions)
-        of_rules, lookups = rule_options(stream, **options)
+        of_rules, lookups = rule_options(stream, options)
         of_rules = replace(of_rules, disable_on_error=on_error == "disable", disable_on_limit=on_limit == "disable")
         return PatternProcessorStream(stream, factory, store, key_groups, drain, of_rules, lookups)
 
@@ -188,7 +188,7 @@ class CEP(metaclass=PythonNames):
         expect_options("backtest", options, ProcessorOptions)
         check_key_groups(key_groups)
         expect(StreamDefinitionError, stream, KeyedStream, "the stream must be a KeyedStream", _STREAM)
-        of_rules, lookups = rule_options(stream, **options)
+        of_rules, lookups = rule_options(stream, options)
         return backtest(stream, rules, against, of_rules, lookups, key_groups=key_groups, examples=examples)
 
 
@@ -463,9 +463,7 @@ class PatternStream(metaclass=PythonNames):
         relevant, _ = filtered(stream, self._relevance(operator), use, operator.schema)
         df, names = self._inputs(relevant, operator)
         df = df.select([quoted_name(name) for name in names])
-        time, micros = stream.time, None
-        if time is not None:
-            micros = event_micros(quoted_name(time), df.schema[time].dataType, stream.time_unit)
+        micros = None if stream.time is None else event_micros(df, stream.time, stream.time_unit)
         # Repartition by the hash: if a table is bucketed by the keys, Spark removes a repartition by them, and then the
         # bucketing. The hash is computed again after the exchange, which takes less time than to exchange it.
         key_hash = hash_of(stream.keys)

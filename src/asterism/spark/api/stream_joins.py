@@ -246,6 +246,16 @@ class _StreamJoin:
         return over_streams(self.spark, operator, self.streams, use=use, zone=zone)
 
 
+def _check_stream(what: str, stream: object, reason: str | None) -> None:
+    """:param reason: why it cannot have an order; None: it can"""
+    if not isinstance(stream, KeyedStream):
+        raise StreamDefinitionError(
+            f"{what} must be a KeyedStream, not a {type(stream).__name__}", hint='KeyedStream(df, key="id", time="ts")'
+        )
+    if stream.order_by and reason is not None:
+        raise StreamDefinitionError(f"{what} has an order_by", reason, "remove it")
+
+
 class JoinedStream(_StreamJoin):
     """The result of a join. Each DataFrame is a separate query; :meth:`run` writes results and late rows from one query.
 
@@ -260,17 +270,9 @@ class JoinedStream(_StreamJoin):
         self, spec: JoinSpec, left: KeyedStream, right: KeyedStream, key_groups: int | None, drain: bool
     ) -> None:
         for name, stream in ((LEFT, left), (RIGHT, right)):
-            if not isinstance(stream, KeyedStream):
-                raise StreamDefinitionError(
-                    f"the {name} side of a join must be a KeyedStream, not a {type(stream).__name__}",
-                    hint='KeyedStream(df, key="id", time="ts")',
-                )
-            if stream.order_by and not (name == RIGHT and isinstance(spec.kind, AsOfJoin)):
-                raise StreamDefinitionError(
-                    f"the {name} side of a join has an order_by",
-                    "Only the versions of an as-of join have an order if their times are equal.",
-                    "remove it",
-                )
+            has_order = name == RIGHT and isinstance(spec.kind, AsOfJoin)
+            reason = None if has_order else "Only the versions of an as-of join have an order if their times are equal."
+            _check_stream(f"the {name} side of a join", stream, reason)
         self.spec = spec
         self._connect({LEFT: left, RIGHT: right}, key_groups, drain)
         self.operator = self._operator([])
@@ -334,17 +336,7 @@ class MultiJoinedStream(_StreamJoin):
     ) -> None:
         check_inputs(inputs)
         for name, stream in inputs.items():
-            if not isinstance(stream, KeyedStream):
-                raise StreamDefinitionError(
-                    f"the input {name!r} of a join must be a KeyedStream, not a {type(stream).__name__}",
-                    hint='KeyedStream(df, key="id", time="ts")',
-                )
-            if stream.order_by:
-                raise StreamDefinitionError(
-                    f"the input {name!r} of a join has an order_by",
-                    "Rows of a join have no order.",
-                    "remove it",
-                )
+            _check_stream(f"the input {name!r} of a join", stream, "Rows of a join have no order.")
         self.between, self.how, self.on, self.prefix, self.max_rows = between, how, on, prefix, max_rows
         self._connect(inputs, key_groups, drain)
         self._late_outputs = [late_output(name) for name in inputs]

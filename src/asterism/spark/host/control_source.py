@@ -121,6 +121,10 @@ class SourceReader(DataSourceStreamReader):
             return start
         return self.ended(start) if exhausted else self.with_start(start)
 
+    def announced(self, offset: dict[str, Any]) -> dict[str, Any]:
+        """The offset with what the source publishes in addition to messages."""
+        return offset
+
     def with_start(self, start: dict[str, Any]) -> dict[str, Any]:
         """The offset after *start*, with which the source starts a micro-batch itself."""
         self.started = start.get("starts", 0) + 1
@@ -184,7 +188,7 @@ class DrainReader(SourceReader):
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         start = self.check(start)
         check_that_query_ends(limit)
-        return self.ended(start) if self.last is None else self.last
+        return self.ended(self.announced(start)) if self.last is None else self.last
 
 
 def check_that_query_ends(limit: ReadLimit | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial, reduce
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -122,13 +121,10 @@ def together(
     for number, name in enumerate(names):
         stream = streams[name]
         struct = F.struct(*[F.col(quoted_name(column)) for column in operator.inputs[name].schema.names])
-        times = _sort_time(stream).alias(BATCH_TIME), F.lit(number).alias(BATCH_INPUT)
+        # Null, which is sorted first, for a stream without event times.
+        time = (
+            F.lit(None).cast("long") if stream.time is None else event_micros(stream.df, stream.time, stream.time_unit)
+        )
+        times = time.alias(BATCH_TIME), F.lit(number).alias(BATCH_INPUT)
         parts.append(stream.df.select(*place(name), *times, struct.alias(name)))
     return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
-
-
-def _sort_time(stream: Stream) -> Any:
-    """Event time in microseconds; null, which is sorted first, for a stream without one."""
-    if stream.time is None:
-        return F.lit(None).cast("long")
-    return event_micros(quoted_name(stream.time), stream.df.schema[stream.time].dataType, stream.time_unit)

@@ -262,9 +262,8 @@ def filtered(stream: KeyedStream, condition: str | None, use: Use, schema: pa.Sc
             return with_computed(df, schema), False
         # The operator sees only the times of the remaining rows. Spark's watermark covers all rows, one micro-batch later: see
         # docs/decisions/0003.
-        kind = df.schema[column].dataType
-        if not isinstance(kind, T.TimestampType):
-            time = F.timestamp_micros(event_micros(quoted_name(column), kind, stream.time_unit))
+        if not isinstance(df.schema[column].dataType, T.TimestampType):
+            time = F.timestamp_micros(event_micros(df, column, stream.time_unit))
             df, column = df.withColumn(_EVENT_TIME, time), _EVENT_TIME
         delay = spark_delay(stream.max_out_of_orderness)
         df = df.withWatermark(quoted_name(column), f"{delay} milliseconds")

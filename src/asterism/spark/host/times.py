@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from asterism.columns.time import DAY, FAR, TIME_UNITS
+from asterism.text.printable import quoted_name
 
 _NTZ = (
     f"bigint(unix_date(date({{0}}))) * {DAY} + bigint(hour({{0}})) * 3600000000 + bigint(minute({{0}})) * 60000000"
@@ -26,13 +27,12 @@ def spark_delay(max_out_of_orderness: timedelta) -> int:
     return -(-max_out_of_orderness // timedelta(milliseconds=1)) + 1
 
 
-def event_micros(column: str, kind: T.DataType, unit: str) -> Column:
-    """An event time in microseconds since 1970-01-01 UTC; null if it is null or out of range.
+def event_micros(df: DataFrame, name: str, unit: str) -> Column:
+    """The event time in a column, in microseconds since 1970-01-01 UTC; null if it is null or out of range.
 
     It does not depend on the session's time zone, which a cast from TIMESTAMP_NTZ to TIMESTAMP would use.
-
-    :param column: the quoted name of the column
     """
+    column, kind = quoted_name(name), df.schema[name].dataType
     if isinstance(kind, T.TimestampType):
         micros = F.unix_micros(F.col(column))
     elif isinstance(kind, T.TimestampNTZType):

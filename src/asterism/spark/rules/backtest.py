@@ -47,7 +47,6 @@ from asterism.spark.host.stateful import Use, unpacked
 from asterism.spark.host.times import event_micros
 from asterism.spark.rules.rules import bounded_results, check_functions
 from asterism.spark.session.settings import DEFAULT_KEY_GROUPS
-from asterism.text.printable import quoted_name
 
 ALONE, SHARED, PAIRED, MIXED = "alone", "shared", "paired", "mixed"
 """How the matches of a run are compared: its rule exists on one side only, or is the same on both; or with the run of the other
@@ -89,21 +88,16 @@ class _UsableRules:
             for processor in processor_set.processors
             if shadows or not processor.shadow
         ]
-        effective = {
-            processor.id: processor for processor in sorted(every, key=lambda processor: processor.shadow)
-        }.values()
         # A timestamp is mostly in the future; a backtest shows what the rule would have matched in the past.
-        timed = (
-            processor.timestamp is not None or processor.expires is not None or processor.shadow
-            for processor in effective
-        )
-        timeless = [
-            replace(processor, timestamp=None, expires=None, shadow=False) if is_timed else processor
-            for processor, is_timed in zip(effective, timed, strict=True)
-        ]
+        timeless = {
+            processor.id: replace(processor, timestamp=None, expires=None, shadow=False)
+            if processor.timestamp or processor.expires or processor.shadow
+            else processor
+            for processor in sorted(every, key=lambda processor: processor.shadow)
+        }
         refused = [rule for rule in coordinator.status.rules if rule.state == REFUSED and (shadows or not rule.shadow)]
         reasons = {rule.id: rule.reason or "" for rule in sorted(refused, key=lambda rule: rule.shadow)}
-        return cls({processor.id: processor for processor in timeless}, reasons)
+        return cls(timeless, reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,18 +209,9 @@ def backtest(
 
 
 def _nothing(days: float | None) -> BacktestRun:
-    """The run of a rule without matches.
-
-    :param days: the length of the history, if it is known
-    """
-    return BacktestRun(
-        matches=0,
-        keys=0,
-        matches_per_day=None if days is None else 0.0,
-        most_in_a_day=None if days is None else 0,
-        timed_out=0,
-        errors=0,
-    )
+    """The run of a rule without matches in a history of so many days."""
+    daily: dict[str, Any] = {} if days is None else {"matches_per_day": 0.0, "most_in_a_day": 0}
+    return BacktestRun(matches=0, keys=0, timed_out=0, errors=0, **daily)
 
 
 def _counts(differences: DataFrame) -> dict[tuple[str, str], int]:
@@ -253,20 +238,16 @@ def _run(id: str, side: _UsableRules, counts: BacktestRun) -> BacktestRun | None
     return replace(counts, version=processor.version, refused=refused, timed_out=timed_out)
 
 
-def _micros(stream: KeyedStream, df: DataFrame, column: str) -> Column:
-    return event_micros(quoted_name(column), df.schema[column].dataType, stream.time_unit)
-
-
 def _day(stream: KeyedStream, matches: DataFrame) -> Column | None:
     """The day of the last event of a match, as a number."""
-    return None if stream.time is None else F.floor(_micros(stream, matches, "end_time") / F.lit(DAY))
+    return None if stream.time is None else F.floor(event_micros(matches, "end_time", stream.time_unit) / F.lit(DAY))
 
 
 def _history(stream: KeyedStream) -> tuple[int, int, Any, Any]:
     """The number of events, 0, and the times of the first and the last one."""
     if stream.time is None:
         return stream.df.count(), 0, None, None
-    time = _micros(stream, stream.df, stream.time)
+    time = event_micros(stream.df, stream.time, stream.time_unit)
     summary = stream.df.agg(F.count("*"), F.min(time), F.max(time)).first()
     assert summary is not None
     first, last = (None if micros is None else EPOCH + timedelta(microseconds=micros) for micros in summary[1:])

@@ -18,7 +18,7 @@ from uuid import uuid4
 from pyspark import cloudpickle
 
 from asterism.errors import StateError
-from asterism.spark.host.control_source import ControlSource, SourceReader, check_that_query_ends
+from asterism.spark.host.control_source import ControlSource, DrainReader, SourceReader
 from asterism.spark.host.partitioning import label
 from asterism.spark.host.versions import InputPartition, SupportsTriggerAvailableNow
 from asterism.text.printable import one_line
@@ -209,13 +209,8 @@ class ProcessorReader(_Announces, SupportsTriggerAvailableNow):
         return self.drained(start | self.pinned | {"set": number, "messages": messages, "ends": messages})
 
 
-class ProcessorDrainReader(_Announces):
-    """Publishes the newest set and the end of input, once; see :class:`asterism.spark.host.control_source.DrainReader`."""
-
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-        start = self.check(start)
-        check_that_query_ends(limit)
-        return self.ended(self.announced(start)) if self.last is None else self.last
+class ProcessorDrainReader(_Announces, DrainReader):
+    """Publishes the newest set and the end of input, once."""
 
 
 def _log_updates(store: str) -> None:

@@ -313,30 +313,23 @@ class ProcessorOptions(TypedDict, total=False):
     max_partial_matches: int | None
 
 
-def rule_options(
-    stream: KeyedStream,
-    *,
-    functions: Mapping[str, MatchFunctionLike] | None = None,
-    conditions: Mapping[str, Callable[[pa.Table], Any] | RegisteredCondition] | None = None,
-    lookups: Mapping[str, Lookup] | None = None,
-    semantics: Semantics = Semantics.DEFAULT,
-    max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
-) -> tuple[RuleOptions, tuple[DefinedLookup, ...]]:
-    """The options of the operator for :class:`ProcessorOptions`, and the lookups.
+def rule_options(stream: KeyedStream, given: ProcessorOptions) -> tuple[RuleOptions, tuple[DefinedLookup, ...]]:
+    """The options of the operator, and the lookups.
 
     :raises StreamDefinitionError: one of them is invalid
     """
+    conditions, functions = given.get("conditions"), given.get("functions")
     registered = checked_conditions({} if conditions is None else conditions)
-    defined = lookups_of(lookups, stream)
+    defined = lookups_of(given.get("lookups"), stream)
     options = RuleOptions(
         keys=stream.keys,
         time=stream.time,
         order_by=stream.order_by,
-        semantics=semantics,
+        semantics=given.get("semantics", Semantics.DEFAULT),
         functions={} if functions is None else functions,
         conditions=registered,
         lookups=[lookup.column for lookup in defined],
-        max_partial_matches=max_partial_matches,
+        max_partial_matches=given.get("max_partial_matches", MAX_PARTIAL_MATCHES),
     )
     return options, defined
 

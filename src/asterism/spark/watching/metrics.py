@@ -8,7 +8,7 @@ from typing import Any
 from asterism.arguments import expect_string, shown
 from asterism.errors import MissingPackageError, StreamDefinitionError
 from asterism.spark.session.progress_listener import forget, observe
-from asterism.spark.watching.query_totals import SessionTotals
+from asterism.spark.watching.progress import SessionTotals
 
 
 class MetricsExporter:

@@ -20,6 +20,7 @@ from asterism.rules.sets.discovery_status import VALID
 from asterism.rules.sets.rule_counts import RuleCounts, VersionCounts
 from asterism.spark.progress.rule_progress import counts_of_query, groups_in
 from asterism.spark.watching.progress import (
+    QueryTotals,
     discovery_of,
     has_rules,
     input_rate,
@@ -32,7 +33,6 @@ from asterism.spark.watching.progress import (
     time_of,
     watermark_of,
 )
-from asterism.spark.watching.query_totals import QueryTotals
 from asterism.text.html_table import html_table
 from asterism.text.printable import duration, one_line
 from asterism.text.svg import BLUE, FAINT, PAD, PURPLE, Canvas

@@ -24,6 +24,8 @@ from asterism.operators.histograms import HistogramStatistics
 from asterism.rules.sets.discovery_status import VALID
 from asterism.spark.progress.rule_progress import counts_of_query
 from asterism.spark.watching.progress import (
+    QueryTotals,
+    SessionTotals,
     discovery_of,
     has_rules,
     input_rate,
@@ -34,7 +36,6 @@ from asterism.spark.watching.progress import (
     state_rows,
     watermark_of,
 )
-from asterism.spark.watching.query_totals import QueryTotals, SessionTotals
 
 _LABELS = ("query", "rule", "version")
 
