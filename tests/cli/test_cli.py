@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from asterism.cli.common.spark_files import files_to_read
+from asterism.cli.common.local_spark import files_to_read
 from asterism.cli.common.terminal import errors_explained
 from asterism.cli.main import main
 from asterism.cli.match import shown

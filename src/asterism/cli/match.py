@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from asterism.cli.common.local_spark import local_spark, temporary_folder
-from asterism.cli.common.spark_files import Files, files_to_read, read_batch, read_stream, with_event_time
+from asterism.cli.common.local_spark import (
+    Files,
+    files_to_read,
+    local_spark,
+    read_batch,
+    read_stream,
+    temporary_folder,
+    with_event_time,
+)
 from asterism.cli.common.terminal import (
     errors_explained,
     input_option,
@@ -32,7 +40,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from asterism.rules.definition.processor import PatternProcessor
-    from asterism.spark.api.patterns import PatternStream
     from asterism.spark.host.keyed_stream import KeyedStream
 
 COUNTED = {
@@ -196,9 +203,11 @@ class MatchJob:
         from asterism.spark.api.patterns import CEP
         from asterism.spark.host.keyed_stream import KeyedStream
 
-        events = self._read(spark)
+        events = read_batch(spark, self.files)
+        if self.stream:
+            events = read_stream(spark, self.files, events.schema, self.files_per_batch)
         described = KeyedStream(
-            events,
+            with_event_time(events, self.time),
             key=self.keys,
             time=self.time,
             max_out_of_orderness=self.max_out_of_orderness,
@@ -208,7 +217,8 @@ class MatchJob:
             stream = CEP.pattern(described, self.pattern, semantics=Semantics(self.semantics))
             rows = stream.select(*self.measures, output=self.output) if self.measures else getattr(stream, self.output)
             if self.stream:
-                rows = self._run_stream(spark, stream, rows, work)
+                select = {self.output: self.measures} if self.measures else None
+                rows = self._written(spark, partial(stream.run, select=select), rows.schema, work)
         else:
             rows = self._rule_rows(spark, described, self.pattern, work)
         # Sorted by the time at which a match was decided, as a stream returns them.
@@ -224,25 +234,14 @@ class MatchJob:
         stream.check(rule)
         if not self.stream:
             return stream.output(self.output)
-        schema = CEP.pattern_processors(replace(described, df=self._batch(spark)), factory).output(self.output).schema
+        table = replace(described, df=with_event_time(read_batch(spark, self.files), self.time))
+        schema = CEP.pattern_processors(table, factory).output(self.output).schema
+        return self._written(spark, stream.run, schema, work)
+
+    def _written(self, spark: SparkSession, run: Callable[..., Any], schema: StructType, work: Path) -> DataFrame:
         sink = PartsSink(work / "rows")
-        stream.run({self.output: sink}, checkpoint=str(self.checkpoint or work / "checkpoint"))
+        run({self.output: sink}, checkpoint=str(self.checkpoint or work / "checkpoint"))
         return sink.read(spark, schema)
-
-    def _read(self, spark: SparkSession) -> DataFrame:
-        files = self.files
-        batch = read_batch(spark, files)
-        events = read_stream(spark, files, batch.schema, self.files_per_batch) if self.stream else batch
-        return with_event_time(events, self.time)
-
-    def _batch(self, spark: SparkSession) -> DataFrame:
-        return with_event_time(read_batch(spark, self.files), self.time)
-
-    def _run_stream(self, spark: SparkSession, stream: PatternStream, rows: DataFrame, work: Path) -> DataFrame:
-        sink = PartsSink(work / "rows")
-        select = {self.output: self.measures} if self.measures else None
-        stream.run({self.output: sink}, checkpoint=str(self.checkpoint or work / "checkpoint"), select=select)
-        return sink.read(spark, rows.schema)
 
 
 class PartsSink:

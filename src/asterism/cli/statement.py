@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from asterism.cli.common.local_spark import local_spark, temporary_folder
-from asterism.cli.common.spark_files import files_to_read, read_batch, read_stream
+from asterism.cli.common.local_spark import files_to_read, local_spark, read_batch, read_stream, temporary_folder
 from asterism.cli.common.terminal import errors_explained, max_out_of_orderness_option, status_line
 from asterism.cli.match import PartsSink, limit_option, out_option, show_or_write
 from asterism.row_patterns.clause.clause import DialectName

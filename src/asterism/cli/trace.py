@@ -23,9 +23,9 @@ from asterism.patterns.pattern import Pattern
 from asterism.patterns.semantics import Semantics
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from asterism.row_patterns.match_recognize import MatchRecognize
+    from asterism.trace.report import Trace
+    from asterism.trace.row_patterns import RowPatternTrace
 
 
 @click.command()
@@ -85,66 +85,51 @@ def trace(
         from asterism.columns.event_files import read_events
         from asterism.rules.binding.clauses import clause_of
         from asterism.trace.report import trace as trace_of
+        from asterism.trace.row_patterns import trace_rows
 
-        rule = pattern.processor() if isinstance(pattern, RuleInFile) else None
-        if rule is not None:
+        wanted: Pattern | MatchRecognize
+        is_rule = isinstance(pattern, RuleInFile)
+        if isinstance(pattern, RuleInFile):
+            rule = pattern.processor()
             columns = key_columns(rule, columns)
+            wanted = clause_of(rule, options["time"]) if rule.pattern is None else rule.pattern
+        elif is_sql_file(pattern):
+            wanted = only_clause(read_clauses(pattern, options["semantics"]), pattern)
+        else:
+            wanted = Pattern.from_json(read_pattern_file(pattern))
         if len(values) != len(columns):
             raise click.UsageError(
                 f"{len(columns)} --key-column and {len(values)} --key: one value is required for each column."
-                + (f" The key of the rule is {', '.join(columns)}." if rule is not None and columns else "")
+                + (f" The key of the rule is {', '.join(columns)}." if is_rule and columns else "")
             )
-        key = dict(zip(columns, values, strict=True))
-        if isinstance(pattern, Path) and is_sql_file(pattern):
-            clause: MatchRecognize | None = only_clause(read_clauses(pattern, options["semantics"]), pattern)
-        else:
-            clause = None if rule is None or rule.sql is None else clause_of(rule, options["time"])
-        if clause is not None:
-            for name in ("order_by", "max_out_of_orderness", "no_drain"):
-                if options[name]:
-                    option = "--" + name.replace("_", "-")
-                    raise click.UsageError(f"{option} is for patterns in JSON: a clause is traced as over a table.")
-            rows = read_events(source, options["time"])
-            _trace_clause(clause, rows, key, only_dropped=only_dropped, limit=limit)
-            return
-        if rule is not None and rule.pattern is not None:
-            wanted: Pattern = rule.pattern
-        else:
-            assert isinstance(pattern, Path)
-            wanted = Pattern.from_json(read_pattern_file(pattern))
+        for name in ("order_by", "max_out_of_orderness", "no_drain"):
+            if options[name] and not isinstance(wanted, Pattern):
+                option = "--" + name.replace("_", "-")
+                raise click.UsageError(f"{option} is for patterns in JSON: a clause is traced as over a table.")
+        key, rows = dict(zip(columns, values, strict=True)), read_events(source, options["time"])
+        report: Trace | RowPatternTrace
         with status_line("tracing"):
-            report = trace_of(
-                wanted,
-                read_events(source, options["time"]),
-                key=key,
-                time=options["time"],
-                semantics=Semantics(options["semantics"]),
-                order_by=options["order_by"],
-                max_out_of_orderness=options["max_out_of_orderness"],
-                drain=not options["no_drain"],
-            )
+            if isinstance(wanted, Pattern):
+                report = trace_of(
+                    wanted,
+                    rows,
+                    key=key,
+                    time=options["time"],
+                    semantics=Semantics(options["semantics"]),
+                    order_by=options["order_by"],
+                    max_out_of_orderness=options["max_out_of_orderness"],
+                    drain=not options["no_drain"],
+                )
+            else:
+                report = trace_rows(wanted, rows, key=key, explained=limit)
         for what, line in report.lines(limit=limit, only_dropped=only_dropped):
-            click.secho(line, **_TRACE_STYLES.get(what.value if what is not None else "", {}))
+            click.secho(line, **_STYLES.get(what.value if what is not None else "", {}))
 
 
-def _trace_clause(
-    clause: MatchRecognize, rows: pa.Table, key: dict[str, Any], *, only_dropped: bool, limit: int
-) -> None:
-    from asterism.trace.row_patterns import trace_rows
-
-    with status_line("tracing"):
-        report = trace_rows(clause, rows, key=key, explained=limit)
-    for outcome, line in report.lines(limit=limit, only_dropped=only_dropped):
-        click.secho(line, **_ROW_STYLES.get(outcome.value if outcome is not None else "", {}))
-
-
-_ROW_STYLES: dict[str, dict[str, Any]] = {
+_STYLES: dict[str, dict[str, Any]] = {
     "matched": {"fg": "green", "bold": True},
     "timed out": {"fg": "yellow", "bold": True},
     "skipped after a match": {"dim": True},
-}
-_TRACE_STYLES: dict[str, dict[str, Any]] = {
-    "matched": {"fg": "green", "bold": True},
     "dropped": {"fg": "red"},
     "held": {"fg": "yellow"},
     "discarded": {"fg": "yellow"},

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from asterism.cli.common.files import dialect_for, is_sql_file, read_pattern_file
-from asterism.cli.common.local_spark import local_spark
-from asterism.cli.common.spark_files import files_to_read, read_batch, with_event_time
+from asterism.cli.common.local_spark import files_to_read, local_spark, read_batch, with_event_time
 from asterism.cli.common.terminal import Column, distinct, errors_explained, input_option, semantics_option
 from asterism.cli.rules.commands import all_good
 from asterism.cli.rules.rule_files import PatternFile, RuleInFile

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from asterism.cli.common.local_spark import local_spark
-from asterism.cli.common.spark_files import Files, files_to_read, read_batch, with_event_time
+from asterism.cli.common.local_spark import Files, files_to_read, local_spark, read_batch, with_event_time
 from asterism.cli.common.terminal import (
     errors_explained,
     input_option,
@@ -145,8 +144,7 @@ def check_lookups(given: Sequence[tuple[str, str, str]]) -> None:
 
 def history_frame(spark: SparkSession, files: Sequence[Files], time: str | None) -> DataFrame:
     """The events of several files or folders."""
-    return with_event_time(reduce(_both, (read_batch(spark, source) for source in files)), time)
+    from pyspark.sql import DataFrame
 
-
-def _both(first: DataFrame, second: DataFrame) -> DataFrame:
-    return first.unionByName(second, allowMissingColumns=True)
+    both = partial(DataFrame.unionByName, allowMissingColumns=True)
+    return with_event_time(reduce(both, (read_batch(spark, source) for source in files)), time)

@@ -9,8 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asterism.cli.common.local_spark import local_spark
-from asterism.cli.common.spark_files import files_to_read
+from asterism.cli.common.local_spark import files_to_read, local_spark
 from asterism.cli.common.terminal import first_paragraph
 from asterism.cli.rules.backtest import history_frame
 from asterism.columns.time import time_text

@@ -15,7 +15,7 @@ from asterism.errors import RuleNotFoundError, StateError, printable
 
 if TYPE_CHECKING:
     from asterism.discovery.editing.comparing import RuleDifference
-    from asterism.discovery.editing.kept_rules import KeptRules, Rule
+    from asterism.discovery.editing.kept_rules import Rule
     from asterism.discovery.editing.rule_set import Addition
 
 _COLORS = {"+": "green", "-": "red", "~": "yellow", "@": "cyan"}
@@ -89,12 +89,14 @@ def apply(files: str, source: str, table: str, plan: bool, prune: bool) -> None:
     """
     with errors_explained():
         from asterism.discovery.editing.comparing import differences
+        from asterism.discovery.editing.edited_documents import FileRules
 
         additions = additions_in(files)
         if additions is None:
             sys.exit(1)
         kept = rules_of(source, table)
-        changes = differences(_existing(kept), rules_of(files, table).all())
+        exists = not isinstance(kept, FileRules) or kept.path.exists()
+        changes = differences(kept.all() if exists else [], rules_of(files, table).all())
         # A template is replaced with all its rows.
         replaced = {addition.slot for addition in additions}
         stay = (
@@ -114,14 +116,6 @@ def apply(files: str, source: str, table: str, plan: bool, prune: bool) -> None:
         click.echo(_summary(changes, done=not plan))
     if plan and changes:
         sys.exit(1)
-
-
-def _existing(kept: KeptRules) -> list[Rule]:
-    from asterism.discovery.editing.edited_documents import FileRules
-
-    if isinstance(kept, FileRules) and not kept.path.exists():
-        return []
-    return kept.all()
 
 
 @click.command()

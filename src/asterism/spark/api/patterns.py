@@ -64,13 +64,6 @@ def _kind(output: Any) -> OutputKind:
     return OutputKind(output)
 
 
-def _check_select(select: Any) -> None:
-    hint = 'select={"matches": ["COUNT(a.*) AS n"]}'
-    expect(StreamDefinitionError, select, Mapping | None, "select must map outputs to measures", hint)
-    for texts in (select or {}).values():
-        expect_strings(StreamDefinitionError, texts, "measures must be a list of SQL strings", hint)
-
-
 class CEP(metaclass=PythonNames):
     """Applies patterns to streams, like Flink's class of the same name."""
 
@@ -340,7 +333,10 @@ class PatternStream(metaclass=PythonNames):
         options = RunOptions.checked(
             sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
         )
-        _check_select(select)
+        hint = 'select={"matches": ["COUNT(a.*) AS n"]}'
+        expect(StreamDefinitionError, select, Mapping | None, "select must map outputs to measures", hint)
+        for texts in (select or {}).values():
+            expect_strings(StreamDefinitionError, texts, "measures must be a list of SQL strings", hint)
         operator = self._operator_of(sinks, select or {}, process, schema)
         return run(
             partial(self._results, operator),

@@ -220,15 +220,7 @@ def answered(answers: Iterable[Result]) -> Batches:
     for result in answers:
         rows = list(results(result.outputs))
         if rows:
-            yield result_batch(rows)
-
-
-def result_batch(rows: Sequence[tuple[str, bytes]]) -> pa.RecordBatch:
-    names, values = zip(*rows, strict=True)
-    columns = [
-        pa.array(names),
-        pa.array(values, pa.binary()),
-        pa.nulls(len(rows), METRICS),
-        pa.nulls(len(rows), GAUGES),
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=["output", "chunk", "metrics", "gauges"])
+            names, chunks = zip(*rows, strict=True)
+            counts = [pa.nulls(len(rows), METRICS), pa.nulls(len(rows), GAUGES)]
+            columns = [pa.array(names), pa.array(chunks, pa.binary()), *counts]
+            yield pa.RecordBatch.from_arrays(columns, names=["output", "chunk", "metrics", "gauges"])

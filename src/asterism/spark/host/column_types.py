@@ -1,5 +1,5 @@
-"""The types of Spark's columns: those that are converted before an operator sees them, and those that Arrow types do not
-determine.
+"""The types of Spark's columns: those that are converted before an operator sees them, those that Arrow types do not determine,
+and the schemas of both.
 
 Arrow has one type of strings. Spark has collations, with which equal strings may have other bytes, and CHAR(n), whose literals
 Spark pads. Asterism compares bytes. So that one text of a condition has one meaning, whoever evaluates it,

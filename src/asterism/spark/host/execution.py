@@ -239,7 +239,8 @@ class _Queries:
         """
         checkpoint = str(self.options.checkpoint)
         offsets = control_offsets(self.spark, checkpoint)
-        key_groups = self._key_groups(offsets)
+        former = [int(offset["keyGroups"]) for offset in offsets]
+        key_groups = self.options.key_groups or (former[-1] if former else new_key_groups(self.spark))
         if self.operator is not None:
             check_checkpoint_of(self.spark, checkpoint, offsets, self.operator, key_groups)
         use = Use(
@@ -262,12 +263,6 @@ class _Queries:
         """The number of messages that the control source of each operator has sent, of a checkpoint."""
         offsets = control_offsets(self.spark, str(self.options.checkpoint))
         return {number: offset["messages"] for number, offset in enumerate(offsets)}
-
-    def _key_groups(self, offsets: Sequence[Mapping[str, Any]]) -> int:
-        """:param offsets: those of :func:`control_offsets`"""
-        if self.options.key_groups is not None:
-            return self.options.key_groups
-        return offsets[-1]["keyGroups"] if offsets else new_key_groups(self.spark)
 
     def _start(self, use: Use, trigger: Mapping[str, Any]) -> StreamingQuery:
         writer = writer_of(self.results(use)).foreachBatch(self.write)

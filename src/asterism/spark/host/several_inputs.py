@@ -16,6 +16,7 @@ from asterism.operators.multiple_input import Wire
 from asterism.operators.operator import Operator
 from asterism.spark import CHUNKS
 from asterism.spark.host.batch import BATCH_GROUP, BATCH_INPUT, BATCH_ORDER, BATCH_TIME, arrivals
+from asterism.spark.host.column_types import types_in
 from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.host.keyed_stream import BroadcastStream, DataStream, KeyedStream
 from asterism.spark.host.partitioning import label
@@ -39,16 +40,11 @@ def _hash_columns(stream: Stream, columns: Sequence[str]) -> list[str]:
     """
     if not isinstance(stream, DataStream):
         return keys_of(stream)
-    return [name for name in columns if not _has_map(stream.df.schema[name].dataType)]
+    return [name for name in columns if _has_hash(stream.df.schema[name].dataType)]
 
 
-def _has_map(kind: T.DataType) -> bool:
-    """Whether Spark cannot hash the type."""
-    if isinstance(kind, T.ArrayType):
-        return _has_map(kind.elementType)
-    if isinstance(kind, T.StructType):
-        return any(_has_map(field.dataType) for field in kind)
-    return isinstance(kind, T.MapType) or kind.typeName() == "variant"
+def _has_hash(kind: T.DataType) -> bool:
+    return not any(isinstance(part, T.MapType) or part.typeName() == "variant" for part in types_in(kind))
 
 
 def wire_of(spark: SparkSession, stream: Stream) -> Wire:

@@ -348,7 +348,7 @@ def stateful(
         return results
     columns = [
         *(_count(name) for name in operator.metrics),
-        *(_gauge(name, aggregate) for name, aggregate in operator.gauges.items()),
+        *(getattr(F, aggregate)(F.col("gauges")[name]).alias(name) for name, aggregate in operator.gauges.items()),
         *(_histogram(name, bounds) for name, bounds in operator.histograms.items()),
     ]
     return results.observe(use.observation, *columns)
@@ -408,12 +408,6 @@ def _count(name: str) -> Column:
     family = name.removesuffix("*")
     family_counts = F.map_filter("metrics", lambda key, _: F.startswith(key, F.lit(family)))
     return F.to_json(F.collect_list(F.when(F.size(family_counts) > 0, family_counts))).alias(name.removesuffix("/*"))
-
-
-def _gauge(name: str, aggregate: str) -> Column:
-    """The values of a gauge as a column of the observation."""
-    combine: Callable[[Column], Column] = getattr(F, aggregate)
-    return combine(F.col("gauges")[name]).alias(name)
 
 
 def _histogram(name: str, bounds: Sequence[float]) -> Column:

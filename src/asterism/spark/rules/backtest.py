@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from asterism.arguments import expect_number
@@ -186,7 +186,7 @@ def backtest(
         outputs = {name: unpacked(results, name, schema) for name, schema in operator.output_schemas.items()}
         with _persisted(outputs[MATCHES]):
             nothing = _nothing(report.days)
-            run_results = _results_by_run(outputs, nothing, report.days, _day(stream, outputs[MATCHES]))
+            run_results = _results_by_run(outputs, nothing, report.days, stream)
             differences = _differences(outputs[MATCHES], table)
             counts = {} if old is None else _counts(differences)
             chosen = _examples(differences, examples, compared=old is not None) if examples else {}
@@ -238,11 +238,6 @@ def _run(id: str, side: _UsableRules, counts: BacktestRun) -> BacktestRun | None
     return replace(counts, version=processor.version, refused=refused, timed_out=timed_out)
 
 
-def _day(stream: KeyedStream, matches: DataFrame) -> Column | None:
-    """The day of the last event of a match, as a number."""
-    return None if stream.time is None else F.floor(event_micros(matches, "end_time", stream.time_unit) / F.lit(DAY))
-
-
 def _history(stream: KeyedStream) -> tuple[int, int, Any, Any]:
     """The number of events, 0, and the times of the first and the last one."""
     if stream.time is None:
@@ -255,7 +250,7 @@ def _history(stream: KeyedStream) -> tuple[int, int, Any, Any]:
 
 
 def _results_by_run(
-    outputs: Mapping[str, DataFrame], nothing: BacktestRun, days: int | None, day: Column | None
+    outputs: Mapping[str, DataFrame], nothing: BacktestRun, days: int | None, stream: KeyedStream
 ) -> dict[str, BacktestRun]:
     """The results of the runs with matches, timeouts or errors."""
     by_run = outputs[MATCHES].groupBy(_ID)
@@ -263,7 +258,8 @@ def _results_by_run(
         row[_ID]: row for row in by_run.agg(F.count("*").alias("n"), F.count_distinct("key").alias("keys")).collect()
     }
     most: dict[str, int] = {}
-    if day is not None:
+    if stream.time is not None:
+        day = F.floor(event_micros(outputs[MATCHES], "end_time", stream.time_unit) / F.lit(DAY))
         daily = outputs[MATCHES].groupBy(_ID, day.alias("day")).agg(F.count("*").alias("n"))
         most = {row[_ID]: row["n"] for row in daily.groupBy(_ID).agg(F.max("n").alias("n")).collect()}
     timed_out = {row[_ID]: row["count"] for row in outputs[TIMED_OUT].groupBy(_ID).count().collect()}
