@@ -67,11 +67,11 @@ def conformance(
             warm_up(engine)
         outcomes = _run_on_spark if on_spark else _run_here
         passed = failed = 0
-        with _bar() as (advance, say):
+        with _bar() as (advance, print_line):
             for outcome in outcomes(cases, engine, Semantics(semantics), cuts, seed, advance):
                 passed, failed = passed + outcome.passed, failed + (not outcome.passed)
                 if not outcome.passed:
-                    say(f"{outcome.case}  {_reason(outcome.problem, verbose)}")
+                    print_line(f"{outcome.case}  {_reason(outcome.problem, verbose)}")
     click.echo(f"{passed} passed, {failed} failed")
     if failed:
         sys.exit(1)
@@ -131,11 +131,11 @@ def _bar() -> Iterator[tuple[Advance, Callable[[str], None]]]:
         def advance(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
 
-        def say(line: str) -> None:
+        def print_line(line: str) -> None:
             # If both are on the same terminal, the progress bar must be redrawn below the line.
             if sys.stdout.isatty():
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
             else:
                 click.echo(line)
 
-        yield advance, say
+        yield advance, print_line

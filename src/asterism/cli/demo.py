@@ -25,7 +25,7 @@ PROGRAM = "ssh_attacks.py"
 def demo(out: Path) -> None:
     """Find the attacks in a real SSH log, with two patterns over a stream.
 
-    The log is read file by file, as if it were just arriving. It takes some minutes on a slow machine.
+    The log is read file by file, as if it were just arriving. On a slow machine, the demo takes some minutes.
     """
     program = find_program()
     if program is None:
@@ -51,5 +51,5 @@ def find_program() -> Path | None:
 
 
 def _shown(path: Path) -> Path:
-    """The path as one would type it."""
+    """The path, relative to the working directory if it is below it."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -46,7 +46,7 @@ def doctor(spark: bool) -> None:
     """Check that this machine can run queries: Python, packages, Java, the folders for compiled code and temporary files, the
     Python of Spark's workers, and a small query over a table and over a stream.
 
-    Exit status 1: a check failed. Each line that begins with FAILED is followed by what to do.
+    The exit status is 1 if a check fails. Each line that begins with FAILED is followed by advice.
     """
     failed = 0
     for name, check in _checks(spark):

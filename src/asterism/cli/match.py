@@ -112,7 +112,7 @@ def match(
     """Match a pattern in files of events.
 
     PATTERN is a file with a pattern in the JSON graph format, or FILE#ID, a rule in a file of rules. A rule has its own key and
-    its own measures, and finds what it finds in a query with rules; its timestamp is ignored, and a function is not called.
+    measures, and the same matches as in a query with rules. Its timestamp is ignored, and its function is not called.
 
     \b
     asterism match brute_force.json --input ssh.csv --key ip --time ts
@@ -199,7 +199,7 @@ class MatchJob:
         return rows.orderBy(*map(quoted_name, order)) if order else rows
 
     def run(self, spark: SparkSession, work: Path) -> DataFrame:
-        """The rows of the result; of a stream, all rows until its end."""
+        """The rows of the result. A stream is run to its end."""
         from asterism.spark.api.patterns import CEP
         from asterism.spark.host.keyed_stream import KeyedStream
 
@@ -312,8 +312,8 @@ def _show(rows: DataFrame, limit: int, keys: Sequence[str]) -> None:
 
 
 def shown(value: Any, keys: Sequence[str] = ()) -> str:
-    """A value as the string in a table cell. Of a list of events, only the first, the last and the number of others, without
-    keys.
+    """A value as the string in a table cell. A list of events is shown as its first event, the number of the others, and its last
+    event, without key columns.
 
     >>> shown([{"ip": "10.0.0.1", "n": n, "user": None} for n in range(5)], keys=["ip"])
     'n=0\\n(3 more)\\nn=4'

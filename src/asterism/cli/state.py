@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from asterism.spark.host.state_reader import StateReader
 
 _WIDTH = 200
-"""Of a value in a table."""
+"""Maximum length of a value in a table."""
 
 
 @click.command(name="state")
@@ -125,7 +125,7 @@ def _show_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _text(value: Any) -> str:
-    """A value in a cell; of a key its values."""
+    """A value in a cell. A key is shown as its values."""
     match value:
         case None:
             return "-"

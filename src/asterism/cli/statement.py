@@ -72,9 +72,9 @@ def sql(
         files = {name: files_to_read(path) for name, path in tables}
         with temporary_folder() as folder, local_spark() as spark:
             frames: dict[str, Any] = {}
-            for name, some in files.items():
-                batch = read_batch(spark, some)
-                frames[name] = read_stream(spark, some, batch.schema) if stream else batch
+            for name, source in files.items():
+                batch = read_batch(spark, source)
+                frames[name] = read_stream(spark, source, batch.schema) if stream else batch
             with status_line("matching (the first time on a machine, this compiles the kernel)"):
                 options = {"max_out_of_orderness": max_out_of_orderness, "dialect": dialect}
                 rows = _result(spark, statement, frames, options, folder).persist()

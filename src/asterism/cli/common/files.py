@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def read_pattern_file(file: Path) -> bytes:
-    """The content of the file, cut one byte above the maximum size, so that a file that is too large is detected."""
+    """The content of the file, up to one byte more than the maximum size, so that the reader detects a file that is too large."""
     from asterism.text.strict_json import MAX_BYTES
 
     try:
@@ -52,9 +52,9 @@ def read_clauses(file: Path, semantics: str) -> list[MatchRecognize]:
 
 
 def only_clause(clauses: Sequence[MatchRecognize], file: object) -> MatchRecognize:
-    """The only one of *clauses*, which *file* has.
+    """The clause of a file that must have only one.
 
-    :raises StreamDefinitionError: there are several
+    :raises StreamDefinitionError: it has several
     """
     if len(clauses) > 1:
         raise StreamDefinitionError(f"{file} has {len(clauses):,} clauses", hint="a file with one of them")

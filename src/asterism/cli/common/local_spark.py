@@ -34,7 +34,7 @@ def local_spark(settings: Mapping[str, str] | None = None) -> Iterator[SparkSess
     import asterism.spark  # noqa: F401 - makes Spark's workers use this interpreter, so it comes before the session
 
     spark = SparkSession.getActiveSession()
-    ours = spark is None
+    is_new = spark is None
     if spark is None:
         if stderr().is_terminal:
             click.echo("starting Spark", err=True)
@@ -47,7 +47,7 @@ def local_spark(settings: Mapping[str, str] | None = None) -> Iterator[SparkSess
         with _no_logging():
             yield spark
     finally:
-        if ours:
+        if is_new:
             spark.stop()
 
 
@@ -86,20 +86,20 @@ def _quiet_stderr() -> Iterator[None]:
     start fails, these messages are part of the error.
     """
     sys.stderr.flush()
-    with tempfile.TemporaryFile() as elsewhere:
-        ours = os.dup(2)
-        os.dup2(elsewhere.fileno(), 2)
+    with tempfile.TemporaryFile() as captured:
+        original = os.dup(2)
+        os.dup2(captured.fileno(), 2)
         try:
             yield
         except Exception as error:
-            elsewhere.seek(0)
-            written = elsewhere.read().decode(errors="replace").strip()
+            captured.seek(0)
+            written = captured.read().decode(errors="replace").strip()
             detail = "\n".join([*written.splitlines()[-5:], first_paragraph(str(error))])
             hint = "Spark needs Java 17 or later, on the PATH or in JAVA_HOME"
             raise StreamDefinitionError("Spark did not start", detail, hint) from error
         finally:
-            os.dup2(ours, 2)
-            os.close(ours)
+            os.dup2(original, 2)
+            os.close(original)
 
 
 # ---------------------------------------------------------------------- files of events

@@ -49,7 +49,7 @@ lookup_option = click.option(
 @click.option("--key", "keys", multiple=True, help="Key column of the stream; can be repeated.")
 @time_option
 @lookup_option
-@click.option("--against", help="The rules to compare with: a SOURCE like the other one, or the URL of a web server.")
+@click.option("--against", help="The rules to compare with: another SOURCE, or the URL of a web server.")
 @table_option
 @click.option(
     "--fail-if",

@@ -1,4 +1,4 @@
-"""The child process in which the console runs backtests. Spark is started with the first one, and stays."""
+"""The child process in which the console runs backtests. The first one starts Spark, which then keeps running."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXAMPLES = 20
-"""Examples of the matches that were added, and of those that were removed."""
+"""Maximum number of examples: of added matches, and of removed ones."""
 POLL = 0.5
-"""Seconds between two looks at Spark's progress."""
+"""Seconds between two checks of Spark's progress."""
 MAX_EVENT = 1_000
-"""Characters of an event of an example."""
+"""Maximum length of an event in an example."""
 
 
 class BacktestHandler:

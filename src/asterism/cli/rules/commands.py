@@ -196,12 +196,12 @@ def _show_costs(rules: Sequence[Rule], semantics: Semantics) -> None:
 
 
 def all_good(rules: Sequence[Rule], schema: pa.Schema | None, semantics: Semantics) -> bool:
-    """Report the problems of rules, and whether there are none."""
+    """Report the problems of rules. Returns whether there are none."""
     from asterism.rules.checking.validation import summary_of
 
     good = True
     reported: dict[int, frozenset[tuple[int, int, str]]] = {}
-    again = Counter[int]()
+    repeated = Counter[int]()
     """For each template: the problems that were reported last, and how many rules have the same ones."""
     for rule in rules:
         if rule.state == "older":
@@ -213,11 +213,11 @@ def all_good(rules: Sequence[Rule], schema: pa.Schema | None, semantics: Semanti
         checked = _checked(rule, schema, semantics)
         problems = frozenset((problem.line, problem.column, problem.message) for problem in checked.problems)
         if rule.template is not None and problems and problems == reported.get(id(rule.template)):
-            again[id(rule.template)] += 1
+            repeated[id(rule.template)] += 1
             good = False
             continue
         reported[id(rule.template)] = problems
-        _tell(rule, checked)
+        _report(rule, checked)
         if rule.twice is not None:
             click.echo(f"{name}: {printable(rule.twice)}")
         if checked.processor is None or rule.twice is not None:
@@ -230,7 +230,7 @@ def all_good(rules: Sequence[Rule], schema: pa.Schema | None, semantics: Semanti
             more = f", {tests} {'test' if tests == 1 else 'tests'}" if tests else ""
             click.echo(f"{name}: ok{off}, {summary_of(checked.processor)}{until}{more}")
     for rule in rules:
-        if rule.template is not None and (count := again.pop(id(rule.template), 0)):
+        if rule.template is not None and (count := repeated.pop(id(rule.template), 0)):
             template = one_line(str(rule.template.get("id")), 200)
             click.echo(f"{printable(rule.where)}: template {template}: the same problems in {count:,} more rules")
     return good
@@ -240,7 +240,7 @@ def _named(rule: Rule) -> str:
     return one_line(rule.id, 200) + ("" if rule.version is None else f" version {rule.version}")
 
 
-def _tell(rule: Rule, checked: CheckedProcessor) -> None:
+def _report(rule: Rule, checked: CheckedProcessor) -> None:
     messages = [(problem, "") for problem in checked.problems] + [
         (warning, "warning: ") for warning in checked.warnings
     ]
@@ -290,8 +290,8 @@ def add(source: str, table: str, file: str, shadow: bool) -> None:
         additions = additions_in(file)
         if additions is not None:
             additions = [addition.as_shadow() for addition in additions] if shadow else additions
-            for done in rules_of(source, table).add(additions):
-                click.echo(printable(done))
+            for message in rules_of(source, table).add(additions):
+                click.echo(printable(message))
     if additions is None:
         sys.exit(1)
 
@@ -306,7 +306,7 @@ def additions_in(file: str) -> list[Addition] | None:
     good = all(checked_rule.processor is not None for checked_rule in checked)
     versions: dict[Slot, list[Rule]] = {}
     for rule, checked_rule in zip(rules, checked, strict=True):
-        _tell(rule, checked_rule)
+        _report(rule, checked_rule)
         others = versions.setdefault(rule.slot, [])
         if not fits_others(rule, others):
             click.echo(f"{printable(rule.where)}: {_named(rule)}: {twice_text(rule, others[0])}")
@@ -369,8 +369,8 @@ def _change(
     source: str, table: str, ids: Sequence[str], change: Callable[[KeptRules, Sequence[str]], Sequence[str]]
 ) -> None:
     with errors_explained():
-        for done in change(rules_of(source, table), list(dict.fromkeys(ids))):
-            click.echo(printable(done))
+        for message in change(rules_of(source, table), list(dict.fromkeys(ids))):
+            click.echo(printable(message))
 
 
 def query_store(checkpoint: str) -> FolderStore:
@@ -439,8 +439,8 @@ def _show_status(status: Status) -> None:
             where += " and others" if rule.groups and len(rule.groups) < rule.disabled_groups else ""
             name = f"{one_line(rule.id, 200)}@{rule.version}{where}"
             click.echo(f"disabled: {name}: {one_line(rule.reason or '', 1000)}")
-    for what, those in (("refused", status.refused), ("killed", status.killed)):
-        for name, reason in those.items():
+    for what, reasons in (("refused", status.refused), ("killed", status.killed)):
+        for name, reason in reasons.items():
             click.echo(f"{what}: {one_line(name, 220)}: {one_line(reason, 1000)}")
     for line in status.log:
         click.echo(f"log: {one_line(line, 2000)}")
@@ -502,10 +502,10 @@ def kill(checkpoint: str, names: Sequence[str], reason: str | None) -> None:
         known = [processor for processor_set in store.retained() for processor in processor_set.processors]
         for name in names:
             named = [processor for processor in known if kill_list.is_named(processor, [name])]
-            there = "" if named else "; no rule in force has this name, so it has no effect yet"
+            remark = "" if named else "; no rule in force has this name, so it has no effect yet"
             if any(processor.id == name and processor not in named for processor in known):
-                there += f"; the rule whose id is {name!r} is {name + '@'!r}"
-            click.echo(f"{printable(name)} killed{printable(there)}")
+                remark += f"; the rule whose id is {name!r} is {name + '@'!r}"
+            click.echo(f"{printable(name)} killed{printable(remark)}")
 
 
 @rules.command()

@@ -81,8 +81,8 @@ def _summary(changes: Sequence[RuleDifference], *, done: bool) -> str:
 def apply(files: str, source: str, table: str, plan: bool, prune: bool) -> None:
     """Make the rules in SOURCE equal to those in FILES, a file or a folder, in a single change.
 
-    Rules that are only in SOURCE stay, unless --prune is given. A changed rule needs a higher version. Rules can thus be kept
-    in version control, and be applied by its pipeline:
+    Rules that are only in SOURCE stay, unless --prune is given. A changed rule needs a higher version. Rules can be kept in
+    version control, and a pipeline can apply them:
 
     \b
     asterism rules apply rules/ postgresql://rules@db/fraud --plan
@@ -137,11 +137,11 @@ def rollback(source: str, table: str, id: str, version: int, checkpoint: str | N
 
         kept = rules_of(source, table)
         if has_version(kept.all(), id, version):
-            done = kept.enable([id], version)
+            messages = kept.enable([id], version)
         else:
-            done = kept.apply([_earlier(id, version, checkpoint)], [])
-        for line in done:
-            click.echo(printable(line))
+            messages = kept.apply([_earlier(id, version, checkpoint)], [])
+        for message in messages:
+            click.echo(printable(message))
 
 
 def _earlier(id: str, version: int, checkpoint: str | None) -> Addition:

@@ -24,7 +24,7 @@ _MAX_IDS = 20
 class RuleInFile:
     """A rule of a file, or of a folder of such files.
 
-    :param id: its id, which means the version that is not a shadow if there are both; or ``id@version``
+    :param id: its id, or ``id@version``. An id alone means the version that is not a shadow, if there are both.
     """
 
     file: Path
@@ -81,7 +81,7 @@ class PatternFile(click.ParamType[Path | RuleInFile]):
         path = Path(value)
         if path.is_file():
             return path
-        # Names and ids may contain the sign.
+        # Names of files and ids may contain "#".
         for at in (number for number, letter in enumerate(value) if letter == "#"):
             file, id = Path(value[:at]), value[at + 1 :]
             if at and id and file.exists():
