@@ -274,12 +274,7 @@ def show_or_write(
     total: int,
     hidden: Sequence[str] = (),
 ) -> None:
-    """Write the *rows* to a file, or show the first of *shown_rows*; then say how many there are.
-
-    :param what: the number of rows in words
-    :param work: a folder for temporary files
-    :param hidden: the columns of events that are not shown
-    """
+    """Write the *rows* to a file, or show the first of *shown_rows*. Then print their number, *what*."""
     if out is not None:
         _write(rows, out, work)
         click.echo(f"{what} written to {out}")

@@ -36,11 +36,7 @@ def dialect_for(semantics: str) -> DialectName:
 
 
 def read_clauses(file: Path, semantics: str) -> list[MatchRecognize]:
-    """The clauses of a file.
-
-    :raises StreamDefinitionError: the file cannot be read, or is not text
-    :raises ExpressionError: a clause is invalid; with the position in the file
-    """
+    """The clauses of a file. Errors have the position in it."""
     from asterism.row_patterns.statements import clauses_in
     from asterism.text.strict_json import DocumentSyntaxError, text_of
 
@@ -52,10 +48,7 @@ def read_clauses(file: Path, semantics: str) -> list[MatchRecognize]:
 
 
 def only_clause(clauses: Sequence[MatchRecognize], file: object) -> MatchRecognize:
-    """The clause of a file that must have only one.
-
-    :raises StreamDefinitionError: it has several
-    """
+    """The clause of a file that must have only one."""
     if len(clauses) > 1:
         raise StreamDefinitionError(f"{file} has {len(clauses):,} clauses", hint="a file with one of them")
     return clauses[0]

@@ -34,11 +34,7 @@ class RuleInFile:
         return f"{self.file}#{self.id}"
 
     def read(self) -> Rule:
-        """The rule as it is stored.
-
-        :raises StreamDefinitionError: there is no such rule, or there are several
-        :raises AsterismError: the file cannot be read
-        """
+        """The rule as it is stored."""
         from asterism.discovery.editing.editing import rules_at
         from asterism.discovery.sources.documents import WHOLE
 
@@ -63,10 +59,7 @@ class RuleInFile:
         return matching[0]
 
     def processor(self) -> PatternProcessor:
-        """The rule, without its timestamp, and not as a shadow.
-
-        :raises AsterismError: the rule is invalid
-        """
+        """The rule, without its timestamp, and not as a shadow."""
         return replace(self.read().processor(), timestamp=None, expires=None, shadow=False)
 
 
@@ -94,10 +87,7 @@ pattern_or_rule_argument = click.argument("pattern", type=PatternFile())
 
 
 def key_columns(processor: PatternProcessor, given: Sequence[str]) -> Sequence[str]:
-    """The columns of the key of a rule, unless others are *given*.
-
-    :raises StreamDefinitionError: the key has expressions that are not columns
-    """
+    """The columns of the key of a rule, unless others are *given*. Its expressions must be columns."""
     from sqlglot import exp
 
     from asterism.expressions.parsing import parse

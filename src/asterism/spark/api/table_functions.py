@@ -140,10 +140,7 @@ class FunctionCall:
 
 
 def calls_in(source: str, statement: StatementTokens, names: Iterable[str]) -> Iterator[FunctionCall]:
-    """The calls of the functions *names* in a statement. Calls of other functions are Spark's.
-
-    :raises ExpressionSyntaxError: a call is malformed
-    """
+    """The calls of the functions *names* in a statement. Calls of other functions are Spark's."""
     known = set(names)
     for at, close in _calls(statement):
         if _name_of(statement.tokens[at]).lower() in known:
@@ -151,10 +148,7 @@ def calls_in(source: str, statement: StatementTokens, names: Iterable[str]) -> I
 
 
 def unknown_function(source: str, statement: StatementTokens, names: Iterable[str]) -> ExpressionSyntaxError | None:
-    """An error for a call of a function with a name that is nearly one of *names*; None: there is none.
-
-    For statements that Spark has refused.
-    """
+    """The error, if a statement that Spark has refused calls a function with a name that is nearly one of *names*."""
     known = list(names)
     for at, _ in _calls(statement):
         name = _name_of(statement.tokens[at])

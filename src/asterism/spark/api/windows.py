@@ -346,10 +346,7 @@ def _declared_outputs(function: WindowFunction | None) -> list[str]:
 
 
 def _contents_of(**options: Unpack[ResultOptions]) -> WindowOperatorOptions:
-    """The contents of a firing that are given.
-
-    :raises StreamDefinitionError: there is more than one that is computed without the elements
-    """
+    """The contents of a firing, of which only one can be computed without the elements."""
     if sum(options.get(name) is not None for name in ("aggregate", "reduce", "fold")) > 1:
         raise _no_result()
     return operator_results(options)

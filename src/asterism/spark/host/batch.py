@@ -44,9 +44,6 @@ def order_of_table(key_hash: Column, micros: Column | None) -> Column:
     """The column ORDER: the bucket of the key, then the time in steps of 16 microseconds, from 1685 to 2255.
 
     Spark sorts a single BIGINT by radix, and several columns by comparisons. See docs/decisions/0081.
-
-    :param key_hash: the hash of the key
-    :param micros: the event time in microseconds; None: the rows have no order
     """
     bucket = key_hash.bitwiseAND(F.lit(-1 << TIME_BITS))
     if micros is None:

@@ -1,5 +1,5 @@
-"""The types of Spark's columns: those that are converted before an operator sees them, those that Arrow types do not determine,
-and the schemas of both.
+"""The types of Spark's columns: those that are converted before an operator sees them, and those that Arrow types do not
+determine.
 
 Arrow has one type of strings. Spark has collations, with which equal strings may have other bytes, and CHAR(n), whose literals
 Spark pads. Asterism compares bytes. So that one text of a condition has one meaning, whoever evaluates it,
@@ -76,10 +76,7 @@ def collation_of(kind: T.DataType) -> str | None:
 
 
 def check_collation(what: str, name: str, kind: T.DataType) -> None:
-    """:raises ColumnTypeError: the column *name* has a collation that compares other than bytes
-
-    :param what: the column in an error
-    """
+    """:raises ColumnTypeError: the column has a collation that compares other than bytes"""
     collation = collation_of(kind)
     if collation is not None:
         quoted = quoted_name(name)

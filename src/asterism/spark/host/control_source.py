@@ -33,10 +33,7 @@ _NO_LIMIT = 2**31 - 1
 
 
 def check_zone_of(offset: Mapping[str, Any], zone: str | None) -> None:
-    """
-    :param zone: the session's time zone; None: the query does not depend on it
-    :raises StateError: the offset is of a query with another time zone
-    """
+    """:raises StateError: the offset is of a query in another time zone than *zone*; None: the query does not depend on it"""
     before = offset.get("zone", zone)  # checkpoints of earlier releases do not have it
     if zone is not None and before != zone:
         raise CheckpointMismatchError(
@@ -76,8 +73,6 @@ class ControlSource(DataSource):
 class SourceReader(DataSourceStreamReader):
     """Offsets have ``messages``, the number of messages sent, and ``starts``, the number of micro-batches that the source has
     started; ``keyGroups``, ``definition`` and ``zone`` are constant.
-
-    :param options: those of the source
     """
 
     last: dict[str, Any] | None = None

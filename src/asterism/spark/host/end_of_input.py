@@ -112,9 +112,8 @@ class Drain:
 
 
 def is_exhausted(place: str, number: int) -> bool | None:
-    """Ask the run whether no other source had data in this micro-batch, and wait for its answer; called by readers.
-
-    :returns: None if there is no answer, because the run was interrupted
+    """Ask the run whether no other source had data in this micro-batch, and wait for its answer; called by readers. None: the run
+    was interrupted.
     """
     asked, answer, parent = Path(place) / f"{number}{_ASKED}", Path(place) / str(number), os.getppid()
     end = time.monotonic() + _PATIENCE

@@ -32,10 +32,7 @@ def check_checkpoint_of(
     key_groups: int,
 ) -> None:
     """Check that a query whose last operator is *operator* can continue a checkpoint. Key groups check this again when they are
-    called. For upstream operators, that is the only check.
-
-    :param offsets: those of :func:`control_offsets`
-    :raises StateError: it cannot be continued
+    called. For upstream operators, that is the only check. The *offsets* are those of :func:`control_offsets`.
     """
     if len(offsets) == 1:
         check_key_groups_of(offsets[0], key_groups)

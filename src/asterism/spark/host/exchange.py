@@ -114,10 +114,7 @@ def pack(operator: Operator, key_groups: int, name: str, delay: int | None = 0) 
 def _chunks_by_group(
     prepared: pa.Table, groups: npt.NDArray[np.uint16], key_groups: int
 ) -> Iterator[tuple[Ints, list[bytes | None]]]:
-    """Rounds of chunks: in each round, the next chunk of every key group that has one.
-
-    :param groups: the key group of each row
-    """
+    """Rounds of chunks: in each round, the next chunk of every key group that has one."""
     order = np.argsort(groups, kind="stable")  # 16 bits: a radix sort
     (batch,) = prepared.take(pa.array(order)).combine_chunks().to_batches()
     sizes = np.bincount(groups, minlength=key_groups)

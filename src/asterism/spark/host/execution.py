@@ -289,10 +289,7 @@ _AVAILABLE_NOW = {"availableNow": True}
 
 
 def _process_available_data(queries: _Queries) -> bool:
-    """Process all available data, and return whether the input was also ended, if the run drains it.
-
-    :raises StateError: it was not, and cannot be
-    """
+    """Process all available data, and return whether the input was also ended, if the run drains it."""
     drain = queries.options.drain
     # The empty micro-batch with the last watermark is redundant for a query that is drained afterwards.
     empty = {EMPTY_BATCHES: "false"} if drain else {}

@@ -59,8 +59,6 @@ def over_streams(
 ) -> DataFrame:
     """RESULTS of *operator* over *streams* by input, of which at least one is not bounded. Bounded ones are read to their end
     before the first element of the others.
-
-    :param zone: the session's time zone, if the operator depends on it
     """
 
     def chunks_of(name: str, stream: Stream) -> DataFrame:

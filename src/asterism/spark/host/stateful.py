@@ -76,7 +76,6 @@ class Use:
     :param run: the folder of the run that ends the input after the last data, see :class:`asterism.spark.host.end_of_input.Drain`
     :param last_offset: the last offset of the control source in the checkpoint, if the run knows it
     :param checkpoint: the checkpoint that the run continues, if it has a single operator
-    :param key_groups: the number of key groups
     """
 
     drain: bool
@@ -306,7 +305,6 @@ def stateful(
     :param streams: the streams that its inputs are connected to
     :param zone: the session's time zone, if the operator depends on it
     :param first: chunks of bounded inputs, which are processed before those of streams
-    :param source: the control source
     """
     if use.drain and not use.final and any(goes_on(stream.df) for stream in streams.values()):
         raise StreamDefinitionError(
@@ -357,10 +355,7 @@ def stateful(
 def _control_rows(
     reader: DataStreamReader, operator: Operator, use: Use, time_mode: str, zone: str | None
 ) -> DataFrame:
-    """The rows of the control source of an operator.
-
-    :param reader: of this source
-    """
+    """The rows of the control source of an operator."""
     start = None if PASSES_START or use.last_offset is None else json.dumps(use.last_offset)
     options: dict[str, str | int | None] = {
         "keyGroups": use.key_groups,
@@ -444,7 +439,6 @@ def output_of(
     """The rows of one output, which may be the input of another operator.
 
     :param results: RESULTS; over tables, :func:`batch_results` with the output
-    :param streams: the streams that the inputs of the operator are connected to
     :param takes: how far the time of a row may lie behind the watermark of the operator when the row is emitted, in
         microseconds; None: any time
     """

@@ -233,10 +233,7 @@ class PatternProcessorStream(metaclass=PythonNames):
         return FolderStore(location)
 
     def _current_rules(self, without: frozenset[str]) -> SingleSetStore:
-        """The rules that the discoverer currently reads, for a batch run.
-
-        :raises PatternProcessorError: all of them were refused
-        """
+        """The rules that the discoverer currently reads, for a batch run, of which one must be usable."""
         store = SingleSetStore()
         coordinator = Coordinator(self._operator(store).compiler, store, without, self.lookups)
         coordinator.read_lookups()
@@ -314,10 +311,7 @@ class ProcessorOptions(TypedDict, total=False):
 
 
 def rule_options(stream: KeyedStream, given: ProcessorOptions) -> tuple[RuleOptions, tuple[DefinedLookup, ...]]:
-    """The options of the operator, and the lookups.
-
-    :raises StreamDefinitionError: one of them is invalid
-    """
+    """The options of the operator, and the lookups."""
     conditions, functions = given.get("conditions"), given.get("functions")
     registered = checked_conditions({} if conditions is None else conditions)
     defined = lookups_of(given.get("lookups"), stream)
@@ -349,10 +343,7 @@ def check_functions(functions: Any) -> None:
 
 
 def lookups_of(given: Any, stream: KeyedStream) -> tuple[DefinedLookup, ...]:
-    """The lookups of a query over a stream; a DataFrame is read now.
-
-    :raises StreamDefinitionError, PatternProcessorError: see :func:`asterism.rules.publishing.lookup_watch.defined_lookups`
-    """
+    """The lookups of a query over a stream; a DataFrame is read now."""
 
     def source(lookup: Lookup) -> LookupSource:
         from asterism.discovery.sources.lookup_sources import source_of  # imports SQLAlchemy, which few queries need
@@ -374,10 +365,7 @@ def bounded_results(
     use: Use,
     partitions: int | None = None,
 ) -> DataFrame:
-    """Results over a table: the operator runs on the copies of the events, by key group and in time order.
-
-    :param partitions: as for :func:`asterism.spark.host.stateful.bounded`
-    """
+    """Results over a table: the operator runs on the copies of the events, by key group and in time order."""
     events = hashed(stream.df, [], operator.inputs[EVENTS].schema.names)
     schema = operator.inputs[EVENTS].prepared
     copied_schema = spark_schema(schema.append(pa.field(KEY_HASH, pa.int64())))

@@ -123,10 +123,7 @@ MAX_QUERIES = 200
 class QueryTotals:
     """The totals of a running query.
 
-    :param last: its last micro-batch
     :param triggered: when the last trigger was
-    :param batches: the number of its micro-batches
-    :param rows: the number of their rows
     :param numbers: the counts of its operators, the last values of their gauges, and their histograms, by their observations
     """
 
