@@ -12,7 +12,7 @@ import click
 
 from asterism.cli.common.files import dialect_for, is_sql_file, read_pattern_file
 from asterism.cli.common.local_spark import files_to_read, local_spark, read_batch, with_event_time
-from asterism.cli.common.terminal import Column, distinct, errors_explained, input_option, semantics_option
+from asterism.cli.common.terminal import column_option, errors_explained, input_option, semantics_option
 from asterism.cli.rules.commands import all_good
 from asterism.cli.rules.rule_files import PatternFile, RuleInFile
 from asterism.patterns.semantics import Semantics
@@ -23,13 +23,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=PatternFile(), metavar="FILE...")
-@click.option(
-    "--column",
-    "columns",
-    multiple=True,
-    type=Column(),
-    help="A column of the events and its Spark type, such as price:double; repeat it for each column that conditions read.",
-)
+@column_option
 @input_option(
     "source",
     "Take the columns from these events: files as for `asterism match`. Spark is required.",
@@ -57,7 +51,6 @@ def validate(
         raise click.UsageError("--column and --input cannot be combined: both define the columns of the events.")
     if time is not None and source is None:
         raise click.UsageError("--time requires --input.")
-    distinct(columns)
     with errors_explained():
         import pyarrow as pa
 

@@ -116,11 +116,24 @@ class Column(click.ParamType[tuple[str, Any]]):
             self.fail(error.message, param, ctx)
 
 
-def distinct(columns: Sequence[tuple[str, Any]]) -> None:
-    """Check that the names of all ``--column`` are distinct."""
-    names = [name for name, _ in columns]
+def distinct(
+    ctx: click.Context, param: click.Parameter, values: Sequence[tuple[str, ...]]
+) -> Sequence[tuple[str, ...]]:
+    """The values of an option, whose names, which come first, must be distinct."""
+    names = [name for name, *_ in values]
     if len(set(names)) < len(names):
-        raise click.UsageError(f"--column names {max(names, key=names.count)!r} twice.")
+        raise click.UsageError(f"{param.opts[0]} names {max(names, key=names.count)!r} twice.")
+    return values
+
+
+column_option = click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    type=Column(),
+    callback=distinct,
+    help="A column of the events and its Spark type, such as price:double; repeat it for each column that SQL reads.",
+)
 
 
 table_option = click.option(

@@ -12,6 +12,7 @@ import click
 
 from asterism.cli.common.local_spark import Files, files_to_read, local_spark, read_batch, with_event_time
 from asterism.cli.common.terminal import (
+    distinct,
     errors_explained,
     input_option,
     semantics_option,
@@ -38,6 +39,7 @@ lookup_option = click.option(
     nargs=3,
     multiple=True,
     metavar="NAME SOURCE KEY",
+    callback=distinct,
     help="A lookup: its name; a file, a folder or URL#TABLE; and its key column, or COLUMN=EXPRESSION with the SQL expression"
     " over an event that gives the key; can be repeated.",
 )
@@ -84,7 +86,6 @@ def backtest(
     asterism rules backtest rules.yaml --input events.parquet --time ts --against sqlite:///rules.db \\
       --fail-if "removed > 0" --fail-if "matches > 2 * old_matches" --lookup limits limits.csv customer=user
     """
-    check_lookups(options["lookups"])
     with errors_explained():
         from asterism.discovery.sources.sources import factory_of
         from asterism.rules.checking.backtest import check_where
@@ -133,13 +134,6 @@ def _report(
             semantics=Semantics(semantics),
             examples=examples,
         )
-
-
-def check_lookups(given: Sequence[tuple[str, str, str]]) -> None:
-    """:raises click.UsageError: a name is given twice"""
-    names = [name for name, _, _ in given]
-    if len(set(names)) < len(names):
-        raise click.UsageError(f"--lookup names {max(names, key=names.count)!r} twice.")
 
 
 def history_frame(spark: SparkSession, files: Sequence[Files], time: str | None) -> DataFrame:

@@ -16,8 +16,7 @@ import click
 
 from asterism.cli.common.terminal import (
     Cell,
-    Column,
-    distinct,
+    column_option,
     errors_explained,
     print_table,
     semantics_option,
@@ -133,13 +132,7 @@ def _row(rule: Rule) -> tuple[str, ...]:
 
 @rules.command()
 @at_source
-@click.option(
-    "--column",
-    "columns",
-    multiple=True,
-    type=Column(),
-    help="A column of the events and its Spark type, such as price:double; repeat it for each column that SQL reads.",
-)
+@column_option
 @semantics_option("The semantics: those of the library, which reject what Flink ignores, or those of Flink.")
 @click.option(
     "--costs", is_flag=True, help="Show what each rule costs, and whether something bounds its partial matches."
@@ -153,7 +146,6 @@ def validate(source: str, table: str, columns: Sequence[tuple[str, Any]], semant
     \b
     asterism rules validate rules.yaml --column user:string --column price:double
     """
-    distinct(columns)
     with errors_explained():
         import pyarrow as pa
 

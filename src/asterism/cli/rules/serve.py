@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from asterism.cli.common.terminal import errors_explained, semantics_option, table_option, time_option
-from asterism.cli.rules.backtest import check_lookups, lookup_option
+from asterism.cli.rules.backtest import lookup_option
 
 
 @click.command()
@@ -78,7 +78,6 @@ def _serve(
     semantics: str,
     **options: Any,
 ) -> None:
-    check_lookups(lookups)
     from asterism.console.samples import SampleSettings
     from asterism.console.server import ConsoleOptions, ConsoleServer
 
