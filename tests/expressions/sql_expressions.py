@@ -159,7 +159,8 @@ class Expressions:
     """Random expressions of a given type, made of what ``docs/sql.md`` lists.
 
     What NULLIF and BETWEEN look at twice is kept simple: Spark computes it in advance, also where it does not matter, so that
-    it can fail there.
+    it can fail there. The arguments of some functions, such as hmac, are simple, too: without generated code, Spark computes all of
+    them, also behind a NULL.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -218,7 +219,7 @@ class Expressions:
             lambda: f"TRY_CAST({x(n)} AS {self.numeric_type()})",
             lambda: f"CAST({self.truth(n)} AS {self.numeric_type()})",
             lambda: f"{self.one('tinyint smallint int bigint float double')}({x(n)})",
-            lambda: f"jaro_winkler_similarity({self.text(n)}, {self.text(n)})",
+            lambda: f"jaro_winkler_similarity({self.text(0)}, {self.text(0)})",
             lambda: self.integer(depth),
             lambda: self.whole(depth),
         )
@@ -259,6 +260,7 @@ class Expressions:
             lambda: f"{self.one('regexp_count regexp_instr')}({self.text(n)}, {self.rng.choice(_PATTERNS)})",
             lambda: f"{self.one('length octet_length bit_length')}({self.octets(n)})",
             lambda: f"ascii({self.text(n)})",
+            lambda: f"hash({self.any(n)}, {self.any(n)})",
             lambda: f"find_in_set({self.text(n)}, {self.text(n)})",
             lambda: f"levenshtein({self.text(n)}, {self.text(n)}{self.rng.choice(['', ', 2', ', y'])})",
             lambda: f"instr({self.text(n)}, {self.text(n)}, {self.integer(n)}{self.rng.choice(['', ', 1', ', 2'])})",
@@ -282,6 +284,8 @@ class Expressions:
             lambda: f"CAST({self.moment(n)} AS BIGINT)",
             lambda: f"({self.whole(n)} {self.one('+ - * % DIV & | ^')} {self.whole(n)})",
             lambda: f"floor({self.number(n)})",
+            lambda: f"crc32({self.octets(n)})",
+            lambda: f"xxhash64({self.any(n)}, {self.any(n)})",
             lambda: f"bigint({self.number(n)})",
             lambda: f"{self.one('timestampdiff datediff date_diff')}({self.unit()}, {self.when(n)}, {self.when(n)})",
         )
@@ -335,6 +339,13 @@ class Expressions:
             lambda: f"space({self.one('0 2 -1')})",
             lambda: f"element_at(str_to_map({s(n)}, ',', 'b'), {s(n)})",
             lambda: f"string({self.octets(n)})",
+            lambda: f"{self.one('md5 sha sha1 base64 to_base32 hex')}({self.rng.choice([self.octets, s])(n)})",
+            lambda: f"sha2({self.octets(n)}, {self.one('256 0 512 y')})",
+            lambda: f"hex({self.rng.choice([self.integer, self.whole])(n)})",
+            lambda: f"decode({self.octets(n)}, '{self.one('ISO-8859-1 utf-8 utf-16')}')",
+            lambda: f"decode({self.integer(n)}, 1, {s(n)}, NULL, {s(n)}, {s(n)})",
+            lambda: f"{self.one('make_valid_utf8 validate_utf8 try_validate_utf8')}({self.octets(n)})",
+            lambda: f"{self.one('url_encode url_decode try_url_decode')}({s(n)})",
         )
 
     def strings(self, depth: int) -> str:
@@ -349,11 +360,17 @@ class Expressions:
     def octets(self, depth: int) -> str:
         """A BINARY."""
         if self._leaf(depth):
-            return self.one("binary(s) binary(t)")
+            return self.one("binary(s) binary(t) X'00ff80' x'1' X'C3A4'")
         n = depth - 1
         return self.pick(
             lambda: f"binary({self.text(n)})",
             lambda: f"CAST({self.text(n)} AS BINARY)",
+            lambda: f"{self.one('unhex unbase64 from_base32 to_binary try_to_binary')}({self.text(n)})",
+            lambda: f"{self.one('to_binary try_to_binary')}({self.text(n)}, '{self.one('hex base64 utf-8')}')",
+            lambda: f"encode({self.text(n)}, '{self.one('US-ASCII utf-8 utf-16 UTF-32')}')",
+            lambda: f"hmac({self.text(0)}, {self.octets(0)}{self.rng.choice(['', ', ' + repr('SHA1')])})",
+            lambda: f"substring({self.octets(n)}, {self.integer(n)}, {self.integer(n)})",
+            lambda: f"left({self.octets(n)}, {self.integer(n)})",
             lambda: f"concat({self.octets(n)}, {self.octets(n)})",
             lambda: f"overlay({self.octets(n)}, {self.octets(n)}, {self.integer(n)}, {self.integer(n)})",
         )
@@ -487,6 +504,8 @@ class Expressions:
             lambda: f"{self.one('startswith endswith contains')}({self.text(n)}, {self.text(n)})",
             lambda: f"{self.one('regexp_like regexp rlike')}({self.text(n)}, {self.rng.choice(_PATTERNS)})",
             lambda: f"{self.one('like ilike')}({self.text(n)}, {pattern})",
+            lambda: f"is_valid_utf8({self.rng.choice([self.octets, self.text])(n)})",
+            lambda: f"{self.one('startswith endswith contains')}({self.octets(n)}, {self.octets(n)})",
             lambda: f"luhn_check({self.rng.choice(['s', 'string(l)', self.text(n)])})",
             lambda: f"{self.one('isnull isnotnull')}({self.any(n)})",
             lambda: f"isnan({self.number(n)})",

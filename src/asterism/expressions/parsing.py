@@ -56,7 +56,7 @@ _BITWISE = (exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor)
 _SUPPORTED: tuple[type[exp.Expr], ...] = (
     exp.And, exp.Or, exp.Not, exp.Paren, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv, exp.Neg, exp.DPipe,
     exp.BitwiseNot, exp.Literal, exp.RawString, exp.Boolean, exp.Null, exp.Column, exp.Identifier, exp.Star, exp.Interval,
-    exp.IntervalSpan,
+    exp.IntervalSpan, exp.HexString,
     exp.Var, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam, exp.Case, exp.If, exp.Extract, exp.Dot, exp.Bracket,
     exp.Anonymous, *_PREDICATES, *_BITWISE, *AGGREGATES,
 )  # fmt: skip
@@ -64,7 +64,7 @@ _TYPED = {
     "dpipe": "||", "bitwiseand": "&", "bitwiseor": "|", "bitwisexor": "^", "intdiv": "DIV", "nullsafeeq": "<=>", "neg": "-",
     "eq": "=", "neq": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">=", "add": "+", "sub": "-", "mul": "*", "div": "/",
     "mod": "%", "bitwiseleftshift": "<<", "bitwiserightshift": ">>", "attimezone": "AT TIME ZONE", "bitwisenot": "~",
-    "nullsafeneq": "IS DISTINCT FROM", "regexplike": "RLIKE", "hexstring": "X'...'", "window": "OVER",
+    "nullsafeneq": "IS DISTINCT FROM", "regexplike": "RLIKE", "window": "OVER",
     "withingroup": "WITHIN GROUP", "alias": "AS",
 }  # fmt: skip
 """The keyword as written, if the parser has another name for it."""
@@ -74,7 +74,7 @@ _PARTS_OF: dict[type[exp.Expr], str] = {
     **dict.fromkeys(_SUPPORTED, "this expression"), **dict.fromkeys(_AGGREGATED, "this"),
     exp.Literal: "this is_string", exp.Identifier: "this quoted", exp.Column: "this table db catalog", exp.Star: "",
     exp.Div: "this expression typed safe", exp.DPipe: "this expression safe", exp.Null: "", exp.Interval: "this unit",
-    exp.IntervalSpan: "this expression",
+    exp.IntervalSpan: "this expression", exp.HexString: "this",
     exp.Cast: "this to safe", exp.TryCast: "this to safe", exp.DataType: "this expressions", exp.DataTypeParam: "this",
     exp.Case: "this ifs default", exp.If: "this true", exp.Bracket: "this expressions", exp.Anonymous: "this expressions",
     exp.In: "this expressions", exp.Between: "this low high", exp.Like: "this expression negate",
@@ -391,6 +391,10 @@ def _check_tokens(tokens: Sequence[Token], text: str) -> None:
             )
         if kind is TokenType.L_BRACE:
             raise ExpressionSyntaxError.at("unexpected token", text, token.start)
+        if kind is TokenType.HEX_STRING and text[token.start] == "0":
+            raise UnsupportedSyntaxError.at(
+                "hexadecimal numbers are not supported", text, token.start, "X'1F' is BINARY"
+            )
         if before in _ARROWS and kind in _NAMES[1:]:  # the parser reads it as a JSON path, and logs errors in it
             raise UnsupportedSyntaxError.at("-> is not supported here", text, token.start, DOCUMENTATION)
         before = kind

@@ -162,6 +162,11 @@ def string_constant(text: str) -> Sql:
     return Sql(quoted(text), STRING, (), size=Cost(fixed=len(text.encode())), constant=text)
 
 
+def binary_constant(digits: str) -> Sql:
+    """A literal such as X'0AFF', which may have an odd number of digits."""
+    return Sql(f"unhex('{'0' * (len(digits) % 2)}{digits}')", BINARY, (), size=Cost(fixed=len(digits)))
+
+
 def number_constant(value: decimal.Decimal, data_type: pa.DataType) -> Sql:
     return Sql(f"CAST('{value:f}' AS {duckdb_type(data_type)})", data_type, (), constant=value)
 

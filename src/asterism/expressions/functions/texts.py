@@ -88,9 +88,18 @@ def _btrim(zone: str, value: Sql, characters: Sql | None = None) -> Sql:
     return strict("trim({0}, {1})", STRING, string(value, zone), string(characters, zone))
 
 
-@function("Texts", "substring(text, start[, length])", "substr", note="from 1; a negative start counts from the end")
+@function(
+    "Texts",
+    "substring(text, start[, length])",
+    "substr",
+    note="from 1; a negative start counts from the end; also of BINARY",
+)
 def _substring(zone: str, value: Sql, start: Sql, length: Sql | None = None) -> Sql:
-    value, start = string(value, zone), integer(start, zone)
+    value, start = string_or_octets(value, zone), integer(start, zone)
+    if value.type == BINARY:
+        longest = number_constant(Decimal(2**31 - 1), INT)
+        parts = [value, start, longest if length is None else integer(length, zone)]
+        return strict("part_of_bytes({0}, {1}, {2})", BINARY, *parts)
     if isinstance(start.constant, Decimal) and start.constant > 0:
         shortened = "" if length is None else ", greatest({2}, 0)"
         parts = [] if length is None else [integer(length, zone)]
@@ -102,8 +111,10 @@ def _substring(zone: str, value: Sql, start: Sql, length: Sql | None = None) -> 
     return strict(cut, STRING, value, start, integer(length, zone), guarded=True)
 
 
-@function("Texts", "left(text, n)")
+@function("Texts", "left(text, n)", note="also of BINARY")
 def _left(zone: str, value: Sql, n: Sql) -> Sql:
+    if value.type == BINARY:
+        return strict("part_of_bytes({0}, 1, {1})", BINARY, value, integer(n, zone))
     return strict("substring({0}, 1, greatest({1}, 0))", STRING, string(value, zone), integer(n, zone), guarded=True)
 
 
@@ -113,15 +124,17 @@ def _right(zone: str, value: Sql, n: Sql) -> Sql:
     return strict(f"substring({{0}}, {start})", STRING, string(value, zone), integer(n, zone), guarded=True)
 
 
-def _test(usage: str, name: str) -> None:
-    @function("Texts", usage)
+def _test(usage: str, name: str, of_bytes: str) -> None:
+    @function("Texts", usage, note="also of BINARY")
     def build(zone: str, value: Sql, other: Sql) -> Sql:
+        if value.type == other.type == BINARY:
+            return strict(of_bytes, BOOLEAN, value, other)
         return strict(f"{name}({{0}}, {{1}})", BOOLEAN, string(value, zone), string(other, zone))
 
 
-_test("startswith(text, other)", "starts_with")
-_test("endswith(text, other)", "suffix")
-_test("contains(text, other)", "contains")
+_test("startswith(text, other)", "starts_with", "starts_with(hex({0}), hex({1}))")
+_test("endswith(text, other)", "suffix", "suffix(hex({0}), hex({1}))")
+_test("contains(text, other)", "contains", "bytes_contain({0}, {1})")
 
 
 @function("Texts", "replace(text, search[, new])", note="`new` must be a literal")

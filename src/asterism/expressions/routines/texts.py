@@ -78,20 +78,27 @@ def overlaid_bytes(
 
 def _overlay(string: AnyStr, replacement: AnyStr, position: int, length: int) -> AnyStr:
     after = position + (length if length >= 0 else len(replacement))
-    before = position - 1 if position > -(2**31) else 2**31 - 1  # Spark's wraps
-    return _part(string, 1, before) + replacement + _part(string, after, 2**31 - 1)
+    return _part(string, 1, position - 1) + replacement + string[max(_start(string, after), 0) :]
 
 
 def _part(string: AnyStr, position: int, length: int) -> AnyStr:
     """The substring as in SQL: from 1, or from the end if the position is negative."""
-    start = position - 1 if position > 0 else len(string) + position if position < 0 else 0
-    end = min(start + length, 2**31 - 1)
-    return string[max(start, 0) : max(end, 0)]
+    start = _start(string, position)
+    return string[max(start, 0) : max(min(start + length, 2**31 - 1), 0)]
+
+
+def _start(string: str | bytes, position: int) -> int:
+    return position - 1 if position > 0 else len(string) + position if position < 0 else 0
 
 
 @routine("BLOB", "BLOB", "INTEGER", "INTEGER")
 def part_of_bytes(strings: pa.ChunkedArray, positions: pa.ChunkedArray, lengths: pa.ChunkedArray) -> pa.Array:
     return each_row([strings, positions, lengths], _part, pa.binary())
+
+
+@routine("BOOLEAN", "BLOB", "BLOB")
+def bytes_contain(values: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.Array:
+    return each_row([values, others], lambda value, other: other in value, pa.bool_())
 
 
 @routine("INTEGER", "VARCHAR", "VARCHAR", "INTEGER", "INTEGER")
