@@ -13,7 +13,17 @@ from benchmarks.joins import JOINS
 from benchmarks.multi_joins import CHAIN, MULTI
 from benchmarks.results import Result
 from benchmarks.row_patterns import CASES, LONG
-from benchmarks.throughput import BATCH, BATCH_FLOOR, FLOOR, PARQUET_STREAM, SQL_BATCH, SQL_STREAM, STREAM, WINDOW
+from benchmarks.throughput import (
+    BATCH,
+    BATCH_FLOOR,
+    FLOOR,
+    PARQUET_STREAM,
+    SQL_BATCH,
+    SQL_STREAM,
+    STATEMENT,
+    STREAM,
+    WINDOW,
+)
 from benchmarks.windows import WINDOWS
 from benchmarks.workloads import WORKLOADS
 
@@ -211,7 +221,7 @@ TABLES = "tables"
 def _row_patterns_steps(size: str) -> list[Step]:
     steps = []
     for name in CLAUSES:
-        steps.append(_measure(name, size, name, f"{WINDOW},{SQL_BATCH},{SQL_STREAM}"))
+        steps.append(_measure(name, size, name, f"{WINDOW},{SQL_BATCH},{SQL_STREAM},{STATEMENT}"))
         steps.append(_flink(size, name, flink.SQL))
     return [*steps, Step(TABLES, "benchmarks.row_patterns", ("--size", size, "--runs", "5"))]
 
@@ -225,6 +235,8 @@ def _row_patterns(records: Records, found: Found, size: str) -> None:
         found.value(name, "Flink SQL", by_flink, "k", per=1000)
         found.ratio(name, "times Flink SQL, after the first", rest, by_flink, target=10)
         found.ratio(name, "times Flink SQL, whole run", whole, by_flink)
+        by_statement = records.median(name, "rest_events_per_s", mode=STATEMENT)
+        found.ratio(name, "statement over the clause's own run", rest, by_statement, target=1.2, less=True)
         seconds = records.median(name, "seconds", mode=SQL_BATCH)
         by_hand = records.median(name, "seconds", mode=WINDOW)
         found.value(name, "batch", seconds, "s")

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+import asterism
 from asterism.spark.host.execution import Sink
 from benchmarks.workloads import Workload
 
@@ -141,15 +142,21 @@ def run(
     *,
     key_groups: int | None = None,
     as_clause: bool = False,
+    as_statement: bool = False,
     into: str = MEMORY,
     **options: Any,
 ) -> StreamRun:
     """One run over the Parquet *files*, in some *batches* micro-batches (Spark adds some without events).
 
     :param as_clause: the workload as MATCH_RECOGNIZE
+    :param as_statement: the same in a statement, whose DataFrame ``asterism.run`` starts, with 32 key groups by default
     """
 
     def find(events: DataFrame, sinks: Mapping[str, Sink], checkpoint: str) -> None:
+        if as_statement:
+            (sink,) = sinks.values()
+            asterism.run(workload.statement(events, key_groups=key_groups), sink, checkpoint=checkpoint, **options)
+            return
         if as_clause:
             rows = workload.match_clause(events, key_groups=key_groups)
             rows.run(sinks, checkpoint=checkpoint, drain=True, **options)

@@ -27,7 +27,9 @@ from benchmarks.workloads import WORKLOADS, Workload
 
 FLOOR, BATCH_FLOOR, WINDOW, BATCH, STREAM = "floor", "batch_floor", "window", "batch", "stream"
 PARQUET_STREAM, SQL_BATCH, SQL_STREAM = "parquet_stream", "sql_batch", "sql_stream"
-MODES = (FLOOR, BATCH_FLOOR, WINDOW, BATCH, STREAM, PARQUET_STREAM, SQL_BATCH, SQL_STREAM)
+STATEMENT = "statement"
+"""A statement over a stream, which ``asterism.run`` starts."""
+MODES = (FLOOR, BATCH_FLOOR, WINDOW, BATCH, STREAM, PARQUET_STREAM, SQL_BATCH, SQL_STREAM, STATEMENT)
 
 
 class Benchmark:
@@ -69,6 +71,8 @@ class Benchmark:
                 yield self._measured(partial(self._batch, number, workload, mode=SQL_BATCH))
             if SQL_STREAM in modes and workload.clause is not None:
                 yield self._measured(partial(self._stream, number, workload, progress, mode=SQL_STREAM))
+            if STATEMENT in modes and workload.clause is not None:
+                yield self._measured(partial(self._stream, number, workload, progress, mode=STATEMENT))
 
     def _measured(self, measure: Callable[[], Run]) -> Run:
         with PeakMemory() as memory:
@@ -111,6 +115,7 @@ class Benchmark:
             progress,
             key_groups=self.key_groups,
             as_clause=mode == SQL_STREAM,
+            as_statement=mode == STATEMENT,
             into=streaming.PARQUET if mode == PARQUET_STREAM else streaming.MEMORY,
         )
         run = Run(workload.name, mode, number, self.events, **result.figures())

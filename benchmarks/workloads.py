@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from asterism import CEP, KeyedStream, Pattern, match_recognize
+from asterism import CEP, KeyedStream, Pattern, match_recognize, sql
 from asterism.spark.api.patterns import PatternStream
 from asterism.spark.api.row_patterns import RowPatternStream
 
@@ -75,6 +75,10 @@ class Workload:
     def match_clause(self, events: DataFrame, *, key_groups: int | None = None) -> RowPatternStream:
         assert self.clause is not None
         return match_recognize(events, self.clause, max_out_of_orderness=DISORDER, key_groups=key_groups)
+
+    def statement(self, events: DataFrame, *, key_groups: int | None = None) -> DataFrame:
+        text = f"SELECT * FROM events MATCH_RECOGNIZE ({self.clause})"
+        return sql(text, events.sparkSession, max_out_of_orderness=DISORDER, key_groups=key_groups, events=events)
 
 
 def one_chunk(column: pa.ChunkedArray) -> pa.Array:

@@ -726,7 +726,7 @@ ELSEWHERE = {
         "BroadcastStream", "CEP", "DataStream", "KeyedStream", "OperatorStream", "PatternProcessorStream", "PatternStream",
         "RowPatternStream", "JoinedStream", "MultiJoinedStream", "Side", "WindowedStream", "as_of_join", "connect",
         "interval_join", "multi_join",
-        "match_recognize", "multi_broadcast_join", "read_state", "sql", "window", "window_join",
+        "match_recognize", "multi_broadcast_join", "read_state", "run", "sql", "window", "window_join",
     },
     "to be derived from": {
         "AggregateFunction", "PatternProcessFunction", "ProcessWindowFunction", "WindowContext",

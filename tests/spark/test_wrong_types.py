@@ -33,6 +33,7 @@ from asterism import (
     multi_broadcast_join,
     multi_join,
     read_state,
+    run,
     sql,
     window,
     window_join,
@@ -160,6 +161,10 @@ CALLS: dict[str, tuple[Callable[..., Any], list[str]]] = {
             **{"text": f"SELECT * FROM rows MATCH_RECOGNIZE ({RISE})", "spark": spark, "rows": frame(spark)} | wrong
         ),
         ["rows", "max_out_of_orderness", "key_groups", "drain", "max_rows", "on_limit"],
+    ),
+    "asterism.run": (
+        lambda spark, **wrong: run(**{"df": frame(spark), "sink": []} | wrong),
+        ["df", "checkpoint", "drain", "trigger", "name"],
     ),
     "DataStream": (
         lambda spark, **wrong: DataStream(**{"df": frame(spark), "time": "ts"} | wrong),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -17,7 +17,7 @@ _HINT = 'run(asterism.sql("SELECT ...", spark), sink, checkpoint=path), where si
 
 def run(
     df: DataFrame,
-    sink: Sink | Sequence[Sink],
+    sink: Sink | list[Sink] | tuple[Sink, ...],
     *,
     checkpoint: str | None = None,
     drain: bool | None = None,
@@ -46,7 +46,7 @@ def run(
     A runnable example: docs/match_recognize.md.
     """
     expect(StreamDefinitionError, df, DataFrame, "the first argument must be a DataFrame", _HINT)
-    sinks = list(sink) if isinstance(sink, Sequence) else [sink]
+    sinks = list(sink) if isinstance(sink, list | tuple) else [sink]
     options = RunOptions.checked(
         {f"rows {number}" if number else "rows": each for number, each in enumerate(sinks)},
         checkpoint,
