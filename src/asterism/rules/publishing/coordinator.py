@@ -139,19 +139,22 @@ class Coordinator(PatternProcessorManager):
         self._recorded = self._complete_history()
         """The reasons, in the history, of the processors that were refused last. An earlier run may have reported them."""
         self._written = 0.0
-        self.status = Status(
+        self.status = self._status_at_start()
+        self._tell_states()
+        # The first poll may never return, or end this process, so the status of an earlier run must be replaced before it.
+        self._write_status()
+
+    def _status_at_start(self) -> Status:
+        return Status(
             version=self._set.version,
             processors=_versions(self._set.processors, shadow=False),
             shadows=_versions(self._set.processors, shadow=True),
             killed=self._reasons(),
             since=now_text(),
             heartbeat=HEARTBEAT,
-            conditions={name: condition.signature for name, condition in compiler.conditions.items()},
+            conditions={name: condition.signature for name, condition in self.compiler.conditions.items()},
             lookups=self._lookups.states(),
         )
-        self._tell_states()
-        # The first poll may never return, or end this process, so the status of an earlier run must be replaced before it.
-        self._write_status()
 
     @property
     def version(self) -> int:

@@ -52,8 +52,8 @@ from asterism.spark.host.stateful import (
     packed,
     stateful,
 )
-from asterism.spark.host.unwrapping import unwrapping
 from asterism.spark.session.settings import of_expressions
+from asterism.spark.session.unwrapping import unwrapping
 
 _OUTPUTS = (MATCHES, LATE_ROWS)
 _PROCESSING_TIME = internal("processing_time")

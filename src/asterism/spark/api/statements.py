@@ -54,7 +54,7 @@ from asterism.spark.api.table_functions import (
 from asterism.spark.host.keyed_stream import KeyedStream
 from asterism.spark.host.query_settings import QueryTraits, carrying
 from asterism.spark.host.stateful import check_key_groups
-from asterism.spark.host.unwrapping import unwrapping
+from asterism.spark.session.unwrapping import unwrapping
 from asterism.text.printable import quoted_name
 
 _BEFORE_A_TABLE = ("FROM", "JOIN", ",", "LATERAL")

@@ -28,7 +28,6 @@ from asterism.spark.host.evolution import check_checkpoint_of, control_offsets
 from asterism.spark.host.keyed_stream import BroadcastStream, DataStream, KeyedStream
 from asterism.spark.host.query_settings import QueryTraits, start, writer_of
 from asterism.spark.host.stateful import OBSERVATION, Use, unique_observation, unpacked
-from asterism.spark.host.unwrapping import unwrapping
 from asterism.spark.session.settings import (
     DEFAULT_KEY_GROUPS,
     EMPTY_BATCHES,
@@ -36,6 +35,7 @@ from asterism.spark.session.settings import (
     resolved,
     settings,
 )
+from asterism.spark.session.unwrapping import unwrapping
 
 Sink = Callable[[DataFrame, int], None]
 _log = logging.getLogger("asterism.spark")

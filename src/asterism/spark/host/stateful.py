@@ -41,7 +41,6 @@ from asterism.spark.host.keyed_stream import BroadcastStream, DataStream, KeyedS
 from asterism.spark.host.query_settings import QueryTraits, carrying, observe_tasks
 from asterism.spark.host.row_schemas import spark_schema
 from asterism.spark.host.times import event_micros, spark_delay
-from asterism.spark.host.unwrapping import unwrapping
 from asterism.spark.host.versions import PASSES_START, DataSource, check_version
 from asterism.spark.session.settings import (
     DEFAULT_KEY_GROUPS,
@@ -49,6 +48,7 @@ from asterism.spark.session.settings import (
     check_worker_memory,
     configure_state_store,
 )
+from asterism.spark.session.unwrapping import unwrapping
 from asterism.spark.session.worker import task
 from asterism.text.printable import quoted_name
 
