@@ -6,6 +6,7 @@ import enum
 
 import pytest
 
+from asterism.expressions.math_functions import MathFunction
 from asterism.matching.instructions import Func, Number, Op
 from asterism.patterns.automaton import Action, NfaStateKind
 from asterism.patterns.sequence import SkipKind
@@ -17,9 +18,16 @@ NUMBERS: dict[type[enum.Enum], dict[str, int]] = {
         "CONST": 0, "NULL": 1, "STRING": 2, "SLOT": 3, "AGG": 4, "TO_FLOAT": 5, "ADD": 7, "SUB": 8, "MUL": 9,
         "NEG": 10, "ABS": 11, "ADD_F": 12, "SUB_F": 13, "MUL_F": 14, "DIV_F": 15, "NEG_F": 16, "ABS_F": 17, "EQ": 18, "LT": 19,
         "LE": 20, "EQ_F": 21, "LT_F": 22, "LE_F": 23, "NOT": 25, "AND": 26, "OR": 27, "IS_NULL": 28, "COALESCE": 29,
-        "SELECT": 30, "PYTHON": 31, "IN": 32, "PREVIOUS": 33, "FACT": 34, "SCALED_TO_FLOAT": 35,
+        "SELECT": 30, "PYTHON": 31, "IN": 32, "PREVIOUS": 33, "FACT": 34, "SCALED_TO_FLOAT": 35, "MATH": 36,
+        "FLOOR": 37, "CEIL": 38, "ROUND": 39,
     },
     Func: {"FIRST": 0, "LAST": 1, "SUM": 2, "COUNT": 3, "AVG": 4, "MIN": 5, "MAX": 6},
+    MathFunction: {
+        "SQRT": 0, "EXP": 1, "LN": 2, "LOG10": 3, "LOG2": 4, "LOG1P": 5, "EXPM1": 6, "SIN": 7, "COS": 8, "TAN": 9, "COT": 10,
+        "SEC": 11, "CSC": 12, "ASIN": 13, "ACOS": 14, "ATAN": 15, "SINH": 16, "COSH": 17, "TANH": 18, "ASINH": 19, "ACOSH": 20,
+        "ATANH": 21, "CBRT": 22, "RADIANS": 23, "DEGREES": 24, "SIGN": 25, "RINT": 26, "POW": 40, "ATAN2": 41, "HYPOT": 42,
+        "LOG": 43,
+    },
     Number: {"INTEGER": 0, "DOUBLE": 1, "DECIMAL": 2},
     Action: {"TAKE": 0, "IGNORE": 1, "PROCEED": 2},
     NfaStateKind: {"START": 0, "NORMAL": 1, "PENDING": 2, "STOP": 3, "FINAL": 4, "LAST": 5},

@@ -204,8 +204,15 @@ class Expressions:
             lambda: f"({x(n)} {self.rng.choice('+-*/%')} {x(n)} {self.rng.choice('+-*/%')} {x(n - 1)})",
             lambda: f"({self.whole(n)} DIV {self.integer(n)})",
             lambda: f"(- {x(n)})",
-            lambda: f"{self.one('abs sign ceil floor sqrt round signum ceiling')}({x(n)})",
-            lambda: f"{self.one('round bround')}({self.rng.choice('demw')}, {self.rng.choice('0123')})",
+            lambda: f"{self.one('abs sign ceil floor sqrt round bround signum ceiling')}({x(n)})",
+            lambda: f"{self.one('radians degrees rint negative positive zeroifnull')}({x(n)})",
+            lambda: f"{self.one('round bround')}({self.rng.choice('yhilfdemw')}, {self.one('0 1 2 3 -1 -2 -11')})",
+            lambda: (
+                f"{self.one('ceil floor ceiling')}({self.rng.choice('yhilfempw')}, {self.one('0 1 2 3 -1 -2 -11')})"
+            ),
+            lambda: f"nullifzero({x(0)})",
+            lambda: f"{self.one('try_add try_subtract try_multiply try_mod')}({x(n)}, {x(n)})",
+            lambda: self.one("pi() e()"),
             lambda: f"{self.one('greatest least coalesce nvl ifnull nanvl')}({x(n)}, {x(n)})",
             lambda: f"nullif({x(0)}, {x(n)})",
             lambda: f"{self.one('mod pmod try_divide')}({x(n)}, {x(n)})",
@@ -265,6 +272,9 @@ class Expressions:
             lambda: f"levenshtein({self.text(n)}, {self.text(n)}{self.rng.choice(['', ', 2', ', y'])})",
             lambda: f"instr({self.text(n)}, {self.text(n)}, {self.integer(n)}{self.rng.choice(['', ', 1', ', 2'])})",
             lambda: f"{self.one('locate position')}({self.text(n)}, {self.text(n)}, {self.integer(n)})",
+            lambda: f"{self.one('bit_get getbit')}({self.one('y h i l')}, {self.integer(0)})",
+            lambda: f"{self.one('shiftleft shiftright shiftrightunsigned')}({self.integer(n)}, {self.integer(n)})",
+            lambda: f"({self.integer(n)} {self.one('<< >> >>>')} {self.integer(n)})",
             lambda: "size(mp)",
             lambda: f"{self.one('element_at get try_element_at')}(arr, {self.integer(n)})",
             lambda: f"arr[{self.integer(n)}]",
@@ -286,6 +296,9 @@ class Expressions:
             lambda: f"floor({self.number(n)})",
             lambda: f"crc32({self.octets(n)})",
             lambda: f"xxhash64({self.any(n)}, {self.any(n)})",
+            lambda: f"factorial({self.integer(n)})",
+            lambda: f"width_bucket({self.number(n)}, {self.number(0)}, {self.number(0)}, {self.one('l 5 3L')})",
+            lambda: f"({self.whole(n)} {self.one('<< >> >>>')} {self.integer(n)})",
             lambda: f"bigint({self.number(n)})",
             lambda: f"{self.one('timestampdiff datediff date_diff')}({self.unit()}, {self.when(n)}, {self.when(n)})",
         )
@@ -305,6 +318,7 @@ class Expressions:
             lambda: f"({s(n)} || {s(n)})",
             lambda: f"{self.one('substring substr')}({s(n)}, {self.integer(n)}, {self.integer(n)})",
             lambda: f"substring({s(n)}, {self.integer(n)})",
+            lambda: f"bin({self.whole(n)})",
             lambda: f"{self.one('left right')}({s(n)}, {self.integer(n)})",
             lambda: f"replace({s(n)}, {s(n)}, {self.word()})",
             lambda: f"{self.one('lpad rpad')}({s(n)}, {self.one('0 3 -1 8')}, {s(n)})",
@@ -590,7 +604,7 @@ class Expressions:
         tests = ["", "", "", " IS NULL", " IS NOT NULL", " IS TRUE", " BETWEEN 1 AND 2", " NOT BETWEEN 0 AND i", " IN (1, 2)", " LIKE 'a%'", "::INT"]  # fmt: skip
         numbers, sums = (
             ["i", "h", "l", "1", "2", "- h", "~ i", "e", "m"],
-            ["+", "-", "*", "%", "&", "|", "^", "/", "DIV", "<", "="],
+            ["+", "-", "*", "%", "&", "|", "^", "/", "DIV", "<", "=", "<<", ">>", ">>>"],
         )
         if self.rng.random() < 0.6:
             names, operators = numbers, sums
@@ -617,9 +631,12 @@ class Expressions:
         return " ".join(words)
 
     def not_exact(self, depth: int) -> str:
-        one = self.one("exp ln log10 log2")
         x = self.number(1)
-        return self.pick(lambda: f"{one}({x})", lambda: f"{self.one('pow power')}({x}, {self.number(0)})")
+        return self.pick(
+            lambda: f"{self.one('exp expm1 ln log log10 log2 log1p sin cos tan cot sec csc asin acos atan')}({x})",
+            lambda: f"{self.one('sinh cosh tanh asinh acosh atanh cbrt')}({x})",
+            lambda: f"{self.one('pow power atan2 hypot log')}({x}, {self.number(0)})",
+        )
 
 
 _TEXT = r"""( ) [ ] { } , . ; : :: ' " ` # ? ! ~ + - * / % & | ^ = == <> != <=> || -> => ** -- /* */ /*+ {# // AND OR NOT IS NULL IN BETWEEN

@@ -30,6 +30,7 @@ from asterism.expressions.types import (
     NULL,
     STRING,
     TIME,
+    TINYINT,
     bounded,
     common_type,
     duckdb_type,
@@ -78,6 +79,7 @@ OPERATORS: dict[str, str] = {
     "a % b": "has the sign of a; fails where b is 0",
     "a DIV b": "the whole part of the quotient, a BIGINT; integers",
     "a & b; a | b; a ^ b; ~ a": "integers; mixed ones need parentheses",
+    "a << n; a >> n; a >>> n": "the bits of an INT or BIGINT moved by n; next to other operators on bits with parentheses",
     "a || b": "as concat",
     "a.b": "a field of a STRUCT",
     "a[i]": "an element of an ARRAY, from 0, fails outside; the value of a key of a MAP, NULL if it has none",
@@ -202,7 +204,7 @@ def choose(branches: Sequence[tuple[Sql, Sql]], otherwise: Sql | None, zone: str
 
 
 def arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
-    """``+``, ``-``, ``*``, ``/``, ``%`` and DIV."""
+    """``+``, ``-``, ``*``, ``/``, ``%``, DIV and PMOD."""
     kinds = (a.type, b.type)
     if operator in "+-*" and any(is_temporal(kind) or kind in (*INTERVALS, MONTHS) for kind in kinds):
         return _time_arithmetic(operator, a, b, zone)
@@ -229,6 +231,8 @@ def arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
         return made_by(operator, strict(f"({{0}} {operator} {{1}})", kind, a, b, raises=kind in INTEGERS), a, b)
     if operator == "%":
         return remainder(a, b)
+    if operator == "PMOD":
+        return _positive_remainder(a, b, zone)
     if operator == "DIV":
         return _unless_zero("({a} // {b})", kind, a, b)
     return made_by("/", _unless_zero("({a} / {b})", kind, a, b), a, b)
@@ -254,16 +258,47 @@ def remainder(a: Sql, b: Sql) -> Sql:
     return _unless_zero("({a} % {b})", a.type, a, b)
 
 
+def _positive_remainder(a: Sql, b: Sql, zone: str) -> Sql:
+    kind, rest = a.type, remainder(a, b)
+    again = remainder(strict("({0} + {1})", kind, rest, b, raises=kind in INTEGERS), b)
+    zero = cast(Sql("CAST(0 AS TINYINT)", TINYINT, ()), kind, zone)
+    return replace(choose([(compare("<", rest, zero, zone), again)], rest, zone), operation=None)
+
+
+def _null_if_zero(a: Sql, b: Sql) -> Sql:
+    """The divisor *b* of *a*, NULL instead of 0."""
+    if b.constant == 0:
+        return null(exact_decimal(b) if is_decimal(a.type) else b.type)
+    if b.constant is None and is_numeric(b.type):
+        return strict(f"nullif({{0}}, CAST(0 AS {duckdb_type(b.type)}))", b.type, b, nulls=True)
+    return b
+
+
+def attempt(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
+    """``+``, ``-``, ``*`` or ``%`` that return NULL if they fail; a failure of *a* or *b* stays."""
+    if operator == "%":
+        return replace(arithmetic(operator, a, _null_if_zero(a, b), zone), nulls=None, operation=None)
+    value = arithmetic(operator, a, b, zone)
+    kind = value.type
+    never_fails = kind in FLOATS or NULL in (a.type, b.type)
+    if value.operation is None or never_fails or DATE in (a.type, b.type):  # a DATE wraps around in Spark
+        return replace(value, operation=None)
+    x, y = value.operation.operands
+    if kind in INTEGERS:
+        text = f"TRY_CAST((CAST({{0}} AS HUGEINT) {operator} CAST({{1}} AS HUGEINT)) AS {duckdb_type(kind)})"
+        return strict(text, kind, x, y, nulls=True)
+    if is_decimal(kind):
+        return replace(_decimal_arithmetic(operator, a, b, zone, attempted=True), nulls=None, operation=None)
+    if a.raises or b.raises:
+        raise UnsupportedError("its arguments can fail, which is supported only for numbers")
+    return replace(value, text=f"TRY({value.text})", nulls=None, raises=False, operation=None)
+
+
 def try_divide(a: Sql, b: Sql, zone: str) -> Sql:
     """Division that returns NULL if b is 0."""
     if a.type in INTERVALS or MONTHS in (a.type, b.type):
         raise UnsupportedError("TRY_DIVIDE needs numbers, not an interval")
-    divisor = b
-    if b.constant == 0:
-        divisor = null(exact_decimal(b) if is_decimal(a.type) else b.type)
-    elif b.constant is None and is_numeric(b.type):
-        divisor = strict(f"nullif({{0}}, CAST(0 AS {duckdb_type(b.type)}))", b.type, b, nulls=True)
-    divided = replace(arithmetic("/", a, divisor, zone), nulls=None)
+    divided = replace(arithmetic("/", a, _null_if_zero(a, b), zone), nulls=None)
     if is_decimal(divided.type):
         return divided
     return made_by("TRY_DIVIDE", divided, *(cast(value, divided.type, zone) for value in (a, b)))
@@ -272,7 +307,8 @@ def try_divide(a: Sql, b: Sql, zone: str) -> Sql:
 _LONG_DIGITS = 18  # the digits that fit into 64 bits
 
 
-def _decimal_arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
+def _decimal_arithmetic(operator: str, a: Sql, b: Sql, zone: str, *, attempted: bool = False) -> Sql:
+    """*attempted*: it is NULL where it does not fit."""
     x, y = exact_decimal(a), exact_decimal(b)
     a, b = cast(a, x, zone), cast(b, y, zone)
     whole, scale = max(x.precision - x.scale, y.precision - y.scale), max(x.scale, y.scale)
@@ -280,7 +316,7 @@ def _decimal_arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
     if operator in "+-":
         digits += 1
         kind = bounded(digits, scale)
-    elif operator == "%":
+    elif operator in ("%", "PMOD"):
         kind = bounded(min(x.precision - x.scale, y.precision - y.scale) + scale, scale)
     elif operator == "*":
         digits, scale = x.precision + y.precision, x.scale + y.scale
@@ -292,15 +328,16 @@ def _decimal_arithmetic(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
         places = max(6, x.scale + y.precision + 1)
         kind = bounded(x.precision - x.scale + y.scale + places, places)
     result = duckdb_type(kind)
-    native = operator != "/" and digits <= MAX_DIGITS and kind.scale == scale
+    native = operator not in ("/", "PMOD") and digits <= MAX_DIGITS and kind.scale == scale
     if native:
         template = f"CAST(({{a}} {operator} {{b}}) AS {result})"
     else:
         sides = "CAST({a} AS VARCHAR), CAST({b} AS VARCHAR)"
-        template = f"CAST(decimal_result('{operator}', {sides}, {kind.precision}, {kind.scale}) AS {result})"
+        routine = "try_decimal_result" if attempted else "decimal_result"
+        template = f"CAST({routine}('{operator}', {sides}, {kind.precision}, {kind.scale}) AS {result})"
     if operator in "+-*":
         template = template.replace("{a}", "{0}").replace("{b}", "{1}")
-        return made_by(operator, strict(template, kind, a, b, raises=not native), a, b)
+        return made_by(operator, strict(template, kind, a, b, raises=not (native or attempted)), a, b)
     return _unless_zero(template, kind, a, b)
 
 
@@ -323,6 +360,19 @@ def bitwise(operator: str, a: Sql, b: Sql, zone: str) -> Sql:
             raise UnsupportedError(f"{operator} needs integers, not {name_of(value.type)}")
     a, b = unify([a, b], zone, operator)
     return strict("xor({0}, {1})" if operator == "^" else f"({{0}} {operator} {{1}})", a.type, a, b)
+
+
+def shift_bits(operator: str, value: Sql, bits: Sql, zone: str) -> Sql:
+    """``<<``, ``>>`` or ``>>>``, of an INT or a BIGINT; of the number of bits, only the lowest 5 or 6 count."""
+    for part in (value, bits):
+        if part.type not in (*INTEGERS, NULL):
+            raise UnsupportedError(f"{operator} needs integers, not {name_of(part.type)}")
+    if bits.type == BIGINT:
+        raise UnsupportedError(f"{operator} needs an INT on its right side, not BIGINT", "CAST(... AS INT)")
+    kind = BIGINT if value.type == BIGINT else INT
+    value, bits = cast(value, BIGINT, zone), cast(bits, INT, zone)
+    text = f"CAST(shifted('{operator}', {kind.bit_width}, {{0}}, {{1}}) AS {duckdb_type(kind)})"
+    return strict(text, kind, value, bits)
 
 
 def bitwise_not(value: Sql) -> Sql:

@@ -24,7 +24,7 @@ from asterism.errors import ExpressionSyntaxError, UnknownFunctionError, Unsuppo
 from asterism.expressions.computed_columns import Names, with_columns
 from asterism.expressions.functions import FUNCTIONS, NOT_PURE, UNIT_FIRST
 from asterism.expressions.other_languages import foreign_syntax
-from asterism.expressions.translation import DOCUMENTATION, position_of
+from asterism.expressions.translation import DOCUMENTATION, ShiftRightUnsigned, position_of
 
 MAX_TEXT = 20_000  # characters; generous for a person, harmless for the parser
 MAX_DEPTH = 50  # nesting; Python's recursion limit is near 1,000 frames and sqlglot takes several per level
@@ -52,7 +52,9 @@ _PREDICATES: tuple[type[exp.Expr], ...] = (
     exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Is, exp.In, exp.Between, exp.Like,
     exp.ILike, exp.RegexpLike, exp.Escape,
 )  # fmt: skip
-_BITWISE = (exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor)
+_BITWISE = (
+    exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseLeftShift, exp.BitwiseRightShift, ShiftRightUnsigned,
+)  # fmt: skip
 _SUPPORTED: tuple[type[exp.Expr], ...] = (
     exp.And, exp.Or, exp.Not, exp.Paren, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv, exp.Neg, exp.DPipe,
     exp.BitwiseNot, exp.Literal, exp.RawString, exp.Boolean, exp.Null, exp.Column, exp.Identifier, exp.Star, exp.Interval,
@@ -63,8 +65,8 @@ _SUPPORTED: tuple[type[exp.Expr], ...] = (
 _TYPED = {
     "dpipe": "||", "bitwiseand": "&", "bitwiseor": "|", "bitwisexor": "^", "intdiv": "DIV", "nullsafeeq": "<=>", "neg": "-",
     "eq": "=", "neq": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">=", "add": "+", "sub": "-", "mul": "*", "div": "/",
-    "mod": "%", "bitwiseleftshift": "<<", "bitwiserightshift": ">>", "attimezone": "AT TIME ZONE", "bitwisenot": "~",
-    "nullsafeneq": "IS DISTINCT FROM", "regexplike": "RLIKE", "window": "OVER",
+    "mod": "%", "bitwiseleftshift": "<<", "bitwiserightshift": ">>", "shiftrightunsigned": ">>>",
+    "attimezone": "AT TIME ZONE", "bitwisenot": "~", "nullsafeneq": "IS DISTINCT FROM", "regexplike": "RLIKE", "window": "OVER",
     "withingroup": "WITHIN GROUP", "alias": "AS",
 }  # fmt: skip
 """The keyword as written, if the parser has another name for it."""
@@ -97,6 +99,10 @@ the length of a VARCHAR.
 """
 
 
+_SHIFTS = {"<<": TokenType.DSTAR, ">>": TokenType.COLON_GT, ">>>": TokenType.NCOLON_GT}
+"""The operators that move bits, which the tokenizer reads as comparisons, as token types that nothing else uses."""
+_ANGLES = (TokenType.LT, TokenType.GT, *_SHIFTS.values())
+
 INTERVAL_SPANS = {
     (largest, smallest)
     for units in (("YEAR", "MONTH"), ("DAY", "HOUR", "MINUTE", "SECOND"))
@@ -126,6 +132,12 @@ def _with_unit(name: str, parser: SparkParser) -> exp.Expr:
 class _Parser(SparkParser):
     """Keeps function calls as written; :data:`asterism.expressions.functions.FUNCTIONS` defines their meaning."""
 
+    BITWISE: ClassVar[dict[Any, Any]] = {
+        **SparkParser.BITWISE,
+        _SHIFTS["<<"]: exp.BitwiseLeftShift,
+        _SHIFTS[">>"]: exp.BitwiseRightShift,
+        _SHIFTS[">>>"]: ShiftRightUnsigned,
+    }
     FUNCTIONS: ClassVar[dict[str, Any]] = {
         name: SparkParser.FUNCTIONS[name] for name in AGGREGATES.values() if name not in ("FIRST", "LAST", "PREV")
     } | {"FIRST": exp.First.from_arg_list, "LAST": exp.Last.from_arg_list, "PREV": Previous.from_arg_list}
@@ -318,6 +330,7 @@ def _trees(
 ) -> list[exp.Expr | None]:
     """What the parser makes of *tokens*."""
     _name_keywords(tokens)
+    tokens = _with_shifts(tokens, text)
     dialect = _CallsDialect() if aggregates else _Dialect()
     parser = dialect.parser()
     if prefixes:
@@ -369,6 +382,26 @@ def _name_keywords(tokens: Sequence[Token]) -> None:
             continue
         if keyword.token_type not in _NAMES and re.fullmatch("[A-Za-z_]+", keyword.text):
             keyword.token_type = TokenType.VAR
+
+
+def _with_shifts(tokens: Sequence[Token], text: str) -> list[Token]:
+    """The tokens, with one for each operator that moves bits."""
+    joined: list[Token] = []
+    for token in tokens:
+        before = joined[-1] if joined else None
+        if (
+            before is not None
+            and token.token_type in _ANGLES
+            and before.token_type in _ANGLES
+            and before.text[0] == token.text
+        ):
+            if before.end + 1 != token.start or before.text + token.text not in _SHIFTS:
+                raise ExpressionSyntaxError.at("unexpected token", text, token.start)
+            written = before.text + token.text
+            joined[-1] = Token(_SHIFTS[written], written, before.line, before.col, before.start, token.end)
+        else:
+            joined.append(token)
+    return joined
 
 
 _CASTS = re.compile(r"\s*::")

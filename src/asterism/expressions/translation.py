@@ -59,6 +59,11 @@ from asterism.text.printable import quoted_name
 
 DOCUMENTATION = "docs/sql.md lists what is supported"
 
+
+class ShiftRightUnsigned(exp.BitwiseRightShift):
+    """``a >>> n``, which the parser of sqlglot does not know."""
+
+
 COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
 }  # fmt: skip
@@ -66,6 +71,9 @@ ARITHMETIC: dict[type[exp.Expr], str] = {
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "DIV",
 }  # fmt: skip
 _BITWISE: dict[type[exp.Expr], str] = {exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "^"}
+_SHIFTS: dict[type[exp.Expr], str] = {
+    exp.BitwiseLeftShift: "<<", exp.BitwiseRightShift: ">>", ShiftRightUnsigned: ">>>",
+}  # fmt: skip
 _TYPES = {
     "BOOLEAN": BOOLEAN, "TINYINT": TINYINT, "SMALLINT": SMALLINT, "INT": INT, "BIGINT": BIGINT, "FLOAT": FLOAT,
     "DOUBLE": DOUBLE, "TEXT": STRING, "DATE": DATE, "TIMESTAMPNTZ": NTZ, "BINARY": BINARY,
@@ -362,6 +370,7 @@ _TRANSLATIONS: dict[type[exp.Expr], _Translation] = {
     **{kind: _binary(operators.compare, operator) for kind, operator in COMPARISONS.items()},
     **{kind: _binary(operators.arithmetic, operator) for kind, operator in ARITHMETIC.items()},
     **{kind: _binary(operators.bitwise, operator) for kind, operator in _BITWISE.items()},
+    **{kind: _binary(operators.shift_bits, operator) for kind, operator in _SHIFTS.items()},
     exp.Paren: lambda to, node: to.translate(node.this),
     exp.And: lambda to, node: operators.conjunction(to._parts(node.flatten())),
     exp.Or: lambda to, node: operators.disjunction(to._parts(node.flatten())),

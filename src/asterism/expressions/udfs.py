@@ -133,9 +133,12 @@ def rounded(values: pa.ChunkedArray, digits: pa.ChunkedArray, even: pa.ChunkedAr
     x = values.to_numpy()
     places, to_even = int(constant(digits)), bool(constant(even))
     with np.errstate(all="ignore"):
-        scaled = x * 10.0**places
+        unit = 10.0 ** abs(places)
+        scaled = x * unit if places >= 0 else x / unit
         near = np.rint(scaled)
-        result = near / 10.0**places + 0.0  # removes the sign of a negative zero, as in decimals
+        result = (
+            near / unit if places >= 0 else near * unit
+        ) + 0.0  # removes the sign of a negative zero, as in decimals
         # If a product is far enough from halfway between two results, its rounding error does not matter.
         clear = (np.abs(np.abs(scaled - near) - 0.5) > 1e-6) & (np.abs(scaled) < 1e9)
     mode = decimal.ROUND_HALF_EVEN if to_even else decimal.ROUND_HALF_UP
@@ -161,17 +164,51 @@ def decimal_result(
     scale: pa.ChunkedArray,
 ) -> pa.Array:
     """Arithmetic on decimals of any size, passed and returned as strings."""
+    return _decimal_results(operators, left, right, precision, scale, attempted=False)
+
+
+@routine("VARCHAR", "VARCHAR", "VARCHAR", "VARCHAR", "INTEGER", "INTEGER", nulls=True)
+def try_decimal_result(
+    operators: pa.ChunkedArray,
+    left: pa.ChunkedArray,
+    right: pa.ChunkedArray,
+    precision: pa.ChunkedArray,
+    scale: pa.ChunkedArray,
+) -> pa.Array:
+    """:func:`decimal_result`; null where it does not fit."""
+    return _decimal_results(operators, left, right, precision, scale, attempted=True)
+
+
+def _decimal_results(
+    operators: pa.ChunkedArray,
+    left: pa.ChunkedArray,
+    right: pa.ChunkedArray,
+    precision: pa.ChunkedArray,
+    scale: pa.ChunkedArray,
+    *,
+    attempted: bool,
+) -> pa.Array:
     operate = _OPERATORS[constant(operators)]
     digits, unit = constant(precision), decimal.Decimal(1).scaleb(-constant(scale))
-    answers = []
+    answers: list[str | None] = []
     for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True):
-        exact = operate(decimal.Decimal(a), decimal.Decimal(b))
-        answers.append(_fitted(exact, digits, unit))
+        try:
+            fits = a is not None and b is not None
+            answers.append(_fitted(operate(decimal.Decimal(a), decimal.Decimal(b)), digits, unit) if fits else None)
+        except OverflowError:
+            if not attempted:
+                raise
+            answers.append(None)
     return pa.array(answers, pa.string())
 
 
 def _quotient(a: decimal.Decimal, b: decimal.Decimal) -> decimal.Decimal:
     return _EXACT.divide(a, b).quantize(_QUOTIENT_SCALE, context=_EXACT)
+
+
+def _positive_remainder(a: decimal.Decimal, b: decimal.Decimal) -> decimal.Decimal:
+    rest = _EXACT.remainder(a, b)
+    return _EXACT.remainder(_EXACT.add(rest, b), b) if rest < 0 else rest
 
 
 _OPERATORS: dict[str, Callable[[decimal.Decimal, decimal.Decimal], decimal.Decimal]] = {
@@ -180,6 +217,7 @@ _OPERATORS: dict[str, Callable[[decimal.Decimal, decimal.Decimal], decimal.Decim
     "*": _EXACT.multiply,
     "/": _quotient,
     "%": _EXACT.remainder,
+    "PMOD": _positive_remainder,
 }
 
 

@@ -25,6 +25,7 @@ from sqlglot import exp
 
 from asterism.columns.time import DAY
 from asterism.errors import ExpressionError, ExpressionSyntaxError, ExpressionTypeError
+from asterism.expressions.math_functions import MATH_FUNCTIONS
 from asterism.expressions.names import COLUMN, PREVIOUS, aggregate_of, columns_of, plain_column
 from asterism.expressions.parsing import AGGREGATES
 from asterism.expressions.translation import ARITHMETIC, DOCUMENTATION, Translator, position_of
@@ -95,14 +96,15 @@ def compile_condition(programs: Programs, node: exp.Expr, text: str) -> list[Ins
 def _depth(code: Sequence[Instruction]) -> int:
     """The maximum number of values on the stack."""
     depth = deepest = 0
-    for operation, *_ in code:
-        depth += _GROWS.get(Op(operation), -1)
+    for operation, _, takes_two, *_ in code:
+        depth += -takes_two if operation == Op.MATH else _GROWS.get(Op(operation), -1)
         deepest = max(deepest, depth)
     return deepest
 
 
 _GROWS = dict.fromkeys((Op.CONST, Op.NULL, Op.STRING, Op.SLOT, Op.AGG, Op.PREVIOUS), 1) | {Op.SELECT: -2} | dict.fromkeys(
-    (Op.TO_FLOAT, Op.SCALED_TO_FLOAT, Op.NEG, Op.ABS, Op.NEG_F, Op.ABS_F, Op.NOT, Op.IS_NULL, Op.IN), 0
+    (Op.TO_FLOAT, Op.SCALED_TO_FLOAT, Op.NEG, Op.ABS, Op.NEG_F, Op.ABS_F, Op.NOT, Op.IS_NULL, Op.IN, Op.FLOOR, Op.CEIL,
+     Op.ROUND), 0
 )  # fmt: skip
 
 
@@ -219,6 +221,8 @@ _ON_DOUBLES = {
 }  # fmt: skip
 _ARITHMETIC = {"+": Op.ADD, "-": Op.SUB, "*": Op.MUL}
 _CHOICES = ("CASE", "COALESCE", "GREATEST", "LEAST")
+_ROUNDINGS = {"FLOOR": Op.FLOOR, "CEIL": Op.CEIL, "ROUND": Op.ROUND, "BROUND": Op.ROUND}
+_MOST_DIGITS = 20  # powers of ten up to 10**22 are doubles
 
 
 class _Emitter:
@@ -245,7 +249,7 @@ class _Emitter:
             return self.of_event(value)
         try:
             try:
-                return self.computed(value)
+                return self.mathematical_in_advance(value) or self.computed(value)
             except (UnsupportedError, ExpressionError):
                 instead = None if self.is_cast_of_computed(value) else self.in_advance(value)
                 if instead is None:
@@ -255,6 +259,14 @@ class _Emitter:
             if value.node is None:
                 raise
             raise ExpressionTypeError.at(problem.problem, self.text, position_of(value.node), problem.hint) from None
+
+    def mathematical_in_advance(self, value: Sql) -> Code | None:
+        """A mathematical function of one event, whose values are stored. Of several events, the machine computes it."""
+        if value.operation is None or value.operation.name not in (*MATH_FUNCTIONS, *_ROUNDINGS):
+            return None
+        with contextlib.suppress(UnsupportedError):
+            return self.in_advance(value)
+        return None
 
     def is_cast_of_computed(self, value: Sql) -> bool:
         """Whether it is an implicit cast of a computed value: the operation that takes it may then be computed in advance."""
@@ -418,6 +430,8 @@ class _Emitter:
                 return self.arithmetic(name, value, *operands)
             case "SUM" | "COUNT" | "AVG":
                 return self.over_all(value, operands[0])
+            case _ if name in MATH_FUNCTIONS or name in _ROUNDINGS:
+                return self.mathematical(name, operands)
         return self.comparison(name, operands)
 
     def unsupported(self, node: exp.Expr | None) -> UnsupportedError:
@@ -699,6 +713,23 @@ class _Emitter:
             raise UnsupportedError(f"{word} of {name_of(value.type)} is not supported over events of a stage")
         code = self.code(operand)
         return lambda: [*code(), _calculation(operation, value.type)]
+
+    def mathematical(self, name: str, operands: Sequence[Sql]) -> Code:
+        if name in ("ROUND", "BROUND"):
+            digits = operands[1].constant
+            assert isinstance(digits, decimal.Decimal)
+            if abs(digits) > _MOST_DIGITS:
+                raise UnsupportedError(
+                    f"{name} to more than {_MOST_DIGITS} digits is not supported over events of a stage"
+                )
+            end: Instruction = (int(Op.ROUND), int(digits), int(name == "BROUND"), 0, 0, 0)
+            operands = operands[:1]
+        elif name in _ROUNDINGS:
+            end = _op(_ROUNDINGS[name])
+        else:
+            end = (int(Op.MATH), int(MATH_FUNCTIONS[name]), int(MATH_FUNCTIONS[name].takes_two), 0, 0, 0)
+        codes = [self.code(operand) for operand in operands]
+        return lambda: [*itertools.chain.from_iterable(code() for code in codes), end]
 
     def divide(self, dividend: Code, divisor: Code, *, failing: bool) -> Code:
         if not failing:

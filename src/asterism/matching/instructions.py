@@ -65,6 +65,10 @@ class Op(enum.IntEnum):
     PREVIOUS = 33
     FACT = 34
     SCALED_TO_FLOAT = 35
+    MATH = 36
+    FLOOR = 37
+    CEIL = 38
+    ROUND = 39
 
 
 class Func(enum.IntEnum):
@@ -120,7 +124,9 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], Kind | None], ...] = (
 )
 
 
-_MAY_FAIL = frozenset({Op.PYTHON, Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.ABS, Op.SCALED_TO_FLOAT})
+_MAY_FAIL = frozenset(
+    {Op.PYTHON, Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.ABS, Op.SCALED_TO_FLOAT, Op.FLOOR, Op.CEIL, Op.ROUND}
+)
 
 
 @dataclass(slots=True)
@@ -135,7 +141,8 @@ class Programs:
     """(operation, constant or slot; for aggregates: offset, function, stage, slot or -1, its Number; for SCALED_TO_FLOAT:
     the scale; for IN: -, the number of rows of its table, whether it has a NULL, whether it is floating, the distance to the
     table in rows; for PREVIOUS: how many events before the current one, -, -, slot; for FACT: FIRST_EVENT, or an absence;
-    for calculations: -, the number of bits of the type of an integer result)
+    for calculations: -, the number of bits of the type of an integer result; for MATH: the MathFunction, whether it takes two
+    values; for ROUND: digits, whether halves go to the even digit)
     """
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)

@@ -19,7 +19,8 @@
 *Guards* decide which edges an event can follow. Most test only condition bits, which are computed for the whole batch in
 advance, and take one comparison (:func:`follow`). The others are branching programs (:func:`holds`) that evaluate conditions
 in the order in which they were written, as far as they matter. A condition is a bit, a program for a stack machine
-(:func:`run_program`), or both. The program may call a Python function through :mod:`asterism.matching.python_conditions`.
+(:func:`run_program`, with the functions of :mod:`asterism.expressions.kernels`), or both. The program may call a Python function
+through :mod:`asterism.matching.python_conditions`.
 
 See docs/decisions/0004 and 0096.
 """

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from asterism.columns.compiled import inlined, uncounted
+from asterism.expressions.kernels import can_round, is_null_of, is_null_of_two, of_one, of_two, round_double
 from asterism.matching.instructions import Op
 
 VALUES, STATES = 0, 1
@@ -34,7 +35,8 @@ ADD_F, SUB_F, MUL_F, DIV_F, NEG_F, ABS_F = _O["ADD_F"], _O["SUB_F"], _O["MUL_F"]
 EQ, LT, LE, EQ_F, LT_F, LE_F = _O["EQ"], _O["LT"], _O["LE"], _O["EQ_F"], _O["LT_F"], _O["LE_F"]
 NOT, AND, OR, IS_NULL, COALESCE, SELECT = _O["NOT"], _O["AND"], _O["OR"], _O["IS_NULL"], _O["COALESCE"], _O["SELECT"]
 IN = _O["IN"]
-_OF_ONE = (IS_NULL, IN, NOT, TO_FLOAT, SCALED_TO_FLOAT, NEG, ABS, NEG_F, ABS_F)
+MATH, FLOOR, CEIL, ROUND = _O["MATH"], _O["FLOOR"], _O["CEIL"], _O["ROUND"]
+_OF_ONE = (IS_NULL, IN, NOT, TO_FLOAT, SCALED_TO_FLOAT, NEG, ABS, NEG_F, ABS_F, FLOOR, CEIL, ROUND)
 _OF_INTEGERS = (EQ, LT, LE, ADD, SUB, MUL)
 _SURELY_FITS = 9.2e18
 LOWEST, LARGEST = -(2**63), 2**63 - 1
@@ -153,6 +155,41 @@ def combine(op: int, stack: Any, n: int) -> int:
     return last
 
 
+@uncounted
+def mathematical(ops: Any, at: int, stack: Any, last: int) -> None:
+    """Do MATH with one value, FLOOR, CEIL or ROUND."""
+    if stack[STATES, last] != VALID:
+        return
+    op, x = ops[at, 0], double(stack[VALUES, last])
+    if op == MATH:
+        if is_null_of(ops[at, 1], x):
+            stack[STATES, last] = NULL_VALUE
+        else:
+            stack[VALUES, last] = bits_of(of_one(ops[at, 1], x))
+    elif op == ROUND:
+        if not can_round(x, ops[at, 1]):
+            stack[STATES, last] = OVERFLOW
+        else:
+            stack[VALUES, last] = bits_of(round_double(x, ops[at, 1], ops[at, 2] == 1))
+    elif np.isnan(x):
+        stack[VALUES, last] = 0
+    else:
+        whole = np.floor(x) if op == FLOOR else np.ceil(x)
+        if -(2.0**63) <= whole < 2.0**63:
+            stack[VALUES, last] = np.int64(whole)
+        else:
+            stack[STATES, last] = OVERFLOW
+
+
+@uncounted
+def mathematical_of_two(function: int, stack: Any, a: int, x: float, y: float) -> None:
+    """Do MATH with two values."""
+    if is_null_of_two(function, x, y):
+        stack[STATES, a] = NULL_VALUE
+    else:
+        stack[VALUES, a] = bits_of(of_two(function, x, y))
+
+
 @inlined
 def change(ops: Any, at: int, stack: Any, last: int) -> None:
     """Do an operation with one operand."""
@@ -182,6 +219,8 @@ def change(ops: Any, at: int, stack: Any, last: int) -> None:
         stack[VALUES, last] = bits_of(-double(stack[VALUES, last]))
     elif op == ABS_F:
         stack[VALUES, last] = bits_of(abs(double(stack[VALUES, last])))
+    else:
+        mathematical(ops, at, stack, last)
 
 
 @inlined
@@ -245,7 +284,7 @@ def calculate(ops: Any, at: int, stack: Any, n: int) -> int:
     if op in (AND, OR, SELECT, COALESCE):
         return combine(op, stack, n)
     last = n - 1
-    if op in _OF_ONE:
+    if op in _OF_ONE or (op == MATH and ops[at, 2] == 0):
         change(ops, at, stack, last)
         return n
     a, b = n - 2, last
@@ -261,6 +300,8 @@ def calculate(ops: Any, at: int, stack: Any, n: int) -> int:
     x, y = stack[VALUES, a], stack[VALUES, b]
     if op in _OF_INTEGERS:
         calculate_integers(ops, at, stack, a, x, y)
+    elif op == MATH:
+        mathematical_of_two(ops[at, 1], stack, a, double(x), double(y))
     else:
         calculate_doubles(ops, at, stack, a, double(x), double(y))
     return last

@@ -13,8 +13,9 @@ searched from one row after the other, in one of two ways:
   the stacks.
 
 A condition is a bit per row (its conjuncts over rows near the current one), a program for a stack machine (its other conjuncts;
-:mod:`asterism.matching.instructions` has the operations), or both. If neither decides, the search pauses, the caller evaluates
-the condition, and the search resumes. All arrays that the search changes belong to the caller.
+:mod:`asterism.matching.instructions` has the operations, :mod:`asterism.expressions.kernels` the functions), or both. If neither
+decides, the search pauses, the caller evaluates the condition, and the search resumes. All arrays that the
+search changes belong to the caller.
 """
 
 from __future__ import annotations
