@@ -42,7 +42,7 @@ HEAVY = {"pyspark", "numba"}
 """Imported at module level only by the modules that are made of it, themselves imported late."""
 COMPILED = {
     "matching.kernels", "rules.binding.kernels", "windows.kernels", "row_patterns.kernels",
-    "matching.stack_machine", "columns.compiled", "columns.hashing", "windows.firing",
+    "expressions.kernels", "matching.stack_machine", "columns.compiled", "columns.hashing", "windows.firing",
     "row_patterns.match_conditions", "row_patterns.match_items", "row_patterns.search", "row_patterns.result_rows",
 }  # fmt: skip
 

@@ -86,7 +86,7 @@ CONDITIONS: dict[str, str] = {
     "sql_bars_next_to_plus": "status || volume + 1 = 'ok2'",
     "sql_bitwise": "volume & 1 | 2 = 3",
     "sql_comparison_of_comparison": "price < 1 = TRUE",
-    "sql_shift": "volume << 1 = 2",
+    "sql_shift": "volume << 1 & 2 = 2",
     "sql_subquery": "price > (SELECT max(price) FROM events)",
     "sql_in_subquery": "price IN (SELECT price FROM events)",
     "sql_exists": "EXISTS (SELECT 1)",
