@@ -3,7 +3,7 @@
 >>> # depth_of is a function of the user
 >>> events = pa.schema([("path", pa.string()), ("x", pa.int64())])
 >>> [part.sql for part in Expression("x > 1 AND LAST(a.x) > depth_of(path)", ("a",)).parts_for_spark(events)]
-["depth_of(path)"]
+['depth_of(path)']
 """
 
 from __future__ import annotations
