@@ -128,7 +128,15 @@ class PartFinder:
                 return False
             if token.token_type is TokenType.SEMICOLON:
                 return False
-        return part.end > part.begin and part.is_expression
+        return part.end > part.begin and part.is_expression and not self._is_column(part)
+
+    def _is_column(self, part: Fragment) -> bool:
+        """Whether it is a column of the events, or a field of one: Spark has nothing to compute."""
+        at = part.begin
+        if part.end - at > 2 and self._is_stage(at):
+            at += 2
+        dotted = all(token.token_type is TokenType.DOT for token in self.tokens[at + 1 : part.end : 2])
+        return dotted and (part.end - at) % 2 == 1 and self.names.has_column(self.tokens[at].text)
 
     def _lambda_names(self, part: Fragment) -> set[str]:
         names: set[str] = set()
@@ -224,19 +232,23 @@ class PartFinder:
             for argument in call.arguments:
                 yield from self.runs_of_argument(argument, wanted) if is_aggregated else self.runs(argument, wanted)
 
-    def runs_of_argument(self, part: Fragment, wanted: Callable[[EventPart], bool]) -> Iterator[EventPart]:
-        """The same in an argument of an aggregate or navigation."""
+    def runs_of_argument(
+        self, part: Fragment, wanted: Callable[[EventPart], bool], *, of_stage: bool = False
+    ) -> Iterator[EventPart]:
+        """The same in an argument of an aggregate or navigation.
+
+        :param of_stage: whether it is inside of a part that names a stage, so that every column must
+        """
         of_one, stage = self.stage_of_argument(part)
-        if of_one and self.may_be_column(part):
+        if of_one and self.may_be_column(part) and (stage is not None or not of_stage):
             run = EventPart((part,), "", stage)
             if wanted(run):
                 yield run
             return
-        for inner in part.parts:
-            yield from self.runs_of_argument(inner, wanted)
-        for call in part.calls:  # as in PREV(LAST(f(a.x)))
-            for argument in call.arguments:
-                yield from self.runs_of_argument(argument, wanted)
+        of_stage = of_stage or bool(self.stages(part))
+        arguments = [argument for call in part.calls for argument in call.arguments]  # as in PREV(LAST(f(a.x)))
+        for inner in (*part.parts, *arguments):
+            yield from self.runs_of_argument(inner, wanted, of_stage=of_stage)
 
 
 def with_columns(tokens: Sequence[Token], text: str, names: Names) -> list[Token]:

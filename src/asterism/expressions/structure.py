@@ -277,11 +277,11 @@ class _Scanner:
         if words[begin] in ("DISTINCT", "WHERE") and end - begin > 1:
             return Fragment(FragmentKind.WORDS, begin, end, (self._item(begin + 1, end),))
         for at, word in words.items():
-            if word == "ORDER" and at > begin:
+            if self.tokens[at].token_type is TokenType.ORDER_BY and at > begin:
                 last = end
-                while last > at + 2 and self.word(last - 1) in ("ASC", "DESC", "NULLS", "FIRST", "LAST"):
+                while last > at + 1 and self.word(last - 1) in ("ASC", "DESC", "NULLS", "FIRST", "LAST"):
                     last -= 1
-                return Fragment(FragmentKind.WORDS, begin, end, (self._item(begin, at), self.expression(at + 2, last)))
+                return Fragment(FragmentKind.WORDS, begin, end, (self._item(begin, at), self.expression(at + 1, last)))
             if word == "AS" or (word in ("IGNORE", "RESPECT") and words.get(at + 1) == "NULLS"):
                 return Fragment(FragmentKind.WORDS, begin, end, (self.expression(begin, at),) if at > begin else ())
             if word == "=>":

@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from asterism.errors import ExpressionError, ExpressionSyntaxError, ExpressionTypeError
 from asterism.expressions import operators
+from asterism.expressions.computed_columns import is_computed, sql_of
 from asterism.expressions.functions import EXTRACTED, FUNCTIONS, field, field_of, item_of, like, rlike
 from asterism.expressions.types import (
     BIGINT,
@@ -193,13 +194,15 @@ class Translator:
         """The column is of a type that expressions do not support."""
         column = self.schema.field(node.name)
         written = (column.metadata or {}).get(SPARK_TYPE)
+        computed = is_computed(node.name)
+        what = f"{sql_of(node.name):.200}" if computed else f"column {node.name!r}"
         if written is None:
-            return UnsupportedError(f"column {node.name!r} is of type {column.type}, which is not supported in SQL")
-        quoted, kind = quoted_name(node.name), written.decode()
+            return UnsupportedError(f"{what} is of type {column.type}, which is not supported in SQL")
+        quoted, kind = sql_of(node.name) if computed else quoted_name(node.name), written.decode()
         hint = f"compute what is needed of it in another column before: CAST({quoted} AS ...), {quoted} IS NULL"
         if "collate" in kind:
             hint = f"strings are compared by bytes; select {quoted} COLLATE UTF8_BINARY before, or lower(...) of that"
-        return UnsupportedError(f"column {node.name!r} is of type {kind}, which is not supported in SQL", hint)
+        return UnsupportedError(f"{what} is of type {kind}, which is not supported in SQL", hint)
 
     def _literal(self, node: exp.Literal) -> Sql:
         return string_constant(node.this) if node.is_string else self._number(node.this)
