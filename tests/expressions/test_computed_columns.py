@@ -65,6 +65,7 @@ def parts_of(text: str, *, measure: bool = False) -> list[str]:
         ("f(`first name`) > LAST(a.x)", ["f(`first name`)"]),
         ("f(straße) > LAST(a.x) + f(`end`)", ["f(straße)", "f(`end`)"]),
         ("f( x )/* one */ >\n 'it''s' -- two\n AND LAST(a.x) > 1", ["f( x ) > 'it''s'"]),
+        ("kind LIKE ANY ('a', f(x)) AND LAST(a.x) = 1", ["kind LIKE ANY ('a', f(x))"]),
         ("threshold < LAST(a.x)", ["threshold"]),  # a variable of the session
         ("x < LAST(a.x)", []),
         ("row_number() OVER (ORDER BY x) > f(x)", []),

@@ -101,9 +101,9 @@ class PartFinder:
     # ------------------------------------------------------------------ what a part reads
 
     def stages(self, part: Fragment) -> set[str]:
-        return {self.tokens[at].text for at in range(part.begin, part.end) if self._is_stage(at)}
+        return {self.tokens[at].text for at in range(part.begin, part.end) if self.is_stage(at)}
 
-    def _is_stage(self, at: int) -> bool:
+    def is_stage(self, at: int) -> bool:
         tokens = self.tokens
         if at + 1 >= len(tokens) or tokens[at + 1].token_type is not TokenType.DOT:
             return False
@@ -112,7 +112,9 @@ class PartFinder:
 
     def _is_call(self, at: int) -> bool:
         following = self.tokens[at + 1 : at + 2]
-        return bool(following) and following[0].token_type is TokenType.L_PAREN and not is_name(self.tokens, at)
+        if not following or following[0].token_type is not TokenType.L_PAREN or is_name(self.tokens, at):
+            return False
+        return at == 0 or self.tokens[at - 1].token_type not in (TokenType.LIKE, TokenType.ILIKE)  # LIKE ANY (...)
 
     def may_be_column(self, part: Fragment) -> bool:
         """Whether SQL of Spark can stand for it: no query, no window, no aggregate or navigation, no star."""
@@ -133,7 +135,7 @@ class PartFinder:
     def _is_column(self, part: Fragment) -> bool:
         """Whether it is a column of the events, or a field of one: Spark has nothing to compute."""
         at = part.begin
-        if part.end - at > 2 and self._is_stage(at):
+        if part.end - at > 2 and self.is_stage(at):
             at += 2
         dotted = all(token.token_type is TokenType.DOT for token in self.tokens[at + 1 : part.end : 2])
         return dotted and (part.end - at) % 2 == 1 and self.names.has_column(self.tokens[at].text)
@@ -164,7 +166,7 @@ class PartFinder:
                 self.tokens, at
             ):
                 continue
-            if self._is_stage(at) or self._is_call(at) or token.text.lower() in bound:
+            if self.is_stage(at) or self._is_call(at) or token.text.lower() in bound:
                 continue
             after_as = at > part.begin and self.tokens[at - 1].text.upper() == "AS"
             if self.names.has_column(token.text) and not after_as:
@@ -190,7 +192,7 @@ class PartFinder:
                     end is not None and token.start < end
                 ):  # of 5L, the parser makes several tokens
                     continue
-                if run.stage is not None and self._is_stage(at) and token.text == run.stage:
+                if run.stage is not None and self.is_stage(at) and token.text == run.stage:
                     skipped_until = at + 2
                     if end is not None and token.start > end:
                         written.append(" ")
@@ -257,19 +259,16 @@ def with_columns(tokens: Sequence[Token], text: str, names: Names) -> list[Token
     if whole is None:
         return list(tokens)
     finder = PartFinder(tokens, text, names)
-    replaced = list(tokens)
-    # From the end, so that the numbers of the tokens before stay the same.
-    found = finder.runs(whole, lambda run: finder.sql(run)[0] in names.computed)
-    for run in sorted(found, key=lambda run: run.parts[0].begin, reverse=True):
+    edits: list[tuple[int, int, list[Token]]] = []
+    for run in finder.runs(whole, lambda run: finder.sql(run)[0] in names.computed):
         sql, _ = finder.sql(run)
-        for part in reversed(run.parts[1:]):
-            del replaced[part.begin - 1 : part.end]  # with the AND or OR before it
         begin, end = run.parts[0].begin, run.parts[0].end
         first, last = tokens[begin], tokens[end - 1]
         column = Token(TokenType.IDENTIFIER, PREFIX + sql, last.line, last.col, first.start, last.end, [])
-        stage: list[Token] = []
-        if run.stage is not None:
-            at = next(at for at in range(begin, end) if tokens[at].text == run.stage)
-            stage = [tokens[at], tokens[at + 1]]
-        replaced[begin:end] = [*stage, column]
+        at = next((at for at in range(begin, end) if tokens[at].text == run.stage and finder.is_stage(at)), None)
+        edits.append((begin, end, [*([] if at is None else tokens[at : at + 2]), column]))
+        edits += [(part.begin - 1, part.end, []) for part in run.parts[1:]]  # with the AND or OR before it
+    replaced = list(tokens)
+    for begin, end, others in sorted(edits, key=lambda edit: edit[0], reverse=True):
+        replaced[begin:end] = others  # from the end, so that the numbers of the tokens before stay the same
     return replaced

@@ -1,0 +1,62 @@
+"""What a user reads when neither this library nor Spark can evaluate a part of an expression."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from asterism import CEP, KeyedStream, Pattern
+from tests.kit import Golden
+
+pytestmark = pytest.mark.spark
+
+GOLDEN = Golden(Path(__file__))
+CONDITIONS = {
+    "unknown_function": "kind = 'a' AND nope(x) > 1",
+    "unknown_function_in_a_lambda": "exists(xs, y -> nope(y))",
+    "unknown_column": "prise > 1 AND sha2(kind, 256) > 'a'",
+    "unknown_column_in_a_lambda": "exists(xs, y -> y > prise)",
+    "unknown_stage": "sha2(kind, 256) > LAST(c.kind)",
+    "not_deterministic": "exists(xs, y -> y > 1) AND dice(x) > 1",
+    "function_of_the_time": "exists(xs, y -> y > 1) AND now() > ts",
+    "literal_of_the_time": "exists(xs, y -> y > 1) AND ts > TIMESTAMP 'yesterday'",
+    "aggregate": "x > 1 AND regr_slope(x, x) > 1",
+    "window": "sha2(kind, 256) = 'a' AND row_number() OVER (ORDER BY ts) > 1",
+    "generator": "explode(xs) > 1",
+    "subquery": "x = (SELECT max(id) FROM range(3)) AND sha2(kind, 256) > 'a'",
+    "types": "transform(x, y -> y) IS NOT NULL",
+    "arguments": "LAST(a.x) = 1 AND sha2(kind) > 'a'",
+    "syntax": "exists(xs, y -> y > ) AND x > 1",
+    "not_boolean": "sha2(kind, 256)",
+    "type_that_cannot_be_passed": "make_ym_interval(x, 1) > LAST(make_ym_interval(a.x, 1))",
+    "type_without_comparison": "parse_json(kind) = LAST(parse_json(a.kind))",
+    "collation": "LAST(a.kind COLLATE UNICODE_CI) = kind",
+    "of_two_stages": "twice(a.x + b.x) > 1",
+    "of_an_aggregate": "twice(LAST(a.x)) > 1",
+    "lambda_over_a_stage": "exists(xs, y -> y > LAST(a.x))",
+}
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_errors_of_conditions(spark: SparkSession, name: str) -> None:
+    spark.udf.register("dice", F.udf(lambda x: x, "bigint").asNondeterministic())
+    spark.udf.register("twice", lambda x: 2 * x, "bigint")
+    df = spark.sql("SELECT timestamp_seconds(1) AS ts, 'u' AS user, 'a' AS kind, 1L AS x, array(1L) AS xs")
+    pattern = Pattern.begin("a").next("b").where(CONDITIONS[name])
+    GOLDEN.error(name, lambda: CEP.pattern(KeyedStream(df, "user", "ts"), pattern))
+
+
+def test_a_function_of_the_session_that_raises(spark: SparkSession) -> None:
+    """Spark names the function, the line in it and its error."""
+
+    def broken(x: int) -> int:
+        raise ValueError(f"no answer for {x}")
+
+    spark.udf.register("broken", broken, "bigint")
+    df = spark.sql("SELECT timestamp_seconds(1) AS ts, 'u' AS user, 1L AS x")
+    matches = CEP.pattern(KeyedStream(df, "user", "ts"), Pattern.begin("a").where("broken(x) > 1")).select("a.x AS x")
+    with pytest.raises(Exception, match="ValueError: no answer for 1"):
+        matches.collect()
