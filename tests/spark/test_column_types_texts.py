@@ -36,7 +36,6 @@ def provocations(spark: SparkSession) -> dict[str, Callable[[], object]]:
         "order_with_a_collation": lambda: KeyedStream(df, "user", "ts", order_by=["-k"]),
         "order_by_a_struct": lambda: KeyedStream(df, "user", "ts", order_by=["s NULLS LAST"]),
         "versions_by_a_variant": lambda: as_of_join(stream, KeyedStream(df, "user", "ts", order_by=["v"])),
-        "condition_with_a_collation": lambda: CEP.pattern(stream, every.where("k = 'a'")),
         "condition_of_a_stage": lambda: CEP.pattern(stream, every.followed_by("b").where("k = LAST(a.k)")),
         "measure_with_a_collation": lambda: CEP.pattern(stream, every).select("a.k = 'a' AS eq"),
         "measure_of_a_variant": lambda: CEP.pattern(stream, every).select("a.v AS v"),
@@ -52,7 +51,6 @@ def provocations(spark: SparkSession) -> dict[str, Callable[[], object]]:
         "join_with_a_collation": lambda: interval_join(
             stream, stream, (timedelta(0), timedelta(0)), on="k = r_k", prefix="r_"
         ),
-        "condition_with_months": lambda: CEP.pattern(stream, every.where("months > INTERVAL '1' YEAR")),
         "matches_with_months": lambda: CEP.pattern(stream, every).matches,
         "rows_with_a_calendar_interval": lambda: (
             match_recognize(df.drop("months"), "ORDER BY ts ALL ROWS PER MATCH PATTERN (A)").matches

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,7 +13,6 @@ from tests.kit import Golden
 
 pytestmark = pytest.mark.spark
 
-GOLDEN = Golden(Path(__file__))
 CONDITIONS = {
     "unknown_function": "kind = 'a' AND nope(x) > 1",
     "unknown_function_in_a_lambda": "exists(xs, y -> nope(y))",
@@ -40,13 +39,14 @@ CONDITIONS = {
 }
 
 
-@pytest.mark.parametrize("name", CONDITIONS)
-def test_errors_of_conditions(spark: SparkSession, name: str) -> None:
+def test_texts(spark: SparkSession, golden: Golden) -> None:
     spark.udf.register("dice", F.udf(lambda x: x, "bigint").asNondeterministic())
     spark.udf.register("twice", lambda x: 2 * x, "bigint")
     df = spark.sql("SELECT timestamp_seconds(1) AS ts, 'u' AS user, 'a' AS kind, 1L AS x, array(1L) AS xs")
-    pattern = Pattern.begin("a").next("b").where(CONDITIONS[name])
-    GOLDEN.error(name, lambda: CEP.pattern(KeyedStream(df, "user", "ts"), pattern))
+    stream = KeyedStream(df, "user", "ts")
+    for name, text in CONDITIONS.items():
+        golden.error(name, partial(CEP.pattern, stream, Pattern.begin("a").next("b").where(text)))
+    assert golden.names() == set(CONDITIONS)
 
 
 def test_a_function_of_the_session_that_raises(spark: SparkSession) -> None:

@@ -551,14 +551,12 @@ def _check(node: exp.Expr, text: str, aggregates: Collection[str], unlisted: Col
 def _check_clauses(node: exp.Expr, text: str, aggregates: Collection[str]) -> None:
     """Reject subqueries, and what may follow or precede the arguments of a call."""
     if isinstance(node, exp.Query | exp.Subquery) or (isinstance(node, exp.In) and node.args.get("query") is not None):
-        hint = "compute it before, as a column: SELECT *, (SELECT ...) AS largest FROM events"
-        raise UnsupportedSyntaxError.at("subqueries are not supported", text, text.upper().find("SELECT"), hint)
+        raise subquery(text, text.upper().find("SELECT"))
     if isinstance(node, exp.WithinGroup):
         hint = "array_agg(name ORDER BY price DESC), percentile(price, 0.5)"
         raise UnsupportedSyntaxError.at("WITHIN GROUP is not supported", text, _place(node, "WITHIN", text), hint)
     if isinstance(node, exp.Window):
-        hint = "compute it before, as a column: SELECT *, row_number() OVER (...) AS number FROM events"
-        raise UnsupportedSyntaxError.at("window functions are not supported", text, _place(node, "OVER", text), hint)
+        raise window_function(text, _place(node, "OVER", text))
     if isinstance(node, exp.Distinct) and not aggregates:
         hint = (
             "measures support it, and so do the conditions of MATCH_RECOGNIZE: DEFINE B AS COUNT(DISTINCT A.user) > 2"
@@ -696,6 +694,16 @@ def not_pure(name: str, text: str, position: int | None) -> ExpressionSyntaxErro
     return UnsupportedSyntaxError.at(
         f"{name} is not supported: its result does not depend only on the events", text, position
     )
+
+
+def subquery(text: str, position: int | None) -> ExpressionSyntaxError:
+    hint = "compute it before, as a column: SELECT *, (SELECT ...) AS largest FROM events"
+    return UnsupportedSyntaxError.at("subqueries are not supported", text, position, hint)
+
+
+def window_function(text: str, position: int | None) -> ExpressionSyntaxError:
+    hint = "compute it before, as a column: SELECT *, row_number() OVER (...) AS number FROM events"
+    return UnsupportedSyntaxError.at("window functions are not supported", text, position, hint)
 
 
 def _height(tree: exp.Expr) -> int:

@@ -20,9 +20,10 @@ from asterism.expressions.computed_columns import PREFIX, EventPart, Names, Part
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.functions import NOT_PURE
 from asterism.expressions.names import Scope
-from asterism.expressions.parsing import not_pure, tokenize
+from asterism.expressions.parsing import not_pure, subquery, tokenize, window_function
 from asterism.expressions.structure import is_name, structure
 
+STORED = "store the value with the events; or in a session variable, whose value when the query starts is used"
 _TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ")
 _NOW = ("now", "today", "tomorrow", "yesterday")
 _NOT_TEXT = (TokenType.STRING, TokenType.RAW_STRING, TokenType.NUMBER, TokenType.IDENTIFIER)
@@ -69,15 +70,17 @@ class Expression:
         """The parts that Spark must compute; empty if there are none, or if the text is no expression.
 
         :param schema: the columns of the events
-        :raises UnsupportedSyntaxError: the value of such a part does not depend on the event alone
+        :raises UnsupportedSyntaxError: there is a subquery or a window function; or the value of such a part does not depend on
+            the event alone
         """
         try:
             tokens = tokenize(self.text)
         except ExpressionSyntaxError:
             return []  # the expression itself is refused with this error
         whole = structure(tokens)
-        if whole is None or any(_begins_query_or_window(tokens, at) for at in range(len(tokens))):
+        if whole is None:
             return []
+        _check_queries(tokens, self.text)
         names = Scope(schema, tuple(self.stages)).names(self.aggregates)
         finder, refusals = PartFinder(tokens, self.text, names), _Refusals(schema)
 
@@ -97,10 +100,13 @@ class Expression:
         return found
 
 
-def _begins_query_or_window(tokens: list[Token], at: int) -> bool:
-    word = "" if tokens[at].token_type in _NOT_TEXT or is_name(tokens, at) else tokens[at].text.upper()
-    followed = tokens[at + 1].token_type if at + 1 < len(tokens) else None
-    return word == "SELECT" or (word == "OVER" and followed is TokenType.L_PAREN)
+def _check_queries(tokens: list[Token], text: str) -> None:
+    for at, token in enumerate(tokens):
+        word = "" if token.token_type in _NOT_TEXT or is_name(tokens, at) else token.text.upper()
+        if word == "SELECT":
+            raise subquery(text, token.start)
+        if word == "OVER" and at + 1 < len(tokens) and tokens[at + 1].token_type is TokenType.L_PAREN:
+            raise window_function(text, token.start)
 
 
 class _Refusals:
@@ -136,12 +142,16 @@ def _check_of_event(tokens: list[Token], begin: int, end: int, text: str, names:
         word = token.text.lower()
         is_call = bool(following) and following[0].token_type is TokenType.L_PAREN
         if word in NOT_PURE and (is_call or not names.has_column(word)):
-            raise not_pure(token.text, text, token.start)
+            raise _with_hint(not_pure(token.text, text, token.start), text)
         empty = is_call and len(following) > 1 and following[1].token_type is TokenType.R_PAREN
         if word == "unix_timestamp" and empty:
-            raise not_pure("unix_timestamp()", text, token.start)
+            raise _with_hint(not_pure("unix_timestamp()", text, token.start), text)
         if word.upper() in _TIMES and following and following[0].token_type is TokenType.STRING:
             literal = following[0].text.strip().lower()
             if any(literal.startswith(word) for word in _NOW):
                 problem = f"{word.upper()} {literal!r} is not supported: it does not depend on the events"
-                raise UnsupportedSyntaxError.at(problem, text, token.start)
+                raise UnsupportedSyntaxError.at(problem, text, token.start, STORED)
+
+
+def _with_hint(error: ExpressionError, text: str) -> ExpressionError:
+    return type(error).at(error.message, text, error.position, STORED)

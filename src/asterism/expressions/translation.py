@@ -198,7 +198,11 @@ class Translator:
         what = f"{sql_of(node.name):.200}" if computed else f"column {node.name!r}"
         if written is None:
             return UnsupportedError(f"{what} is of type {column.type}, which is not supported in SQL")
-        quoted, kind = sql_of(node.name) if computed else quoted_name(node.name), written.decode()
+        kind = written.decode()
+        if computed:
+            hint = "strings are compared by bytes: lower(...)" if "collate" in kind else "CAST it to another type"
+            return UnsupportedError(f"{what} is of type {kind}, which is not supported in SQL", hint)
+        quoted = quoted_name(node.name)
         hint = f"compute what is needed of it in another column before: CAST({quoted} AS ...), {quoted} IS NULL"
         if "collate" in kind:
             hint = f"strings are compared by bytes; select {quoted} COLLATE UTF8_BINARY before, or lower(...) of that"

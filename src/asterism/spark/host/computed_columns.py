@@ -33,15 +33,15 @@ from asterism.errors import (
 )
 from asterism.expressions.computed_columns import is_computed, sql_of, visible
 from asterism.expressions.functions import FUNCTIONS
-from asterism.expressions.parts_for_spark import Expression, PartForSpark
+from asterism.expressions.parts_for_spark import STORED, Expression, PartForSpark
 from asterism.expressions.translation import DOCUMENTATION
 from asterism.spark.host.column_types import cannot_pass
 from asterism.spark.host.row_schemas import arrow_schema
 from asterism.spark.session.settings import of_expressions
 
 T = TypeVar("T")
-_STORED = "store the value with the events; or in a session variable, whose value when the query starts is used"
 _NOT_DETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
+UNKNOWN_FUNCTION = "unknown function "
 _AGGREGATES = ("MISSING_GROUP_BY", "NESTED_AGGREGATE_FUNCTION", "MISSING_AGGREGATION", "GROUP_BY_AGGREGATE")
 _PLACE = re.compile(r"\(line (\d+), pos(?:ition)? (\d+)\)")
 
@@ -56,6 +56,8 @@ class ComputedColumns:
     def __init__(self, df: DataFrame, schema: pa.Schema) -> None:
         self._df, self._schema = df, schema
         self._known: dict[str, pa.Field] = {}
+        self._unknown_functions: set[str] = set()
+        """functions that neither Spark nor this library knows"""
 
     def bind(self, build: Callable[[pa.Schema], T], expressions: Iterable[Expression]) -> T:
         """What *build* makes for the schema of the events. If it refuses an expression, and there are parts of *expressions* that
@@ -68,11 +70,11 @@ class ComputedColumns:
         except ExpressionError as error:
             parts = [part for expression in expressions for part in expression.parts_for_spark(self._schema)]
             if not parts:
-                raise _with_hint(error) from None
+                raise self._with_hint(error) from None
         try:
             return build(self.schema_with(parts))
         except ExpressionError as error:
-            raise _with_hint(error) from None
+            raise self._with_hint(error) from None
 
     def schema_with(self, parts: Iterable[PartForSpark]) -> pa.Schema:
         """The schema with the columns of these parts at its end.
@@ -90,6 +92,17 @@ class ComputedColumns:
         fields = [self._known[column] for column in by_column if column in self._known]
         return pa.schema([*self._schema, *fields], self._schema.metadata)
 
+    def _with_hint(self, error: ExpressionError) -> ExpressionError:
+        """An error of an expression in which no part is left that Spark could compute."""
+        if not isinstance(error, UnknownFunctionError) or error.hint != DOCUMENTATION:
+            return error
+        if error.message in self._unknown_functions:
+            name = error.message.removeprefix(UNKNOWN_FUNCTION)
+            hint = _registered(name)
+        else:
+            hint = "Spark computes what reads a single event, also as an argument: LAST(f(a.x)) instead of f(LAST(a.x))"
+        return type(error)(error.message, error.detail, hint)
+
     def _analyzed(self, parts: Sequence[PartForSpark]) -> pa.Schema:
         """The columns of these parts, without those that Spark refuses for the same reason as this library."""
         df = self._df
@@ -101,6 +114,8 @@ class ComputedColumns:
             if len(parts) > 1:
                 return pa.schema([field for part in parts for field in self._analyzed([part])])
             refused = _refused(parts[0], error, df.columns)
+            if refused is None and isinstance(parts[0].refusal, UnknownFunctionError):
+                self._unknown_functions.add(parts[0].refusal.message)
             if refused is not None:
                 raise refused from None
             return pa.schema([])
@@ -132,14 +147,6 @@ def has_computed(schema: pa.Schema) -> bool:
 # ---------------------------------------------------------------------------------------------------- errors
 
 
-def _with_hint(error: ExpressionError) -> ExpressionError:
-    """An error of an expression in which no part is left that Spark could compute."""
-    if not isinstance(error, UnknownFunctionError) or error.hint != DOCUMENTATION:
-        return error
-    hint = "Spark computes what reads a single event, also as an argument: LAST(f(a.x)) instead of f(LAST(a.x))"
-    return type(error)(error.message, error.detail, hint)
-
-
 def _refused(part: PartForSpark, error: Exception, columns: Sequence[str]) -> ExpressionError | None:
     """The error for a part that Spark refuses, too; None if that of this library is at least as good."""
     if not isinstance(error, AnalysisException):
@@ -149,7 +156,7 @@ def _refused(part: PartForSpark, error: Exception, columns: Sequence[str]) -> Ex
     unsupported = isinstance(ours, UnsupportedSyntaxError | UnknownFunctionError)
     if condition == _NOT_DETERMINISTIC:
         problem = "this part is not deterministic, so its result does not depend on the events alone"
-        return UnsupportedSyntaxError.at(problem, part.text, position, _STORED)
+        return UnsupportedSyntaxError.at(problem, part.text, position, STORED)
     if condition.startswith("UNRESOLVED_ROUTINE"):
         return None if isinstance(ours, UnknownFunctionError) else _unknown_function(part, error, position)
     if condition.startswith("UNRESOLVED_COLUMN"):
@@ -174,8 +181,12 @@ def _refused(part: PartForSpark, error: Exception, columns: Sequence[str]) -> Ex
 def _unknown_function(part: PartForSpark, error: AnalysisException, position: int | None) -> ExpressionError:
     name = str((error.getMessageParameters() or {}).get("routineName", "")).replace("`", "")
     close = difflib.get_close_matches(name.lower(), FUNCTIONS, n=1, cutoff=0.8)
-    hint = f"did you mean {close[0]}?" if close else f"a function of the session: spark.udf.register({name!r}, ...)"
-    return UnknownFunctionError.at(f"unknown function {name}", part.text, position, hint)
+    hint = f"did you mean {close[0]}?" if close else _registered(name)
+    return UnknownFunctionError.at(UNKNOWN_FUNCTION + name, part.text, position, hint)
+
+
+def _registered(name: str) -> str:
+    return f"docs/sql.md lists functions; or a function of the session: spark.udf.register({name!r}, ...)"
 
 
 def _index(part: PartForSpark, error: AnalysisException) -> int | None:
