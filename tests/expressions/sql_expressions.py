@@ -360,6 +360,15 @@ class Expressions:
             lambda: f"decode({self.integer(n)}, 1, {s(n)}, NULL, {s(n)}, {s(n)})",
             lambda: f"{self.one('make_valid_utf8 validate_utf8 try_validate_utf8')}({self.octets(n)})",
             lambda: f"{self.one('url_encode url_decode try_url_decode')}({s(n)})",
+            lambda: (
+                f"{self.one('parse_url try_parse_url')}({self.url()}, '{self.one('HOST PATH QUERY FILE REF AUTHORITY')}')"
+            ),
+            lambda: f"{self.one('parse_url try_parse_url')}({self.url()}, 'QUERY', 'k')",
+            lambda: f"format_number({self.number(n)}, {self.one('0 2 5')})",
+            lambda: (
+                f"{self.one('format_string printf')}('%s|%-5S|%05d|%+,.2f', {s(n)}, {self.truth(n)}, {self.whole(n)}, e)"
+            ),
+            lambda: f"format_string('%x %o %c %e %b', {self.integer(n)}, i, y, d, {self.any(n)})",
         )
 
     def strings(self, depth: int) -> str:
@@ -388,6 +397,33 @@ class Expressions:
             lambda: f"concat({self.octets(n)}, {self.octets(n)})",
             lambda: f"overlay({self.octets(n)}, {self.octets(n)}, {self.integer(n)}, {self.integer(n)})",
         )
+
+    def url(self) -> str:
+        """A text that may be a URL."""
+        pieces = [
+            "http",
+            "://",
+            "/",
+            "//",
+            ":",
+            "@",
+            "#",
+            "?",
+            "a",
+            "b.c",
+            "80",
+            "[::1]",
+            "%41",
+            "%",
+            "&k=",
+            "1.2.3.4",
+            "_",
+            "ä",
+            " ",
+            "|",
+        ]
+        texts = [f"'http://{''.join(self.rng.choice(pieces) for _ in range(4))}?q=1&k=2'", "concat('http://h/', s)"]
+        return self.rng.choice([*texts, "s", "concat('x://u@', t, ':8/p?k=', s)"])
 
     # -- dates and times
 

@@ -4,7 +4,7 @@
 """
 
 from asterism.expressions.functions.table import FUNCTIONS, NOT_PURE, Function, string  # isort: skip
-from asterism.expressions.functions import choices, numbers, mathematics, bits, texts, words, encodings  # noqa: F401 # isort: skip
+from asterism.expressions.functions import choices, numbers, mathematics, bits, texts, words, encodings, formats  # noqa: F401 # isort: skip
 from asterism.expressions.functions.regexes import like, rlike  # isort: skip
 from asterism.expressions.functions.times import EXTRACTED, UNIT_FIRST, field  # isort: skip
 from asterism.expressions.functions.collections import field_of, item_of  # isort: skip

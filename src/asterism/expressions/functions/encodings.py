@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 
 from asterism.expressions.functions.table import function, integer, literal_string, octets, string
 from asterism.expressions.operators import choose, null_safe
-from asterism.expressions.routines import encodings, hashes  # noqa: F401
+from asterism.expressions.routines import encodings, hashes, urls  # noqa: F401
 from asterism.expressions.routines.encodings import CHARSETS, DIGESTS
+from asterism.expressions.routines.urls import PARTS
 from asterism.expressions.types import (
     BIGINT,
     BINARY,
@@ -26,7 +29,17 @@ from asterism.expressions.types import (
     is_decimal,
     name_of,
 )
-from asterism.expressions.values import Cost, Sql, UnsupportedError, cast, combined, null, strict, unify
+from asterism.expressions.values import (
+    Cost,
+    Sql,
+    UnsupportedError,
+    cast,
+    combined,
+    null,
+    strict,
+    string_constant,
+    unify,
+)
 
 _BYTES = "Digests and encodings"
 _DIGITS = 18  # of a DECIMAL that fits into 64 bits
@@ -285,3 +298,37 @@ def _url_decode(zone: str, value: Sql) -> Sql:
 def _try_url_decode(zone: str, value: Sql) -> Sql:
     value = string(value, zone)
     return strict("url_unescaped({0}, TRUE)", STRING, value, nulls=True, size=value.size.times(3))
+
+
+@function(
+    _BYTES,
+    "parse_url(url, 'part'[, 'key'])",
+    note="HOST, PATH, QUERY, REF, PROTOCOL, FILE, AUTHORITY, USERINFO; the value of a key in the QUERY; fails for what is no URL",
+)
+def _parse_url(zone: str, value: Sql, part: Sql, key: Sql | None = None) -> Sql:
+    return _url_part(zone, value, part, key, tried=False)
+
+
+@function(_BYTES, "try_parse_url(url, 'part'[, 'key'])", note="likewise; NULL for that")
+def _try_parse_url(zone: str, value: Sql, part: Sql, key: Sql | None = None) -> Sql:
+    return _url_part(zone, value, part, key, tried=True)
+
+
+def _url_part(zone: str, value: Sql, part: Sql, key: Sql | None, *, tried: bool) -> Sql:
+    name = literal_string(part, "the part")
+    if name not in PARTS:
+        raise UnsupportedError(f"{name!r:.60} is not a part of a URL", ", ".join(PARTS))
+    text = "NULL"
+    if key is not None:
+        text = string_constant(literal_string(key, "the key")).text
+        if name != "QUERY":
+            raise UnsupportedError(f"only the QUERY has keys, not the {name}")
+        if not re.fullmatch(r"[\w.~%-]+", text[1:-1]):
+            raise UnsupportedError("a key consists of letters, digits, and - _ . ~ %")
+    return strict(
+        f"url_part({{0}}, '{name}', CAST({text} AS VARCHAR), {tried})",
+        STRING,
+        string(value, zone),
+        raises=not tried,
+        nulls=True,
+    )
