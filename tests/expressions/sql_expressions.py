@@ -555,7 +555,7 @@ class Expressions:
             lambda: f"{self.one('regexp_like regexp rlike')}({self.text(n)}, {self.rng.choice(_PATTERNS)})",
             lambda: f"{self.one('like ilike')}({self.text(n)}, {pattern})",
             lambda: f"is_valid_utf8({self.rng.choice([self.octets, self.text])(n)})",
-            lambda: f"{self.one('startswith endswith contains')}({self.octets(n)}, {self.octets(n)})",
+            lambda: f"{self.one('startswith endswith contains')}({self.octets(0)}, {self.octets(0)})",
             lambda: f"luhn_check({self.rng.choice(['s', 'string(l)', self.text(n)])})",
             lambda: f"{self.one('isnull isnotnull')}({self.any(n)})",
             lambda: f"isnan({self.number(n)})",
