@@ -83,6 +83,7 @@ class MultiJoinOperator(StreamJoinOperator):
         self.set_wires(wires, late)
         hows = self._by_input(how, "how", 'how={"payments": "left"}')
         self.join = MultiJoin(self._left(hows), self._bounds(between))
+        self.outlives = self.join.outlives
         self.prefixes = self._by_input(prefix, "prefix", 'prefix={"payments": "paid_"}')
         self._make_result()
         self._bind(self._by_input(on, "on", 'on={"payments": "paid >= amount"}'))

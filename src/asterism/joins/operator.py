@@ -244,7 +244,7 @@ class JoinOperator(StreamJoinOperator):
         pages: int | None = None,
     ) -> None:
         self.set_pages(pages)
-        self.kind, self.how, self.on = kind, _checked_type(how, kind), on
+        self.kind, self.how, self.on, self.outlives = kind, _checked_type(how, kind), on, kind.outlives
         expect_string(StreamDefinitionError, prefix, "the prefix must be a string", 'prefix="payment_"')
         expect_strings(StreamDefinitionError, order_by, "order_by must be a list of columns", 'order_by=["version"]')
         self.needs_times = f"{kind.name} needs the event time of both sides"

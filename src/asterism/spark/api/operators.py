@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import redirect_stdout
 from functools import partial
 from typing import Any
@@ -20,15 +20,10 @@ from asterism.errors import StreamDefinitionError
 from asterism.operators.multiple_input import MultipleInputOperator, check_operator
 from asterism.operators.stream_operator import Input, StreamOperator
 from asterism.spark.host.batch import BATCH_INPUT, BATCH_NUMBER, BATCH_TIME, run_keys
-from asterism.spark.host.execution import RunOptions, Sink, run
-from asterism.spark.host.keyed_stream import BroadcastStream, KeyedStream
-from asterism.spark.host.several_inputs import Stream, keys_of, over_streams, over_tables, together, wire_of
-from asterism.spark.host.stateful import (
-    Use,
-    batch_results,
-    check_key_groups,
-    output_of,
-)
+from asterism.spark.host.execution import OperatorOutputs, Sink
+from asterism.spark.host.keyed_stream import BroadcastStream, KeyedStream, Stream
+from asterism.spark.host.several_inputs import keys_of, over_streams, over_tables, together, wire_of
+from asterism.spark.host.stateful import Use, batch_results, check_use
 from asterism.text.printable import quoted_name
 
 
@@ -63,16 +58,10 @@ def connect(
 
     Runnable examples: docs/operators.md.
     """
-    check_key_groups(key_groups)
+    check_use(key_groups, drain)
     check_operator(operator)
-    expect(
-        StreamDefinitionError,
-        inputs,
-        Mapping | None,
-        "inputs must be a dict of streams by name",
-        "connect(operator, orders=stream)",
-    )
-    expect(StreamDefinitionError, drain, bool, "drain must be True or False")
+    hint = "connect(operator, orders=stream)"
+    expect(StreamDefinitionError, inputs, Mapping | None, "inputs must be a dict of streams by name", hint)
     expect(StreamDefinitionError, co_partitioned, bool, "co_partitioned must be True or False")
     twice = sorted((inputs or {}).keys() & more.keys())
     if twice:
@@ -80,7 +69,7 @@ def connect(
     return OperatorStream(operator, {**(inputs or {}), **more}, key_groups, pages, drain, co_partitioned)
 
 
-class OperatorStream:
+class OperatorStream(OperatorOutputs):
     """The outputs of an operator. Each DataFrame is a separate query; :meth:`run` writes several outputs from one query."""
 
     def __init__(
@@ -131,10 +120,7 @@ class OperatorStream:
         :raises StreamDefinitionError: there is no output of that name
         """
         expect_outputs([name], self.operator.output_schemas)
-        use = Use.as_dataframe(self.drain, name, self.key_groups)
-        return output_of(
-            self._results(use), name, self.operator.output_schemas[name], streams=self.streams.values(), use=use
-        )
+        return self._as_dataframe(self.operator, self._results, name)
 
     def run(
         self,
@@ -149,20 +135,14 @@ class OperatorStream:
 
         The query's progress has the operator's counters and the number of late elements, in the observation ``asterism``.
         """
-        options = RunOptions.checked(
-            sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
-        )
+        options = self._run_options(sinks, checkpoint, drain, trigger, name)
         expect_outputs(sinks, self.operator.output_schemas)
-        return run(
-            self._results,
-            self.operator.output_schemas,
-            sinks,
-            options=options,
-            streams=self.streams.values(),
-            operator=self.operator,
-        )
+        return self._write(self.operator, self._results, sinks, options)
 
     # ------------------------------------------------------------------ plans
+
+    def _connected(self) -> Collection[Stream]:
+        return self.streams.values()
 
     def _results(self, use: Use) -> DataFrame:
         if self.streaming:

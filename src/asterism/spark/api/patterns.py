@@ -20,7 +20,7 @@ from asterism.expressions.parts_for_spark import Expression
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.matching.process_function import MatchFunction, MatchFunctionLike, PatternProcessFunction, ProcessSpec
-from asterism.matching.spec import MAX_PARTIAL_MATCHES, OnLimit
+from asterism.matching.spec import MAX_PARTIAL_MATCHES, MatchOptions, OnLimit
 from asterism.operators.operator import EVENTS
 from asterism.patterns.compiler import check_pattern, compile_pattern
 from asterism.patterns.conditions import SqlCondition
@@ -31,18 +31,17 @@ from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
 from asterism.spark.api.timelines import timeline
 from asterism.spark.host.batch import ORDER, order_of_table, run_table
 from asterism.spark.host.computed_columns import ComputedColumns, has_computed
-from asterism.spark.host.execution import RunOptions, Sink, run
+from asterism.spark.host.execution import OperatorOutputs, Sink
 from asterism.spark.host.host import EVENT_TIME, NO_TIME, PROCESSING_TIME
-from asterism.spark.host.keyed_stream import KeyedStream
+from asterism.spark.host.keyed_stream import KeyedStream, Stream
 from asterism.spark.host.row_schemas import arrow_schema, function_schema, zone_if_used, zone_of
 from asterism.spark.host.stateful import (
     Use,
     batch_results,
-    check_key_groups,
+    check_use,
     filtered,
     hash_of,
     hashed,
-    output_of,
     packed,
     stateful,
 )
@@ -56,7 +55,11 @@ from asterism.trace.timeline import Timeline
 if TYPE_CHECKING:
     from asterism.spark.rules.backtest import Backtest
 
-_STREAM = 'KeyedStream(df, key="user", time="ts")'
+
+def _check(stream: KeyedStream, key_groups: int | None, drain: bool = False) -> None:
+    check_use(key_groups, drain)
+    hint = 'KeyedStream(df, key="user", time="ts")'
+    expect(StreamDefinitionError, stream, KeyedStream, "the stream must be a KeyedStream", hint)
 
 
 def _kind(output: Any) -> OutputKind:
@@ -99,15 +102,13 @@ class CEP(metaclass=PythonNames):
 
         Runnable examples: README.md (batch) and docs/streaming.md.
         """
-        check_key_groups(key_groups)
-        expect(StreamDefinitionError, stream, KeyedStream, "the stream must be a KeyedStream", _STREAM)
-        expect(StreamDefinitionError, drain, bool, "drain must be True or False")
+        _check(stream, key_groups, drain)
         check_pattern(pattern)
         warn(pattern)
-        return PatternStream(
-            stream, pattern, semantics, key_groups, pages, drain,
-            max_partial_matches=max_partial_matches, on_limit=on_limit,
-        )  # fmt: skip
+        options = MatchOptions(
+            semantics=semantics, pages=pages, max_partial_matches=max_partial_matches, on_limit=on_limit
+        )
+        return PatternStream(stream, pattern, key_groups, drain, options)
 
     @staticmethod
     def pattern_processors(
@@ -137,9 +138,7 @@ class CEP(metaclass=PythonNames):
             :class:`~asterism.spark.rules.rules.ProcessorOptions`
         :raises StreamDefinitionError: an argument is invalid
         """
-        check_key_groups(key_groups)
-        expect(StreamDefinitionError, stream, KeyedStream, "the stream must be a KeyedStream", _STREAM)
-        expect(StreamDefinitionError, drain, bool, "drain must be True or False")
+        _check(stream, key_groups, drain)
         for name, value in (("on_error", on_error), ("on_limit", on_limit)):
             # Check the type first: a comparison of a Column with == or != does not return a Boolean.
             if not isinstance(value, str) or value not in ("fail", "disable"):
@@ -179,13 +178,12 @@ class CEP(metaclass=PythonNames):
         from asterism.spark.rules.backtest import backtest  # imports SQLAlchemy, which few queries need
 
         expect_options("backtest", options, ProcessorOptions)
-        check_key_groups(key_groups)
-        expect(StreamDefinitionError, stream, KeyedStream, "the stream must be a KeyedStream", _STREAM)
+        _check(stream, key_groups)
         of_rules, lookups = rule_options(stream, options)
         return backtest(stream, rules, against, of_rules, lookups, key_groups=key_groups, examples=examples)
 
 
-class PatternStream(metaclass=PythonNames):
+class PatternStream(OperatorOutputs, metaclass=PythonNames):
     """The results of a pattern applied to a stream. Each DataFrame is a separate query, which reads only the columns that it
     needs; :meth:`run` writes several outputs from one query.
     """
@@ -194,22 +192,14 @@ class PatternStream(metaclass=PythonNames):
         self,
         stream: KeyedStream,
         pattern: Pattern,
-        semantics: Semantics,
         key_groups: int | None,
-        pages: int | None,
         drain: bool,
-        *,
-        max_partial_matches: int | None = MAX_PARTIAL_MATCHES,
-        on_limit: OnLimit = "error",
+        options: MatchOptions,
     ) -> None:
-        self.stream = stream
-        self.pattern = pattern
-        self.semantics = semantics
-        self.key_groups = key_groups
-        self.pages = pages
-        self.drain = drain
-        self.max_partial_matches = max_partial_matches
-        self.on_limit = on_limit
+        self.stream, self.pattern, self.key_groups, self.drain = stream, pattern, key_groups, drain
+        self._options: MatchOptions = {**options, "order_by": stream.order_by}
+        if not stream.df.isStreaming:
+            self._options["pages"] = 1
         self.spark: SparkSession = stream.df.sparkSession
         self.schema = arrow_schema(self.spark, stream.df.schema, stream.time_unit)
         self._computed = ComputedColumns(stream.df, self.schema)
@@ -330,24 +320,18 @@ class PatternStream(metaclass=PythonNames):
         :raises StreamDefinitionError: an argument is invalid; or the query would end its input, but does not end
         :raises AsterismError: the query failed with this error, which Spark's exception contains
         """
-        options = RunOptions.checked(
-            sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
-        )
+        options = self._run_options(sinks, checkpoint, drain, trigger, name)
         hint = 'select={"matches": ["COUNT(a.*) AS n"]}'
         expect(StreamDefinitionError, select, Mapping | None, "select must map outputs to measures", hint)
         for texts in (select or {}).values():
             expect_strings(StreamDefinitionError, texts, "measures must be a list of SQL strings", hint)
         operator = self._operator_of(sinks, select or {}, process, schema)
-        return run(
-            partial(self._results, operator),
-            operator.output_schemas,
-            sinks,
-            options=options,
-            streams=[self.stream],
-            operator=operator,
-        )
+        return self._write(operator, partial(self._results, operator), sinks, options)
 
     # ------------------------------------------------------------------ plans
+
+    def _connected(self) -> list[Stream]:
+        return [self.stream]
 
     def _operator_of(
         self, sinks: Iterable[str], measures: Mapping[str, Sequence[str]], process: Any, schema: Any
@@ -381,10 +365,7 @@ class PatternStream(metaclass=PythonNames):
         return self._output(self._operator({name: spec}), name)
 
     def _output(self, operator: CepOperator, name: str) -> DataFrame:
-        use = Use.as_dataframe(self.drain, name, self.key_groups)
-        return output_of(
-            self._results(operator, use), name, operator.output_schemas[name], streams=[self.stream], use=use
-        )
+        return self._as_dataframe(operator, partial(self._results, operator), name)
 
     def _operator(self, outputs: Mapping[str, OutputSpec], process: ProcessSpec | None = None) -> CepOperator:
         return self._computed.bind(partial(self._operator_for, outputs, process), self._expressions(outputs))
@@ -393,7 +374,7 @@ class PatternStream(metaclass=PythonNames):
         """The SQL of conditions and measures."""
         pattern = self.pattern
         stages = [*(stage.name for stage in pattern.atoms()), *(name for name, _ in pattern.subsets)]
-        for condition in compile_pattern(pattern, self.semantics).conditions:
+        for condition in compile_pattern(pattern, self._options["semantics"]).conditions:
             if isinstance(condition, SqlCondition):
                 yield Expression(condition.text, stages)
         for output in outputs.values():
@@ -404,19 +385,9 @@ class PatternStream(metaclass=PythonNames):
         self, outputs: Mapping[str, OutputSpec], process: ProcessSpec | None, schema: pa.Schema
     ) -> CepOperator:
         """The operator for these columns of the events."""
-        stream = self.stream
+        keys, time = self.stream.keys, self.stream.time
         return CepOperator(
-            self.pattern,
-            schema,
-            keys=stream.keys,
-            time=stream.time,
-            outputs=outputs,
-            semantics=self.semantics,
-            order_by=stream.order_by,
-            pages=self.pages if stream.df.isStreaming else 1,
-            max_partial_matches=self.max_partial_matches,
-            on_limit=self.on_limit,
-            process=process,
+            self.pattern, schema, keys=keys, time=time, outputs=outputs, process=process, **self._options
         )
 
     def _results(self, operator: CepOperator, use: Use) -> DataFrame:

@@ -37,18 +37,17 @@ from asterism.spark import RESULTS
 from asterism.spark.host.batch import Answer, answered, rows_of, whole
 from asterism.spark.host.column_types import plain_columns
 from asterism.spark.host.exchange import Batches
-from asterism.spark.host.execution import RunOptions, Sink, run
+from asterism.spark.host.execution import OperatorOutputs, Sink
 from asterism.spark.host.host import EVENT_TIME, NO_TIME
-from asterism.spark.host.keyed_stream import KeyedStream
+from asterism.spark.host.keyed_stream import KeyedStream, Stream
 from asterism.spark.host.row_schemas import arrow_schema, spark_schema, zone_if_used
 from asterism.spark.host.stateful import (
     Use,
-    check_key_groups,
+    check_use,
     filtered,
     hash_of,
     hashed,
     mapped,
-    output_of,
     packed,
     stateful,
 )
@@ -112,43 +111,31 @@ def match_recognize(
         raise StreamDefinitionError(
             "the clause has been read in another dialect", hint=f"MatchRecognize(text, dialect={dialect!r})"
         )
-    expect(StreamDefinitionError, drain, bool, "drain must be True or False")
-    check_key_groups(key_groups)
-    return RowPatternStream(
-        df,
-        clause.clause,
-        max_out_of_orderness=max_out_of_orderness,
-        idle_after=idle_after,
-        key_groups=key_groups,
-        drain=drain,
-        **options,
-    )
+    check_use(key_groups, drain)
+    return RowPatternStream(df, clause.clause, max_out_of_orderness, idle_after, key_groups, drain, options)
 
 
-class RowPatternStream:
+class RowPatternStream(OperatorOutputs):
     """The results of a row pattern. Each DataFrame is a separate query; :meth:`run` writes several outputs from one query."""
 
     def __init__(
         self,
         df: DataFrame,
         clause: Clause,
-        *,
         max_out_of_orderness: timedelta,
         idle_after: timedelta | None,
         key_groups: int | None,
         drain: bool,
-        pages: int | None = None,
-        max_rows: int = MAX_ROWS,
-        on_limit: OnLimit = "error",
+        options: SearchOptions,
     ) -> None:
         self.key_groups, self.drain = key_groups, drain
         self.spark: SparkSession = df.sparkSession
         df = plain_columns(df)
         self.schema = arrow_schema(self.spark, df.schema)
-        self._options = SearchOptions(pages=pages, max_rows=max_rows, on_limit=on_limit)
+        self._options = options
         self._checked = check(clause, self.schema)
-        check_limit(max_rows, on_limit)
-        check_pages(pages)
+        check_limit(options.get("max_rows", MAX_ROWS), options.get("on_limit", "error"))
+        check_pages(options.get("pages"))
         self.stream = KeyedStream(
             df,
             time=event_time_of(self._checked) if df.isStreaming else None,
@@ -189,20 +176,15 @@ class RowPatternStream:
 
         The query's progress has the numbers of matches, of late rows and of dropped starts, in the observation ``asterism``.
         """
-        options = RunOptions.checked(
-            sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
-        )
+        options = self._run_options(sinks, checkpoint, drain, trigger, name)
         expect_outputs(sinks, _OUTPUTS)
-        return run(
-            partial(self._results, list(sinks)),
-            self._output_schemas,
-            sinks,
-            options=options,
-            streams=[self.stream],
-            operator=self._operator(list(sinks), self.schema),
-        )
+        outputs = list(sinks)
+        return self._write(self._operator(outputs, self.schema), partial(self._results, outputs), sinks, options)
 
     # ------------------------------------------------------------------ plans
+
+    def _connected(self) -> list[Stream]:
+        return [self.stream]
 
     def _single(self, output: str) -> DataFrame:
         if not self.stream.df.isStreaming:
@@ -213,15 +195,10 @@ class RowPatternStream:
             return unwrapping(
                 mapped(rows, _matcher(self._checked, rows_of(MATCHES)), spark_schema(self._checked.output))
             )
-        use = Use.as_dataframe(self.drain, output, self.key_groups)
-        return output_of(
-            self._results([output], use), output, self._output_schemas[output], streams=[self.stream], use=use,
-            takes=_longest_wait(self._checked) if output == MATCHES else 0,
-        )  # fmt: skip
-
-    @property
-    def _output_schemas(self) -> Mapping[str, pa.Schema]:
-        return {MATCHES: self._checked.output, LATE_ROWS: self.schema}
+        takes = _longest_wait(self._checked) if output == MATCHES else 0
+        return self._as_dataframe(
+            self._operator([output], self.schema), partial(self._results, [output]), output, takes
+        )
 
     def _operator(self, outputs: Collection[str], schema: pa.Schema) -> RowPatternOperator:
         checked = self._checked if schema is self.schema else check(self._checked.clause, schema)

@@ -53,7 +53,7 @@ from asterism.spark.api.table_functions import (
 )
 from asterism.spark.host.keyed_stream import KeyedStream
 from asterism.spark.host.query_settings import QueryTraits, carrying
-from asterism.spark.host.stateful import check_key_groups
+from asterism.spark.host.stateful import check_use
 from asterism.spark.session.unwrapping import unwrapping
 from asterism.text.printable import quoted_name
 
@@ -98,7 +98,6 @@ def sql(
     if not is_session(spark):
         raise StreamDefinitionError(f"the second argument must be a SparkSession, not {shown(spark)}", hint=hint)
     # The options are checked here, too: a statement without a clause does not use them.
-    expect(StreamDefinitionError, drain, bool, "drain must be True or False")
     expect(
         StreamDefinitionError,
         max_out_of_orderness,
@@ -106,7 +105,7 @@ def sql(
         "max_out_of_orderness must be a timedelta",
         "timedelta(seconds=5)",
     )
-    check_key_groups(key_groups)
+    check_use(key_groups, drain)
     check_limit(max_rows, on_limit)
     dialect_of(dialect)
     functions = registered(tables)

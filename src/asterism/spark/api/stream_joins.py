@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from asterism.arguments import expect, expect_options, expect_outputs
+from asterism.arguments import expect_options, expect_outputs
 from asterism.errors import StreamDefinitionError
 from asterism.joins.kinds import AsOfJoin, IntervalJoin, WindowJoin
 from asterism.joins.multi_operator import MAX_ROWS, MultiJoinOperator, check_inputs
@@ -21,11 +21,11 @@ from asterism.joins.spec import JoinOptions, JoinSpec
 from asterism.joins.stored_joins import LEFT, RIGHT
 from asterism.joins.types import INNER
 from asterism.operators.multiple_input import Wire
-from asterism.spark.host.execution import RunOptions, Sink, run
-from asterism.spark.host.keyed_stream import KeyedStream
+from asterism.spark.host.execution import OperatorOutputs, Sink
+from asterism.spark.host.keyed_stream import KeyedStream, Stream
 from asterism.spark.host.row_schemas import zone_if_used
 from asterism.spark.host.several_inputs import over_streams, over_tables, wire_of
-from asterism.spark.host.stateful import Use, check_key_groups, output_of
+from asterism.spark.host.stateful import Use, check_use
 from asterism.windows.assigners import Windows
 
 
@@ -151,36 +151,40 @@ def multi_join(
 
     Runnable examples: docs/joins.md. Source: Flink's multi-way join (FLIP-516).
     """
-    return MultiJoinedStream(inputs, between, how, on, prefix, max_rows, key_groups, drain)
+    build = partial(MultiJoinOperator, between=between, how=how, on=on, prefix=prefix, max_rows=max_rows)
+    return MultiJoinedStream(inputs, build, key_groups, drain)
 
 
-class _StreamJoin:
-    """The outputs of a join of streams."""
+class _StreamJoin(OperatorOutputs):
+    """The outputs of a join of streams.
 
-    key_groups: int | None
-    drain: bool
-    streams: Mapping[str, KeyedStream]
-    _wires: Mapping[str, Wire]
-    _late_outputs: Sequence[str]
+    :param build: creates the operator of its inputs, with the options ``late`` and ``pages``
+    """
 
-    def _connect(self, streams: Mapping[str, KeyedStream], key_groups: int | None, drain: bool) -> None:
-        check_key_groups(key_groups)
-        expect(StreamDefinitionError, drain, bool, "drain must be True or False")
-        self.streams = dict(streams)
+    def __init__(
+        self,
+        streams: Mapping[str, KeyedStream],
+        build: Callable[..., JoinOperator | MultiJoinOperator],
+        late_outputs: Sequence[str],
+        key_groups: int | None,
+        drain: bool,
+    ) -> None:
+        check_use(key_groups, drain)
+        self.streams, self.key_groups, self.drain = dict(streams), key_groups, drain
         frames = [stream.df for stream in streams.values()]
         self.spark: SparkSession = frames[0].sparkSession
         self.streaming = any(df.isStreaming for df in frames)
-        self.key_groups, self.drain = key_groups, drain
+        self._build, self._late_outputs = build, late_outputs
         self._wires = {name: wire_of(self.spark, stream) for name, stream in streams.items()}
+        self.operator = self._operator([])
 
     def _operator(self, late: Collection[str], schema: pa.Schema | None = None) -> JoinOperator | MultiJoinOperator:
         """:param schema: instead of that of the first input"""
-        raise NotImplementedError
-
-    @property
-    def _outlives(self) -> int:
-        """How far the time of a row may lie behind the watermark when it is emitted, in microseconds."""
-        raise NotImplementedError
+        wires = dict(self._wires)
+        if schema is not None:
+            first = next(iter(wires))
+            wires[first] = replace(wires[first], schema=schema)
+        return self._build(wires, late=late, pages=None if self.streaming else 1)  # in batch, state is kept in memory
 
     def __getattr__(self, name: str) -> NoReturn:
         """
@@ -209,34 +213,20 @@ class _StreamJoin:
 
         The query's progress has the number of late rows, in the observation ``asterism``.
         """
-        options = RunOptions.checked(
-            sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
-        )
+        options = self._run_options(sinks, checkpoint, drain, trigger, name)
         expect_outputs(sinks, [JOINED, *self._late_outputs])
         late = [output for output in self._late_outputs if output in sinks]
         operator = self._operator(late)
-        return run(
-            partial(self._results, operator, late),
-            operator.output_schemas,
-            sinks,
-            options=options,
-            streams=self.streams.values(),
-            operator=operator,
-        )
+        return self._write(operator, partial(self._results, operator, late), sinks, options)
 
     # ------------------------------------------------------------------ plans
 
+    def _connected(self) -> Collection[Stream]:
+        return self.streams.values()
+
     def _single(self, late: Collection[str], output: str) -> DataFrame:
         operator = self._operator(late)
-        use = Use.as_dataframe(self.drain, output, self.key_groups)
-        return output_of(
-            self._results(operator, late, use),
-            output,
-            operator.output_schemas[output],
-            streams=self.streams.values(),
-            use=use,
-            takes=self._outlives,
-        )
+        return self._as_dataframe(operator, partial(self._results, operator, late), output, operator.outlives)
 
     def _results(self, operator: JoinOperator | MultiJoinOperator, late: Collection[str], use: Use) -> DataFrame:
         if not self.streaming:
@@ -264,8 +254,6 @@ class JoinedStream(_StreamJoin):
     and ``late_right``.
     """
 
-    _late_outputs = (LATE_LEFT, LATE_RIGHT)
-
     def __init__(
         self, spec: JoinSpec, left: KeyedStream, right: KeyedStream, key_groups: int | None, drain: bool
     ) -> None:
@@ -274,8 +262,12 @@ class JoinedStream(_StreamJoin):
             reason = None if has_order else "Only the versions of an as-of join have an order if their times are equal."
             _check_stream(f"the {name} side of a join", stream, reason)
         self.spec = spec
-        self._connect({LEFT: left, RIGHT: right}, key_groups, drain)
-        self.operator = self._operator([])
+
+        def build(wires: Mapping[str, Wire], **options: Any) -> JoinOperator:
+            options |= {"on": spec.on, "prefix": spec.prefix, "order_by": right.order_by}
+            return JoinOperator(wires[LEFT], wires[RIGHT], spec.kind, spec.how, **options)
+
+        super().__init__({LEFT: left, RIGHT: right}, build, (LATE_LEFT, LATE_RIGHT), key_groups, drain)
 
     def __repr__(self) -> str:
         kind = self.spec.kind
@@ -293,27 +285,6 @@ class JoinedStream(_StreamJoin):
         """The late rows of the right side."""
         return self._single([LATE_RIGHT], LATE_RIGHT)
 
-    # ------------------------------------------------------------------ plans
-
-    def _operator(self, late: Collection[str], schema: pa.Schema | None = None) -> JoinOperator:
-        """:param schema: instead of that of the left side"""
-        left = self._wires[LEFT]
-        return JoinOperator(
-            left if schema is None else replace(left, schema=schema),
-            self._wires[RIGHT],
-            self.spec.kind,
-            self.spec.how,
-            on=self.spec.on,
-            prefix=self.spec.prefix,
-            order_by=self.streams[RIGHT].order_by,
-            late=late,
-            pages=None if self.streaming else 1,  # in batch, state is kept in memory
-        )
-
-    @property
-    def _outlives(self) -> int:
-        return self.spec.kind.outlives
-
 
 class MultiJoinedStream(_StreamJoin):
     """The result of a join of many streams. Each DataFrame is a separate query; :meth:`run` writes results and late rows from one
@@ -326,21 +297,14 @@ class MultiJoinedStream(_StreamJoin):
     def __init__(
         self,
         inputs: Mapping[str, KeyedStream],
-        between: Mapping[tuple[str, str], tuple[timedelta, timedelta]],
-        how: Mapping[str, str] | None,
-        on: Mapping[str, str] | None,
-        prefix: Mapping[str, str] | None,
-        max_rows: int,
+        build: Callable[..., MultiJoinOperator],
         key_groups: int | None,
         drain: bool,
     ) -> None:
         check_inputs(inputs)
         for name, stream in inputs.items():
             _check_stream(f"the input {name!r} of a join", stream, "Rows of a join have no order.")
-        self.between, self.how, self.on, self.prefix, self.max_rows = between, how, on, prefix, max_rows
-        self._connect(inputs, key_groups, drain)
-        self._late_outputs = [late_output(name) for name in inputs]
-        self.operator = self._operator([])
+        super().__init__(inputs, build, [late_output(name) for name in inputs], key_groups, drain)
 
     def __repr__(self) -> str:
         return f"MultiJoinedStream({self.operator!r})"
@@ -354,25 +318,3 @@ class MultiJoinedStream(_StreamJoin):
         output = late_output(input)
         expect_outputs([output], self._late_outputs)
         return self._single([output], output)
-
-    # ------------------------------------------------------------------ plans
-
-    def _operator(self, late: Collection[str], schema: pa.Schema | None = None) -> MultiJoinOperator:
-        wires = dict(self._wires)
-        if schema is not None:
-            first = next(iter(wires))
-            wires[first] = replace(wires[first], schema=schema)
-        return MultiJoinOperator(
-            wires,
-            self.between,
-            how=self.how,
-            on=self.on,
-            prefix=self.prefix,
-            late=late,
-            max_rows=self.max_rows,
-            pages=None if self.streaming else 1,  # in batch, state is kept in memory
-        )
-
-    @property
-    def _outlives(self) -> int:
-        return self.operator.join.outlives

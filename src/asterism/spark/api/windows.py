@@ -18,20 +18,11 @@ from asterism.errors import StreamDefinitionError
 from asterism.operators.operator import EVENTS, Arrival
 from asterism.operators.stream_operator import Output, declared_in
 from asterism.spark.host.batch import BATCH_GROUP, sorted_arrival
-from asterism.spark.host.execution import RunOptions, Sink, run
+from asterism.spark.host.execution import OperatorOutputs, Sink
 from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
-from asterism.spark.host.keyed_stream import KeyedStream
+from asterism.spark.host.keyed_stream import KeyedStream, Stream
 from asterism.spark.host.row_schemas import arrow_schema, function_schema, zone_if_used
-from asterism.spark.host.stateful import (
-    Use,
-    bounded,
-    check_key_groups,
-    hashed,
-    key_group_of,
-    output_of,
-    packed,
-    stateful,
-)
+from asterism.spark.host.stateful import Use, bounded, check_use, hashed, key_group_of, packed, stateful
 from asterism.spelling import PythonNames
 from asterism.text.printable import quoted_name
 from asterism.windows.assigners import Windows
@@ -108,11 +99,11 @@ def window(
             "Windows receive elements with equal times in arrival order.",
             "remove it; to define the last element, use max_by(price, number)",
         )
-    check_key_groups(key_groups)
+    check_use(key_groups, drain)
     return WindowedStream(stream, windows, trigger, allowed_lateness, in_order, key_groups, drain, **options)
 
 
-class WindowedStream(metaclass=PythonNames):
+class WindowedStream(OperatorOutputs, metaclass=PythonNames):
     """The windows of a stream, on which results are computed. Each DataFrame is a separate query; :meth:`run` writes results
     and late elements from one query.
 
@@ -264,9 +255,7 @@ class WindowedStream(metaclass=PythonNames):
         :param contents: ``aggregate``, ``process``, ``reduce``, ``fold``: see :class:`~asterism.windows.spec.ResultOptions`
         """
         expect_options("run", contents, ResultOptions)
-        options = RunOptions.checked(
-            sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
-        )
+        options = self._run_options(sinks, checkpoint, drain, trigger, name)
         expect_outputs(sinks, [*_OUTPUTS, *_declared_outputs(contents.get("process"))])
         computed = _contents_of(**contents)
         if contents.get("process") is not None:
@@ -275,16 +264,13 @@ class WindowedStream(metaclass=PythonNames):
             raise _no_result()
         build = partial(self._operator, computed or _NOTHING, LATE_ROWS in sinks)
         operator = build(self.schema)
-        return run(
-            partial(self._results, build, operator),
-            operator.output_schemas,
-            {_OUTPUTS.get(output, output): sink for output, sink in sinks.items()},
-            options=options,
-            streams=[self.stream],
-            operator=operator,
-        )
+        sinks = {_OUTPUTS.get(output, output): sink for output, sink in sinks.items()}
+        return self._write(operator, partial(self._results, build, operator), sinks, options)
 
     # ------------------------------------------------------------------ plans
+
+    def _connected(self) -> list[Stream]:
+        return [self.stream]
 
     def _output_of(self, schema: T.StructType | str | None) -> pa.Schema:
         hint = "run(..., process=function, schema='n BIGINT')"
@@ -308,10 +294,7 @@ class WindowedStream(metaclass=PythonNames):
 
     def _single(self, build: _Build, output: str) -> DataFrame:
         operator = build(self.schema)
-        use = Use.as_dataframe(self.drain, output, self.key_groups)
-        return output_of(
-            self._results(build, operator, use), output, operator.output_schemas[output], streams=[self.stream], use=use
-        )
+        return self._as_dataframe(operator, partial(self._results, build, operator), output)
 
     def _results(self, build: _Build, operator: WindowOperator, use: Use) -> DataFrame:
         """Results as chunks, with the names of their outputs."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from typing import Any
 
-import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -25,9 +24,9 @@ from asterism.spark.host import versions
 from asterism.spark.host.chaining import ends_by_itself as ends_upstream
 from asterism.spark.host.chaining import has_upstream
 from asterism.spark.host.evolution import check_checkpoint_of, control_offsets
-from asterism.spark.host.keyed_stream import BroadcastStream, DataStream, KeyedStream
+from asterism.spark.host.keyed_stream import Stream
 from asterism.spark.host.query_settings import QueryTraits, start, writer_of
-from asterism.spark.host.stateful import OBSERVATION, Use, unique_observation, unpacked
+from asterism.spark.host.stateful import OBSERVATION, Use, output_of, unique_observation, unpacked
 from asterism.spark.session.settings import (
     DEFAULT_KEY_GROUPS,
     EMPTY_BATCHES,
@@ -111,44 +110,66 @@ class RunOptions:
         return cls(checkpoint, drain, trigger, name, key_groups)
 
 
-@unwrapped()
-def run(
-    results: Callable[[Use], DataFrame],
-    schemas: Mapping[str, pa.Schema],
-    sinks: Mapping[str, Sink],
-    *,
-    options: RunOptions,
-    streams: Iterable[KeyedStream | DataStream | BroadcastStream],
-    operator: KeyGroupOperator,
-    started: Callable[[StreamingQuery, str], object] | None = None,
-) -> StreamingQuery | None:
-    """Write the outputs of *results* to their *sinks*. They are computed only once. Errors of this library are raised as such.
+class OperatorOutputs:
+    """The outputs of an operator: each as a DataFrame, or several in one query."""
 
-    :param streams: the streams that the inputs are connected to
-    :param operator: the operator, which is compared with the state of the checkpoint
-    :param started: called with each query that was started, and the name of its observation
-    """
+    key_groups: int | None
+    drain: bool
 
-    def write(rows: DataFrame, batch_id: int) -> None:
-        if len(sinks) > 1:  # with a single sink, nothing is computed twice
-            rows.persist()
-        try:
-            for output, sink in sinks.items():
-                sink(unpacked(rows, output, schemas[output]), batch_id)
-        finally:
-            rows.unpersist()
+    def _connected(self) -> Collection[Stream]:
+        """The streams that the inputs of the operator are connected to."""
+        raise NotImplementedError
 
-    for output, sink in sinks.items():
-        check_columns = getattr(sink, "check_columns", None)  # of FileSink
-        if callable(check_columns):
-            check_columns(schemas[output].names)
-    inputs = [stream.df for stream in streams]
-    if not any(df.isStreaming for df in inputs):
-        write(results(Use(drain=False, key_groups=options.key_groups or DEFAULT_KEY_GROUPS)), 0)
-        return None
-    check_checkpoint(options.checkpoint)
-    spark = inputs[0].sparkSession
-    return _Queries(results, write, options, inputs, spark, operator, operator.processing_time, started).run()
+    def _run_options(self, sinks: Any, checkpoint: Any, drain: Any, trigger: Any, name: Any) -> RunOptions:
+        """The arguments of ``run``; see :meth:`RunOptions.checked`."""
+        return RunOptions.checked(
+            sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
+        )
+
+    def _as_dataframe(
+        self, operator: KeyGroupOperator, results: Callable[[Use], DataFrame], output: str, takes: int | None = 0
+    ) -> DataFrame:
+        """The rows of one output; *takes* as for :func:`asterism.spark.host.stateful.output_of`."""
+        groups = self.key_groups or DEFAULT_KEY_GROUPS
+        use = Use(self.drain, final=False, output=output, observation=unique_observation(), key_groups=groups)
+        return output_of(results(use), output, operator.output_schemas[output], self._connected(), use, takes)
+
+    @unwrapped()
+    def _write(
+        self,
+        operator: KeyGroupOperator,
+        results: Callable[[Use], DataFrame],
+        sinks: Mapping[str, Sink],
+        options: RunOptions,
+        started: Callable[[StreamingQuery, str], object] | None = None,
+    ) -> StreamingQuery | None:
+        """Write the outputs of *results* to their *sinks*. They are computed only once. Errors of this library are raised as
+        such.
+
+        :param operator: the operator, which is compared with the state of the checkpoint
+        :param started: called with each query that was started, and the name of its observation
+        """
+        schemas = operator.output_schemas
+
+        def write(rows: DataFrame, batch_id: int) -> None:
+            if len(sinks) > 1:  # with a single sink, nothing is computed twice
+                rows.persist()
+            try:
+                for output, sink in sinks.items():
+                    sink(unpacked(rows, output, schemas[output]), batch_id)
+            finally:
+                rows.unpersist()
+
+        for output, sink in sinks.items():
+            check_columns = getattr(sink, "check_columns", None)  # of FileSink
+            if callable(check_columns):
+                check_columns(schemas[output].names)
+        inputs = [stream.df for stream in self._connected()]
+        if not any(df.isStreaming for df in inputs):
+            write(results(Use(drain=False, key_groups=options.key_groups or DEFAULT_KEY_GROUPS)), 0)
+            return None
+        check_checkpoint(options.checkpoint)
+        return _Queries(results, write, options, inputs, operator, operator.processing_time, started).run()
 
 
 @unwrapped()
@@ -170,7 +191,7 @@ def run_frame(df: DataFrame, sinks: Sequence[Sink], options: RunOptions) -> Stre
     check_checkpoint(options.checkpoint)
     traits = QueryTraits.of([df]) or QueryTraits(DEFAULT_KEY_GROUPS)
     options = replace(options, key_groups=traits.key_groups)
-    return _Queries(lambda _: df, write, options, [df], df.sparkSession, None, traits.timers, None).run()
+    return _Queries(lambda _: df, write, options, [df], None, traits.timers, None).run()
 
 
 @contextmanager
@@ -199,7 +220,6 @@ class _Queries:
     write: Sink
     options: RunOptions
     inputs: Sequence[DataFrame]
-    spark: SparkSession
     operator: KeyGroupOperator | None
     timers: bool
     started: Callable[[StreamingQuery, str], object] | None
@@ -225,6 +245,10 @@ class _Queries:
         if options.drain and not has_ended:
             _end_input(self)
         return None
+
+    @property
+    def spark(self) -> SparkSession:
+        return self.inputs[0].sparkSession
 
     @property
     def follow(self) -> bool:

@@ -100,7 +100,22 @@ class KeyedStream(metaclass=PythonNames):
 
 
 @dataclass(frozen=True)
-class DataStream:  # docs/decisions/0101
+class _WithoutKey:
+    df: DataFrame
+    time: str | None = None
+    max_out_of_orderness: timedelta = timedelta(0)
+    idle_after: timedelta | None = None
+    time_unit: str = MILLISECONDS
+
+    def __post_init__(self) -> None:
+        _check_unit(self.time_unit)
+        object.__setattr__(self, "df", plain_columns(self.df))
+        where = "in the broadcast stream" if isinstance(self, BroadcastStream) else "in the stream"
+        _check_columns(self.df, [] if self.time is None else [self.time], where)
+        _check_time(self)
+
+
+class DataStream(_WithoutKey):  # docs/decisions/0101
     """Elements without a key, distributed over parallel instances of an operator: its key groups. Each instance has separate
     state and timers.
 
@@ -114,18 +129,8 @@ class DataStream:  # docs/decisions/0101
     Source: operators of a Flink ``DataStream`` that is not keyed.
     """
 
-    df: DataFrame
-    time: str | None = None
-    max_out_of_orderness: timedelta = timedelta(0)
-    idle_after: timedelta | None = None
-    time_unit: str = MILLISECONDS
 
-    def __post_init__(self) -> None:
-        _check_without_key(self, "in the stream")
-
-
-@dataclass(frozen=True)
-class BroadcastStream:
+class BroadcastStream(_WithoutKey):
     """Elements that every key group receives, such as rules, thresholds or slowly changing tables.
 
     :param df: a streaming or a batch DataFrame
@@ -137,21 +142,8 @@ class BroadcastStream:
     :raises StreamDefinitionError, ColumnNotFoundError: a column is missing or of an unsuitable type
     """
 
-    df: DataFrame
-    time: str | None = None
-    max_out_of_orderness: timedelta = timedelta(0)
-    idle_after: timedelta | None = None
-    time_unit: str = MILLISECONDS
 
-    def __post_init__(self) -> None:
-        _check_without_key(self, "in the broadcast stream")
-
-
-def _check_without_key(stream: DataStream | BroadcastStream, where: str) -> None:
-    _check_unit(stream.time_unit)
-    object.__setattr__(stream, "df", plain_columns(stream.df))
-    _check_columns(stream.df, [] if stream.time is None else [stream.time], where)
-    _check_time(stream)
+Stream = KeyedStream | DataStream | BroadcastStream
 
 
 def _check_columns(df: DataFrame, names: Sequence[str], where: str) -> None:
@@ -173,7 +165,7 @@ def _check_unit(unit: str) -> None:
         )
 
 
-def _check_time(stream: KeyedStream | DataStream | BroadcastStream) -> None:
+def _check_time(stream: KeyedStream | _WithoutKey) -> None:
     time, idle_after, delay = stream.time, stream.idle_after, stream.max_out_of_orderness
     if time is not None:
         kind = stream.df.schema[time].dataType

@@ -18,14 +18,13 @@ from asterism.spark import CHUNKS
 from asterism.spark.host.batch import BATCH_GROUP, BATCH_INPUT, BATCH_ORDER, BATCH_TIME, arrivals
 from asterism.spark.host.column_types import types_in
 from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
-from asterism.spark.host.keyed_stream import BroadcastStream, DataStream, KeyedStream
+from asterism.spark.host.keyed_stream import DataStream, KeyedStream, Stream
 from asterism.spark.host.partitioning import label
 from asterism.spark.host.row_schemas import arrow_schema
 from asterism.spark.host.stateful import Use, bounded, hashed, key_group_of, packed, stateful
 from asterism.spark.host.times import event_micros
 from asterism.text.printable import quoted_name
 
-Stream = KeyedStream | DataStream | BroadcastStream
 Streams = Mapping[str, Stream]
 _LAST = 2**62  # after every chunk of a micro-batch
 

@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
@@ -37,7 +37,7 @@ from asterism.spark.host.control_source import ControlSource, check_zone_of
 from asterism.spark.host.evolution import time_mode_of
 from asterism.spark.host.exchange import Batches, pack, unpack
 from asterism.spark.host.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, WATERMARK, OperatorHost
-from asterism.spark.host.keyed_stream import BroadcastStream, DataStream, KeyedStream
+from asterism.spark.host.keyed_stream import KeyedStream, Stream
 from asterism.spark.host.query_settings import QueryTraits, carrying, observe_tasks
 from asterism.spark.host.row_schemas import spark_schema
 from asterism.spark.host.times import event_micros, spark_delay
@@ -87,21 +87,11 @@ class Use:
     checkpoint: str | None = None
     key_groups: int = DEFAULT_KEY_GROUPS
 
-    @classmethod
-    def as_dataframe(cls, drain: bool, output: str, key_groups: int | None) -> Use:
-        groups = key_groups or DEFAULT_KEY_GROUPS
-        return cls(drain, final=False, output=output, observation=unique_observation(), key_groups=groups)
-
 
 def unique_observation() -> str:
     """A name that is unique in this process. Names must be unique in a query, which may combine any DataFrames."""
     number = next(_numbers)
     return OBSERVATION if number == 1 else f"{OBSERVATION}_{number}"
-
-
-def observed(progress: StreamingQueryProgress) -> list[dict[str, Any]]:
-    """The counts of all operators of a query."""
-    return list(operator_observations(progress).values())
 
 
 def operator_observations(progress: StreamingQueryProgress) -> dict[str, dict[str, Any]]:
@@ -131,10 +121,12 @@ def _columns(row: Row) -> dict[str, Any]:
     return columns
 
 
-def check_key_groups(key_groups: int | None) -> None:
+def check_use(key_groups: int | None, drain: bool = False) -> None:
+    """Check the options that all streams have."""
     expect(StreamDefinitionError, key_groups, int | None, "key_groups must be an integer", "key_groups=4")
     if key_groups is not None:
         expect_number(StreamDefinitionError, key_groups, "key_groups", least=1, most=MAX_KEY_GROUPS)
+    expect(StreamDefinitionError, drain, bool, "drain must be True or False")
 
 
 def mapped(df: DataFrame, function: Callable[[Batches], Batches], schema: T.StructType | str) -> DataFrame:
@@ -206,7 +198,7 @@ def batch_results(
 
 
 def packed(
-    stream: KeyedStream | DataStream | BroadcastStream,
+    stream: Stream,
     operator: Operator,
     name: str,
     rows: DataFrame,
@@ -228,7 +220,7 @@ def packed(
     return chunks.withColumn(_MARKED_TIME, time).withWatermark(_MARKED_TIME, "0 seconds").drop(_MARKED_TIME)
 
 
-def _delay(stream: KeyedStream | DataStream | BroadcastStream) -> int:
+def _delay(stream: Stream) -> int:
     """How far the watermark of an input lies behind that of the stream, in microseconds."""
     return micros(stream.max_out_of_orderness) + (0 if stream.time is None else behind(stream.df))
 
@@ -270,7 +262,7 @@ def filtered(stream: KeyedStream, condition: str | None, use: Use, schema: pa.Sc
     return df if condition is None else df.where(condition), watched
 
 
-def _watermark_of(streams: Iterable[KeyedStream | DataStream | BroadcastStream], use: Use) -> str | None:
+def _watermark_of(streams: Iterable[Stream], use: Use) -> str | None:
     """The kind of Spark's watermark downstream of an operator with these inputs."""
     timed = [stream.df for stream in streams if stream.df.isStreaming and stream.time is not None]
     if timed and all(has_watermark(df) or may_be_watched(df, use) for df in timed):
@@ -293,7 +285,7 @@ def stateful(
     operator: Operator,
     chunks: Sequence[DataFrame],
     *,
-    streams: Mapping[str, KeyedStream | DataStream | BroadcastStream],
+    streams: Mapping[str, Stream],
     use: Use,
     time_mode: str,
     zone: str | None = None,
@@ -428,13 +420,7 @@ def unpacked(results: DataFrame, output: str, schema: pa.Schema) -> DataFrame:
 
 
 def output_of(
-    results: DataFrame,
-    output: str,
-    schema: pa.Schema,
-    *,
-    streams: Iterable[KeyedStream | DataStream | BroadcastStream],
-    use: Use,
-    takes: int | None = 0,
+    results: DataFrame, output: str, schema: pa.Schema, streams: Collection[Stream], use: Use, takes: int | None
 ) -> DataFrame:
     """The rows of one output, which may be the input of another operator.
 
@@ -442,7 +428,6 @@ def output_of(
     :param takes: how far the time of a row may lie behind the watermark of the operator when the row is emitted, in
         microseconds; None: any time
     """
-    streams = list(streams)
     if not any(stream.df.isStreaming for stream in streams):
         return unwrapping(results)
     rows = unpacked(results, output, schema)

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.rules.sets.rule_counts import FAMILY, MAX_PAST, RuleCounts
 from asterism.rules.sets.set_store import FolderStore
-from asterism.spark.host.stateful import observed, operator_observations
+from asterism.spark.host.stateful import operator_observations
 from asterism.spark.session.progress_listener import forget, observe, observers
 
 SECONDS_TO_END = 10.0
@@ -33,7 +33,7 @@ def groups_of(row: Mapping[str, Any]) -> list[Mapping[str, int]]:
 
 def groups_in(progress: StreamingQueryProgress) -> list[Mapping[str, int]]:
     """The counts of processors in a micro-batch, one object for each key group and operator."""
-    return [group for row in observed(progress) for group in groups_of(row)]
+    return [group for row in operator_observations(progress).values() for group in groups_of(row)]
 
 
 def counts_of(progress: StreamingQueryProgress) -> RuleCounts:

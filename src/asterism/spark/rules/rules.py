@@ -41,11 +41,11 @@ from asterism.rules.sets.set_store import STORE, WAIT, FolderStore, SingleSetSto
 from asterism.spark.host.batch import BATCH_GROUP, copied, sorted_arrival
 from asterism.spark.host.chaining import has_watermark
 from asterism.spark.host.exchange import MILLISECOND
-from asterism.spark.host.execution import RunOptions, Sink, check_checkpoint, run
+from asterism.spark.host.execution import OperatorOutputs, Sink, check_checkpoint
 from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
-from asterism.spark.host.keyed_stream import KeyedStream
+from asterism.spark.host.keyed_stream import KeyedStream, Stream
 from asterism.spark.host.row_schemas import arrow_schema, spark_schema
-from asterism.spark.host.stateful import Use, bounded, hashed, mapped, output_of, packed, stateful
+from asterism.spark.host.stateful import Use, bounded, hashed, mapped, packed, stateful
 from asterism.spark.host.versions import offset_of
 from asterism.spark.progress.rule_progress import CountedQuery, count, counts_of
 from asterism.spark.rules.rule_source import Payload
@@ -55,7 +55,7 @@ from asterism.text.printable import quoted_name
 
 
 @dataclass(frozen=True)
-class PatternProcessorStream(metaclass=PythonNames):
+class PatternProcessorStream(OperatorOutputs, metaclass=PythonNames):
     """The results of pattern processors: the outputs ``matches``, ``timed_out``, ``shadow``, ``late`` and ``errors``.
 
     A match has ``processor_id``, ``processor_version``, ``key`` (the values of the key, as strings), ``start_time``,
@@ -93,6 +93,9 @@ class PatternProcessorStream(metaclass=PythonNames):
     def spark(self) -> SparkSession:
         return self.stream.df.sparkSession
 
+    def _connected(self) -> list[Stream]:
+        return [self.stream]
+
     def output(self, name: str, *, without: Iterable[str] = ()) -> DataFrame:
         """The rows of one output, as a separate query. A streaming query needs a *store*, which no other query may use;
         :meth:`run` writes several outputs from one query.
@@ -113,12 +116,13 @@ class PatternProcessorStream(metaclass=PythonNames):
     def _unpacked(self, store: FolderStore, name: str, without: frozenset[str]) -> DataFrame:
         operator = self._operator(store, [name], without)
         expect_outputs([name], operator.output_schemas)
-        use = Use.as_dataframe(self.drain, name, self.key_groups)
-        if self.stream.df.isStreaming:
-            count(self.spark, None, use.observation, store)
-        return output_of(
-            self._results(operator, without, use), name, operator.output_schemas[name], streams=[self.stream], use=use
-        )
+
+        def results(use: Use) -> DataFrame:
+            if self.stream.df.isStreaming:
+                count(self.spark, None, use.observation, store)
+            return self._results(operator, without, use)
+
+        return self._as_dataframe(operator, results, name)
 
     def run(
         self,
@@ -138,9 +142,7 @@ class PatternProcessorStream(metaclass=PythonNames):
             fail. Versions that were in force stay disabled in later runs until the next version.
         :raises StreamDefinitionError: there is no such output, or a name in *without* is invalid
         """
-        options = RunOptions.checked(
-            sinks, checkpoint, drain, trigger, name, with_trigger=self.drain, key_groups=self.key_groups
-        )
+        options = self._run_options(sinks, checkpoint, drain, trigger, name)
         names = checked_names(without)
         streaming = self.stream.df.isStreaming
         if streaming:
@@ -155,15 +157,7 @@ class PatternProcessorStream(metaclass=PythonNames):
                 ended.wait()
             counted.append(count(self.spark, query, observation, operator.source))
 
-        query = run(
-            partial(self._results, operator, names),
-            operator.output_schemas,
-            sinks,
-            options=options,
-            streams=[self.stream],
-            operator=operator,
-            started=started,
-        )
+        query = self._write(operator, partial(self._results, operator, names), sinks, options, started)
         if query is None:
             for counted_query in counted:
                 counted_query.wait()
