@@ -70,6 +70,12 @@ class ControlSource(DataSource):
         return self.options.get("drain", "false") == "true"
 
 
+def renamed(source: type[DataSource], name: str, **attributes: object) -> type[DataSource]:
+    """A subclass of a source with another name, and with further attributes."""
+    subclass: Any = type("Renamed", (source,), {"name": classmethod(lambda cls: name), **attributes})
+    return subclass  # type: ignore[no-any-return] # the base is a variable
+
+
 class SourceReader(DataSourceStreamReader):
     """Offsets have ``messages``, the number of messages sent, and ``starts``, the number of micro-batches that the source has
     started; ``keyGroups``, ``definition`` and ``zone`` are constant.

@@ -33,7 +33,7 @@ from asterism.spark.host.batch import BATCH_GROUP, Answer, answered, rows_of, ru
 from asterism.spark.host.chaining import OTHER, OURS, behind, goes_on, has_watermark, is_watermarked, marked
 from asterism.spark.host.column_types import check_passes
 from asterism.spark.host.computed_columns import with_computed
-from asterism.spark.host.control_source import ControlSource, check_zone_of
+from asterism.spark.host.control_source import ControlSource, check_zone_of, renamed
 from asterism.spark.host.evolution import time_mode_of
 from asterism.spark.host.exchange import Batches, pack, unpack
 from asterism.spark.host.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, WATERMARK, OperatorHost
@@ -373,19 +373,10 @@ def _registered(spark: SparkSession, source: type[DataSource]) -> str:
             # installed sources in a Python process, and finds the classes that this process has loaded. But it cannot load them.
             if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
                 raise
-            source = _renamed(source, f"{name}_{number}")
+            source = renamed(source, f"{name}_{number}")
         else:
             break
     return source.name()
-
-
-def _renamed(source: type[DataSource], name: str) -> type[DataSource]:
-    class Renamed(source):  # type: ignore[misc, valid-type] # the base is a variable
-        @classmethod
-        def name(cls) -> str:
-            return name
-
-    return Renamed
 
 
 def _count(name: str) -> Column:

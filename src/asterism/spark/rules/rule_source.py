@@ -18,9 +18,9 @@ from uuid import uuid4
 from pyspark import cloudpickle
 
 from asterism.errors import StateError
-from asterism.spark.host.control_source import ControlSource, DrainReader, SourceReader
+from asterism.spark.host.control_source import ControlSource, DrainReader, SourceReader, renamed
 from asterism.spark.host.partitioning import label
-from asterism.spark.host.versions import InputPartition, SupportsTriggerAvailableNow
+from asterism.spark.host.versions import DataSource, InputPartition, SupportsTriggerAvailableNow
 from asterism.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -49,27 +49,14 @@ class Payload:
     without: frozenset[str] = frozenset()
     lookups: tuple[DefinedLookup, ...] = ()
 
-    def source(self) -> type[RuleSource]:
+    def source(self) -> type[DataSource]:
         """A source with this payload.
 
         The payload is an attribute of the class, which is transferred as opaque bytes. Options are not suitable: they appear
         in query plans, and the factory may contain a password.
         """
-        unique = f"{NAME}_{uuid4().hex}"
-
-        class Source(RuleSource):
-            payload: ClassVar[bytes] = cloudpickle.dumps(self)  # type: ignore[no-untyped-call] # pyspark's copy has no types
-
-            @classmethod
-            def name(cls) -> str:
-                return unique
-
-        return Source
-
-    @classmethod
-    def from_bytes(cls, value: bytes) -> Payload:
-        payload: Payload = cloudpickle.loads(value)
-        return payload
+        pickled = cloudpickle.dumps(self)  # type: ignore[no-untyped-call] # pyspark's copy has no types
+        return renamed(RuleSource, f"{NAME}_{uuid4().hex}", payload=pickled)
 
 
 class RuleSource(ControlSource):
@@ -103,7 +90,7 @@ class _Announces(SourceReader):
         if self._coordinator is None:
             from asterism.rules.publishing.coordinator import Coordinator
 
-            payload = Payload.from_bytes(self.payload)
+            payload: Payload = cloudpickle.loads(self.payload)
             _log_updates(payload.store.location)
             self._stop_on_signal()
             coordinator = Coordinator(payload.compiler, payload.store, payload.without, payload.lookups)

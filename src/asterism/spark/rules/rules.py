@@ -75,11 +75,6 @@ class PatternProcessorStream(OperatorOutputs, metaclass=PythonNames):
     lookups: tuple[DefinedLookup, ...] = ()
 
     def __post_init__(self) -> None:
-        self._check_options()
-        self._operator(FolderStore(""))
-
-    def _check_options(self) -> None:
-        """Check the options that would otherwise fail only when the query runs."""
         if not isinstance(self.factory, PatternProcessorDiscovererFactory):
             raise StreamDefinitionError(
                 f"the discoverer factory must be a PatternProcessorDiscovererFactory, not {self.factory!r:.60}",
@@ -88,6 +83,7 @@ class PatternProcessorStream(OperatorOutputs, metaclass=PythonNames):
         if self.store is not None and not isinstance(self.store, str):
             raise StreamDefinitionError(f"store must be the path of a folder, not {self.store!r:.60}")
         check_functions(self.options.functions)
+        self._operator(FolderStore(""))  # checks the options that would otherwise fail only when the query runs
 
     @property
     def spark(self) -> SparkSession:
