@@ -33,7 +33,7 @@ from asterism.spark.host.batch import ORDER, order_of_table, run_table
 from asterism.spark.host.computed_columns import ComputedColumns, has_computed
 from asterism.spark.host.execution import OperatorOutputs, Sink
 from asterism.spark.host.host import EVENT_TIME, NO_TIME, PROCESSING_TIME
-from asterism.spark.host.keyed_stream import KeyedStream, Stream
+from asterism.spark.host.keyed_stream import KeyedStream
 from asterism.spark.host.row_schemas import arrow_schema, function_schema, zone_if_used, zone_of
 from asterism.spark.host.stateful import (
     Use,
@@ -329,9 +329,6 @@ class PatternStream(OperatorOutputs, metaclass=PythonNames):
         return self._write(operator, partial(self._results, operator), sinks, options)
 
     # ------------------------------------------------------------------ plans
-
-    def _connected(self) -> list[Stream]:
-        return [self.stream]
 
     def _operator_of(
         self, sinks: Iterable[str], measures: Mapping[str, Sequence[str]], process: Any, schema: Any

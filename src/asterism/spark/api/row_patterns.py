@@ -39,7 +39,7 @@ from asterism.spark.host.column_types import plain_columns
 from asterism.spark.host.exchange import Batches
 from asterism.spark.host.execution import OperatorOutputs, Sink
 from asterism.spark.host.host import EVENT_TIME, NO_TIME
-from asterism.spark.host.keyed_stream import KeyedStream, Stream
+from asterism.spark.host.keyed_stream import KeyedStream
 from asterism.spark.host.row_schemas import arrow_schema, spark_schema, zone_if_used
 from asterism.spark.host.stateful import (
     Use,
@@ -182,9 +182,6 @@ class RowPatternStream(OperatorOutputs):
         return self._write(self._operator(outputs, self.schema), partial(self._results, outputs), sinks, options)
 
     # ------------------------------------------------------------------ plans
-
-    def _connected(self) -> list[Stream]:
-        return [self.stream]
 
     def _single(self, output: str) -> DataFrame:
         if not self.stream.df.isStreaming:

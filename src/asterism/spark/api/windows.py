@@ -20,7 +20,7 @@ from asterism.operators.stream_operator import Output, declared_in
 from asterism.spark.host.batch import BATCH_GROUP, sorted_arrival
 from asterism.spark.host.execution import OperatorOutputs, Sink
 from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
-from asterism.spark.host.keyed_stream import KeyedStream, Stream
+from asterism.spark.host.keyed_stream import KeyedStream
 from asterism.spark.host.row_schemas import arrow_schema, function_schema, zone_if_used
 from asterism.spark.host.stateful import Use, bounded, check_use, hashed, key_group_of, packed, stateful
 from asterism.spelling import PythonNames
@@ -268,9 +268,6 @@ class WindowedStream(OperatorOutputs, metaclass=PythonNames):
         return self._write(operator, partial(self._results, build, operator), sinks, options)
 
     # ------------------------------------------------------------------ plans
-
-    def _connected(self) -> list[Stream]:
-        return [self.stream]
 
     def _output_of(self, schema: T.StructType | str | None) -> pa.Schema:
         hint = "run(..., process=function, schema='n BIGINT')"

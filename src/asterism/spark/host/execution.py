@@ -24,7 +24,7 @@ from asterism.spark.host import versions
 from asterism.spark.host.chaining import ends_by_itself as ends_upstream
 from asterism.spark.host.chaining import has_upstream
 from asterism.spark.host.evolution import check_checkpoint_of, control_offsets
-from asterism.spark.host.keyed_stream import Stream
+from asterism.spark.host.keyed_stream import KeyedStream, Stream
 from asterism.spark.host.query_settings import QueryTraits, start, writer_of
 from asterism.spark.host.stateful import OBSERVATION, Use, output_of, unique_observation, unpacked
 from asterism.spark.session.settings import (
@@ -113,12 +113,13 @@ class RunOptions:
 class OperatorOutputs:
     """The outputs of an operator: each as a DataFrame, or several in one query."""
 
+    stream: KeyedStream
     key_groups: int | None
     drain: bool
 
     def _connected(self) -> Collection[Stream]:
-        """The streams that the inputs of the operator are connected to."""
-        raise NotImplementedError
+        """The streams that the inputs of the operator are connected to: the only one, unless a subclass has several."""
+        return [self.stream]
 
     def _run_options(self, sinks: Any, checkpoint: Any, drain: Any, trigger: Any, name: Any) -> RunOptions:
         """The arguments of ``run``; see :meth:`RunOptions.checked`."""

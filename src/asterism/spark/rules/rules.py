@@ -43,7 +43,7 @@ from asterism.spark.host.chaining import has_watermark
 from asterism.spark.host.exchange import MILLISECOND
 from asterism.spark.host.execution import OperatorOutputs, Sink, check_checkpoint
 from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
-from asterism.spark.host.keyed_stream import KeyedStream, Stream
+from asterism.spark.host.keyed_stream import KeyedStream
 from asterism.spark.host.row_schemas import arrow_schema, spark_schema
 from asterism.spark.host.stateful import Use, bounded, hashed, mapped, packed, stateful
 from asterism.spark.host.versions import offset_of
@@ -88,9 +88,6 @@ class PatternProcessorStream(OperatorOutputs, metaclass=PythonNames):
     @property
     def spark(self) -> SparkSession:
         return self.stream.df.sparkSession
-
-    def _connected(self) -> list[Stream]:
-        return [self.stream]
 
     def output(self, name: str, *, without: Iterable[str] = ()) -> DataFrame:
         """The rows of one output, as a separate query. A streaming query needs a *store*, which no other query may use;
