@@ -17,7 +17,7 @@ from asterism import (
     Pattern,
 )
 from asterism.errors import ColumnNotFoundError, StreamDefinitionError
-from asterism.spark.host.row_schemas import arrow_schema
+from asterism.spark.host.column_types import arrow_schema
 
 pytestmark = pytest.mark.spark
 

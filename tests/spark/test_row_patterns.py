@@ -23,7 +23,7 @@ from asterism.row_patterns.clause.reading import read
 from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.result_rows import match_table
 from asterism.spark.api import statements
-from asterism.spark.host.row_schemas import arrow_schema
+from asterism.spark.host.column_types import arrow_schema
 from tests.spark.streams import DISORDER, Collect, events, random_cuts, stream_of, write_files
 
 pytestmark = pytest.mark.spark

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from asterism import CEP, KeyedStream, Pattern, match_recognize
 from asterism.errors import EvaluationFailedError
 from asterism.matching.binding import BoundPattern
-from asterism.spark.host.row_schemas import arrow_schema
+from asterism.spark.host.column_types import arrow_schema
 from asterism.spark.session.settings import of_expressions, settings
 from tests.spark.streams import Collect
 

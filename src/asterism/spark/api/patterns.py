@@ -30,11 +30,11 @@ from asterism.patterns.warnings import warn
 from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
 from asterism.spark.api.timelines import timeline
 from asterism.spark.host.batch import ORDER, order_of_table, run_table
+from asterism.spark.host.column_types import arrow_schema, function_schema, zone_if_used, zone_of
 from asterism.spark.host.computed_columns import ComputedColumns, has_computed
 from asterism.spark.host.execution import OperatorOutputs, Sink
 from asterism.spark.host.host import EVENT_TIME, NO_TIME, PROCESSING_TIME
 from asterism.spark.host.keyed_stream import KeyedStream
-from asterism.spark.host.row_schemas import arrow_schema, function_schema, zone_if_used, zone_of
 from asterism.spark.host.stateful import (
     Use,
     batch_results,

@@ -35,12 +35,11 @@ from asterism.row_patterns.operator import (
 )
 from asterism.spark import RESULTS
 from asterism.spark.host.batch import Answer, answered, rows_of, whole
-from asterism.spark.host.column_types import plain_columns
+from asterism.spark.host.column_types import arrow_schema, plain_columns, spark_schema, zone_if_used
 from asterism.spark.host.exchange import Batches
 from asterism.spark.host.execution import OperatorOutputs, Sink
 from asterism.spark.host.host import EVENT_TIME, NO_TIME
 from asterism.spark.host.keyed_stream import KeyedStream
-from asterism.spark.host.row_schemas import arrow_schema, spark_schema, zone_if_used
 from asterism.spark.host.stateful import (
     Use,
     check_use,

@@ -21,9 +21,9 @@ from asterism.joins.spec import JoinOptions, JoinSpec
 from asterism.joins.stored_joins import LEFT, RIGHT
 from asterism.joins.types import INNER
 from asterism.operators.multiple_input import Wire
+from asterism.spark.host.column_types import zone_if_used
 from asterism.spark.host.execution import OperatorOutputs, Sink
 from asterism.spark.host.keyed_stream import KeyedStream, Stream
-from asterism.spark.host.row_schemas import zone_if_used
 from asterism.spark.host.several_inputs import over_streams, over_tables, wire_of
 from asterism.spark.host.stateful import Use, check_use
 from asterism.windows.assigners import Windows

@@ -18,10 +18,10 @@ from asterism.errors import StreamDefinitionError
 from asterism.operators.operator import EVENTS, Arrival
 from asterism.operators.stream_operator import Output, declared_in
 from asterism.spark.host.batch import BATCH_GROUP, sorted_arrival
+from asterism.spark.host.column_types import arrow_schema, function_schema, zone_if_used
 from asterism.spark.host.execution import OperatorOutputs, Sink
 from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.host.keyed_stream import KeyedStream
-from asterism.spark.host.row_schemas import arrow_schema, function_schema, zone_if_used
 from asterism.spark.host.stateful import Use, bounded, check_use, hashed, key_group_of, packed, stateful
 from asterism.spelling import PythonNames
 from asterism.text.printable import quoted_name

@@ -35,8 +35,7 @@ from asterism.expressions.computed_columns import is_computed, sql_of, visible
 from asterism.expressions.functions import FUNCTIONS
 from asterism.expressions.parts_for_spark import STORED, Expression, PartForSpark
 from asterism.expressions.translation import DOCUMENTATION
-from asterism.spark.host.column_types import cannot_pass
-from asterism.spark.host.row_schemas import arrow_schema
+from asterism.spark.host.column_types import arrow_schema, cannot_pass
 from asterism.spark.session.settings import of_expressions
 
 T = TypeVar("T")
@@ -50,7 +49,7 @@ class ComputedColumns:
     """The columns that Spark computes for the expressions over a DataFrame.
 
     :param df: the events
-    :param schema: its columns (:func:`~asterism.spark.host.row_schemas.arrow_schema`)
+    :param schema: its columns (:func:`~asterism.spark.host.column_types.arrow_schema`)
     """
 
     def __init__(self, df: DataFrame, schema: pa.Schema) -> None:

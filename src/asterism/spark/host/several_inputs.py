@@ -16,11 +16,10 @@ from asterism.operators.multiple_input import Wire
 from asterism.operators.operator import Operator
 from asterism.spark import CHUNKS
 from asterism.spark.host.batch import BATCH_GROUP, BATCH_INPUT, BATCH_ORDER, BATCH_TIME, arrivals
-from asterism.spark.host.column_types import types_in
+from asterism.spark.host.column_types import arrow_schema, types_in
 from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.host.keyed_stream import DataStream, KeyedStream, Stream
 from asterism.spark.host.partitioning import label
-from asterism.spark.host.row_schemas import arrow_schema
 from asterism.spark.host.stateful import Use, bounded, hashed, key_group_of, packed, stateful
 from asterism.spark.host.times import event_micros
 from asterism.text.printable import quoted_name

@@ -53,8 +53,8 @@ from asterism.row_patterns.stored_searches import ROWS, searches_of
 from asterism.rules.definition.processor import PatternProcessor
 from asterism.rules.matching.stored_rules import matches_of_rules, processors_in, searches_of_rules
 from asterism.rules.sets.sets import processor_of
+from asterism.spark.host.column_types import spark_schema
 from asterism.spark.host.partitioning import group_of, label
-from asterism.spark.host.row_schemas import spark_schema
 from asterism.spark.session.settings import configure_state_store
 from asterism.windows.stored_windows import (
     FUNCTION_KEYS,

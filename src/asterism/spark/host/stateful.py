@@ -31,7 +31,7 @@ from asterism.spark import CHUNKS, RESULTS
 from asterism.spark.host import end_of_input as signals
 from asterism.spark.host.batch import BATCH_GROUP, Answer, answered, rows_of, run_groups
 from asterism.spark.host.chaining import OTHER, OURS, behind, goes_on, has_watermark, is_watermarked, marked
-from asterism.spark.host.column_types import check_passes
+from asterism.spark.host.column_types import check_passes, spark_schema
 from asterism.spark.host.computed_columns import with_computed
 from asterism.spark.host.control_source import ControlSource, check_zone_of, renamed
 from asterism.spark.host.evolution import time_mode_of
@@ -39,7 +39,6 @@ from asterism.spark.host.exchange import Batches, pack, unpack
 from asterism.spark.host.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, WATERMARK, OperatorHost
 from asterism.spark.host.keyed_stream import KeyedStream, Stream
 from asterism.spark.host.query_settings import QueryTraits, carrying, observe_tasks
-from asterism.spark.host.row_schemas import spark_schema
 from asterism.spark.host.times import event_micros, spark_delay
 from asterism.spark.host.versions import PASSES_START, DataSource, check_version
 from asterism.spark.session.settings import (

@@ -41,8 +41,8 @@ from asterism.rules.sets.discovery_status import REFUSED
 from asterism.rules.sets.interfaces import PatternProcessorDiscovererFactory
 from asterism.rules.sets.set_store import SingleSetStore
 from asterism.rules.sets.sets import ProcessorSet
+from asterism.spark.host.column_types import arrow_schema
 from asterism.spark.host.keyed_stream import KeyedStream
-from asterism.spark.host.row_schemas import arrow_schema
 from asterism.spark.host.stateful import Use, unpacked
 from asterism.spark.host.times import event_micros
 from asterism.spark.rules.rules import bounded_results, check_functions

@@ -40,11 +40,11 @@ from asterism.rules.sets.kill_list import ALL_SETS, checked_names
 from asterism.rules.sets.set_store import STORE, WAIT, FolderStore, SingleSetStore, wait_for
 from asterism.spark.host.batch import BATCH_GROUP, copied, sorted_arrival
 from asterism.spark.host.chaining import has_watermark
+from asterism.spark.host.column_types import arrow_schema, spark_schema
 from asterism.spark.host.exchange import MILLISECOND
 from asterism.spark.host.execution import OperatorOutputs, Sink, check_checkpoint
 from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.host.keyed_stream import KeyedStream
-from asterism.spark.host.row_schemas import arrow_schema, spark_schema
 from asterism.spark.host.stateful import Use, bounded, hashed, mapped, packed, stateful
 from asterism.spark.host.versions import offset_of
 from asterism.spark.progress.rule_progress import CountedQuery, count, counts_of
