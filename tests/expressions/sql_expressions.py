@@ -223,6 +223,7 @@ class Expressions:
             lambda: f"CAST({x(n)} AS {self.numeric_type()})",
             lambda: f"{self.one('CAST TRY_CAST')}({self.text(n)} AS {self.one('INT BIGINT DOUBLE TINYINT FLOAT')})",
             lambda: f"CAST({self.text(n)} AS DECIMAL(12,3))",
+            lambda: f"{self.one('to_number try_to_number')}({self.text(n)}, '{self.one('999 S9,990.0 $00.99PR 99.')}')",
             lambda: f"TRY_CAST({x(n)} AS {self.numeric_type()})",
             lambda: f"CAST({self.truth(n)} AS {self.numeric_type()})",
             lambda: f"{self.one('tinyint smallint int bigint float double')}({x(n)})",
@@ -365,6 +366,10 @@ class Expressions:
             ),
             lambda: f"{self.one('parse_url try_parse_url')}({self.url()}, 'QUERY', 'k')",
             lambda: f"format_number({self.number(n)}, {self.one('0 2 5')})",
+            lambda: f"typeof({self.rng.choice(['st', 'mp', 'arr', self.number(n), s(n), self.when(n)])})",
+            lambda: (
+                f"{self.one('to_char to_varchar')}({self.rng.choice('ihmp')}, '{self.one('999 S9,990.0 $00.99PR 99.')}')"
+            ),
             lambda: (
                 f"{self.one('format_string printf')}('%s|%-5S|%05d|%+,.2f', {s(n)}, {self.truth(n)}, {self.whole(n)}, e)"
             ),
@@ -422,8 +427,11 @@ class Expressions:
             " ",
             "|",
         ]
-        texts = [f"'http://{''.join(self.rng.choice(pieces) for _ in range(4))}?q=1&k=2'", "concat('http://h/', s)"]
-        return self.rng.choice([*texts, "s", "concat('x://u@', t, ':8/p?k=', s)"])
+        # None is constant: Spark would compute it in advance, and fail where it does not matter.
+        made = "".join(self.rng.choice(pieces) for _ in range(4))
+        return self.rng.choice(
+            ["s", f"concat('http://{made}?q=1&k=2', left(s, 1))", "concat('x://u@', t, ':8/p?k=', s)"]
+        )
 
     # -- dates and times
 

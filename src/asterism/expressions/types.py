@@ -117,6 +117,24 @@ def name_of(data_type: pa.DataType) -> str:
     return str(data_type)
 
 
+def catalog_name_of(data_type: pa.DataType) -> str:
+    """The type as Spark's ``typeof`` writes it.
+
+    >>> catalog_name_of(pa.struct([("at", pa.timestamp("us", "UTC")), ("n", pa.list_(pa.int32()))]))
+    'struct<at:timestamp,n:array<int>>'
+    """
+    types = pa.types
+    if data_type == NULL:
+        return "void"
+    if types.is_list(data_type):
+        return f"array<{catalog_name_of(data_type.value_type)}>"
+    if types.is_map(data_type):
+        return f"map<{catalog_name_of(data_type.key_type)},{catalog_name_of(data_type.item_type)}>"
+    if types.is_struct(data_type):
+        return f"struct<{','.join(f'{field.name}:{catalog_name_of(field.type)}' for field in data_type)}>"
+    return name_of(data_type).lower()
+
+
 def duckdb_type(data_type: pa.DataType) -> str:
     """The DuckDB type of the values: both timestamp types are TIMESTAMP, intervals are BIGINT."""
     if is_decimal(data_type):

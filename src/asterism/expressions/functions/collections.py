@@ -15,15 +15,18 @@ from asterism.expressions.types import (
     DOUBLE,
     FLOAT,
     INT,
+    INTERVALS,
+    MONTHS,
     NULL,
     SMALLINT,
     STRING,
     TINYINT,
+    catalog_name_of,
     common_type,
     is_nested,
     name_of,
 )
-from asterism.expressions.values import Sql, UnsupportedError, cast, error, strict
+from asterism.expressions.values import Sql, UnsupportedError, cast, combined, error, strict, string_constant
 
 
 def _cast_function(name: str, to: pa.DataType | None) -> None:
@@ -37,6 +40,14 @@ for _name, _to in (
     ("double", DOUBLE), ("string", STRING), ("binary", BINARY), ("date", DATE), ("timestamp", None),
 ):  # fmt: skip
     _cast_function(_name, _to)
+
+
+@function("Casts", "typeof(a)", note="the name of its type: `array<int>`; not of intervals")
+def _typeof(zone: str, value: Sql) -> Sql:
+    if value.type in (*INTERVALS, MONTHS):
+        raise UnsupportedError(f"the units of an {name_of(value.type)} are not known")
+    name = string_constant(catalog_name_of(value.type))
+    return combined(name.text, STRING, [], (), size=name.size)
 
 
 def _array(value: Sql) -> Sql:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from asterism.expressions.functions.table import function, literal_integer, literal_string
-from asterism.expressions.routines import formats  # noqa: F401
+from asterism.expressions.functions.table import FUNCTIONS, function, literal_integer, literal_string, string
 from asterism.expressions.routines.formats import Specifier, justified, specifiers
+from asterism.expressions.routines.number_formats import NumberFormat, number_format
 from asterism.expressions.types import (
     BIGINT,
+    BINARY,
     BOOLEAN,
     DATE,
     DOUBLE,
@@ -19,6 +20,7 @@ from asterism.expressions.types import (
     MONTHS,
     NULL,
     STRING,
+    duckdb_type,
     is_decimal,
     is_numeric,
     name_of,
@@ -84,7 +86,9 @@ def _format_string(zone: str, template: Sql, *values: Sql) -> Sql:
     for number in range(1, len(values) + 1):
         if number not in used:
             raise UnsupportedError(f"argument {number} is not used by the format")
-    return combined(f"concat({', '.join(texts or [repr('')])})", STRING, values, (), size=size)
+    # A number that is no code point fails.
+    raises = any(isinstance(part, Specifier) and part.conversion == "c" for part in parts)
+    return combined(f"concat({', '.join(texts or [repr('')])})", STRING, values, (), raises=raises, size=size)
 
 
 def _formatted(part: Specifier, value: Sql, zone: str) -> str:
@@ -98,7 +102,8 @@ def _formatted(part: Specifier, value: Sql, zone: str) -> str:
         value = strict("CAST({0} AS BIGINT)", BIGINT, value)
     whole = value.type in INTEGERS
     if part.conversion == "b":
-        shown = value.text if kind == BOOLEAN else f"CASE WHEN {value.is_null} THEN NULL ELSE TRUE END"
+        is_null = f"{value.text} IS NULL" if value.raises else value.is_null
+        shown = value.text if kind == BOOLEAN else f"CASE WHEN {is_null} THEN NULL ELSE TRUE END"
         return f"formatted_text(CAST({shown} AS VARCHAR), {written})"
     if part.conversion == "s" and not (is_decimal(kind) and kind.scale > _PLAIN_SCALE):
         text = cast(value, STRING, zone)  # not of a DOUBLE
@@ -114,3 +119,61 @@ def _formatted(part: Specifier, value: Sql, zone: str) -> str:
         "CAST(... AS DOUBLE)" if part.conversion in "fe" else "CAST(... AS STRING)" if part.conversion == "s" else None
     )
     raise UnsupportedError(f"{part.written} does not take {name_of(kind)}", hint)
+
+
+# ---------------------------------------------------------------------------------------------------- formats of numbers
+
+
+@function(
+    _FORMATS,
+    "to_number(text, 'format')",
+    note="a DECIMAL; `000`, `9,999.99`, `$99.9S`, `99MI`, `99PR`; fails for others",
+)
+def _to_number(zone: str, value: Sql, form: Sql) -> Sql:
+    return _number_in(zone, value, form, tried=False)
+
+
+@function(_FORMATS, "try_to_number(text, 'format')", note="likewise; NULL for others")
+def _try_to_number(zone: str, value: Sql, form: Sql) -> Sql:
+    return _number_in(zone, value, form, tried=True)
+
+
+def _number_format(form: Sql) -> NumberFormat:
+    try:
+        return number_format(literal_string(form, "the format"))
+    except ValueError as problem:
+        raise UnsupportedError(str(problem)) from None
+
+
+def _number_in(zone: str, value: Sql, form: Sql, *, tried: bool) -> Sql:
+    parsed = _number_format(form)
+    kind = pa.decimal128(parsed.precision, parsed.scale)
+    text = f"CAST(read_number({{0}}, {{1}}, {tried}) AS {duckdb_type(kind)})"
+    return strict(text, kind, string(value, zone), form, raises=not tried, nulls=tried)
+
+
+@function(
+    _FORMATS,
+    "to_char(a, 'format')",
+    "to_varchar",
+    note="of an integer or a DECIMAL, in such a format; of BINARY, `base64`, `hex` or `utf-8`",
+)
+def _to_char(zone: str, value: Sql, form: Sql) -> Sql:
+    if value.type == BINARY:
+        return _bytes_in(zone, value, literal_string(form, "the format").lower())
+    parsed = _number_format(form)
+    if value.type == NULL:
+        return null(STRING)
+    if value.type not in INTEGERS and not is_decimal(value.type):
+        hint = "CAST(... AS DECIMAL(20,6))" if value.type in FLOATS else None
+        raise UnsupportedError(f"an integer or a DECIMAL is needed, not {name_of(value.type)}", hint)
+    size = Cost(fixed=2 * parsed.precision + 8)
+    return strict("written_number(CAST({0} AS VARCHAR), {1})", STRING, value, form, size=size)
+
+
+def _bytes_in(zone: str, value: Sql, form: str) -> Sql:
+    if form in ("base64", "hex"):
+        return FUNCTIONS[form](zone, [value])
+    if form in ("utf-8", "utf8"):
+        return FUNCTIONS["decode"](zone, [value, string_constant("utf-8")])
+    raise UnsupportedError(f"unknown format {form!r:.60}", "'hex', 'utf-8' or 'base64'")
