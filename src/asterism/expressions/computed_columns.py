@@ -31,6 +31,7 @@ import pyarrow as pa
 from sqlglot.tokenizer_core import Token, TokenType
 
 from asterism.expressions.structure import Fragment, FragmentKind, is_name, structure
+from asterism.text.printable import quoted_name
 
 PREFIX = ":sql:"
 """Begins the names of computed columns; the rest is SQL of Spark. (A colon, so that it is not a name of the events.)"""
@@ -55,6 +56,17 @@ def visible(schema: pa.Schema) -> pa.Schema:
     return pa.schema([column for column in schema if not is_computed(column.name)], schema.metadata)
 
 
+class Prefix(NamedTuple):
+    """Names before a column, which Spark does not get.
+
+    :param length: their number
+    :param column: the name of the column for Spark, if it is another one
+    """
+
+    length: int
+    column: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
     """The names that decide which parts of an expression are of one event, and which are computed.
@@ -63,12 +75,20 @@ class Names:
     :param computed: the SQL of those that are
     :param stages: stages, and subsets of them
     :param aggregates: the calls, in lower case, that read several events
+    :param only_in_aggregates: whether only arguments of aggregates are of one event, as in measures
+    :param upper_case: whether stages that are not quoted are in upper case, as the variables of MATCH_RECOGNIZE
+    :param of_event: those of the stages that outside of aggregates are the event itself
+    :param prefix_of: for a dotted name, the names before the column that mean the event itself: those of a table
     """
 
     columns: frozenset[str]
     computed: frozenset[str] = frozenset()
     stages: frozenset[str] = frozenset()
     aggregates: Collection[str] = AGGREGATES
+    only_in_aggregates: bool = False
+    upper_case: bool = False
+    of_event: frozenset[str] = frozenset()
+    prefix_of: Callable[[Sequence[str]], Prefix | None] | None = None
     _columns: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,6 +96,12 @@ class Names:
 
     def has_column(self, name: str) -> bool:
         return name.lower() in self._columns
+
+    def stage_of(self, token: Token) -> str | None:
+        """The stage that a name means."""
+        is_quoted = token.token_type is TokenType.IDENTIFIER
+        name = token.text.upper() if self.upper_case and not is_quoted else token.text
+        return name if name in self.stages else None
 
 
 _QUOTED = (TokenType.STRING, TokenType.RAW_STRING, TokenType.IDENTIFIER)
@@ -101,14 +127,28 @@ class PartFinder:
     # ------------------------------------------------------------------ what a part reads
 
     def stages(self, part: Fragment) -> set[str]:
-        return {self.tokens[at].text for at in range(part.begin, part.end) if self.is_stage(at)}
+        return {stage for at in range(part.begin, part.end) if (stage := self.stage_at(at)) is not None}
 
-    def is_stage(self, at: int) -> bool:
+    def stage_at(self, at: int) -> str | None:
+        """The stage before a dot."""
+        return self.names.stage_of(self.tokens[at]) if self._is_before_dot(at) else None
+
+    def _is_before_dot(self, at: int) -> bool:
         tokens = self.tokens
         if at + 1 >= len(tokens) or tokens[at + 1].token_type is not TokenType.DOT:
             return False
         literal = tokens[at].token_type in (TokenType.STRING, TokenType.RAW_STRING, TokenType.NUMBER)
-        return not literal and tokens[at].text in self.names.stages and not is_name(tokens, at)
+        return not literal and not is_name(tokens, at)
+
+    def prefix_at(self, at: int) -> Prefix | None:
+        """The names from a token on that stand before a column, and do not name a stage."""
+        if self.names.prefix_of is None or not self._is_before_dot(at) or self.stage_at(at) is not None:
+            return None
+        parts = [self.tokens[at].text]
+        while at + 2 < len(self.tokens) and self.tokens[at + 1].token_type is TokenType.DOT:
+            at += 2
+            parts.append(self.tokens[at].text)
+        return self.names.prefix_of(parts)
 
     def _is_call(self, at: int) -> bool:
         following = self.tokens[at + 1 : at + 2]
@@ -135,8 +175,10 @@ class PartFinder:
     def _is_column(self, part: Fragment) -> bool:
         """Whether it is a column of the events, or a field of one: Spark has nothing to compute."""
         at = part.begin
-        if part.end - at > 2 and self.is_stage(at):
+        if part.end - at > 2 and self.stage_at(at) is not None:
             at += 2
+        elif (prefix := self.prefix_at(at)) is not None:
+            at += 2 * prefix.length
         dotted = all(token.token_type is TokenType.DOT for token in self.tokens[at + 1 : part.end : 2])
         return dotted and (part.end - at) % 2 == 1 and self.names.has_column(self.tokens[at].text)
 
@@ -166,7 +208,9 @@ class PartFinder:
                 self.tokens, at
             ):
                 continue
-            if self.is_stage(at) or self._is_call(at) or token.text.lower() in bound:
+            if self.prefix_at(at) is not None:
+                return False, None
+            if self.stage_at(at) is not None or self._is_call(at) or token.text.lower() in bound:
                 continue
             after_as = at > part.begin and self.tokens[at - 1].text.upper() == "AS"
             if self.names.has_column(token.text) and not after_as:
@@ -192,12 +236,18 @@ class PartFinder:
                     end is not None and token.start < end
                 ):  # of 5L, the parser makes several tokens
                     continue
-                if run.stage is not None and self.is_stage(at) and token.text == run.stage:
-                    skipped_until = at + 2
+                prefix = self._left_out(at, run)
+                if prefix is not None:
+                    skipped_until = at + 2 * prefix.length
                     if end is not None and token.start > end:
                         written.append(" ")
                         starts.append(token.start - 1)
                     end = None
+                    if prefix.column is not None:
+                        column = self.tokens[skipped_until]
+                        written.append(quoted_name(prefix.column))
+                        starts += [column.start] * len(written[-1])
+                        end, skipped_until = column.end + 1, skipped_until + 1
                     continue
                 if end is not None and token.start > end:
                     written.append(" ")
@@ -207,18 +257,31 @@ class PartFinder:
                 starts += range(token.start, end)
         return "".join(written), tuple(starts)
 
+    def _left_out(self, at: int, run: EventPart) -> Prefix | None:
+        """The names from a token on that Spark does not get."""
+        stage = self.stage_at(at)
+        if stage is None:
+            return self.prefix_at(at)
+        return Prefix(1) if stage == run.stage or (run.stage is None and stage in self.names.of_event) else None
+
     # ------------------------------------------------------------------ which runs
+
+    def _is_of_event(self, part: Fragment) -> bool:
+        """Whether a part outside of aggregates is of one event."""
+        if self.names.only_in_aggregates or not self.may_be_column(part):
+            return False
+        return self.stages(part) <= self.names.of_event
 
     def runs(self, part: Fragment, wanted: Callable[[EventPart], bool]) -> Iterator[EventPart]:
         """The largest runs of one event that are *wanted*, outside of aggregates without names of stages."""
-        if self.may_be_column(part) and not self.stages(part):
+        if self._is_of_event(part):
             run = EventPart((part,), "", None)
             if wanted(run):
                 yield run
             return
         rest = part.parts
         if part.kind in (FragmentKind.AND, FragmentKind.OR):
-            pure = [operand for operand in part.parts if self.may_be_column(operand) and not self.stages(operand)]
+            pure = [operand for operand in part.parts if self._is_of_event(operand)]
             word = part.kind.name
             for count in range(len(pure), 0, -1):
                 run = EventPart(tuple(pure[:count]), word, None)
@@ -265,7 +328,7 @@ def with_columns(tokens: Sequence[Token], text: str, names: Names) -> list[Token
         begin, end = run.parts[0].begin, run.parts[0].end
         first, last = tokens[begin], tokens[end - 1]
         column = Token(TokenType.IDENTIFIER, PREFIX + sql, last.line, last.col, first.start, last.end, [])
-        at = next((at for at in range(begin, end) if tokens[at].text == run.stage and finder.is_stage(at)), None)
+        at = None if run.stage is None else next(at for at in range(begin, end) if finder.stage_at(at) == run.stage)
         edits.append((begin, end, [*([] if at is None else tokens[at : at + 2]), column]))
         edits += [(part.begin - 1, part.end, []) for part in run.parts[1:]]  # with the AND or OR before it
     replaced = list(tokens)

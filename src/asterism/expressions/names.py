@@ -65,13 +65,14 @@ class Scope:
     def names(self, aggregates: Collection[str] = ()) -> computed_columns.Names:
         """The names with which :mod:`asterism.expressions.computed_columns` divides an expression.
 
-        :param aggregates: as for :meth:`parse`
+        :param aggregates: as for :meth:`parse`; those of measures, which read single events only in their arguments
         """
         return computed_columns.Names(
             columns=frozenset(name for name in self.schema.names if not name.startswith(":")),
             computed=frozenset(sql_of(name) for name in self.schema.names if is_computed(name)),
             stages=frozenset(self.all_names),
             aggregates=aggregates or computed_columns.AGGREGATES,
+            only_in_aggregates=bool(aggregates),
         )
 
     def parse(

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from sqlglot.tokenizer_core import Token, TokenType
 
-from asterism.errors import ExpressionError, ExpressionSyntaxError, UnsupportedSyntaxError
+from asterism.errors import ExpressionError, ExpressionSyntaxError, UnknownFunctionError, UnsupportedSyntaxError
 from asterism.expressions.computed_columns import PREFIX, EventPart, Names, PartFinder
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.functions import NOT_PURE
@@ -53,6 +53,11 @@ class PartForSpark(NamedTuple):
         index = 0 if index is None or not 0 <= index < len(self.starts) else index
         return self.starts[index] if self.starts else None
 
+    def moved(self, text: str, begin: int) -> PartForSpark:
+        """This part of an expression that begins at *begin* of a larger text."""
+        starts = tuple(start + begin for start in self.starts)
+        return self._replace(text=text, starts=starts, refusal=self.refusal.moved(text, begin))
+
 
 @dataclass(frozen=True, slots=True)
 class Expression:
@@ -73,34 +78,50 @@ class Expression:
         :raises UnsupportedSyntaxError: there is a subquery or a window function; or the value of such a part does not depend on
             the event alone
         """
-        try:
-            tokens = tokenize(self.text)
-        except ExpressionSyntaxError:
-            return []  # the expression itself is refused with this error
-        whole = structure(tokens)
-        if whole is None:
-            return []
-        _check_queries(tokens, self.text)
-        names = Scope(schema, tuple(self.stages)).names(self.aggregates)
-        finder, refusals = PartFinder(tokens, self.text, names), _Refusals(schema)
-
-        def refusal_of(run: EventPart) -> ExpressionError | None:
-            """Of the last operand; those before it are read here or there."""
-            sql, _ = finder.sql(run._replace(parts=run.parts[-1:]))
-            return refusals.of(sql)
-
-        found = []
-        for run in finder.runs(whole, lambda run: refusal_of(run) is not None):
-            refusal = refusal_of(run)
-            assert refusal is not None
-            for part in run.parts:
-                _check_of_event(tokens, part.begin, part.end, self.text, names)
-            sql, starts = finder.sql(run)
-            found.append(PartForSpark(sql, self.text, starts, refusal))
-        return found
+        return parts_for_spark(self.text, schema, Scope(schema, tuple(self.stages)).names(self.aggregates))
 
 
-def _check_queries(tokens: list[Token], text: str) -> None:
+def parts_for_spark(text: str, schema: pa.Schema, names: Names) -> list[PartForSpark]:
+    """See :meth:`Expression.parts_for_spark`."""
+    try:
+        tokens = tokenize(text)
+    except ExpressionSyntaxError:
+        return []  # the expression itself is refused with this error
+    whole = structure(tokens)
+    if whole is None:
+        return []
+    check_queries(tokens, text)
+    finder, refusals = PartFinder(tokens, text, names), _Refusals(schema)
+
+    def refusal_of(run: EventPart) -> ExpressionError | None:
+        """Of the last operand; those before it are read here or there."""
+        sql, _ = finder.sql(run._replace(parts=run.parts[-1:]))
+        return refusals.of(sql)
+
+    found = []
+    for run in finder.runs(whole, lambda run: refusal_of(run) is not None):
+        refusal = refusal_of(run)
+        assert refusal is not None
+        for part in run.parts:
+            check_of_event(tokens, part.begin, part.end, text, names)
+        sql, starts = finder.sql(run)
+        found.append(PartForSpark(sql, text, starts, refusal))
+    return found
+
+
+def may_be_for_spark(text: str, refusal: ExpressionSyntaxError) -> bool:
+    """Whether Spark may evaluate an expression that cannot be parsed here."""
+    if isinstance(refusal, UnsupportedSyntaxError | UnknownFunctionError):
+        return True
+    tokens = tokenize(text)
+    calls = zip(tokens, tokens[2:], strict=False)
+    has_path = any(token.token_type in (TokenType.COLON, TokenType.L_BRACE) for token in tokens)
+    return has_path or any(
+        dot.token_type is TokenType.DOT and bracket.token_type is TokenType.L_PAREN for dot, bracket in calls
+    )
+
+
+def check_queries(tokens: list[Token], text: str) -> None:
     for at, token in enumerate(tokens):
         word = "" if token.token_type in _NOT_TEXT or is_name(tokens, at) else token.text.upper()
         if word == "SELECT":
@@ -130,7 +151,7 @@ class _Refusals:
         return None
 
 
-def _check_of_event(tokens: list[Token], begin: int, end: int, text: str, names: Names) -> None:
+def check_of_event(tokens: list[Token], begin: int, end: int, text: str, names: Names) -> None:
     """
     :raises UnsupportedSyntaxError: the part calls a function whose result does not depend on the event alone, or has a literal
         such as ``DATE 'today'``

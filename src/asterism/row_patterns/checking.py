@@ -13,8 +13,9 @@ from sqlglot import exp
 
 from asterism.columns.arrays import Mask
 from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSyntaxError, ExpressionTypeError
-from asterism.expressions.names import plain_column
+from asterism.expressions.computed_columns import visible
 from asterism.expressions.parsing import parse
+from asterism.expressions.parts_for_spark import PartForSpark, may_be_for_spark, parts_for_spark
 from asterism.expressions.translation import interval_of
 from asterism.expressions.types import BIGINT, BOOLEAN, MONTHS, NULL, is_nested, is_numeric, is_temporal, name_of
 from asterism.expressions.values import UnsupportedError
@@ -29,6 +30,7 @@ from asterism.row_patterns.resolution import (
     RowValue,
     located,
     parsed,
+    row_names,
 )
 
 MAX_ELEMENTS = 10_000
@@ -121,7 +123,7 @@ def check(clause: Clause, schema: pa.Schema) -> CheckedClause:
     (DataType(int64), (1, 0))
     """
     names = _checked_names(clause)
-    resolver = Resolver(clause, schema, tuple(names))
+    resolver = Resolver(clause, schema, names)
     partition = [resolver.key(key.expression, "PARTITION BY") for key in clause.partition_by]
     order = [resolver.key(key.expression, "ORDER BY") for key in clause.order_by]
     sources = [key.expression for key in clause.partition_by] + [key.expression for key in clause.order_by]
@@ -148,9 +150,10 @@ def check(clause: Clause, schema: pa.Schema) -> CheckedClause:
     )
 
 
-def check_without_columns(clause: Clause) -> None:
+def check_without_columns(clause: Clause, *, with_spark: bool = False) -> None:
     """Check what does not depend on the columns of the input: the names, the size of the pattern, the syntax of expressions.
 
+    :param with_spark: whether Spark may evaluate what is not supported here
     :raises asterism.errors.ExpressionError: with the position in the text
 
     >>> from asterism.row_patterns.clause.reading import read
@@ -160,8 +163,38 @@ def check_without_columns(clause: Clause) -> None:
     expressions = [key.expression for key in clause.partition_by] + [key.expression for key in clause.order_by]
     expressions += [measure.expression for measure in clause.measures]
     for expression in expressions + [definition.condition for definition in clause.definitions]:
-        with located(clause, expression):
-            parsed(expression)
+        try:
+            with located(clause, expression):
+                parsed(expression)
+        except ExpressionSyntaxError as error:
+            if not (with_spark and may_be_for_spark(expression.text, error)):
+                raise
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseExpressions:
+    """The expressions of a clause, for :class:`asterism.spark.host.computed_columns.ComputedColumns`."""
+
+    clause: Clause
+
+    def parts_for_spark(self, schema: pa.Schema) -> list[PartForSpark]:
+        """The parts that Spark must compute, with positions in the text of the clause.
+
+        :param schema: the columns of the rows
+        :raises UnsupportedSyntaxError: the value of such a part does not depend on the row alone
+        """
+        clause = self.clause
+        names = row_names(clause, schema, _names(clause))
+        keys = [key.expression for key in clause.partition_by] + [key.expression for key in clause.order_by]
+        sources = [(key, names.of_keys()) for key in keys]
+        sources += [(item.condition, names.of_condition(item.variable)) for item in clause.definitions]
+        sources += [(measure.expression, names.of_measures()) for measure in clause.measures]
+        parts: list[PartForSpark] = []
+        for source, names_of_source in sources:
+            with located(clause, source):
+                found = parts_for_spark(source.text, schema, names_of_source)
+            parts += [part.moved(clause.text, source.start) for part in found]
+        return parts
 
 
 def _checked_names(clause: Clause) -> dict[str, frozenset[str]]:
@@ -271,7 +304,7 @@ def _condition(
     variable: str,
     names: Mapping[str, frozenset[str]],
 ) -> VariableCondition:
-    resolved = resolver.condition(source)
+    resolved = resolver.condition(source, variable)
     if resolved.type not in (BOOLEAN, NULL):
         hint = f"{source.text.strip():.100} <> 0" if is_numeric(resolved.type) else None
         raise _type_error(clause, source, f"a condition must be a BOOLEAN, not {name_of(resolved.type)}", hint)
@@ -315,9 +348,11 @@ def _output(
     fields: list[tuple[pa.Field, int]] = []
     taken: set[str] = set()
 
+    input_columns = visible(rows.input)
+
     def column(number: int) -> str | None:
-        plain = plain_column(rows.values.texts[number])
-        return None if plain is None else str(rows.schema.names[plain])
+        name = rows.plain_name(number)
+        return name if name in input_columns.names else None
 
     def keys() -> Iterator[tuple[pa.Field, int]]:
         for key, number in zip(clause.partition_by, partition_by, strict=True):
@@ -335,7 +370,7 @@ def _output(
     for measure, resolved in zip(clause.measures, measures, strict=True):
         fields.append((pa.field(measure.name, resolved.type), measure.start))
     if clause.rows is not syntax.RowsPerMatch.ONE:
-        fields += [(field, 0) for field in rows.input if field.name not in taken]
+        fields += [(field, 0) for field in input_columns if field.name not in taken]
     if not fields:
         hint = "add MEASURES, PARTITION BY or ALL ROWS PER MATCH"
         _fail(clause, "the result has no columns", clause.pattern.start, hint)

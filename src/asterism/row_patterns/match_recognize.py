@@ -14,8 +14,8 @@ class MatchRecognize:
 
     :param text: the clause, with or without the words ``MATCH_RECOGNIZE ( )`` around it
     :param dialect: "standard" or "flink", as for :func:`asterism.match_recognize`
-    :raises ExpressionError: the clause is invalid; with the position in the text. Columns and types are checked when the clause
-        is applied to rows.
+    :raises ExpressionError: the clause is invalid; with the position in the text. Columns, types, and functions that Spark
+        may have, are checked when the clause is applied to rows.
     :raises StreamDefinitionError: *text* is no string, or there is no such dialect
 
     >>> falls = MatchRecognize("ORDER BY ts MEASURES LAST(ts) AS until PATTERN (TOP DOWN+) DEFINE DOWN AS price < PREV(price)")
@@ -26,7 +26,7 @@ class MatchRecognize:
     def __init__(self, text: str, dialect: DialectName = "standard") -> None:
         expect_string(StreamDefinitionError, text, "a clause must be a string", 'for example "ORDER BY ts ..."')
         self.clause: Clause = read(text, dialect_of(dialect))
-        check_without_columns(self.clause)
+        check_without_columns(self.clause, with_spark=True)
 
     @property
     def text(self) -> str:

@@ -23,6 +23,7 @@ from asterism.columns.arrays import Ints, one_chunk
 from asterism.columns.groups import consecutive, first_rows, group_codes, offsets_of
 from asterism.columns.time import END_OF_TIME, TIME, Described, TimeColumn
 from asterism.errors import ExpressionSyntaxError, StreamDefinitionError
+from asterism.expressions.computed_columns import is_computed, visible
 from asterism.expressions.names import plain_column
 from asterism.expressions.types import is_temporal
 from asterism.matching.operator import event_times
@@ -75,7 +76,7 @@ def event_time_of(clause: CheckedClause) -> str:
         raise ExpressionSyntaxError.at(f"{must}; it is missing", written.text, written.pattern.start, hint)
     first, number = written.order_by[0], clause.order_by[0]
     column, kind = plain_column(values.texts[number]), values.types[number]
-    if column is None or not (is_temporal(kind) or pa.types.is_int64(kind)):
+    if column is None or is_computed(values.schema.names[column]) or not (is_temporal(kind) or pa.types.is_int64(kind)):
         problem = f"{must}: a TIMESTAMP, DATE or BIGINT column"
         hint = "compute it before, as in FROM (SELECT *, to_timestamp(time) AS ts FROM events)"
         raise ExpressionSyntaxError.at(problem, written.text, first.expression.start, hint)
@@ -87,7 +88,7 @@ def event_time_of(clause: CheckedClause) -> str:
 class RowPatternOperator(KeyGroupOperator):
     """A clause over one input, with the partitions as keys.
 
-    :param schema: the columns of the rows, for which the clause was checked
+    :param schema: the columns of the rows, and those that Spark computes, for which the clause was checked
     :param outputs: the requested outputs, of MATCHES and LATE_ROWS
     :param pages: a fixed number of pages of state per key group; None: as many as the size of the state requires
     :param max_rows: the maximum number of rows of a key with which a search waits for more
@@ -124,7 +125,9 @@ class RowPatternOperator(KeyGroupOperator):
         kept_fields = [field for field in schema if field.name in kept]
         words = pa.field(WORDS, self.current_row.word_type)
         self.row_schema = pa.schema([words, *(field.with_name("e:" + field.name) for field in kept_fields)])
-        sent = schema if self.wants_late else pa.schema(kept_fields)
+        self.row_input = visible(schema)
+        is_sent = {*kept, *(self.row_input.names if self.wants_late else ())}
+        sent = pa.schema([field for field in schema if field.name in is_sent])
         types = [clause.rows.values.types[number] for number in clause.partition_by]
         names = [str(place) for place in range(len(types))]
         fields = [pa.field(name, of) for name, of in zip(names, types, strict=True)]
@@ -143,10 +146,11 @@ class RowPatternOperator(KeyGroupOperator):
             ]
         )
         needed = columns_read(clause)
-        taken = schema if self.wants_late else pa.schema([field for field in schema if field.name in needed])
+        needed |= {*self.row_input.names} if self.wants_late else set()
+        taken = pa.schema([field for field in schema if field.name in needed])
         self.inputs = {EVENTS: InputSpec(taken, prepared)}
         self._sent, self._kept = sent.names, [field.name for field in kept_fields]
-        schemas = {MATCHES: clause.output, LATE_ROWS: schema}
+        schemas = {MATCHES: clause.output, LATE_ROWS: self.row_input}
         self.output_schemas = {name: schemas[name] for name in outputs}
         self._fixed = {
             **_parts_of(clause.clause),
@@ -197,7 +201,7 @@ class RowPatternOperator(KeyGroupOperator):
     def late(self, group: Group, name: str, events: pa.Table) -> None:
         group.metrics[LATE] += events.num_rows
         if self.wants_late:
-            group.emit(LATE_ROWS, late_table(self.schema, events))
+            group.emit(LATE_ROWS, late_table(self.row_input, events))
 
     def advance(self, group: Group, ready: Mapping[str, pa.Table], horizon: int) -> Iterator[None]:
         from asterism.row_patterns.result_rows import match_ordered
@@ -361,7 +365,7 @@ def columns_read(clause: CheckedClause) -> set[str]:
     """The columns of the input that the clause reads or returns."""
     names = clause.rows.read
     if clause.clause.rows is not RowsPerMatch.ONE:
-        names |= set(clause.rows.input.names)
+        names |= set(visible(clause.rows.input).names)
     return names & set(clause.rows.input.names)
 
 

@@ -14,6 +14,7 @@ from asterism.columns.groups import group_codes, normalize_nan_and_zero, offsets
 from asterism.columns.time import MILLISECONDS, TimeColumn
 from asterism.errors import NullEventTimeError
 from asterism.expressions.aggregates.accumulators import sort_keys
+from asterism.expressions.computed_columns import visible
 from asterism.expressions.evaluation import Vectorized
 from asterism.operators.key_group import complete
 from asterism.row_patterns.checking import CheckedClause
@@ -50,15 +51,14 @@ def partitions_of(clause: CheckedClause, keys: Mapping[int, pa.Array], count: in
 
 def columns_kept(clause: CheckedClause, current_row: CurrentRow) -> list[str]:
     """The columns that are still needed once the bits, the partitions and the order of the rows have been computed."""
-    if clause.clause.rows is not RowsPerMatch.ONE:
-        return [*clause.rows.input.names]
+    names = set() if clause.clause.rows is RowsPerMatch.ONE else set(visible(clause.rows.input).names)
     read: list[Leaf] = [leaf for measure in clause.measures for leaf in measure.leaves]
     for name, condition in clause.conditions.items():
         if not current_row.bits[name].whole:
             read += condition.resolved.leaves
     numbers = {leaf.number for leaf in read if isinstance(leaf, RowValue)}
     numbers |= {aggregate.number for aggregate in clause.rows.plain_aggregates.values() if aggregate.number is not None}
-    names = clause.rows.columns_of(numbers)
+    names |= clause.rows.columns_of(numbers)
     for calls in clause.rows.calls.values():
         names |= set(calls.read)
     # A table without columns would lose its number of rows.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, TypeGuard
@@ -23,13 +23,15 @@ from sqlglot import exp
 from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSyntaxError, UnsupportedSyntaxError
 from asterism.expressions.aggregates import FUNCTIONS as AGGREGATES
 from asterism.expressions.aggregates import Call, Calls, call_of, word_of_aggregates
+from asterism.expressions.computed_columns import Names, is_computed, sql_of, visible
 from asterism.expressions.evaluation import Vectorized, tried_before
-from asterism.expressions.names import MAX_OFFSET, Scope, columns_of, integer_literal
+from asterism.expressions.names import MAX_OFFSET, Scope, columns_of, integer_literal, plain_column
 from asterism.expressions.parsing import parse, tokenize
 from asterism.expressions.translation import position_of
 from asterism.expressions.types import BIGINT, BOOLEAN, STRING
-from asterism.row_patterns.clause.clause import Clause, ExpressionText, InputTable
+from asterism.row_patterns.clause.clause import Clause, ExpressionText
 from asterism.row_patterns.clause.reading import misspelled
+from asterism.row_patterns.row_names import RowNames, renamed, table_prefix
 from asterism.text.printable import quoted_name
 
 MAX_LEAVES = 100  # of an expression
@@ -195,6 +197,11 @@ class RowExpressions:
         self.values = Vectorized(self.schema)
         self.time_type = pa.timestamp("us", self.values.zone)
 
+    def plain_name(self, number: int) -> str | None:
+        """The column of the input that an expression over single rows is; None if it is something else."""
+        plain = plain_column(self.values.texts[number])
+        return None if plain is None or plain >= len(self.input) else str(self.input.names[plain])
+
     def columns_of(self, numbers: Iterable[int]) -> set[str]:
         """The columns that some of the expressions over single rows read."""
         texts = self.values.texts
@@ -216,12 +223,13 @@ class Resolver:
     """Resolves the expressions of one clause.
 
     :param schema: the columns of the input
-    :param variables: the variables of the pattern and the subsets
+    :param variables: the variables of the pattern and the subsets, each with its variables
     """
 
-    def __init__(self, clause: Clause, schema: pa.Schema, variables: Sequence[str]) -> None:
+    def __init__(self, clause: Clause, schema: pa.Schema, variables: Mapping[str, frozenset[str]]) -> None:
         self._clause = clause
         self._variables = tuple(variables)
+        self._names = row_names(clause, schema, variables)
         self.rows = RowExpressions(schema)
         self._scope = Scope(self.rows.schema)
         self._scope_of_input = Scope(schema)
@@ -229,13 +237,13 @@ class Resolver:
         self._measures: dict[str, pa.DataType] = {}
         """the measures so far, by their names in lower case"""
 
-    def condition(self, source: ExpressionText) -> ResolvedExpression:
-        """A condition of DEFINE, which cannot know the end of the match."""
-        return self._resolved(source, final_allowed=False)
+    def condition(self, source: ExpressionText, variable: str) -> ResolvedExpression:
+        """The condition of a variable, which cannot know the end of the match."""
+        return self._resolved(source, self._names.of_condition(variable), final_allowed=False)
 
     def measure(self, source: ExpressionText, name: str) -> ResolvedExpression:
         """A measure, which can name the measures before it, as in a SELECT of Spark; a column of the input comes first."""
-        resolved = self._resolved(source, final_allowed=True)
+        resolved = self._resolved(source, self._names.of_measures(), final_allowed=True)
         self._measures.setdefault(name.lower(), resolved.type)
         return resolved
 
@@ -247,7 +255,11 @@ class Resolver:
     def without_tables(self, source: ExpressionText) -> ExpressionText:
         """The expression of a key without the names of tables, for Spark."""
         text, removed = source.text, []
-        for column in parsed(source).find_all(exp.Column):
+        for column in parsed(source, self._names.of_keys()).find_all(exp.Column):
+            if is_computed(column.name):
+                place = column.this.meta
+                removed.append((place["start"], place["end"] + 1, sql_of(column.name)))
+                continue
             parts = list(column.parts)
             named = self._without_table(parts)
             if len(named) < len(parts):
@@ -260,7 +272,7 @@ class Resolver:
         return replace(source, text=text)
 
     def _key(self, source: ExpressionText, section: str) -> tuple[int, pa.DataType]:
-        tree = parsed(source)
+        tree = parsed(source, self._names.of_keys())
         for node in tree.walk():
             call = call_of(node, source.text, _VOCABULARY)
             if call is not None:
@@ -272,9 +284,9 @@ class Resolver:
 
     # ------------------------------------------------------------------------------------------------ expressions
 
-    def _resolved(self, source: ExpressionText, *, final_allowed: bool) -> ResolvedExpression:
+    def _resolved(self, source: ExpressionText, names: Names, *, final_allowed: bool) -> ResolvedExpression:
         with located(self._clause, source):
-            holder = exp.Paren(this=parsed(source))
+            holder = exp.Paren(this=parsed(source, names))
             calls: dict[int, Call] = {}
 
             def is_leaf(node: exp.Expr) -> bool:
@@ -494,12 +506,12 @@ class Resolver:
         except ColumnNotFoundError as error:
             if len(named) > 1 and variable is None:
                 raise self._unknown(parts[0], source, parts[1], function) from None
-            several = [table for table in self._clause.tables if _renamed(table, named[0]) is not None]
+            several = [table for table in self._clause.tables if renamed(table, named[0].name) is not None]
             if several and variable is None and named is parts:
                 problem = f"several tables have a column {named[0].name!r:.100}"
                 hint = " or ".join(f"{table}.{named[0].name:.100}" for table in several)
                 raise ColumnNotFoundError.at(problem, source.text, position_of(named[0]), hint) from None
-            hint = self._hint_for(named[0]) or error.hint or f"columns: {', '.join(self.rows.input.names)}"
+            hint = self._hint_for(named[0]) or error.hint or f"columns: {', '.join(visible(self.rows.input).names)}"
             raise ColumnNotFoundError.at(error.message, source.text, position_of(named[0]), hint) from None
         plain: exp.Expr = exp.Column(
             **dict(zip(("this", "table", "db", "catalog"), (part.copy() for part in reversed(named)), strict=False))
@@ -544,16 +556,15 @@ class Resolver:
 
     def _without_table(self, parts: list[exp.Expr]) -> list[exp.Expr]:
         """The parts of a column from the name of the column on. If there is no table of that name, *parts* itself."""
-        names = [part.name for part in parts]
-        for taken in range(len(parts) - 1, 0, -1):
-            for table in self._clause.tables:
-                if table.outer or not table.is_called(names[:taken]):
-                    continue
-                column = _renamed(table, parts[taken]) or parts[taken]
-                struct = taken == 1 and self._is_column(parts[0])  # Spark also looks for a table first
-                if isinstance(column, exp.Star) or not struct or self._is_column(column):
-                    return [column, *parts[taken + 1 :]]
-        return parts
+        names = ["*" if isinstance(part, exp.Star) else part.name for part in parts]
+        prefix = table_prefix(self._clause.tables, names, lambda name: self._is_column(exp.to_identifier(name)))
+        if prefix is None:
+            return parts
+        column = parts[prefix.length]
+        if prefix.column is not None:
+            column = exp.to_identifier(prefix.column, quoted=True)
+            column.meta.update(parts[prefix.length].meta)
+        return [column, *parts[prefix.length + 1 :]]
 
     def _is_column(self, identifier: exp.Expr) -> bool:
         try:
@@ -617,10 +628,19 @@ def _fail(problem: str, source: ExpressionText, position: int | None, hint: str 
     raise ExpressionSyntaxError.at(problem, source.text, position, hint)
 
 
-def parsed(source: ExpressionText) -> exp.Expr:
-    """The syntax tree of an expression of a clause."""
+def row_names(clause: Clause, schema: pa.Schema, variables: Mapping[str, frozenset[str]]) -> RowNames:
+    """The names of a clause, for its parts that Spark computes."""
+    return RowNames(clause, schema, variables, _VOCABULARY)
+
+
+def parsed(source: ExpressionText, names: Names | None = None) -> exp.Expr:
+    """The syntax tree of an expression of a clause.
+
+    :param names: the columns that Spark computes, if there are any
+    """
+    names = names if names is not None and names.computed else None
     try:
-        tree = parse(source.text, _VOCABULARY, _MODES, unlisted=(*_MODES, *_ELSEWHERE))
+        tree = parse(source.text, _VOCABULARY, _MODES, unlisted=(*_MODES, *_ELSEWHERE), names=names)
     except ExpressionSyntaxError:
         _check_spelling(source)
         raise
@@ -738,18 +758,6 @@ def outer_row(name: str, text: str, position: int) -> UnsupportedSyntaxError:
         " (SELECT ... FROM a JOIN b ON ...) MATCH_RECOGNIZE (PARTITION BY the columns of a ...)"
     )
     return UnsupportedSyntaxError.at(problem, text, position, hint)
-
-
-def _renamed(table: InputTable, identifier: exp.Expr) -> exp.Expr | None:
-    """The name in the input of a column of a table, if it is another one."""
-    names = dict(table.columns)
-    matching = [name for name in names if name == identifier.name]
-    matching = matching or [name for name in names if name.lower() == identifier.name.lower()]
-    if not matching:
-        return None
-    renamed = exp.to_identifier(names[matching[0]], quoted=True)
-    renamed.meta.update(identifier.meta)
-    return renamed
 
 
 def _quoted_column(name: str, start: int | None) -> exp.Expr:

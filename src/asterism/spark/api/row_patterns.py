@@ -16,11 +16,12 @@ from asterism.arguments import expect, expect_options, expect_outputs
 from asterism.columns.groups import KEY_HASH
 from asterism.columns.internal import internal
 from asterism.errors import StreamDefinitionError
+from asterism.expressions.computed_columns import is_computed
 from asterism.matching.spec import OnLimit
 from asterism.operators.key_group import check_pages, complete
 from asterism.operators.operator import EVENTS, Result
 from asterism.row_patterns.automaton import AT_END
-from asterism.row_patterns.checking import CheckedClause, check
+from asterism.row_patterns.checking import CheckedClause, ClauseExpressions, check
 from asterism.row_patterns.clause.clause import Clause, ClauseDialect, DialectName, dialect_of
 from asterism.row_patterns.current_row import CurrentRow
 from asterism.row_patterns.match_recognize import MatchRecognize
@@ -35,7 +36,8 @@ from asterism.row_patterns.operator import (
 )
 from asterism.spark import RESULTS
 from asterism.spark.host.batch import Answer, answered, rows_of, whole
-from asterism.spark.host.column_types import arrow_schema, plain_columns, spark_schema, zone_if_used
+from asterism.spark.host.column_types import arrow_schema, plain_columns, spark_schema, zone_if_used, zone_of
+from asterism.spark.host.computed_columns import ComputedColumns, has_computed, with_computed
 from asterism.spark.host.exchange import Batches
 from asterism.spark.host.execution import OperatorOutputs, Sink
 from asterism.spark.host.host import EVENT_TIME, NO_TIME
@@ -52,6 +54,7 @@ from asterism.spark.host.stateful import (
 )
 from asterism.spark.session.settings import of_expressions
 from asterism.spark.session.unwrapping import unwrapping
+from asterism.text.printable import quoted_name
 
 _OUTPUTS = (MATCHES, LATE_ROWS)
 _PROCESSING_TIME = internal("processing_time")
@@ -132,7 +135,8 @@ class RowPatternStream(OperatorOutputs):
         df = plain_columns(df)
         self.schema = arrow_schema(self.spark, df.schema)
         self._options = options
-        self._checked = check(clause, self.schema)
+        computed = ComputedColumns(df, self.schema)
+        self._checked = computed.bind(partial(check, clause), [ClauseExpressions(clause)])
         check_limit(options.get("max_rows", MAX_ROWS), options.get("on_limit", "error"))
         check_pages(options.get("pages"))
         self.stream = KeyedStream(
@@ -145,7 +149,7 @@ class RowPatternStream(OperatorOutputs):
     @property
     def operator(self) -> RowPatternOperator:
         """The operator of its matches."""
-        return self._operator([MATCHES], self.schema)
+        return self._operator([MATCHES])
 
     # ------------------------------------------------------------------ results
 
@@ -178,7 +182,7 @@ class RowPatternStream(OperatorOutputs):
         options = self._run_options(sinks, checkpoint, drain, trigger, name)
         expect_outputs(sinks, _OUTPUTS)
         outputs = list(sinks)
-        return self._write(self._operator(outputs, self.schema), partial(self._results, outputs), sinks, options)
+        return self._write(self._operator(outputs), partial(self._results, outputs), sinks, options)
 
     # ------------------------------------------------------------------ plans
 
@@ -192,13 +196,12 @@ class RowPatternStream(OperatorOutputs):
                 mapped(rows, _matcher(self._checked, rows_of(MATCHES)), spark_schema(self._checked.output))
             )
         takes = _longest_wait(self._checked) if output == MATCHES else 0
-        return self._as_dataframe(
-            self._operator([output], self.schema), partial(self._results, [output]), output, takes
-        )
+        return self._as_dataframe(self._operator([output]), partial(self._results, [output]), output, takes)
 
-    def _operator(self, outputs: Collection[str], schema: pa.Schema) -> RowPatternOperator:
-        checked = self._checked if schema is self.schema else check(self._checked.clause, schema)
-        return RowPatternOperator(checked, schema, outputs=outputs, **self._options)
+    def _operator(self, outputs: Collection[str], schema: pa.Schema | None = None) -> RowPatternOperator:
+        """:param schema: another one than that of the rows"""
+        checked = self._checked if schema is None else check(self._checked.clause, schema)
+        return RowPatternOperator(checked, checked.rows.input, outputs=outputs, **self._options)
 
     def _results(self, outputs: Collection[str], use: Use) -> DataFrame:
         """Results as chunks, with the names of their outputs."""
@@ -209,13 +212,15 @@ class RowPatternStream(OperatorOutputs):
         stream = self.stream
         if not stream.df.isStreaming:
             return mapped(self._by_key(), _matcher(self._checked, answered), RESULTS)
-        operator = self._operator(outputs, self.schema)
+        operator = self._operator(outputs)
         # If late rows are an output, no row is dropped before the operator has compared its time with the watermark.
         matter = None if operator.wants_late else operator.current_row.matter_sql
         df, watched = filtered(stream, matter, use, operator.schema)
         rows = hashed(df, self._keys, operator.inputs[EVENTS].schema.names)
         chunks = packed(stream, operator, EVENTS, rows, use=use, watched=watched)
-        zone = zone_if_used(partial(self._operator, outputs), self.schema)
+        # What Spark computes may depend on the time zone.
+        build, schema = partial(self._operator, outputs), operator.schema
+        zone = zone_of(schema) if has_computed(schema) else zone_if_used(build, schema)
         return stateful(
             operator, [chunks], streams={EVENTS: stream}, use=use, zone=zone,
             time_mode=EVENT_TIME if watched else NO_TIME,
@@ -223,11 +228,16 @@ class RowPatternStream(OperatorOutputs):
 
     @property
     def _keys(self) -> list[Column]:
-        return [F.expr(key.expression.text) for key in self._checked.clause.partition_by]
+        checked, columns = self._checked, []
+        for key, number in zip(checked.clause.partition_by, checked.partition_by, strict=True):
+            name = checked.rows.plain_name(number)
+            columns.append(F.expr(quoted_name(name) if name is not None and is_computed(name) else key.expression.text))
+        return columns
 
     def _by_key(self) -> DataFrame:
         """The rows of a table, those of a partition of the clause one after the other."""
-        checked, df = self._checked, self.stream.df
+        checked = self._checked
+        df = with_computed(self.stream.df, checked.rows.input)
         matter = CurrentRow(checked).matter_sql
         if matter is not None:
             condition = F.expr(matter)
@@ -235,7 +245,7 @@ class RowPatternStream(OperatorOutputs):
                 condition |= F.expr(checked.clause.order_by[0].expression.text).isNull()
             df = df.where(condition)
         needed = columns_read(checked)
-        names, keys = [name for name in self.schema.names if name in needed], self._keys
+        names, keys = [name for name in checked.rows.input.names if name in needed], self._keys
         if keys:
             # The hash is computed again after the exchange, which takes less time than to exchange it.
             df = hashed(df.repartition(hash_of(keys)), keys, names).sortWithinPartitions(KEY_HASH)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
@@ -33,7 +33,7 @@ from asterism.errors import (
 )
 from asterism.expressions.computed_columns import is_computed, sql_of, visible
 from asterism.expressions.functions import FUNCTIONS
-from asterism.expressions.parts_for_spark import STORED, Expression, PartForSpark
+from asterism.expressions.parts_for_spark import STORED, PartForSpark
 from asterism.expressions.translation import DOCUMENTATION
 from asterism.spark.host.column_types import arrow_schema, cannot_pass
 from asterism.spark.session.settings import of_expressions
@@ -43,6 +43,13 @@ _NOT_DETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
 UNKNOWN_FUNCTION = "unknown function "
 _AGGREGATES = ("MISSING_GROUP_BY", "NESTED_AGGREGATE_FUNCTION", "MISSING_AGGREGATION", "GROUP_BY_AGGREGATE")
 _PLACE = re.compile(r"\(line (\d+), pos(?:ition)? (\d+)\)")
+
+
+class HasParts(Protocol):
+    """One or several expressions of an operator, such as :class:`asterism.expressions.parts_for_spark.Expression`."""
+
+    def parts_for_spark(self, schema: pa.Schema) -> list[PartForSpark]:
+        """The parts that Spark must compute, in rows with the columns of *schema*."""
 
 
 class ComputedColumns:
@@ -58,7 +65,7 @@ class ComputedColumns:
         self._unknown_functions: set[str] = set()
         """functions that neither Spark nor this library knows"""
 
-    def bind(self, build: Callable[[pa.Schema], T], expressions: Iterable[Expression]) -> T:
+    def bind(self, build: Callable[[pa.Schema], T], expressions: Iterable[HasParts]) -> T:
         """What *build* makes for the schema of the events. If it refuses an expression, and there are parts of *expressions* that
         Spark must compute, it gets the schema with their columns.
 
