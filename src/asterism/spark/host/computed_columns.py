@@ -100,14 +100,16 @@ class ComputedColumns:
 
     def _with_hint(self, error: ExpressionError) -> ExpressionError:
         """An error of an expression in which no part is left that Spark could compute."""
-        if not isinstance(error, UnknownFunctionError) or error.hint != DOCUMENTATION:
+        if not isinstance(error, UnknownFunctionError) or not (error.hint or "").startswith(DOCUMENTATION):
             return error
         if error.message in self._unknown_functions:
             name = error.message.removeprefix(UNKNOWN_FUNCTION)
             hint = _registered(name)
         else:
             hint = "Spark computes what reads a single event, also as an argument: LAST(f(a.x)) instead of f(LAST(a.x))"
-        return type(error)(error.message, error.detail, hint)
+        with_hint = type(error)(error.message, error.detail, hint)
+        with_hint.position = error.position
+        return with_hint
 
     def _analyzed(self, parts: Sequence[PartForSpark]) -> pa.Schema:
         """The columns of these parts, without those that Spark refuses for the same reason as this library."""
@@ -169,7 +171,9 @@ def _refused(part: PartForSpark, error: Exception, columns: Sequence[str]) -> Ex
         if isinstance(ours, ColumnNotFoundError):
             return None
         name = str((error.getMessageParameters() or {}).get("objectName", "")).replace("`", "")
-        return ColumnNotFoundError.from_missing_and_available(name, columns, f"in: {part.text}")
+        missing = ColumnNotFoundError.from_missing_and_available(name, columns, "")
+        hint = missing.hint or f"columns: {', '.join(columns)}"
+        return ColumnNotFoundError.at(missing.message, part.text, position, hint)
     if isinstance(error, ParseException):
         return ExpressionSyntaxError.at(_reason(error), part.text, position) if unsupported else None
     if condition.startswith(_AGGREGATES):
