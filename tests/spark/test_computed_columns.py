@@ -11,7 +11,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from sqlglot.tokenizer_core import TokenType
 
-from asterism import CEP, AfterMatchSkipStrategy, KeyedStream, Pattern
+from asterism import (
+    CEP,
+    AfterMatchSkipStrategy,
+    CountTrigger,
+    DeltaTrigger,
+    EventTimeTrigger,
+    GlobalWindows,
+    KeyedStream,
+    Pattern,
+    SessionWindows,
+    window,
+)
 from asterism.errors import CheckpointMismatchError
 from asterism.expressions.parsing import tokenize
 from asterism.spark.session.settings import settings
@@ -135,6 +146,36 @@ def test_the_input_may_be_the_output_of_an_operator(rows: DataFrame) -> None:
     )
     again = CEP.pattern(KeyedStream(found, "user", "at"), Pattern.begin("b").where("length(sha2(digest, 256)) = 64"))
     assert again.select("b.digest AS digest").count() == 7
+
+
+def test_windows(rows: DataFrame) -> None:
+    """Arguments of aggregates, FILTER, ORDER BY, a trigger and a gap; window functions get the columns of the events."""
+    computed = {
+        "c0": "py_twice(n)", "c1": "exists(xs, y -> y > 3)", "c2": "sha2(kind, 256)", "c3": "v:price::double",
+        "c4": "size(filter(xs, y -> y < 3)) + 1",
+    }  # fmt: skip
+    rows = rows.drop("long")
+    before = rows.withColumns({name: F.expr(sql) for name, sql in computed.items()})
+
+    def result(df: DataFrame, of: dict[str, str]) -> list[Any]:
+        windows = SessionWindows.with_dynamic_gap(of["c4"])
+        trigger = EventTimeTrigger.after_end_of_window().with_early_trigger(CountTrigger.at_least(2))
+        measures = [
+            f"sum({of['c0']}) AS a", f"count(*) FILTER (WHERE {of['c1']}) AS b", f"array_agg(n ORDER BY {of['c2']}) AS c",
+            f"max({of['c3']}) - min({of['c3']}) AS d",
+        ]  # fmt: skip
+        sessions = window(KeyedStream(df, "user", "ts"), windows, trigger=trigger).aggregate(*measures)
+        deltas = window(KeyedStream(df, None, "ts"), GlobalWindows(), trigger=DeltaTrigger.of(1.5, of["c3"]))
+        fired = deltas.process(lambda elements, _: elements.select(["n"]), "n BIGINT")
+        return [sessions.collect(), fired.collect()]
+
+    found = result(rows, computed)
+    assert found == result(before, {name: name for name in computed})
+    assert all(found)
+    deltas = window(KeyedStream(rows, None, "ts"), GlobalWindows(), trigger=DeltaTrigger.of(1.5, computed["c3"]))
+    names = deltas.process(lambda elements, _: {"names": elements.column_names}, "names ARRAY<STRING>").first()
+    assert names is not None
+    assert names["names"] == rows.columns
 
 
 # ---------------------------------------------------------------------------------------------------- streams

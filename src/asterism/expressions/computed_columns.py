@@ -1,4 +1,4 @@
-"""Computed columns: the parts of expressions that read one event and that only Spark can evaluate.
+"""Computed columns: the parts of expressions that read one event and that only Spark can evaluate. See docs/decisions/0110.
 
 ``haversine(lat, lon, 52.5, 13.4) < 10 AND LAST(a.price) < price`` has such a part, if ``haversine`` is a function of the Spark
 session. Spark computes it as a column of the events, before the operator. The text of the condition does not change: the column

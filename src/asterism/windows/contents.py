@@ -11,6 +11,7 @@ from asterism.arguments import expect
 from asterism.columns.schemas import schema_of
 from asterism.errors import StreamDefinitionError
 from asterism.expressions.aggregates import Aggregates
+from asterism.expressions.computed_columns import visible
 from asterism.operators.state.keyed_state import StateSpec
 from asterism.windows.folds import Computation, Fold, Folding, Reduction
 from asterism.windows.panes import Partials
@@ -48,7 +49,7 @@ class FiringContents:
         """
         _check_function(spec)
         computation = _computation_of(spec)
-        needed, partials = set(spec.schema.names), None
+        needed, partials = set(visible(spec.schema).names), None
         if computation is not None:
             needed = {*computation.read, *computation.kept_columns}
             if not computation.kept_columns and spec.evictor is None:
@@ -100,7 +101,7 @@ def _computation_of(spec: WindowSpec) -> Computation | None:
     if spec.reduce is not None:
         if not callable(spec.reduce):
             raise StreamDefinitionError(f"the reduce function cannot be called: {spec.reduce!r}")
-        return Reduction(spec.reduce, spec.schema)
+        return Reduction(spec.reduce, visible(spec.schema))
     if spec.fold is not None:
         expect(StreamDefinitionError, spec.fold, Fold, "fold must be a Fold", 'Fold("n BIGINT", {"n": 0}, add)')
         if spec.fold.merge is None and spec.windows.merges:
@@ -109,7 +110,7 @@ def _computation_of(spec: WindowSpec) -> Computation | None:
                 "Sessions merge, and each has an accumulator.",
                 "Fold(..., merge=lambda a, b: {...})",
             )
-        return Folding(spec.fold, list(spec.schema.names))
+        return Folding(spec.fold, list(visible(spec.schema).names))
     if spec.measures is not None:
         return Aggregates(_checked_measures(spec.measures, spec.keys), spec.schema)
     return None

@@ -37,9 +37,9 @@ from asterism.errors import (
     StreamDefinitionError,
     UserFunctionError,
 )
+from asterism.expressions.computed_columns import visible
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, columns_of
-from asterism.expressions.parsing import parse
 from asterism.operators.evolution import FIXED, aligned
 from asterism.operators.key_group import LATE, Group, KeyGroupOperator, complete, key_schema_of, late_table
 from asterism.operators.operator import EVENTS, Arrival, InputSpec
@@ -87,7 +87,8 @@ class WindowOperator(KeyGroupOperator):
     kind ("early", "on_time", "late"), whether it is the last firing of the window, lateness included, and the results.
 
     :param windows: the window assigner
-    :param schema: the columns of the elements
+    :param schema: the columns of the elements, and those that Spark computes
+        (:mod:`asterism.expressions.computed_columns`)
     :param keys: the key columns; none: all elements have one key
     :param time: the event-time column; None: processing time
     :param trigger: when a window fires; default: at its end
@@ -127,6 +128,7 @@ class WindowOperator(KeyGroupOperator):
         spec = WindowSpec(windows=windows, schema=schema, keys=keys, time=time, trigger=trigger, **options)
         self.set_pages(spec.pages)
         self.spec, self.schema, self.keys = spec, schema, list(keys)
+        self.event_schema = visible(schema)
         self.table = trigger_table_of(spec.effective_trigger)
         self.vectorized = Vectorized(schema)
         self._distances = [self._number(text, "DeltaTrigger.of") for text in self.table.distances]
@@ -139,7 +141,8 @@ class WindowOperator(KeyGroupOperator):
         self._is_open = False
         self.calls_python = bool(self.table.user_defined)
         everything = spec.late_output or self.calls_python or spec.evictor_calls_python
-        self.kept_columns = [name for name in schema.names if everything or name in self.contents.needed]
+        needed = {*self.contents.needed, *(self.event_schema.names if everything else ())}
+        self.kept_columns = [name for name in schema.names if name in needed]
         self._element_fields = [schema.field(name).with_name("e:" + name) for name in self.kept_columns]
         self._make_inputs()
         self.output_schemas = self._output_schemas()
@@ -261,7 +264,7 @@ class WindowOperator(KeyGroupOperator):
                 *(self.contents.schema.field(name) for name in self.contents.names),
             ]
         )
-        return {FIRINGS: firings, **({LATE_ELEMENTS: self.schema} if self.spec.late_output else {})}
+        return {FIRINGS: firings, **({LATE_ELEMENTS: self.event_schema} if self.spec.late_output else {})}
 
     def _plan(self) -> WindowPlan:
         panes = pa.schema(
@@ -313,7 +316,7 @@ class WindowOperator(KeyGroupOperator):
         for text in self.vectorized.texts:
             names |= {self.schema.names[number] for number in columns_of(text)}
         if self._gap_function is not None:
-            names |= set(self.schema.names)
+            names |= set(self.event_schema.names)
         return pa.schema([field for field in self.schema if field.name in names])
 
     def _number(self, text: str, where: str) -> int:
@@ -339,7 +342,8 @@ class WindowOperator(KeyGroupOperator):
 
     def _expression(self, text: str) -> int:
         with ExpressionSyntaxError.if_too_deep(text):
-            return self.vectorized.add(Scope(self.schema).resolve(parse(text), text), text)
+            scope = Scope(self.schema)
+            return self.vectorized.add(scope.resolve(scope.parse(text), text), text)
 
     # ------------------------------------------------------------------ before the exchange
 
@@ -351,7 +355,7 @@ class WindowOperator(KeyGroupOperator):
         if self._gap_text is not None:
             columns.append(_gaps(values[self._gap_text]))
         elif self._gap_function is not None:
-            columns.append(_gaps(_gaps_of(self._gap_function, full)))
+            columns.append(_gaps(_gaps_of(self._gap_function, full.select(self.event_schema.names))))
         numbers = [*self._distances, *([self._evicts_by] if self._evicts_by is not None else [])]
         columns += [values[number].cast(pa.float64(), safe=False) for number in numbers]
         columns += [full.column(column) for column in self.kept_columns]
@@ -373,7 +377,7 @@ class WindowOperator(KeyGroupOperator):
     def late(self, group: Group, name: str, events: pa.Table) -> None:
         group.metrics[LATE] += events.num_rows
         if self.spec.late_output:
-            group.emit(LATE_ELEMENTS, late_table(self.schema, events))
+            group.emit(LATE_ELEMENTS, late_table(self.event_schema, events))
 
     def ready_events_of(
         self, group: Group, number: int, name: str, tables: list[pa.Table], before: int

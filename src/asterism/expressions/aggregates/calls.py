@@ -580,7 +580,10 @@ class Aggregates(Calls):
         super().__init__(schema)
         zone = {TIME_ZONE: self.arguments.zone.encode()}
         # This column provides the number of results.
-        self._measures = Measures(measures, pa.schema([("rows", NULL)], metadata=zone), self.add, self._outside)
+        rows, scope = pa.schema([("rows", NULL)], metadata=zone), Scope(schema)
+        self._measures = Measures(
+            measures, rows, self.add, self._outside, read=lambda text: scope.parse(text, FUNCTIONS)
+        )
         self.fields = self._measures.fields
         if not self._slots:  # a slot must provide the number of partials
             self._slots.append(_Slot(Count(), (), None))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import timedelta
 from functools import partial
@@ -15,10 +15,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect, expect_options, expect_outputs
 from asterism.errors import StreamDefinitionError
+from asterism.expressions.aggregates import FUNCTIONS
+from asterism.expressions.parts_for_spark import Expression
 from asterism.operators.operator import EVENTS, Arrival
 from asterism.operators.stream_operator import Output, declared_in
 from asterism.spark.host.batch import BATCH_GROUP, sorted_arrival
-from asterism.spark.host.column_types import arrow_schema, function_schema, zone_if_used
+from asterism.spark.host.column_types import arrow_schema, function_schema, zone_if_used, zone_of
+from asterism.spark.host.computed_columns import ComputedColumns, has_computed, with_computed
 from asterism.spark.host.execution import OperatorOutputs, Sink
 from asterism.spark.host.host import NO_TIME, PROCESSING_TIME
 from asterism.spark.host.keyed_stream import KeyedStream
@@ -38,7 +41,7 @@ from asterism.windows.spec import (
     WindowOptions,
     operator_results,
 )
-from asterism.windows.triggers import Trigger
+from asterism.windows.triggers import DeltaTrigger, Trigger, walk
 
 _Build = Callable[[pa.Schema], WindowOperator]
 RESULT_ROWS, LATE_ROWS = "results", "late"
@@ -131,10 +134,11 @@ class WindowedStream(OperatorOutputs, metaclass=PythonNames):
         self.allowed_lateness, self._options = allowed_lateness, options
         self.spark: SparkSession = stream.df.sparkSession
         self.schema = arrow_schema(self.spark, stream.df.schema, stream.time_unit)
+        self._computed = ComputedColumns(stream.df, self.schema)
         expect(StreamDefinitionError, in_order, bool | None, "in_order must be True, False or None")
         self.in_order = bool(in_order)
         # Validate everything except the aggregates now, not when a result is requested.
-        operator = self._operator(_NOTHING, False, self.schema)
+        operator = self._bound(partial(self._operator, _NOTHING, False))
         self.trigger = operator.spec.effective_trigger
         if not stream.df.isStreaming:
             self.in_order = stream.time is not None
@@ -142,7 +146,7 @@ class WindowedStream(OperatorOutputs, metaclass=PythonNames):
             self.in_order = stream.time is not None and not operator.processing_time
 
     def __repr__(self) -> str:
-        spec = self._operator(_NOTHING, False, self.schema).spec
+        spec = self._bound(partial(self._operator, _NOTHING, False)).spec
         options = [
             f", {field.name}={getattr(spec, field.name)!r}"
             for field in fields(spec)
@@ -204,7 +208,8 @@ class WindowedStream(OperatorOutputs, metaclass=PythonNames):
         contents = _contents_of(process=function, aggregate=aggregate, reduce=reduce, fold=fold)
         contents["output"] = self._output_of(schema)
         expect_outputs([output], [RESULT_ROWS, *_declared_outputs(function)])
-        return self._single(partial(self._operator, contents, False), _OUTPUTS.get(output, output))
+        build = partial(self._operator, contents, False)
+        return self._single(build, _OUTPUTS.get(output, output), contents.get("measures"))
 
     def fold(self, fold: Fold) -> DataFrame:
         """Aggregate the elements of a window with functions of your own: the result is the accumulator. The state has a single
@@ -263,7 +268,7 @@ class WindowedStream(OperatorOutputs, metaclass=PythonNames):
         if not computed and RESULT_ROWS in sinks:
             raise _no_result()
         build = partial(self._operator, computed or _NOTHING, LATE_ROWS in sinks)
-        operator = build(self.schema)
+        operator = self._bound(build, computed.get("measures"))
         sinks = {_OUTPUTS.get(output, output): sink for output, sink in sinks.items()}
         return self._write(operator, partial(self._results, build, operator), sinks, options)
 
@@ -287,10 +292,25 @@ class WindowedStream(OperatorOutputs, metaclass=PythonNames):
         return WindowOperator(self.windows, schema, keys=stream.keys, time=stream.time, trigger=self.trigger, **options)
 
     def _results_of(self, contents: WindowOperatorOptions) -> DataFrame:
-        return self._single(partial(self._operator, contents, False), FIRINGS)
+        return self._single(partial(self._operator, contents, False), FIRINGS, contents.get("measures"))
 
-    def _single(self, build: _Build, output: str) -> DataFrame:
-        operator = build(self.schema)
+    def _bound(self, build: _Build, measures: Any = None) -> WindowOperator:
+        """The operator, for the columns of the stream and those that Spark computes for its expressions."""
+        return self._computed.bind(build, self._expressions(measures))
+
+    def _expressions(self, measures: Any) -> Iterator[Expression]:
+        """The SQL of the windows, the trigger, the evictor and the measures."""
+        triggers = [] if self.trigger is None else walk(self.trigger)
+        deltas = [trigger.delta for trigger in triggers if isinstance(trigger, DeltaTrigger)]
+        evictor, gap = self._options.get("evictor"), getattr(self.windows, "dynamic_gap", None)
+        for text in (gap, *deltas, getattr(evictor, "distance", None)):
+            if isinstance(text, str):
+                yield Expression(text)
+        for text in measures or ():
+            yield Expression(text, aggregates=FUNCTIONS)
+
+    def _single(self, build: _Build, output: str, measures: Any = None) -> DataFrame:
+        operator = self._bound(build, measures)
         return self._as_dataframe(operator, partial(self._results, build, operator), output)
 
     def _results(self, build: _Build, operator: WindowOperator, use: Use) -> DataFrame:
@@ -299,19 +319,19 @@ class WindowedStream(OperatorOutputs, metaclass=PythonNames):
 
     def _streaming(self, build: _Build, operator: WindowOperator, use: Use) -> DataFrame:
         stream = self.stream
-        rows = hashed(stream.df, stream.keys, operator.inputs[EVENTS].schema.names)
+        df = with_computed(stream.df, operator.schema)
+        rows = hashed(df, stream.keys, operator.inputs[EVENTS].schema.names)
         chunks = packed(stream, operator, EVENTS, rows, use=use)
         time_mode = PROCESSING_TIME if operator.processing_time else NO_TIME
-        return stateful(
-            operator, [chunks], streams={EVENTS: stream}, use=use,
-            zone=zone_if_used(build, self.schema), time_mode=time_mode,
-        )  # fmt: skip
+        zone = zone_of(operator.schema) if has_computed(operator.schema) else zone_if_used(build, self.schema)
+        return stateful(operator, [chunks], streams={EVENTS: stream}, use=use, zone=zone, time_mode=time_mode)
 
     def _batch(self, operator: WindowOperator, use: Use) -> DataFrame:
         """All elements, by key group and in time order. Memory usage is that of the open windows of one key group."""
         stream = self.stream
         group = key_group_of(stream.keys, use.key_groups)
-        rows = stream.df.select(group.alias(BATCH_GROUP), *map(quoted_name, operator.inputs[EVENTS].schema.names))
+        df = with_computed(stream.df, operator.schema)
+        rows = df.select(group.alias(BATCH_GROUP), *map(quoted_name, operator.inputs[EVENTS].schema.names))
         order = [] if stream.time is None else [quoted_name(stream.time)]
 
         def sent(rows: pa.Table) -> list[Arrival]:

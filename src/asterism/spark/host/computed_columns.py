@@ -140,11 +140,12 @@ class ComputedColumns:
 
 
 def with_computed(df: DataFrame, schema: pa.Schema) -> DataFrame:
-    """*df* with the computed columns of *schema*. To be called inside
-    :func:`~asterism.spark.session.settings.of_expressions`.
-    """
+    """*df* with the computed columns of *schema*."""
     columns = [F.expr(sql_of(name)).alias(name) for name in schema.names if is_computed(name)]
-    return df.select("*", *columns) if columns else df
+    if not columns:
+        return df
+    with of_expressions(df.sparkSession):
+        return df.select("*", *columns)
 
 
 def has_computed(schema: pa.Schema) -> bool:
