@@ -393,8 +393,9 @@ class Expressions:
         return self.pick(
             lambda: f"binary({self.text(n)})",
             lambda: f"CAST({self.text(n)} AS BINARY)",
-            lambda: f"{self.one('unhex unbase64 from_base32 to_binary try_to_binary')}({self.text(n)})",
-            lambda: f"{self.one('to_binary try_to_binary')}({self.text(n)}, '{self.one('hex base64 utf-8')}')",
+            lambda: f"{self.one('unhex unbase64 from_base32 to_binary')}({self.text(n)})",
+            lambda: f"try_to_binary({self.text(0)})",
+            lambda: f"{self.one('to_binary try_to_binary')}({self.text(0)}, '{self.one('hex base64 utf-8')}')",
             lambda: f"encode({self.text(n)}, '{self.one('US-ASCII utf-8 utf-16 UTF-32')}')",
             lambda: f"hmac({self.text(0)}, {self.octets(0)}{self.rng.choice(['', ', ' + repr('SHA1')])})",
             lambda: f"substring({self.octets(n)}, {self.integer(n)}, {self.integer(n)})",

@@ -231,6 +231,10 @@ def _binary_of(zone: str, value: Sql, form: Sql | None, *, tried: bool) -> Sql:
         return null(BINARY)
     name = "hex" if form is None else literal_string(form, "the format").lower()
     value = string(value, zone)
+    if tried and value.raises:
+        raise UnsupportedError(
+            "the text itself can fail, which Spark would hide", "compute it with TRY_CAST or try_..."
+        )
     if name in ("utf-8", "utf8"):
         return cast(value, BINARY, zone)
     if name not in ("hex", "base64"):

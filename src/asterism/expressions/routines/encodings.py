@@ -125,8 +125,9 @@ def bytes_of_base32(strings: pa.ChunkedArray) -> pa.Array:
         whole = _joined(digits, 5)
         if len(digits) % 8 != 1:
             return whole
-        # A single digit at the end is read as if it were the second one of its group.
-        return whole + _joined([0, *digits[-2:]], 5)[-1:] if len(digits) > 1 else bytes([digits[0] >> 2])
+        # A single digit at the end is read with the last bits of the group before.
+        before, digit = [0, *digits][-2:]
+        return whole + bytes([(before << 3 | digit >> 2) & 255])
 
     return each(strings, decode, pa.binary())
 
