@@ -117,7 +117,7 @@ class _MismatchError(Exception):
     """The text does not have the format."""
 
 
-class _Reader:
+class _NumberReader:
     """Reads one text."""
 
     def __init__(self, text: str) -> None:
@@ -172,7 +172,7 @@ class _Reader:
 
 
 def _read(text: str, form: NumberFormat) -> str:
-    reader = _Reader(text)
+    reader = _NumberReader(text)
     for token in form.tokens:
         reader.take(token)
     if reader.at < len(text) or reader.opened != reader.closed or not (reader.before or reader.after):
