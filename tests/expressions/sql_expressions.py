@@ -213,6 +213,9 @@ class Expressions:
             lambda: f"nullifzero({x(0)})",
             lambda: f"{self.one('try_add try_subtract try_multiply try_mod')}({x(n)}, {x(n)})",
             lambda: self.one("pi() e()"),
+            lambda: f"EXTRACT({self.one('SECOND S secs')} FROM {self.when(n)})",
+            lambda: f"months_between({self.when(n)}, {self.when(n)}{self.rng.choice(['', ', FALSE'])})",
+            lambda: f"TRY_CAST({self.text(n)} AS {self.numeric_type()})",
             lambda: f"{self.one('greatest least coalesce nvl ifnull nanvl')}({x(n)}, {x(n)})",
             lambda: f"nullif({x(0)}, {x(n)})",
             lambda: f"{self.one('mod pmod try_divide')}({x(n)}, {x(n)})",
@@ -254,11 +257,14 @@ class Expressions:
             return self.pick(lambda: self.rng.choice("yhi"), self.small)
         n = depth - 1
         part = self.one("year quarter month day dayofmonth dayofweek weekday dayofyear weekofyear hour minute second")
-        field = self.one("YEAR QUARTER MONTH WEEK DAY DOW DOY HOUR MINUTE DAYOFWEEK")
+        field = self.one(
+            "YEAR YEAROFWEEK QTR MONTH WEEK W DAY D DOW DOY HOUR HRS MINUTE MIN DAYOFWEEK DAYOFWEEK_ISO dow_iso"
+        )
         return self.pick(
             lambda: f"{self.one('length octet_length char_length character_length len')}({self.text(n)})",
             lambda: f"{part}({self.when(n)})",
             lambda: f"EXTRACT({field} FROM {self.when(n)})",
+            lambda: f"{self.one('date_part datepart')}('{field}', {self.when(n)})",
             lambda: f"instr({self.text(n)}, {self.text(n)})",
             lambda: f"{self.one('locate position')}({self.text(n)}, {self.text(n)})",
             lambda: f"{self.one('datediff date_diff')}({self.day(n)}, {self.day(n)})",
@@ -289,7 +295,7 @@ class Expressions:
         if self._leaf(depth):
             return self.one("l 5L -7L 10000000000")
         n = depth - 1
-        unix = self.one("unix_seconds unix_timestamp unix_millis unix_micros")
+        unix = self.one("unix_seconds unix_timestamp to_unix_timestamp unix_millis unix_micros")
         return self.pick(
             lambda: f"{unix}({self.moment(n)})",
             lambda: f"CAST({self.moment(n)} AS BIGINT)",
@@ -302,6 +308,15 @@ class Expressions:
             lambda: f"({self.whole(n)} {self.one('<< >> >>>')} {self.integer(n)})",
             lambda: f"bigint({self.number(n)})",
             lambda: f"{self.one('timestampdiff datediff date_diff')}({self.unit()}, {self.when(n)}, {self.when(n)})",
+        )
+
+    def pattern(self) -> str:
+        """Of dates and times: such as formats all and reads most."""
+        parts = ["yyyy", "MM", "dd", "d", "M", "HH", "mm", "ss", "SSS", "H", "s", "MMM", "a", "XXX", "Z", "x"]
+        separators = ["-", "/", " ", ".", ":", ", ", "T", "_"]
+        written = [f"{part}{self.rng.choice(separators)}" for part in self.rng.sample(parts, self.rng.randrange(1, 5))]
+        return self.rng.choice(
+            ["'yyyy-MM-dd'", "'yyyy-MM-dd HH:mm:ss'", "'" + "".join(written).replace("T", r"\'T\'") + "'"]
         )
 
     def unit(self) -> str:
@@ -320,6 +335,9 @@ class Expressions:
             lambda: f"{self.one('substring substr')}({s(n)}, {self.integer(n)}, {self.integer(n)})",
             lambda: f"substring({s(n)}, {self.integer(n)})",
             lambda: f"bin({self.whole(n)})",
+            lambda: f"{self.one('dayname monthname')}({self.when(n)})",
+            lambda: f"date_format({self.when(n)}, {self.pattern()})",
+            lambda: f"from_unixtime({self.integer(n)}{self.rng.choice(['', ', ' + self.pattern()])})",
             lambda: f"{self.one('left right')}({s(n)}, {self.integer(n)})",
             lambda: f"replace({s(n)}, {s(n)}, {self.word()})",
             lambda: f"{self.one('lpad rpad')}({s(n)}, {self.one('0 3 -1 8')}, {s(n)})",
@@ -452,7 +470,12 @@ class Expressions:
             lambda: f"({self.day(n)} {self.rng.choice('+-')} INTERVAL {self.rng.choice(['1 MONTH', '2 YEARS'])})",
             lambda: f"last_day({self.when(n)})",
             lambda: f"trunc({self.when(n)}, '{self.one('YEAR quarter MON MM week yy')}')",
-            lambda: f"{self.one('to_date date')}({self.when(n)})",
+            lambda: f"{self.one('to_date date try_to_date')}({self.when(n)})",
+            lambda: f"try_to_date({self.text(n)}{self.rng.choice(['', ', ' + self.read_pattern()])})",
+            lambda: f"to_date({self.text(n)}, {self.read_pattern()})",
+            lambda: f"TRY_CAST({self.text(n)} AS DATE)",
+            lambda: f"next_day({self.when(n)}, '{self.one('MO tue Friday SU')}')",
+            lambda: f"({self.day(n)} + make_ym_interval({self.one('y 1 0 -3')}, {self.one('y 1 0 -3')}))",
             lambda: f"CAST({self.when(n)} AS DATE)",
             lambda: f"CAST({self.text(n)} AS DATE)",
             lambda: f"make_date({self.integer(n)}, {self.integer(n)}, {self.integer(n)})",
@@ -487,12 +510,45 @@ class Expressions:
             lambda: f"({self.moment(n)} {self.rng.choice('+-')} INTERVAL 1 YEAR)",
             lambda: f"({self.day(n)} {self.rng.choice('+-')} INTERVAL {self.rng.choice(['1 HOUR', '90 MINUTES'])})",
             lambda: f"CAST({self.when(n)} AS TIMESTAMP)",
-            lambda: f"{self.one('to_timestamp timestamp')}({self.when(n)})",
+            lambda: f"{self.one('to_timestamp timestamp to_timestamp_ltz try_to_timestamp')}({self.when(n)})",
+            lambda: (
+                f"{self.one('to_timestamp to_timestamp_ltz try_to_timestamp')}({self.text(n)}, {self.read_pattern()})"
+            ),
+            lambda: f"TRY_CAST({self.text(n)} AS TIMESTAMP)",
+            lambda: f"{self.one('from_utc_timestamp to_utc_timestamp')}({self.when(n)}, '{self.zone()}')",
+            lambda: (
+                f"{self.one('make_timestamp make_timestamp_ltz')}({self.fields(n)}{self.rng.choice(['', repr(self.zone()).join([', ', ''])])})"
+            ),
+            lambda: f"{self.one('try_make_timestamp try_make_timestamp_ltz')}({self.fields(0)})",
             lambda: f"CAST({self.text(n)} AS TIMESTAMP)",
             lambda: f"timestamp_{self.one('seconds millis micros')}({self.rng.choice([self.integer, self.whole])(n)})",
             lambda: f"{self.one('coalesce greatest least')}({self.moment(n)}, {self.when(n)})",
             lambda: f"IF({self.truth(n)}, {self.moment(n)}, {self.when(n)})",
         )
+
+    def zone(self) -> str:
+        return self.one("Europe/Madrid America/New_York Asia/Tokyo UTC +05:30 -11:00")
+
+    def fields(self, depth: int) -> str:
+        """Year, month, day, hour, minute and seconds."""
+        numbers = [
+            self.one("2024 y i 1969"),
+            *(self.one("y 1 7 12") for _ in range(2)),
+            *(self.one("y 0 1 23") for _ in range(2)),
+        ]
+        return ", ".join([*numbers, self.one("y 0 59.999999 60 p 1.5D 30")])
+
+    def read_pattern(self) -> str:
+        patterns = [
+            "yyyy-MM-dd",
+            "yyyy-MM-dd HH:mm:ss[.SSSSSS]",
+            "y-M-d",
+            "yyyy[-MM[-dd]]",
+            "yyyy-MM-dd[ HH:mm:ss]XXX",
+            "dd",
+            "M",
+        ]
+        return f"'{self.rng.choice(patterns)}'"
 
     def local_time(self, depth: int) -> str:
         """A TIMESTAMP_NTZ."""
@@ -502,6 +558,13 @@ class Expressions:
         return self.pick(
             lambda: f"CAST({self.when(n)} AS TIMESTAMP_NTZ)",
             lambda: f"CAST({self.text(n)} AS TIMESTAMP_NTZ)",
+            lambda: f"to_timestamp_ntz({self.when(n)})",
+            lambda: f"to_timestamp_ntz({self.text(n)}, {self.read_pattern()})",
+            lambda: (
+                f"convert_timezone({self.rng.choice(['', repr(self.zone()) + ', '])}'{self.zone()}', {self.when(n)})"
+            ),
+            lambda: f"make_timestamp_ntz({self.fields(n)})",
+            lambda: f"try_make_timestamp_ntz({self.fields(0)})",
             lambda: f"({self.local_time(n)} {self.rng.choice('+-')} {self.interval(n)})",
             lambda: f"({self.local_time(n)} {self.rng.choice('+-')} INTERVAL {self.rng.choice(['1 MONTH', '2 YEAR'])})",
             lambda: f"{self.one('coalesce greatest least')}({self.local_time(n)}, {self.local_time(n)})",
@@ -522,6 +585,10 @@ class Expressions:
             lambda: f"({self.moment(n)} - {self.day(n)})",
             lambda: f"({self.interval(n)} {self.rng.choice('+-')} {self.interval(n)})",
             lambda: f"(- {self.interval(n)})",
+            lambda: (
+                f"make_dt_interval({self.integer(n)}, {self.one('y h')}, {self.integer(0)}, {self.one('y m p 1.5')})"
+            ),
+            lambda: f"make_dt_interval({self.one('y h')})",
             lambda: f"({self.interval(n)} * {self.integer(n)})",
             lambda: f"abs({self.interval(n)})",
             lambda: f"coalesce({self.interval(n)}, {self.interval(n)})",

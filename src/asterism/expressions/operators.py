@@ -84,8 +84,9 @@ OPERATORS: dict[str, str] = {
     "a.b": "a field of a STRUCT",
     "a[i]": "an element of an ARRAY, from 0, fails outside; the value of a key of a MAP, NULL if it has none",
     "CAST(a AS type); a :: type": "see below",
-    "TRY_CAST(a AS type)": "NULL where CAST fails; not for texts that are to be a DECIMAL, a date or a time",
-    "EXTRACT(field FROM a)": "YEAR, QUARTER, MONTH, WEEK, DAY, DAYOFWEEK, DOY, HOUR, MINUTE",
+    "TRY_CAST(a AS type)": "NULL where CAST fails",
+    "EXTRACT(field FROM a)": "YEAR, YEAROFWEEK, QUARTER, MONTH, WEEK, DAY, DAYOFWEEK, DAYOFWEEK_ISO, DOY, HOUR, "
+    "MINUTE, SECOND with its fraction, and Spark's synonyms; not of intervals",
 }
 """The operators with notes, for the documentation."""
 

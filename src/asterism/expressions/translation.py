@@ -18,7 +18,7 @@ from sqlglot import exp
 from asterism.errors import ExpressionError, ExpressionSyntaxError, ExpressionTypeError
 from asterism.expressions import operators
 from asterism.expressions.computed_columns import is_computed, sql_of
-from asterism.expressions.functions import EXTRACTED, FUNCTIONS, field, field_of, item_of, like, rlike
+from asterism.expressions.functions import FUNCTIONS, extracted, field_of, item_of, like, rlike
 from asterism.expressions.types import (
     BIGINT,
     BINARY,
@@ -216,10 +216,7 @@ class Translator:
         return Sql(f"CAST({length} AS {'INTEGER' if data_type == MONTHS else 'BIGINT'})", data_type, ())
 
     def _extract(self, node: exp.Extract) -> Sql:
-        name = str(node.this.name).upper()
-        if name not in EXTRACTED:
-            raise UnsupportedError(f"EXTRACT({name} ...) is not supported", f"fields: {', '.join(EXTRACTED)}")
-        return field(EXTRACTED[name], self.translate(node.expression), self.zone)
+        return extracted(str(node.this.name), self.translate(node.expression), self.zone)
 
     def _number(self, digits: str) -> Sql:
         """A number literal: an integer of the smallest type from INT on, a decimal, or with an exponent a DOUBLE."""

@@ -251,7 +251,26 @@ def string_to_decimal(strings: pa.ChunkedArray, precision: pa.ChunkedArray, scal
 @routine("VARCHAR", "DOUBLE", "INTEGER", "INTEGER")
 def double_to_decimal(values: pa.ChunkedArray, precision: pa.ChunkedArray, scale: pa.ChunkedArray) -> pa.Array:
     """Convert the shortest decimal that is this double."""
-    digits, unit = constant(precision), decimal.Decimal(1).scaleb(-constant(scale))
+    fit = _fitting(constant(precision), constant(scale))
+    return pa.array([fit(value) for value in values.to_pylist()], pa.string())
+
+
+@routine("VARCHAR", "DOUBLE", "INTEGER", "INTEGER", nulls=True)
+def try_double_to_decimal(values: pa.ChunkedArray, precision: pa.ChunkedArray, scale: pa.ChunkedArray) -> pa.Array:
+    """:func:`double_to_decimal`; null where it does not fit."""
+    fit = _fitting(constant(precision), constant(scale))
+
+    def tried(value: float | None) -> str | None:
+        try:
+            return fit(value) if value is not None and np.isfinite(value) else None
+        except OverflowError:
+            return None
+
+    return pa.array([tried(value) for value in values.to_pylist()], pa.string())
+
+
+def _fitting(digits: int, scale: int) -> Callable[[float], str]:
+    unit = decimal.Decimal(1).scaleb(-scale)
 
     def fit(value: float) -> str:
         exact = decimal.Decimal(repr(value))
@@ -259,7 +278,7 @@ def double_to_decimal(values: pa.ChunkedArray, precision: pa.ChunkedArray, scale
             raise OverflowError(f"{value} does not fit into {digits} digits")
         return _fitted(exact, digits, unit)
 
-    return pa.array([fit(value) for value in values.to_pylist()], pa.string())
+    return fit
 
 
 # ---------------------------------------------------------------------------------------------------- time zones

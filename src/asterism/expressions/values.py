@@ -356,12 +356,13 @@ def _cast_number(value: Sql, to: pa.DataType, target: str, verb: str, safe: bool
         return strict(f"CAST({{0}} AS {target})", to, value)
     if is_decimal(to) and source in FLOATS:
         double = "CAST({0} AS DOUBLE)"
-        text = f"CAST(double_to_decimal({double}, {to.precision}, {to.scale}) AS {target})"
+        attempt = "try_" if safe else ""
+        text = f"CAST({attempt}double_to_decimal({double}, {to.precision}, {to.scale}) AS {target})"
         if to.scale < EXACT_DIGITS:
-            near = f"CAST(rounded({double}, {to.scale}, FALSE) AS {target})"
+            near = f"{verb}(rounded({double}, {to.scale}, FALSE) AS {target})"
             text = f"CASE WHEN abs({{0}}) < 1e{EXACT_DIGITS - to.scale} THEN {near} ELSE {text} END"
         text = f"(CASE WHEN isfinite({{0}}) THEN {text} END)"
-        return None if safe else strict(text, to, value, raises=True, nulls=True)
+        return strict(text, to, value, raises=not safe, nulls=True)
     if is_decimal(to):
         have = pa.decimal128(DIGITS[source], 0) if source in INTEGERS else source
         fits = to.precision - to.scale >= have.precision - have.scale + (to.scale < have.scale)
@@ -395,16 +396,17 @@ def _cast_string(value: Sql, to: pa.DataType, target: str, zone: str, safe: bool
     if to == BINARY:
         return strict("encode({0})", to, value)
     routine = None
+    attempt = "try_" if safe else ""
     if is_decimal(to):
-        routine = f"CAST(string_to_decimal({{0}}, {to.precision}, {to.scale}) AS {target})"
+        routine = f"CAST({attempt}string_to_decimal({{0}}, {to.precision}, {to.scale}) AS {target})"
     elif to == DATE:
-        routine = "string_to_date({0})"
+        routine = f"{attempt}string_to_date({{0}})"
     elif to == NTZ:
-        routine = "string_to_local_time({0})"
+        routine = "try_string_to_time('', {0})" if safe else "string_to_local_time({0})"
     elif is_instant(to):
-        routine = f"string_to_instant({quoted(_known(zone))}, {{0}})"
+        routine = f"{'try_string_to_time' if safe else 'string_to_instant'}({quoted(_known(zone))}, {{0}})"
     if routine is not None:
-        return None if safe else strict(routine, to, value, raises=True)  # routines cannot return NULL instead
+        return strict(routine, to, value, raises=not safe or (is_temporal(to) and to != DATE), nulls=safe)
     ends = _FLOAT_ENDS if to in FLOATS else _ENDS
     inner = f"regexp_replace({{0}}, '^{ends}+|{ends}+$', '', 'g')"
     wrong = "NULL" if safe else f"error({{0}} || {quoted(f' is not a valid {name_of(to)}')})"

@@ -6,17 +6,17 @@
 from asterism.expressions.functions.table import FUNCTIONS, NOT_PURE, Function, string  # isort: skip
 from asterism.expressions.functions import choices, numbers, mathematics, bits, texts, words, encodings, formats  # noqa: F401 # isort: skip
 from asterism.expressions.functions.regexes import like, rlike  # isort: skip
-from asterism.expressions.functions.times import EXTRACTED, UNIT_FIRST, field  # isort: skip
+from asterism.expressions.functions.times import UNIT_FIRST, extracted  # isort: skip
+from asterism.expressions.functions import time_formats, moments  # noqa: F401 # isort: skip
 from asterism.expressions.functions.collections import field_of, item_of  # isort: skip
-from asterism.expressions.routines import numbers as _  # noqa: F401 # isort: skip # registers routines
+from asterism.expressions.routines import numbers as _, times as _times  # noqa: F401 # isort: skip # registers routines
 
 __all__ = [
-    "EXTRACTED",
     "FUNCTIONS",
     "NOT_PURE",
     "UNIT_FIRST",
     "Function",
-    "field",
+    "extracted",
     "field_of",
     "item_of",
     "like",

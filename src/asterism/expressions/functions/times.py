@@ -8,7 +8,18 @@ import pyarrow as pa
 
 from asterism.expressions.functions.table import day, function, int_of, integer, literal_string, moment
 from asterism.expressions.operators import add_days, shift
-from asterism.expressions.types import BIGINT, DATE, MONTHS, NTZ, NULL, TIME, is_instant, is_temporal, name_of
+from asterism.expressions.types import (
+    BIGINT,
+    DATE,
+    MONTHS,
+    NTZ,
+    NULL,
+    TIME,
+    duckdb_type,
+    is_instant,
+    is_temporal,
+    name_of,
+)
 from asterism.expressions.values import (
     Sql,
     UnsupportedError,
@@ -31,11 +42,14 @@ def _field(group: str, name: str, template: str, *others: str, note: str = "") -
 
 
 _FIELDS: dict[str, str] = {}
-_TIME_FIELDS = ("hour", "minute", "second")
+_TIME_FIELDS = ("hour", "minute", "second", "seconds")
 
 
 def field(name: str, when: Sql, zone: str) -> Sql:
     """A field of a date or time, in the session time zone."""
+    if name == "seconds":
+        kind = pa.decimal128(8, 6)
+        return strict(f"CAST(({_FIELDS[name]}) AS {duckdb_type(kind)})", kind, local_time(moment(when, zone), zone))
     if name in _TIME_FIELDS:
         return int_of(_FIELDS[name], local_time(moment(when, zone), zone))
     if when.type == NULL or when.constant is not None:
@@ -58,12 +72,34 @@ _field(_WHEN, "hour", "hour({0})")
 _field(_WHEN, "minute", "minute({0})")
 _field(_WHEN, "second", "second({0})", note="without the fraction")
 
+_FIELDS |= {
+    "yearofweek": "isoyear({0})", "dayofweek_iso": "isodow({0})",
+    "seconds": "microsecond({0}) * CAST(0.000001 AS DECIMAL(7,6))",
+}  # fmt: skip
 EXTRACTED = {
-    "YEAR": "year", "YEARS": "year", "QUARTER": "quarter", "MONTH": "month", "MONTHS": "month", "WEEK": "weekofyear",
-    "DAY": "day", "DAYS": "day", "DAYOFWEEK": "dayofweek", "DOW": "dayofweek", "DOY": "dayofyear", "HOUR": "hour",
-    "HOURS": "hour", "MINUTE": "minute", "MINUTES": "minute",
+    word: name
+    for name, words in {
+        "year": "YEAR Y YEARS YR YRS", "yearofweek": "YEAROFWEEK", "quarter": "QUARTER QTR", "month": "MONTH MON MONS MONTHS",
+        "weekofyear": "WEEK W WEEKS", "day": "DAY D DAYS", "dayofweek": "DAYOFWEEK DOW", "dayofweek_iso": "DAYOFWEEK_ISO DOW_ISO",
+        "dayofyear": "DOY", "hour": "HOUR H HOURS HR HRS", "minute": "MINUTE M MIN MINS MINUTES",
+        "seconds": "SECOND S SEC SECONDS SECS",
+    }.items()
+    for word in words.split()
 }  # fmt: skip
 """The fields of EXTRACT, with the functions that compute them."""
+
+
+@function(_WHEN, "date_part('field', when)", "datepart", note="as EXTRACT(field FROM when)")
+def _date_part(zone: str, name: Sql, when: Sql) -> Sql:
+    return extracted(literal_string(name, "the field"), when, zone)
+
+
+def extracted(name: str, when: Sql, zone: str) -> Sql:
+    """EXTRACT."""
+    if name.upper() not in EXTRACTED:
+        raise UnsupportedError(f"EXTRACT({name.upper()} ...) is not supported", f"fields: {', '.join(EXTRACTED)}")
+    return field(EXTRACTED[name.upper()], when, zone)
+
 
 _UNITS = {
     "YEAR": "year", "YYYY": "year", "YY": "year", "QUARTER": "quarter", "MONTH": "month", "MON": "month", "MM": "month",
@@ -125,16 +161,20 @@ def _timestampadd(zone: str, unit: Sql, n: Sql, when: Sql) -> Sql:
     if when.type == DATE:
         when = cast(when, pa.timestamp("us", zone), zone)
     if name in _MONTHS:
-        months = strict(f"({{0}} * {_MONTHS[name]})", MONTHS, n, raises=True)
-        return shift(when, months, zone)
-    return shift(
-        when, strict(f"({{0}} * CAST({_MICROS[name]} AS BIGINT))", TIME, cast(n, BIGINT, zone), raises=True), zone
-    )
+        length = strict(f"({{0}} * {_MONTHS[name]})", MONTHS, n, raises=True)
+    else:
+        length = strict(f"({{0}} * CAST({_MICROS[name]} AS BIGINT))", TIME, cast(n, BIGINT, zone), raises=True)
+    moved = shift(when, length, zone)
+    if when.raises:  # Spark looks at the number first
+        return replace(moved, text=f"(CASE WHEN {n.text} IS NULL THEN NULL ELSE {moved.text} END)")
+    return moved
 
 
 @function(_WHEN, "timestampdiff(unit, start, end)", note="whole units between what the clocks show, a BIGINT")
 def _timestampdiff(zone: str, unit: Sql, start: Sql, end: Sql) -> Sql:
     name = _time_unit(unit)
+    if name == "DAYOFYEAR":
+        raise UnsupportedError("the difference of times has no unit DAYOFYEAR", "DAY")
     local_times = [local_time(cast(moment(when, zone), pa.timestamp("us", zone), zone), zone) for when in (start, end)]
     if name in _MONTHS:
         return strict(f"(months_between_times({{0}}, {{1}}) // {_MONTHS[name]})", BIGINT, *local_times)
@@ -182,16 +222,6 @@ def _make_date(zone: str, year: Sql, month: Sql, number: Sql) -> Sql:
     return strict("make_date({0}, {1}, {2})", DATE, *parts, raises=True)
 
 
-@function(_WHEN, "to_date(a)", note="as CAST(a AS DATE); without a format")
-def _to_date(zone: str, value: Sql) -> Sql:
-    return cast(value, DATE, zone)
-
-
-@function(_WHEN, "to_timestamp(a)", note="as CAST(a AS TIMESTAMP); without a format")
-def _to_timestamp(zone: str, value: Sql) -> Sql:
-    return cast(value, pa.timestamp("us", zone), zone)
-
-
 def _timestamp(value: Sql) -> Sql:
     if not is_instant(value.type) and value.type != NULL:
         raise UnsupportedError(f"a TIMESTAMP is needed, not {name_of(value.type)}", "CAST(... AS TIMESTAMP)")
@@ -201,11 +231,6 @@ def _timestamp(value: Sql) -> Sql:
 @function(_WHEN, "unix_seconds(timestamp)", note="since 1970 UTC, rounded down")
 def _unix_seconds(zone: str, value: Sql) -> Sql:
     return seconds_of(_timestamp(value))
-
-
-@function(_WHEN, "unix_timestamp(timestamp)", note="since 1970 UTC, rounded towards 1970")
-def _unix_timestamp(zone: str, value: Sql) -> Sql:
-    return strict("(epoch_us({0}) // 1000000)", BIGINT, _timestamp(value))
 
 
 @function(_WHEN, "unix_millis(timestamp)", note="since 1970 UTC, rounded down")
