@@ -216,6 +216,7 @@ class Expressions:
             lambda: f"EXTRACT({self.one('SECOND S secs')} FROM {self.when(n)})",
             lambda: f"months_between({self.when(n)}, {self.when(n)}{self.rng.choice(['', ', FALSE'])})",
             lambda: f"TRY_CAST({self.text(n)} AS {self.numeric_type()})",
+            lambda: f"CAST({self.moment(n)} AS {self.one('INT BIGINT DOUBLE FLOAT')})",
             lambda: f"{self.one('greatest least coalesce nvl ifnull nanvl')}({x(n)}, {x(n)})",
             lambda: f"nullif({x(0)}, {x(n)})",
             lambda: f"{self.one('mod pmod try_divide')}({x(n)}, {x(n)})",
@@ -229,7 +230,7 @@ class Expressions:
             lambda: f"{self.one('to_number try_to_number')}({self.text(n)}, '{self.one('999 S9,990.0 $00.99PR 99.')}')",
             lambda: f"TRY_CAST({x(n)} AS {self.numeric_type()})",
             lambda: f"CAST({self.truth(n)} AS {self.numeric_type()})",
-            lambda: f"{self.one('tinyint smallint int bigint float double')}({x(n)})",
+            lambda: f"{self.one('tinyint smallint int bigint float double decimal')}({x(n)})",
             lambda: f"jaro_winkler_similarity({self.text(0)}, {self.text(0)})",
             lambda: self.integer(depth),
             lambda: self.whole(depth),
@@ -515,6 +516,10 @@ class Expressions:
                 f"{self.one('to_timestamp to_timestamp_ltz try_to_timestamp')}({self.text(n)}, {self.read_pattern()})"
             ),
             lambda: f"TRY_CAST({self.text(n)} AS TIMESTAMP)",
+            lambda: (
+                f"time_bucket(INTERVAL {self.rng.choice(['15 MINUTES', '7 HOURS', '2 DAYS', '1 WEEK', '5 MONTHS'])}, {self.moment(n)})"
+            ),
+            lambda: f"CAST({self.one('y h i')} AS TIMESTAMP)",
             lambda: f"{self.one('from_utc_timestamp to_utc_timestamp')}({self.when(n)}, '{self.zone()}')",
             lambda: (
                 f"{self.one('make_timestamp make_timestamp_ltz')}({self.fields(n)}{self.rng.choice(['', repr(self.zone()).join([', ', ''])])})"
@@ -565,6 +570,9 @@ class Expressions:
             ),
             lambda: f"make_timestamp_ntz({self.fields(n)})",
             lambda: f"try_make_timestamp_ntz({self.fields(0)})",
+            lambda: (
+                f"time_bucket(INTERVAL {self.rng.choice(['1 HOUR', '7 DAYS'])}, nt, TIMESTAMP_NTZ '2024-02-29 12:30:00')"
+            ),
             lambda: f"({self.local_time(n)} {self.rng.choice('+-')} {self.interval(n)})",
             lambda: f"({self.local_time(n)} {self.rng.choice('+-')} INTERVAL {self.rng.choice(['1 MONTH', '2 YEAR'])})",
             lambda: f"{self.one('coalesce greatest least')}({self.local_time(n)}, {self.local_time(n)})",

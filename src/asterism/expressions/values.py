@@ -325,8 +325,11 @@ def _cast(value: Sql, to: pa.DataType, zone: str, safe: bool) -> Sql | None:
             return strict("CAST({0} AS DATE)", to, local)
         if to == STRING:
             return strict(_written("{0}", "TIMESTAMP"), to, local, raises=True)
-        if to == BIGINT and is_instant(source):
-            return seconds_of(value)
+        if to in INTEGERS and is_instant(source):
+            seconds = seconds_of(value)
+            return seconds if to == BIGINT else _cast_number(seconds, to, target, verb, safe)
+        if to in FLOATS and is_instant(source):
+            return cast(strict("(CAST(epoch_us({0}) AS DOUBLE) / 1000000)", DOUBLE, value), to, zone)
         if to == NTZ:
             return local
         return instant(value, zone) if is_instant(to) else None
@@ -337,6 +340,8 @@ def _cast_number(value: Sql, to: pa.DataType, target: str, verb: str, safe: bool
     source = value.type
     if to == BOOLEAN:
         return strict(f"({{0}} <> CAST(0 AS {duckdb_type(source)}))", to, value)
+    if is_instant(to) and source in INTEGERS and source != BIGINT:
+        return strict("make_timestamp((CAST({0} AS BIGINT) * 1000000))", to, value)
     if to in INTEGERS:
         if source in INTEGERS:
             narrower = INTEGERS.index(to) < INTEGERS.index(source)

@@ -6,12 +6,13 @@ import re
 from dataclasses import replace
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 
 from asterism.columns.time import DAY
 from asterism.columns.time_zones import zone_of
 from asterism.expressions.functions.table import day, function, integer, literal_string, moment, number
-from asterism.expressions.types import BIGINT, DATE, DOUBLE, INT, MONTHS, NTZ, NULL, STRING, TIME
+from asterism.expressions.types import BIGINT, DATE, DAYS, DOUBLE, INT, MONTHS, NTZ, NULL, STRING, TIME, name_of
 from asterism.expressions.values import (
     Cost,
     Sql,
@@ -21,6 +22,7 @@ from asterism.expressions.values import (
     error,
     instant,
     local_time,
+    micros_of,
     number_constant,
     quoted,
     strict,
@@ -179,3 +181,54 @@ def _make_dt_interval(
 def _make_ym_interval(zone: str, years: Sql | None = None, months: Sql | None = None) -> Sql:
     parts = [integer(part or _zero(), zone) for part in (years, months)]
     return strict("({0} * 12 + {1})", MONTHS, *parts, raises=True, guarded=True)
+
+
+# ---------------------------------------------------------------------------------------------------- buckets
+
+
+@function(
+    _WHEN,
+    "time_bucket(interval, time[, origin])",
+    note="the beginning of the bucket; the interval is a literal: less than a day, whole days or months; no origin for months",
+)
+def _time_bucket(zone: str, width: Sql, when: Sql, origin: Sql | None = None) -> Sql:
+    length = re.fullmatch(r"CAST\((\d+) AS (?:BIGINT|INTEGER)\)", width.text)
+    if width.type not in (DAYS, TIME, MONTHS) or length is None or not int(length.group(1)):
+        raise UnsupportedError("the interval must be a positive literal", "INTERVAL 15 MINUTES")
+    if not pa.types.is_timestamp(when.type):
+        raise UnsupportedError(f"a TIMESTAMP is needed, not {name_of(when.type)}", "CAST(... AS TIMESTAMP)")
+    if origin is not None and (origin.type != when.type or origin.number is None or width.type == MONTHS):
+        raise UnsupportedError("an origin is a literal of the type of the time, and is not supported for months")
+    size, local = int(length.group(1)), local_time(when, zone)
+    if width.type != MONTHS and size > DAY and size % DAY:
+        raise UnsupportedError("an interval of more than a day must be whole days")
+    if width.type == MONTHS:
+        months = "(year({0}) * 12 + month({0}) - 23641)"  # since 1970
+        text = f"CAST((DATE '1970-01-01' + to_months({months} - {_rest(months, size)})) AS TIMESTAMP)"
+        return instant_of(strict(text, NTZ, local), when, zone)
+    if size % DAY == 0:
+        since = Sql("CAST(0 AS BIGINT)", BIGINT, ()) if origin is None else micros_of(local_time(origin, zone))
+        return instant_of(_bucket(micros_of(local), since, size, NTZ), when, zone)
+    if origin is not None:
+        since = micros_of(origin)
+    elif when.type == NTZ:
+        since = Sql("CAST(0 AS BIGINT)", BIGINT, ())
+    else:
+        midnight = -int(zone_of(zone).at_local_time(np.array([0]))[0])
+        since = Sql(f"CAST({midnight} AS BIGINT)", BIGINT, ())
+    return _bucket(micros_of(when), since, size, when.type)
+
+
+def instant_of(local: Sql, like: Sql, zone: str) -> Sql:
+    """A local time as a value of the type of *like*."""
+    return local if like.type == NTZ else instant(local, zone)
+
+
+def _bucket(micros: Sql, since: Sql, size: int, data_type: pa.DataType) -> Sql:
+    passed = "({0} - {1})"
+    return strict(f"make_timestamp({{0}} - {_rest(passed, size)})", data_type, micros, since, raises=True)
+
+
+def _rest(number: str, size: int) -> str:
+    """The remainder of a division that is rounded down."""
+    return f"((({number} % {size}) + {size}) % {size})"
