@@ -37,7 +37,8 @@ def _cast_function(name: str, to: pa.DataType | None) -> None:
 
 for _name, _to in (
     ("boolean", BOOLEAN), ("tinyint", TINYINT), ("smallint", SMALLINT), ("int", INT), ("bigint", BIGINT), ("float", FLOAT),
-    ("decimal", pa.decimal128(10, 0)), ("double", DOUBLE), ("string", STRING), ("binary", BINARY), ("date", DATE), ("timestamp", None),
+    ("decimal", pa.decimal128(10, 0)), ("double", DOUBLE), ("string", STRING), ("binary", BINARY), ("date", DATE),
+    ("timestamp", None),
 ):  # fmt: skip
     _cast_function(_name, _to)
 
