@@ -336,6 +336,7 @@ class Expressions:
             lambda: f"{self.one('substring substr')}({s(n)}, {self.integer(n)}, {self.integer(n)})",
             lambda: f"substring({s(n)}, {self.integer(n)})",
             lambda: f"bin({self.whole(n)})",
+            lambda: f"conv({self.text(n)}, {self.one('10 16 2 y 36')}, {self.one('10 16 -10 y 2')})",
             lambda: f"{self.one('dayname monthname')}({self.when(n)})",
             lambda: f"date_format({self.when(n)}, {self.pattern()})",
             lambda: f"from_unixtime({self.integer(n)}{self.rng.choice(['', ', ' + self.pattern()])})",

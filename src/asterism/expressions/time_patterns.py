@@ -29,17 +29,17 @@ class Token(NamedTuple):
     text: str = ""
 
 
-class PatternError(ValueError):
+class TimePatternError(ValueError):
     """A pattern that is invalid, or not supported."""
 
 
 def _tokens(pattern: str) -> Iterator[Token]:
     if len(pattern) > _MAX_PATTERN:
-        raise PatternError(f"a pattern has at most {_MAX_PATTERN} characters")
+        raise TimePatternError(f"a pattern has at most {_MAX_PATTERN} characters")
     for match in re.finditer(r"([A-Za-z])\1*|'((?:[^']|'')*)'|([^A-Za-z'])|(.)", pattern, re.DOTALL):
         letter, quoted, other, wrong = match.groups()
         if wrong:
-            raise PatternError("a quote in the pattern is not closed")
+            raise TimePatternError("a quote in the pattern is not closed")
         if letter:
             yield Token(letter, len(match.group()))
         elif quoted is not None:
@@ -47,19 +47,19 @@ def _tokens(pattern: str) -> Iterator[Token]:
         elif other in "[]":
             yield Token(other, 0)
         elif other in "#{}":
-            raise PatternError(f"{other} is not supported in a pattern")
+            raise TimePatternError(f"{other} is not supported in a pattern")
         else:
             yield Token("", 0, other)
 
 
-def _unsupported(token: Token, use: str) -> PatternError:
-    return PatternError(f"{token.letter * token.length} is not supported {use}")
+def _unsupported(token: Token, use: str) -> TimePatternError:
+    return TimePatternError(f"{token.letter * token.length} is not supported {use}")
 
 
 # ---------------------------------------------------------------------------------------------------- formatting
 
 
-class Moment(NamedTuple):
+class LocalTime(NamedTuple):
     """A local time: its date, the microseconds since midnight, and the seconds that it is ahead of UTC."""
 
     day: date
@@ -80,17 +80,17 @@ def _offset(ahead: int, colon: str, zero: str, *, short: bool = False) -> str:
     return f"{sign}{hours:02}" + ("" if short and not minutes else f"{colon}{minutes:02}")
 
 
-def _digits(number: Callable[[Moment], int], most: int = 2) -> Callable[[int], Callable[[Moment], str] | None]:
+def _digits(number: Callable[[LocalTime], int], most: int = 2) -> Callable[[int], Callable[[LocalTime], str] | None]:
     return lambda count: (lambda moment: f"{number(moment):0{count}}") if count <= most else None
 
 
-def _year(count: int) -> Callable[[Moment], str] | None:
+def _year(count: int) -> Callable[[LocalTime], str] | None:
     if count == 2:
         return lambda moment: f"{moment.day.year % 100:02}"
     return (lambda moment: f"{moment.day.year:0{count}}") if count <= 6 else None
 
 
-def _month(count: int) -> Callable[[Moment], str] | None:
+def _month(count: int) -> Callable[[LocalTime], str] | None:
     if count > 4:
         return None
     if count < 3:
@@ -98,24 +98,24 @@ def _month(count: int) -> Callable[[Moment], str] | None:
     return lambda moment: _MONTHS[moment.day.month - 1][: 3 if count == 3 else None]
 
 
-def _quarter(count: int) -> Callable[[Moment], str] | None:
+def _quarter(count: int) -> Callable[[LocalTime], str] | None:
     if count > 3:
         return None
     return lambda moment: ("Q" if count == 3 else "0" * (count - 1)) + str((moment.day.month + 2) // 3)
 
 
-def _named_day(count: int) -> Callable[[Moment], str] | None:
+def _named_day(count: int) -> Callable[[LocalTime], str] | None:
     return (lambda moment: _DAYS[moment.day.weekday()][: 3 if count < 4 else None]) if count < 5 else None
 
 
-def _fraction(count: int) -> Callable[[Moment], str] | None:
+def _fraction(count: int) -> Callable[[LocalTime], str] | None:
     return (lambda moment: f"{moment.micros % _SECOND:06}000"[:count]) if count <= 9 else None
 
 
-def _ahead(zero: str) -> Callable[[int], Callable[[Moment], str] | None]:
+def _ahead(zero: str) -> Callable[[int], Callable[[LocalTime], str] | None]:
     """An offset of X or x."""
 
-    def part(count: int) -> Callable[[Moment], str] | None:
+    def part(count: int) -> Callable[[LocalTime], str] | None:
         colon = ":" if count == 3 else ""
         none = zero or ("+00" if count == 1 else f"+00{colon}00")
         return (lambda moment: _offset(moment.ahead, colon, none, short=count == 1)) if count <= 3 else None
@@ -123,7 +123,7 @@ def _ahead(zero: str) -> Callable[[int], Callable[[Moment], str] | None]:
     return part
 
 
-_WRITTEN: dict[str, Callable[[int], Callable[[Moment], str] | None]] = {
+_WRITTEN: dict[str, Callable[[int], Callable[[LocalTime], str] | None]] = {
     "y": _year,
     "M": _month,
     "L": _month,
@@ -154,15 +154,15 @@ def writer(pattern: str) -> Callable[[int, int], str]:
     >>> writer("yyyy-MM-dd'T'HH:mm XXX")(0, 3600)
     '1970-01-01T00:00 +01:00'
 
-    :raises PatternError: the pattern is not supported
+    :raises TimePatternError: the pattern is not supported
     """
-    parts: list[str | Callable[[Moment], str]] = []
+    parts: list[str | Callable[[LocalTime], str]] = []
     depth = 0
     for token in _tokens(pattern):
         if token.letter in ("[", "]"):
             depth += 1 if token.letter == "[" else -1
             if depth < 0:
-                raise PatternError("a ] in the pattern has no [")
+                raise TimePatternError("a ] in the pattern has no [")
         elif token.letter:
             part_of = _WRITTEN.get(token.letter)
             part = None if part_of is None else part_of(token.length)
@@ -172,11 +172,11 @@ def writer(pattern: str) -> Callable[[int, int], str]:
         else:
             parts.append(token.text)
     if depth:
-        raise PatternError("a [ in the pattern is not closed")
+        raise TimePatternError("a [ in the pattern is not closed")
 
     def write(local: int, ahead: int) -> str:
         days, micros = divmod(local, DAY)
-        moment = Moment(date.fromordinal(days + EPOCH.toordinal()), micros, ahead)
+        moment = LocalTime(date.fromordinal(days + EPOCH.toordinal()), micros, ahead)
         return "".join(part if isinstance(part, str) else part(moment) for part in parts)
 
     return write
@@ -215,7 +215,7 @@ def _expression(token: Token, following: Token | None) -> str:
     else:
         raise _unsupported(token, "in a pattern that reads texts")
     if text.endswith("+") and following is not None and following.letter not in ("", "[", "]"):
-        raise PatternError(f"{letter * count} must be followed by a separator in a pattern that reads texts")
+        raise TimePatternError(f"{letter * count} must be followed by a separator in a pattern that reads texts")
     return text
 
 
@@ -228,7 +228,7 @@ def reader(pattern: str) -> Callable[[str], tuple[int, int | None]]:
 
     The function raises ValueError if the text does not have this form.
 
-    :raises PatternError: the pattern is not supported
+    :raises TimePatternError: the pattern is not supported
     """
     parts: list[str] = []
     seen: list[str] = []
@@ -245,18 +245,18 @@ def reader(pattern: str) -> Callable[[str], tuple[int, int | None]]:
         elif letter:
             name = "offset" if letter in _OFFSETS else letter
             if name in seen:
-                raise PatternError(f"{letter} occurs twice in the pattern")
+                raise TimePatternError(f"{letter} occurs twice in the pattern")
             seen.append(name)
             parts.append(f"(?P<{name}>{_expression(token, following)})")
         else:
             parts.append(re.escape(token.text))
         if depth < 0:
-            raise PatternError("a ] in the pattern has no [")
+            raise TimePatternError("a ] in the pattern has no [")
     if depth:
-        raise PatternError("a [ in the pattern is not closed")
+        raise TimePatternError("a [ in the pattern is not closed")
     hours = [letter for letter in "HkKh" if letter in seen]
     if len(hours) > 1 or ("a" in seen and not hours):
-        raise PatternError("a pattern has one of H, k, K and h; a needs one of them")
+        raise TimePatternError("a pattern has one of H, k, K and h; a needs one of them")
     expression = re.compile("".join(parts), re.IGNORECASE | re.DOTALL)
     two_digits = any(token == Token("y", 2) for token in tokens)
 

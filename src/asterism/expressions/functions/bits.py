@@ -51,3 +51,13 @@ def _shiftright(zone: str, n: Sql, bits: Sql) -> Sql:
 @function(_GROUP, "shiftrightunsigned(n, bits)", note="as n >>> bits")
 def _shiftrightunsigned(zone: str, n: Sql, bits: Sql) -> Sql:
     return shift_bits(">>>", n, bits, zone)
+
+
+@function(
+    _GROUP,
+    "conv(number, from, to)",
+    note="the digits of a number in another base of 2 to 36, as a STRING; a negative base `to` has a sign",
+)
+def _conv(zone: str, value: Sql, base: Sql, to: Sql) -> Sql:
+    parts = [cast(value, STRING, zone), integer(base, zone), integer(to, zone)]
+    return strict("conv({0}, {1}, {2})", STRING, *parts, raises=True, nulls=True, size=Cost(fixed=65))

@@ -32,7 +32,7 @@ def _pattern(value: Sql, check: Callable[[str], object]) -> str:
     pattern = literal_string(value, _LITERAL)
     try:
         check(pattern)
-    except time_patterns.PatternError as problem:
+    except time_patterns.TimePatternError as problem:
         raise UnsupportedError(str(problem), "docs/sql.md lists the letters of patterns") from None
     return pattern
 

@@ -86,3 +86,38 @@ def _bucket(value: float | None, low: float | None, high: float | None, count: i
     if share >= 2.0**63:
         return -(2**63)  # Java adds 1 to the largest BIGINT
     return (0 if np.isnan(share) else int(share)) + 1
+
+
+@routine("VARCHAR", "VARCHAR", "INTEGER", "INTEGER", nulls=True)
+def conv(strings: pa.ChunkedArray, bases: pa.ChunkedArray, targets: pa.ChunkedArray) -> pa.Array:
+    """The digits of numbers of 64 bits in another base."""
+    return each_row([strings, bases, targets], _converted, pa.string())
+
+
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_WORD = 2**64
+
+
+def _converted(text: str | None, base: int | None, target: int | None) -> str | None:
+    if text is None or base is None or target is None:
+        return None
+    text = text.strip(" ")
+    if not 2 <= base <= 36 or not 2 <= abs(target) <= 36 or not text:
+        return None
+    negative, number = text[0] == "-", 0
+    for character in text[negative:]:
+        digit = _DIGITS.find(character.upper()) if character.isascii() else -1
+        if not 0 <= digit < base:
+            break
+        number = number * base + digit
+        if number >= _WORD:
+            raise OverflowError(f"{text!r:.80} does not fit into 64 bits")
+    if negative and target > 0:
+        number = _WORD - 1 if number >= _WORD // 2 else -number % _WORD
+    if target < 0 and number >= _WORD // 2:
+        number, negative = _WORD - number, True
+    written = ""
+    while number or not written:
+        number, digit = divmod(number, abs(target))
+        written = _DIGITS[digit] + written
+    return f"-{written}" if negative and target < 0 else written
