@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pyarrow as pa
 import pytest
 
@@ -13,7 +15,9 @@ from asterism.expressions.parts_for_spark import Expression
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.patterns.pattern import Pattern
+from asterism.testing import PatternHarness, WindowHarness
 from asterism.trace import trace
+from asterism.windows.assigners import TumblingWindows
 
 EVENTS = pa.schema(
     [
@@ -91,6 +95,25 @@ def test_parts_that_only_spark_can_evaluate(text: str, parts: list[str]) -> None
 )
 def test_arguments_of_aggregates_in_measures(text: str, parts: list[str]) -> None:
     assert parts_of(text, measure=True) == parts
+
+
+def test_without_spark_a_hint_says_what_to_do() -> None:
+    def pattern() -> object:
+        return PatternHarness(Pattern.begin("a").where("risk(kind) > 1"))
+
+    def windows() -> object:
+        return WindowHarness(TumblingWindows.of(timedelta(seconds=1)), aggregate=["sum(risk(kind)) AS n"])
+
+    for harness in (pattern, windows):
+        with pytest.raises(ExpressionError) as caught:
+            harness()
+        assert "give its value as a column of the events" in str(caught.value.hint)
+
+
+def test_rules_do_not_reach_functions_of_the_session() -> None:
+    """A rule is bound to the columns of the events alone: nothing looks for parts that Spark could compute."""
+    with pytest.raises(ExpressionError, match="unknown function risk"):
+        operator_of(Pattern.begin("a").where("risk(kind) > 1"), EVENTS)
 
 
 def test_queries_and_windows_are_refused() -> None:

@@ -27,6 +27,7 @@ from asterism.patterns.warnings import warn
 from asterism.testing.event_harness import EventHarness
 from asterism.testing.literals import EVENTS, WORDS, Events, Literals, Row, checked_columns, table_of
 from asterism.testing.operator_harness import python_rows
+from asterism.testing.without_spark import hint_of_spark
 
 SELECTED, PROCESSED = "selected", "processed"
 """The outputs with the measures of *select*, and with the rows that the match function *process* returns."""
@@ -116,7 +117,8 @@ class PatternHarness(EventHarness):
             "keys": keys, "time": time, "outputs": outputs,
             **{name: value for name, value in options.items() if name in MatchOptions.__annotations__},
         }  # fmt: skip
-        self.cep = CepOperator(pattern, events, **definition, process=process)
+        with hint_of_spark():
+            self.cep = CepOperator(pattern, events, **definition, process=process)
         warn(pattern)
         super().__init__(self.cep, events, literals, keys=keys, key_groups=key_groups, event_time=self.cep.event_time)
         self._options = {

@@ -17,6 +17,7 @@ from asterism.errors import InvalidEventError, StreamDefinitionError
 from asterism.testing.event_harness import EventHarness
 from asterism.testing.literals import EVENTS, WORDS, Literals, Row, checked_columns
 from asterism.testing.operator_harness import python_rows
+from asterism.testing.without_spark import hint_of_spark
 from asterism.windows.assigners import Windows
 from asterism.windows.contents import FIRING, IS_LAST, KIND, OWN_COLUMNS, WINDOW_END, WINDOW_START
 from asterism.windows.operator import LATE_ELEMENTS, WindowOperator
@@ -171,10 +172,11 @@ class WindowHarness(EventHarness):
         definition |= {name: value for name, value in options.items() if name in WindowOptions.__annotations__}
 
         def operator(in_order: bool) -> WindowOperator:
-            return WindowOperator(
-                windows, elements, keys=keys, time=time, trigger=trigger, lateness=allowed_lateness, in_order=in_order,
-                late_output=True, **definition,
-            )  # fmt: skip
+            with hint_of_spark():
+                return WindowOperator(
+                    windows, elements, keys=keys, time=time, trigger=trigger, lateness=allowed_lateness, in_order=in_order,
+                    late_output=True, **definition,
+                )  # fmt: skip
 
         self.window_operator = operator(bool(in_order))
         if in_order is None and time is not None and not self.window_operator.processing_time:

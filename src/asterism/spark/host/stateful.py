@@ -24,6 +24,7 @@ from asterism.columns.groups import KEY_HASH
 from asterism.columns.internal import internal
 from asterism.columns.time import micros
 from asterism.errors import StreamDefinitionError
+from asterism.expressions.computed_columns import PREFIX
 from asterism.operators.histograms import GREATEST, LEAST, SUM, count_name, value_name
 from asterism.operators.key_group import MAX_KEY_GROUPS
 from asterism.operators.operator import Arrival, Operator
@@ -61,7 +62,7 @@ WATERMARKS = "spark.asterism.watermarks"
 true.
 """
 _numbers = itertools.count(1)
-_EVENT_TIME, _MARKED_TIME = internal("event_time"), internal("marked_time")
+_EVENT_TIME, _MARKED_TIME, _ROW = internal("event_time"), internal("marked_time"), internal("row")
 
 
 @dataclass(frozen=True)
@@ -239,8 +240,7 @@ def filtered(stream: KeyedStream, condition: str | None, use: Use, schema: pa.Sc
     """
     df, column = stream.df, stream.time
     if column is None:
-        df = with_computed(df, schema)
-        return df if condition is None else df.where(condition), False
+        return _where(df, condition, schema), False
     # The reference to the event time also prevents Spark from pushing the filter below the watermark, which needs every row.
     condition = None if condition is None else f"({condition}) OR {quoted_name(column)} IS NULL"
     watched = df.isStreaming and not has_watermark(df)
@@ -257,8 +257,19 @@ def filtered(stream: KeyedStream, condition: str | None, use: Use, schema: pa.Sc
             df, column = df.withColumn(_EVENT_TIME, time), _EVENT_TIME
         delay = spark_delay(stream.max_out_of_orderness)
         df = df.withWatermark(quoted_name(column), f"{delay} milliseconds")
+    return _where(df, condition, schema), watched
+
+
+def _where(df: DataFrame, condition: str | None, schema: pa.Schema) -> DataFrame:
+    """The rows that satisfy *condition*, with the computed columns of *schema*."""
     df = with_computed(df, schema)
-    return df if condition is None else df.where(condition), watched
+    if condition is None:
+        return df
+    if PREFIX in condition:
+        # Spark moves a filter below a projection, and would compute the columns of the condition twice. It does not if the
+        # projection is not deterministic.
+        df, condition = df.withColumn(_ROW, F.monotonically_increasing_id()), f"({condition}) AND {_ROW} >= 0"
+    return df.where(condition)
 
 
 def _watermark_of(streams: Iterable[Stream], use: Use) -> str | None:
