@@ -17,6 +17,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -83,11 +84,14 @@ _VALUES: dict[str, tuple[T.DataType, list[Any]]] = {
     "nt": (T.TimestampNTZType(), _TIMES),
     "arr": (T.ArrayType(T.IntegerType()), [[], [1], [1, None], [3, 2, 1, None, -7]]),
     "ars": (T.ArrayType(T.StringType()), [[], ["a"], [None, "abc"], ["", "ä"]]),
+    "arx": (T.ArrayType(T.DoubleType()), [[], [0.0, -0.0, 1.5], [_NAN, None, -_INF, 1.5, _NAN, -0.0], [None]]),
+    "aa": (T.ArrayType(T.ArrayType(T.IntegerType())), [[], [[1], [2, None]], [[], None], [[1], [3], [1]], [[2, None], [1]]]),
     "st": (
         T.StructType([T.StructField("u", T.IntegerType()), T.StructField("v", T.StringType()), T.StructField("w", T.TimestampType())]),
         [{"u": 1, "v": "x", "w": None}, {"u": None, "v": "ABC", "w": datetime(2024, 10, 27, 0, 30, tzinfo=UTC)}],
     ),
     "mp": (T.MapType(T.StringType(), T.IntegerType()), [{}, {"a": 1}, {"a": None, "abc": 5}]),
+    "mi": (T.MapType(T.IntegerType(), T.StringType()), [{}, {1: "a", -7: None, 3: ""}, {2: "ä", 1: "x"}]),
 }  # fmt: skip
 SPARK_SCHEMA = T.StructType(
     [T.StructField(ROW, T.IntegerType()), *(T.StructField(name, kind) for name, (kind, _) in _VALUES.items())]
@@ -143,7 +147,7 @@ def table(rng: random.Random, zone: str, rows: int = 30) -> pa.Table:
 
     columns = [pa.array(range(rows), pa.int32())]
     for name, (_, values) in _VALUES.items():
-        items = [list(v.items()) if name == "mp" and v is not None else v for v in column(values)]
+        items = [list(v.items()) if name in ("mp", "mi") and v is not None else v for v in column(values)]
         columns.append(pa.array(items, schema.field(name).type))
     return pa.table(columns, schema=schema)
 
@@ -168,7 +172,7 @@ class Expressions:
 
     def any(self, depth: int) -> str:
         kinds = [self.truth, self.truth, self.number, self.text, self.day, self.moment, self.local_time, self.interval]
-        kinds.append(self.octets)
+        kinds += [self.octets, self.ints, self.strings, self.mapping, self.struct]
         return self.rng.choice(kinds)(depth)
 
     def pick(self, *makers: Callable[[], str]) -> str:
@@ -271,7 +275,10 @@ class Expressions:
             lambda: f"{self.one('datediff date_diff')}({self.day(n)}, {self.day(n)})",
             lambda: f"unix_date({self.day(n)})",
             lambda: f"bit_count({self.integer(n)})",
-            lambda: f"{self.one('size cardinality array_size')}({self.rng.choice(['arr', 'ars', self.strings(n)])})",
+            lambda: f"{self.one('size cardinality array_size')}({self.rng.choice(['arr', 'ars', self.ints(n), self.strings(n)])})",
+            lambda: f"{self.one('array_max array_min')}({self.ints(n)})",
+            lambda: f"{self.one('aggregate reduce')}({self.ints(n)}, {self.small()}, (a, x) -> CAST(greatest(a, x) AS INT))",
+            lambda: f"aggregate({self.ints(n)}, 0, (a, x) -> int(a + x), a -> a * {self.integer(n)})",
             lambda: f"{self.one('regexp_count regexp_instr')}({self.text(n)}, {self.rng.choice(_PATTERNS)})",
             lambda: f"{self.one('length octet_length bit_length')}({self.octets(n)})",
             lambda: f"ascii({self.text(n)})",
@@ -308,6 +315,7 @@ class Expressions:
             lambda: f"width_bucket({self.number(n)}, {self.number(0)}, {self.number(0)}, {self.one('l 5 3L')})",
             lambda: f"({self.whole(n)} {self.one('<< >> >>>')} {self.integer(n)})",
             lambda: f"bigint({self.number(n)})",
+            lambda: f"array_position({self.ints(n)}, {self.integer(n)})",
             lambda: f"{self.one('timestampdiff datediff date_diff')}({self.unit()}, {self.when(n)}, {self.when(n)})",
         )
 
@@ -394,15 +402,83 @@ class Expressions:
                 f"{self.one('format_string printf')}('%s|%-5S|%05d|%+,.2f', {s(n)}, {self.truth(n)}, {self.whole(n)}, e)"
             ),
             lambda: f"format_string('%x %o %c %e %b', {self.integer(n)}, i, y, d, {self.any(n)})",
+            lambda: f"struct({s(n)}, t).t",
+            lambda: f"array_join({self.strings(n)}, {s(n)}{self.rng.choice(['', ', t'])})",
         )
 
     def strings(self, depth: int) -> str:
         """An array of texts."""
-        pattern = self.rng.choice(_PATTERNS)
+        pattern, n = self.rng.choice(_PATTERNS), depth - 1
+        if self._leaf(depth):
+            return "ars"
         return self.pick(
-            lambda: "ars",
-            lambda: f"split({self.text(depth - 1)}, {pattern}{self.rng.choice(['', ', 2'])})",
-            lambda: f"regexp_extract_all({self.text(depth - 1)}, {pattern}, 0)",
+            lambda: f"split({self.text(n)}, {pattern}{self.rng.choice(['', ', 2'])})",
+            lambda: f"regexp_extract_all({self.text(n)}, {pattern}, 0)",
+            lambda: f"array({self.text(n)}, {self.text(n)})",
+            lambda: f"map_keys({self.mapping(n)})",
+            lambda: f"transform({self.ints(n)}, (x, i) -> concat({self.text(n)}, string(x), i))",
+            lambda: f"transform({self.strings(n)}, x -> upper(x))",
+            lambda: f"filter({self.strings(n)}, x -> x <= {self.text(n)})",
+            lambda: f"{self.one('array_distinct array_sort sort_array array_compact')}({self.strings(n)})",
+            lambda: f"{self.one('array_union array_except array_intersect')}({self.strings(n)}, {self.strings(n)})",
+            lambda: f"array_sort({self.strings(n)}, (x, y) -> length(x) - length(y))",
+        )
+
+    def mapping(self, depth: int) -> str:
+        """A map of strings to integers."""
+        n, m = depth - 1, self.mapping
+        if self._leaf(depth):
+            return self.rng.choice(["mp", "map('a', 1, 'b', NULL)"])
+        return self.pick(
+            lambda: f"map({self.text(n)}, {self.integer(n)}, 'abc', {self.small()})",
+            lambda: f"map_concat({m(n)}, map('zz', {self.integer(n)}))",
+            lambda: f"map_filter({m(n)}, (k, v) -> v > {self.integer(n)} OR k = {self.text(n)})",
+            lambda: f"transform_keys({m(n)}, (k, v) -> {self.one('lower upper')}(k))",
+            lambda: f"transform_values({m(n)}, (k, v) -> coalesce(v, 1) % {self.small()})",
+            lambda: f"map_zip_with({m(n)}, mp, (k, x, y) -> coalesce(x, 0) % 100 + coalesce(y, length(k)))",
+            lambda: f"map_from_arrays({self.strings(n)}, {self.ints(n)})",
+            lambda: f"map_from_entries(map_entries({m(n)}))",
+            lambda: f"map_from_entries(transform({self.strings(n)}, (x, i) -> struct(x, i)))",
+        )
+
+    def struct(self, depth: int) -> str:
+        """A struct, or an array of structs."""
+        n = depth - 1
+        return self.pick(
+            lambda: "st",
+            # With fields that may be NULL; those that may not cannot be collected.
+            lambda: f"struct(i, concat(s, {self.text(n)}) AS A, day)",
+            lambda: f"named_struct('p', array_append(arr, {self.integer(n)}), 'q', at)",
+            lambda: f"arrays_zip({self.ints(n)}, {self.strings(n)})",
+            lambda: f"map_entries({self.mapping(n)})",
+        )
+
+    def element(self, name: str, depth: int) -> str:
+        """A number made of an element of an array, in a lambda."""
+        return self.rng.choice([name, f"({name} + {self.integer(depth)})", f"coalesce({name}, 0)", f"(10 / {name})"])
+
+    def ints(self, depth: int) -> str:
+        """An array of integers."""
+        n, a = depth - 1, self.ints
+        if self._leaf(depth):
+            return self.rng.choice(["arr", "array(1, NULL, 2)"])
+        return self.pick(
+            lambda: f"array({self.integer(n)}, {self.integer(n)})",
+            lambda: f"sequence({self.small()}, {self.small()}{self.rng.choice(['', ', 1', ', -2', ', h'])})",
+            lambda: f"{self.one('array_append array_prepend array_remove')}({a(n)}, {self.integer(n)})",
+            lambda: f"array_insert({a(n)}, {self.small()}, {self.integer(n)})",
+            lambda: f"{self.one('array_compact array_distinct sort_array array_sort')}({a(n)})",
+            lambda: f"{self.one('array_union array_except array_intersect')}({a(n)}, {a(n)})",
+            lambda: f"slice({a(n)}, {self.small()}, {self.small()})",
+            lambda: f"flatten({self.rng.choice(['aa', f'array({a(n)}, {a(n)})'])})",
+            lambda: f"array_repeat({self.integer(n)}, {self.one('0 2')})",
+            lambda: f"map_values({self.mapping(n)})",
+            lambda: f"transform({a(n)}, x -> int({self.element('x', n)}))",
+            lambda: f"transform({a(n)}, (x, i) -> x * i)",
+            lambda: f"filter({a(n)}, x -> {self.element('x', n)} > {self.integer(n)})",
+            lambda: f"zip_with({a(n)}, {a(n)}, (x, y) -> coalesce(x, y))",
+            lambda: f"flatten(transform(aa, x -> filter(x, y -> y <> {self.integer(n)})))",
+            lambda: f"array_sort({a(n)}, (x, y) -> CASE WHEN x < y THEN 1 WHEN x > y THEN -1 ELSE 0 END)",
         )
 
     def octets(self, depth: int) -> str:
@@ -641,12 +717,18 @@ class Expressions:
             lambda: f"{self.one('like ilike')}({self.text(n)}, {pattern})",
             lambda: f"is_valid_utf8({self.rng.choice([self.octets, self.text])(n)})",
             lambda: f"{self.one('startswith endswith contains')}({self.octets(0)}, {self.octets(0)})",
+            lambda: (
+                f"{self.one('exists forall')}({self.ints(n)}, x -> {self.element('x', n)} {self.one('> =')} {self.integer(n)})"
+            ),
+            lambda: f"arrays_overlap({self.ints(n)}, {self.ints(n)})",
             lambda: f"luhn_check({self.rng.choice(['s', 'string(l)', self.text(n)])})",
             lambda: f"{self.one('isnull isnotnull')}({self.any(n)})",
             lambda: f"isnan({self.number(n)})",
             lambda: f"equal_null({maker(n)}, {maker(n)})",
             lambda: f"array_contains(arr, {self.integer(n)})",
             lambda: f"array_contains(ars, {self.text(n)})",
+            lambda: f"array_contains({self.ints(n)}, {self.integer(n)})",
+            lambda: f"map_contains_key({self.mapping(n)}, {self.text(n)})",
             lambda: f"CAST({self.number(n)} AS BOOLEAN)",
             lambda: f"CAST({self.text(n)} AS BOOLEAN)",
             lambda: f"boolean({self.number(n)})",
@@ -818,18 +900,33 @@ def ours(text: str, events: pa.Table) -> Answer:
 
 def plain(column: pa.ChunkedArray) -> list[Any]:
     """The values; dates and times as numbers, for Python has none so far away."""
-    if pa.types.is_date(column.type):
-        column = column.cast(pa.int32())
-    elif pa.types.is_timestamp(column.type) or pa.types.is_duration(column.type):
-        column = column.cast(pa.int64())
+    numbers = as_numbers(column.type)
+    column = column if numbers == column.type else column.cast(numbers)
     values: list[Any] = column.to_pylist()
     return values
+
+
+def as_numbers(kind: pa.DataType) -> pa.DataType:
+    """The type with numbers in place of dates and times."""
+    if pa.types.is_date(kind):
+        return pa.int32()
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        return pa.int64()
+    if pa.types.is_list(kind):
+        return pa.list_(as_numbers(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(as_numbers(kind.key_type), as_numbers(kind.item_type))
+    return pa.struct([(part.name, as_numbers(part.type)) for part in kind]) if pa.types.is_struct(kind) else kind
 
 
 def same(a: Any, b: Any) -> bool:
     """Equal to the bit; NaN is NaN."""
     if isinstance(a, float) and isinstance(b, float):
         return (math.isnan(a) and math.isnan(b)) or struct.pack("<d", a) == struct.pack("<d", b)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return list(a) == list(b) and all(map(same, a.values(), b.values()))
     return type(a) is type(b) and bool(a == b)
 
 
@@ -841,6 +938,8 @@ def same_type(a: pa.DataType, b: pa.DataType | None) -> bool:
         return same_type(a.value_type, b.value_type)
     if pa.types.is_map(a) and pa.types.is_map(b):
         return same_type(a.key_type, b.key_type) and same_type(a.item_type, b.item_type)
+    if pa.types.is_struct(a) and pa.types.is_struct(b):
+        return a.names == b.names and all(same_type(x.type, y.type) for x, y in zip(a, b, strict=True))
     return str(a) == str(b)
 
 
@@ -922,7 +1021,7 @@ class Comparison:
             return
         try:
             found = self.frame.where(F.col(ROW) == row).select(F.expr(answer.text)).toArrow()
-        except PySparkException:
+        except (PySparkException, Py4JError):
             self.failures += 1
             return
         self.differences.append(

@@ -61,7 +61,8 @@ def parts_of(text: str, *, measure: bool = False) -> list[str]:
         ("f(LAST(a.x)) > 1", []),
         ("f(a.x) > 1", []),  # the last event of a stage, which may have none
         ("exists(xs, v -> v > LAST(a.x))", []),
-        ("exists(xs, v -> v > 1) AND LAST(a.x) = 1", ["exists(xs, v -> v > 1)"]),
+        ("exists(xs, v -> f(v)) AND LAST(a.x) = 1", ["exists(xs, v -> f(v))"]),
+        ("exists(xs, v -> v > 1) AND LAST(a.x) = 1", []),
         ("f(s.a) > LAST(a.x)", ["f(s.a)"]),
         ("LAST(a.s.a) > 1 AND s.a > f(s.a)", ["s.a > f(s.a)"]),
         ("kind COLLATE UTF8_LCASE = 'A' AND LAST(a.x) = 1", ["kind COLLATE UTF8_LCASE = 'A'"]),

@@ -79,12 +79,12 @@ def rows(*texts: str) -> pa.Table:
 )
 def test_texts_that_grow_too_much_are_refused(text: str) -> None:
     """All that is made of an event counts, not only the longest."""
-    with pytest.raises(ExpressionError, match="the strings that it creates can"):
+    with pytest.raises(ExpressionError, match="the strings and arrays that it creates can"):
         bound(text)
 
 
 def test_all_expressions_of_a_pattern_have_a_limit_together() -> None:
-    with pytest.raises(ExpressionError, match="all expressions create are too long"):
+    with pytest.raises(ExpressionError, match="all expressions create are too large"):
         bound(*(f"repeat(s, 90) = '{number}'" for number in range(12)))
 
 
@@ -151,7 +151,7 @@ def test_joined_texts_are_made_once() -> None:
 def test_an_event_that_would_need_too_much_is_an_error() -> None:
     """And those beside it are not: halving finds it, as other failures."""
     vectorized = bound("length(repeat(s, 100)) > 1")
-    with pytest.raises(InvalidEventError, match="from a string of 800,000 bytes it can create") as caught:
+    with pytest.raises(InvalidEventError, match="from a value of 800,000 bytes it can create") as caught:
         vectorized.evaluate(rows("a", "b" * 800_000))
     assert caught.value.detail == "length(repeat(s, 100)) > 1"
     assert vectorized.evaluate(rows("a", "bb"))[0].to_pylist() == [True, True]

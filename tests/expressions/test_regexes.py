@@ -65,7 +65,7 @@ def test_answers_of_spark(text: str, string: str | None, answer: Any) -> None:
         ("regexp_replace(s, 'a', '$x')", "$ in the replacement is followed by the number of a group"),
         ("regexp_count(s, '(a*)+')", "a repeated group in the pattern can match the empty string"),
         ("split(s, s)", "the pattern must be a string literal"),
-        ("repeat(regexp_replace(s, 'a', 'bbbbbbbbbbbbbbbbbbbb'), 6)", "100 times as long"),
+        ("repeat(regexp_replace(s, 'a', 'bbbbbbbbbbbbbbbbbbbb'), 6)", "100 times as large"),
     ],
 )
 def test_calls_that_are_refused(text: str, message: str) -> None:

@@ -39,7 +39,7 @@ CONDITIONS = {
     "offset_too_large": "LAST(price, 100000) > 1",
     "offset_of_int": "FIRST(price, 2147483647) > 1",
     "window_function": "row_number() OVER (ORDER BY ts) > 1",
-    "lambda": "exists(tags, t -> t = 'x')",
+    "lambda": "exists(tags, 'x')",
     "equal_arrays": "tags = array_agg(name)",
     "navigation_without_column": "LAST(1) > 1",
     "prev_without_argument": "PREV() > 1",

@@ -32,13 +32,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from asterism.columns.arrays import Ints
 from asterism.errors import EvaluationFailedError, ExpressionSyntaxError, ExpressionTypeError
 from asterism.expressions import udfs
 from asterism.expressions.names import columns_of, plain_column
 from asterism.expressions.ranges import Indexable, indexable
 from asterism.expressions.translation import Translator
 from asterism.expressions.types import BOOLEAN, MONTHS, NULL, TIME_ZONE, given_type, name_of, spark_type, stored_type
-from asterism.expressions.values import MAX_FIXED, MAX_GROWTH, MAX_PROGRAM, Cost, Sql
+from asterism.expressions.values import ELEMENT, MAX_FIXED, MAX_GROWTH, MAX_PROGRAM, Cost, Sql
 
 AT_ONCE = 64 * 1024 * 1024  # the maximum bytes of strings made at a time; an error if a single event needs more
 MAX_RULE_GROWTH = 10 * MAX_GROWTH  # for all expressions of a pattern together
@@ -400,7 +401,9 @@ class Vectorized:
         hint = "split it into several patterns"
         if cost.growth > MAX_RULE_GROWTH or cost.fixed > 10 * MAX_FIXED:
             raise ExpressionSyntaxError.at(
-                "with this expression, the strings that all expressions create are too long", text, hint=hint
+                "with this expression, the strings and arrays that all expressions create are too large",
+                text,
+                hint=hint,
             )
         if cost.program > MAX_PROGRAM:
             raise ExpressionSyntaxError.at(
@@ -457,7 +460,7 @@ class Vectorized:
             grown = self.costs[number].bytes(longest[number])
             if grown > AT_ONCE and table.num_rows:
                 raise _DuckDBError(
-                    f"from a string of {longest[number]:,} bytes it can create {int(grown):,} bytes (limit {AT_ONCE:,})"
+                    f"from a value of {longest[number]:,} bytes it can create {int(grown):,} bytes (limit {AT_ONCE:,})"
                 )
             size = max(1, int(AT_ONCE / needed[number]))
             slices = [
@@ -500,25 +503,36 @@ class Vectorized:
 
 
 def _longest(column: pa.ChunkedArray) -> int:
-    """The number of bytes of the longest string in a column."""
-    return max((_longest_in(chunk) for chunk in column.chunks), default=0)
+    """The number of bytes of the longest string in a column, or of the largest array, map or struct."""
+    return max((int(_sizes(chunk).max(initial=0)) for chunk in column.chunks), default=0)
 
 
-def _longest_in(array: pa.Array) -> int:
+def _sizes(array: pa.Array) -> Ints:
+    """The bytes of the strings in each value; each part of an array, a map or a struct counts :data:`ELEMENT` more."""
     types, kind = pa.types, array.type
     if types.is_dictionary(kind):
-        return _longest_in(array.dictionary)
+        sizes: Ints = _sizes(array.dictionary)
+        return sizes[array.indices.fill_null(0)] if len(sizes) else np.zeros(len(array), np.int64)
     if types.is_struct(kind):
-        return max((_longest_in(part) for part in array.flatten()), default=0)
+        total: Ints = np.zeros(len(array), np.int64)
+        for part in array.flatten():
+            total = total + _sizes(part) + ELEMENT
+        return total
     if types.is_map(kind):
-        return max(_longest_in(array.keys), _longest_in(array.items))
+        return _sizes(array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))))
+    if types.is_fixed_size_list(kind):
+        return _sizes(array.cast(pa.list_(kind.value_type)))
     if types.is_list(kind) or types.is_large_list(kind):
-        return _longest_in(array.flatten())
+        parts = np.concatenate([[0], np.cumsum(_sizes(array.flatten()) + ELEMENT)])
+        ends = np.cumsum(array.value_lengths().fill_null(0).to_numpy())
+        sums: Ints = parts[np.concatenate([[0], ends])]
+        return sums[1:] - sums[:-1]
     if types.is_string_view(kind) or types.is_binary_view(kind):
-        return _longest_in(array.cast(pa.large_binary()))
+        array = array.cast(pa.large_binary())
+        kind = array.type
     if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
-        return int(pc.max(pc.binary_length(array)).as_py() or 0)
-    return 0
+        return np.asarray(pc.binary_length(array).fill_null(0), np.int64)
+    return np.zeros(len(array), np.int64)
 
 
 def _undecorated(message: str) -> str:

@@ -24,7 +24,7 @@ from asterism.errors import ExpressionSyntaxError, UnknownFunctionError, Unsuppo
 from asterism.expressions.computed_columns import Names, with_columns
 from asterism.expressions.functions import FUNCTIONS, NOT_PURE, UNIT_FIRST
 from asterism.expressions.other_languages import foreign_syntax
-from asterism.expressions.translation import DOCUMENTATION, ShiftRightUnsigned, position_of
+from asterism.expressions.translation import DOCUMENTATION, ShiftRightUnsigned, Variable, position_of
 
 MAX_TEXT = 20_000  # characters; generous for a person, harmless for the parser
 MAX_DEPTH = 50  # nesting; Python's recursion limit is near 1,000 frames and sqlglot takes several per level
@@ -60,7 +60,7 @@ _SUPPORTED: tuple[type[exp.Expr], ...] = (
     exp.BitwiseNot, exp.Literal, exp.RawString, exp.Boolean, exp.Null, exp.Column, exp.Identifier, exp.Star, exp.Interval,
     exp.IntervalSpan, exp.HexString,
     exp.Var, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam, exp.Case, exp.If, exp.Extract, exp.Dot, exp.Bracket,
-    exp.Anonymous, *_PREDICATES, *_BITWISE, *AGGREGATES,
+    exp.Anonymous, exp.Lambda, Variable, *_PREDICATES, *_BITWISE, *AGGREGATES,
 )  # fmt: skip
 _TYPED = {
     "dpipe": "||", "bitwiseand": "&", "bitwiseor": "|", "bitwisexor": "^", "intdiv": "DIV", "nullsafeeq": "<=>", "neg": "-",
@@ -79,6 +79,7 @@ _PARTS_OF: dict[type[exp.Expr], str] = {
     exp.IntervalSpan: "this expression", exp.HexString: "this",
     exp.Cast: "this to safe", exp.TryCast: "this to safe", exp.DataType: "this expressions", exp.DataTypeParam: "this",
     exp.Case: "this ifs default", exp.If: "this true", exp.Bracket: "this expressions", exp.Anonymous: "this expressions",
+    exp.Lambda: "this expressions", Variable: "this",
     exp.In: "this expressions", exp.Between: "this low high", exp.Like: "this expression negate",
     exp.ILike: "this expression negate", exp.Count: "this big_int", exp.Filter: "this expression", exp.Where: "this",
 }  # fmt: skip
@@ -308,6 +309,8 @@ def parse(
     if tokens[-1].token_type is TokenType.SEMICOLON:  # Spark parses a single expression without a terminator
         raise ExpressionSyntaxError.at("unexpected token", text, tokens[-1].start)
     tree: exp.Expr = trees[0]
+    _name_fields(tree)
+    _bind_variables(tree, text)
     inner = tree.this if isinstance(tree, exp.Alias) else tree
     if re.search(r"\bAS\s*$", text, flags=re.IGNORECASE):
         raise ExpressionSyntaxError.at("AS needs a name", text)
@@ -357,6 +360,63 @@ def _trees(
         raise ExpressionSyntaxError.at(f"the expression cannot be parsed ({type(error).__name__})", text) from None
 
 
+def _name_fields(tree: exp.Expr) -> None:
+    """Write a word with the name of the field before each argument of ``struct(a, b AS c)``: a, c. Also for arrays_zip."""
+    for node in list(tree.find_all(exp.Anonymous)):
+        function = str(node.this).lower()
+        if function not in ("struct", "arrays_zip"):
+            continue
+        parts: list[exp.Expr] = []
+        for number, part in enumerate(node.expressions):
+            name: exp.Expr | None = None
+            if (
+                isinstance(part, exp.Alias)
+                and isinstance(part.args.get("alias"), exp.Identifier)
+                and function == "struct"
+            ):
+                part, name = part.this, part.args["alias"]
+            elif isinstance(part, exp.Column) and isinstance(part.this, exp.Identifier):
+                name = part.this
+            elif isinstance(part, exp.Identifier):
+                name = part
+            elif isinstance(part, exp.Dot) and isinstance(part.expression, exp.Identifier):
+                name = part.expression
+            unnamed = f"col{number + 1}" if function == "struct" else str(number)
+            word = exp.Var(this=unnamed if name is None else name.name)
+            word.meta.update({} if name is None else name.meta)
+            parts += [word, part]
+        node.set("expressions", parts)
+
+
+def _bind_variables(tree: exp.Expr, text: str) -> None:
+    """Make a :class:`Variable` of each name in the body of a lambda that is one of its parameters. As in Spark, case does not
+    matter, and a parameter hides a column.
+    """
+    for function in list(tree.find_all(exp.Lambda, bfs=False)):
+        names = [part.name.lower() for part in function.expressions]
+        if len(names) > len(set(names)) or not all(isinstance(part, exp.Identifier) for part in function.expressions):
+            raise ExpressionSyntaxError.at(
+                "the parameters of a lambda must be different names", text, position_of(function)
+            )
+        for node in list(function.this.walk()):
+            column = isinstance(node, exp.Column)
+            first = node.parts[0] if column else node
+            bare = column or (isinstance(node, exp.Identifier) and not _is_part_of_name(node))
+            if not bare or not isinstance(first, exp.Identifier) or first.name.lower() not in names:
+                continue
+            bound: exp.Expr = Variable(this=first.copy())
+            for part in node.parts[1:] if column else ():
+                bound = exp.Dot(this=bound, expression=part.copy())
+            node.replace(bound)
+
+
+def _is_part_of_name(node: exp.Expr) -> bool:
+    """Whether an identifier is that of a column, a field, a variable or a parameter."""
+    return isinstance(node.parent, exp.Column | Variable | exp.Alias) or (
+        node.arg_key in ("expressions", "expression") and isinstance(node.parent, exp.Dot | exp.Lambda)
+    )
+
+
 def _check_cast_of_literal(node: exp.Cast, text: str) -> None:
     """Tell 5::BIGINT and DATE '2026-01-01', which become casts, from 5L, which is a number."""
     end = node.this.meta.get("end")
@@ -404,6 +464,7 @@ def _with_shifts(tokens: Sequence[Token], text: str) -> list[Token]:
     return joined
 
 
+_TYPES_WITH_PARTS = ("ARRAY", "MAP", "STRUCT")
 _CASTS = re.compile(r"\s*::")
 _PARSER_BUGS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 """The exceptions that sqlglot raises for some invalid SQL."""
@@ -411,9 +472,9 @@ _PARSER_BUGS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 def _check_tokens(tokens: Sequence[Token], text: str) -> None:
     """Reject what would exceed the recursion limit of the parser, and what the parser accepts although Spark does not."""
-    depth = cases = run = 0
+    depth = cases = run = opened = 0
     before = None
-    for token in tokens:
+    for number, token in enumerate(tokens):
         kind = token.token_type
         depth += (kind in _OPENING) - (kind in _CLOSING)
         cases += (kind is TokenType.CASE) - (kind is TokenType.END)
@@ -422,15 +483,37 @@ def _check_tokens(tokens: Sequence[Token], text: str) -> None:
             raise ExpressionSyntaxError.at(
                 f"the expression is nested too deeply (limit {MAX_DEPTH:,} levels)", text, token.start
             )
+        # Spark's tokenizer reads no >> after the word ARRAY, MAP or STRUCT, until a > ends the type that it expects.
+        opened = max(
+            opened + (token.text.upper() in _TYPES_WITH_PARTS and kind not in _NAMES[1:]) - (token.text == ">"), 0
+        )
+        if opened and token.text in (">>", ">>>"):
+            hint = "shiftright(a, n)" if token.text == ">>" else "shiftrightunsigned(a, n)"
+            raise UnsupportedSyntaxError.at(
+                f"{token.text} is not supported after ARRAY, MAP or STRUCT", text, token.start, hint
+            )
         if kind is TokenType.L_BRACE:
             raise ExpressionSyntaxError.at("unexpected token", text, token.start)
         if kind is TokenType.HEX_STRING and text[token.start] == "0":
             raise UnsupportedSyntaxError.at(
                 "hexadecimal numbers are not supported", text, token.start, "X'1F' is BINARY"
             )
-        if before in _ARROWS and kind in _NAMES[1:]:  # the parser reads it as a JSON path, and logs errors in it
+        if (
+            before in _ARROWS and kind in _NAMES[1:] and not _begins_body(tokens, number)
+        ):  # the parser reads it as a JSON path, and logs errors in it
             raise UnsupportedSyntaxError.at("-> is not supported here", text, token.start, DOCUMENTATION)
         before = kind
+
+
+def _begins_body(tokens: Sequence[Token], at: int) -> bool:
+    """Whether the arrow before a token is that of a lambda: ``f(x -> 'a')`` or ``f((x, y) -> 'a')``."""
+    at -= 2
+    if tokens[at + 1].token_type is not TokenType.ARROW or at < 1:
+        return False
+    if tokens[at].token_type is TokenType.R_PAREN:
+        while at and tokens[at].token_type is not TokenType.L_PAREN:
+            at -= 1
+    return tokens[at - 1].token_type in (TokenType.L_PAREN, TokenType.COMMA)
 
 
 def _check_between(text: str, begin: int, end: int) -> None:
@@ -566,12 +649,14 @@ def _check_clauses(node: exp.Expr, text: str, aggregates: Collection[str]) -> No
 
 def _check_call(node: exp.Anonymous, text: str, aggregates: Collection[str], unlisted: Collection[str]) -> None:
     name, arguments = str(node.this), node.expressions
-    if any(isinstance(part, exp.Lambda) for part in arguments):
-        hint = f"compute it in a query around this: SELECT *, {name}(...) AS name FROM ..."
-        problem = f"functions with a lambda, such as {name}, are not supported"
-        raise UnsupportedSyntaxError.at(problem, text, position_of(node), hint)
     if node.name.lower() not in aggregates and name.lower() not in FUNCTIONS:
         raise _unknown_function(node, text, [name for name in aggregates if name not in unlisted])
+    lambdas = FUNCTIONS[name.lower()].lambdas if name.lower() in FUNCTIONS else ()
+    for number, part in enumerate(arguments):
+        if isinstance(part, exp.Lambda) != (number in lambdas):
+            usage = FUNCTIONS[name.lower()].usage if name.lower() in FUNCTIONS else None
+            problem = f"argument {number + 1} of {name} must be {'a' if number in lambdas else 'no'} lambda"
+            raise ExpressionSyntaxError.at(problem, text, position_of(part), usage)
     if name.lower() in UNIT_FIRST and len(arguments) == 3:
         unit = arguments[0]
         if isinstance(unit, exp.Literal) and unit.is_string:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import decimal
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from sqlglot import exp
 from asterism.errors import ExpressionError, ExpressionSyntaxError, ExpressionTypeError
 from asterism.expressions import operators
 from asterism.expressions.computed_columns import is_computed, sql_of
-from asterism.expressions.functions import FUNCTIONS, extracted, field_of, item_of, like, rlike
+from asterism.expressions.functions import FUNCTIONS, Lambda, extracted, field_of, item_of, like, rlike
 from asterism.expressions.types import (
     BIGINT,
     BINARY,
@@ -58,11 +58,16 @@ from asterism.expressions.values import (
 )
 from asterism.text.printable import quoted_name
 
+MAX_LAMBDAS = 3
 DOCUMENTATION = "docs/sql.md lists what is supported"
 
 
 class ShiftRightUnsigned(exp.BitwiseRightShift):
     """``a >>> n``, which the parser of sqlglot does not know."""
+
+
+class Variable(exp.Expression):
+    """A parameter of a lambda, in its body."""
 
 
 COMPARISONS: dict[type[exp.Expr], str] = {
@@ -158,6 +163,10 @@ class Translator:
         self.zone = zone
         self.source = source
         """the expression as written by the user, for messages"""
+        self.variables: list[tuple[dict[str, Sql], Cost, list[str]]] = []
+        """the parameters of the lambdas around a node, from the outermost on, the sizes of their arrays, and the names of
+        those that are not available in lambdas inside
+        """
 
     def translate(self, node: exp.Expr) -> Sql:
         """The value of *node*; :class:`~asterism.errors.ExpressionError` if it cannot be computed as in Spark."""
@@ -210,6 +219,33 @@ class Translator:
 
     def _literal(self, node: exp.Literal) -> Sql:
         return string_constant(node.this) if node.is_string else self._number(node.this)
+
+    def _variable(self, node: Variable) -> Sql:
+        name = str(node.this.name).lower()
+        for depth, (variables, array, hidden) in enumerate(reversed(self.variables)):
+            if depth and name in hidden:
+                raise UnsupportedError(f"{node.this.name} is not available in a lambda inside of its own")
+            if name in variables:
+                # In a lambda inside of its own, an element is at most as large as the whole array.
+                return variables[name] if not depth else replace(variables[name], size=replace(array, element=0))
+        raise self._syntax(f"{node.this.name!r:.60} is a parameter of a lambda that is not available here", node)
+
+    def _lambda(self, node: exp.Lambda) -> Lambda:
+        names = [str(part.name).lower() for part in node.expressions]
+
+        def body(values: Sequence[Sql], array: Cost, hidden: int) -> Sql:
+            if len(self.variables) >= MAX_LAMBDAS:
+                raise UnsupportedError(f"lambdas can be nested at most {MAX_LAMBDAS} times")
+            outer = self.variables[-1][1] if self.variables else Cost()
+            whole = replace(array, element=0) + outer.times(array.element)
+            self.variables.append((dict(zip(names, values, strict=True)), whole, names[:hidden]))
+            try:
+                return self.translate(node.this)
+            finally:
+                self.variables.pop()
+
+        first = 10 * len(self.variables)
+        return Lambda(len(names), body, lambda count: [f"e{first + number}" for number in range(count)])
 
     def _interval(self, node: exp.Interval) -> Sql:
         length, data_type = interval_of(node)
@@ -326,10 +362,13 @@ class Translator:
     def _call(self, node: exp.Anonymous) -> Sql:
         name = str(node.this)
         entry = FUNCTIONS[name.lower()]
-        arguments = []
+        arguments: list[Sql | Lambda] = []
         for number, part in enumerate(node.expressions):
-            value = string_constant(part.name) if isinstance(part, exp.Var) else self.translate(part)
-            arguments.append(value)
+            if isinstance(part, exp.Lambda):
+                arguments.append(self._lambda(part))
+            else:
+                value = string_constant(part.name) if isinstance(part, exp.Var) else self.translate(part)
+                arguments.append(value)
             if number > 1000:
                 raise self._syntax(f"{name} has too many arguments", node)
         try:
@@ -405,5 +444,6 @@ _TRANSLATIONS: dict[type[exp.Expr], _Translation] = {
     exp.Dot: lambda to, node: field_of(to.translate(node.this), node.expression.name),
     exp.Bracket: lambda to, node: item_of(to.translate(node.this), to.translate(node.expressions[0]), to.zone),
     exp.Anonymous: Translator._call,
+    Variable: Translator._variable,
 }
 """How the value of each supported node is made."""

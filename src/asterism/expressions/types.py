@@ -136,10 +136,25 @@ def catalog_name_of(data_type: pa.DataType) -> str:
 
 
 def duckdb_type(data_type: pa.DataType) -> str:
-    """The DuckDB type of the values: both timestamp types are TIMESTAMP, intervals are BIGINT."""
+    """The DuckDB type of the values: both timestamp types are TIMESTAMP, intervals are BIGINT.
+
+    >>> duckdb_type(pa.map_(pa.string(), pa.list_(pa.int32())))
+    'MAP(VARCHAR, INTEGER[])'
+    """
+    if pa.types.is_list(data_type):
+        return f"{duckdb_type(data_type.value_type)}[]"
+    if pa.types.is_map(data_type):
+        return f"MAP({duckdb_type(data_type.key_type)}, {duckdb_type(data_type.item_type)})"
+    if pa.types.is_struct(data_type):
+        return f"STRUCT({', '.join(f'{quoted_name(field.name)} {duckdb_type(field.type)}' for field in data_type)})"
     if is_decimal(data_type):
         return f"DECIMAL({data_type.precision},{data_type.scale})"
     return "TIMESTAMP" if pa.types.is_timestamp(data_type) else _IN_DUCKDB[data_type]
+
+
+def quoted_name(name: str) -> str:
+    """A name of a field in SQL for DuckDB."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def given_type(data_type: pa.DataType, label: str) -> pa.DataType:
@@ -226,6 +241,8 @@ def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
         return _common_number(a, b)
     if is_temporal(a) and is_temporal(b):
         return next((t for t in (a, b) if is_instant(t)), NTZ)
+    if is_nested(a) or is_nested(b):
+        return _common_nested(a, b)
     if a in INTERVALS and b in INTERVALS:
         return TIME
     if STRING in (a, b):
@@ -254,6 +271,25 @@ def aggregate_type(function: str, data_type: pa.DataType) -> pa.DataType | None:
             return pa.decimal128(min(data_type.precision + more, MAX_DIGITS), min(data_type.scale + scale, MAX_DIGITS))
         return BIGINT if function == "SUM" and data_type in INTEGERS else DOUBLE
     return data_type
+
+
+def _common_nested(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    """Parts that are not of the same type must be numbers, or NULL."""
+
+    def part(x: pa.DataType, y: pa.DataType) -> pa.DataType | None:
+        wider = is_numeric(x) and is_numeric(y)
+        return common_type(x, y) if x == y or wider or NULL in (x, y) or (is_nested(x) and is_nested(y)) else None
+
+    if pa.types.is_list(a) and pa.types.is_list(b):
+        item = part(a.value_type, b.value_type)
+        return None if item is None else pa.list_(item)
+    if pa.types.is_map(a) and pa.types.is_map(b):
+        key, value = part(a.key_type, b.key_type), part(a.item_type, b.item_type)
+        return None if key is None or value is None else pa.map_(key, value)
+    if pa.types.is_struct(a) and pa.types.is_struct(b) and a.names == b.names:
+        parts = [(x.name, part(x.type, y.type)) for x, y in zip(a, b, strict=True)]
+        return None if any(kind is None for _, kind in parts) else pa.struct(parts)
+    return None
 
 
 def _common_number(a: pa.DataType, b: pa.DataType) -> pa.DataType:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import decimal
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -49,7 +49,7 @@ MAX_GROWTH = 100  # the size of all strings that an expression makes, relative t
 MAX_FIXED = 1_000_000  # bytes that it may make independently of the event
 MAX_PROGRAM = 10_000  # the size of its regular expressions, which are compiled for each batch of events: some 20 ms
 EXACT_DIGITS = 15  # a decimal with up to this many digits divided by a power of ten is the nearest double
-_COLUMN = re.compile(r"\bc\d+\b")
+_COLUMN = re.compile(r"\b[ce]\d+\b")  # or a parameter of a lambda
 
 
 class UnsupportedError(Exception):
@@ -64,31 +64,61 @@ class UnsupportedError(Exception):
 class Cost:
     """Upper bounds of the memory for an expression, in addition to its columns.
 
-    Strings take *growth* times the length of the longest string of the event, plus *fixed* bytes. *program* is the size of
-    regular expressions, about the number of characters and classes in them after repetitions are expanded. *made* is *growth*
-    including the strings that are no longer than those of the event: their number is not limited, but they take memory, too.
+    Strings, arrays, maps and structs take *growth* times the size of the largest one of the event, plus *fixed* bytes, plus
+    *square* times the square of that size. *program* is the size of regular expressions, about the number of characters and
+    classes in them after repetitions are expanded. *made* is *growth* including the values that are no larger than those of the
+    event: their number is not limited, but they take memory, too. In the body of a lambda, *element* is the size relative to
+    the element that it is called for.
     """
 
     growth: float = 0
     fixed: float = 0
     program: int = 0
     made: float = 0
+    square: float = 0
+    element: float = 0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
-            self.growth + other.growth, self.fixed + other.fixed, self.program + other.program, self.made + other.made
+            self.growth + other.growth,
+            self.fixed + other.fixed,
+            self.program + other.program,
+            self.made + other.made,
+            self.square + other.square,
+            self.element + other.element,
         )
 
     def times(self, count: float) -> Cost:
-        return Cost(self.growth * count, self.fixed * count, int(self.program * count), self.made * count)
+        return Cost(
+            self.growth * count,
+            self.fixed * count,
+            int(self.program * count),
+            self.made * count,
+            self.square * count,
+            self.element * count,
+        )
 
-    def bytes(self, longest: int) -> float:
-        """The bytes of all longer strings, if the longest string of the event has *longest* bytes."""
-        return self.growth * longest + self.fixed
+    def for_each(self, array: Cost) -> Cost:
+        """The cost for all elements of an array of the size *array*, if this is the cost for one element."""
+        count = Cost(array.growth / ELEMENT, array.fixed / ELEMENT, element=array.element / ELEMENT)
+        if (self.square and (count.growth or count.element)) or (self.growth and count.element) or array.square:
+            raise UnsupportedError("it can make too many elements, because functions of arrays are nested too deeply")
+        return Cost(
+            growth=self.element * array.growth + self.growth * count.fixed + self.fixed * count.growth,
+            fixed=self.element * array.fixed + self.fixed * count.fixed,
+            program=self.program,
+            made=self.made * max(count.fixed, 1),
+            square=self.growth * count.growth + self.square * count.fixed,
+            element=self.element * array.element + self.fixed * count.element,
+        )
 
-    def room(self, longest: int) -> float:
-        """The bytes of all strings."""
-        return self.made * longest + self.fixed
+    def bytes(self, largest: int) -> float:
+        """The bytes of all larger values, if the largest value of the event has *largest* bytes."""
+        return self.growth * largest + self.square * largest**2 + self.fixed
+
+    def room(self, largest: int) -> float:
+        """The bytes of all values."""
+        return self.made * largest + self.square * largest**2 + self.fixed
 
 
 class Operation(NamedTuple):
@@ -101,6 +131,8 @@ class Operation(NamedTuple):
     operands: tuple[Sql, ...]
 
 
+ELEMENT = 8
+"""The bytes that each element of an array counts in addition to its string."""
 _SHORT = Cost(fixed=64)  # of values that are not strings
 _WORTH_COUNTING = 256  # bytes
 
@@ -155,7 +187,7 @@ def null(data_type: pa.DataType = NULL) -> Sql:
 
 
 def _null_literal(data_type: pa.DataType) -> str:
-    return "NULL" if is_nested(data_type) else f"CAST(NULL AS {duckdb_type(data_type)})"
+    return f"CAST(NULL AS {duckdb_type(data_type)})"
 
 
 def string_constant(text: str) -> Sql:
@@ -233,16 +265,27 @@ def combined(
     if data_type != STRING and not is_nested(data_type) and not pa.types.is_binary(data_type):
         size = _SHORT
     elif size is None:
-        size = Cost(max((p.size.growth for p in parts), default=1), max((p.size.fixed for p in parts), default=0))
+        size = largest(parts)
     cost = Cost()
     for part in {part.text: part for part in parts}.values():
         if part.cost != _FREE:
             cost += part.cost.times(max(text.count(part.text), 1))
-    if size.growth > 1 or size.fixed > _WORTH_COUNTING:
+    if size.growth > 1 or size.fixed > _WORTH_COUNTING or size.square or size.element > 1:
         cost += size
-    if size.growth:
-        cost += Cost(made=size.growth)
+    if size.growth or size.element:
+        cost += Cost(made=size.growth or 1)
     return limited(Sql(text, data_type, nulls, raises or any(part.raises for part in parts), size, cost))
+
+
+def largest(parts: Sequence[Sql]) -> Cost:
+    """The size of a value that is no larger than one of the parts."""
+    sizes = [part.size for part in parts] or [Cost(growth=1)]
+    return Cost(
+        growth=max(size.growth for size in sizes),
+        fixed=max(size.fixed for size in sizes),
+        square=max(size.square for size in sizes),
+        element=max(size.element for size in sizes),
+    )
 
 
 def made_by(name: str, value: Sql, *operands: Sql) -> Sql:
@@ -257,12 +300,12 @@ def limited(value: Sql) -> Sql:
     """The value, unless it could need too much memory."""
     if len(value.text) > MAX_LENGTH:
         raise UnsupportedError("the expression is too long after expansion", "split the condition")
-    if value.cost.growth > MAX_GROWTH:
+    if max(value.cost.growth, value.cost.square, value.cost.element) > MAX_GROWTH:
         raise UnsupportedError(
-            f"the strings that it creates can be more than {MAX_GROWTH:,} times as long as those of the event"
+            f"the strings and arrays that it creates can be more than {MAX_GROWTH:,} times as large as those of the event"
         )
     if value.cost.fixed > MAX_FIXED:
-        raise UnsupportedError(f"the strings that it creates can have more than {MAX_FIXED:,} bytes")
+        raise UnsupportedError(f"the strings and arrays that it creates can have more than {MAX_FIXED:,} bytes")
     if value.cost.program > MAX_PROGRAM:
         raise UnsupportedError(
             f"its regular expressions are too large: {value.cost.program:,} characters and classes (limit {MAX_PROGRAM:,})",
@@ -289,7 +332,7 @@ def cast(value: Sql, to: pa.DataType, zone: str, *, safe: bool = False) -> Sql:
             return constant
     if value.type in INTERVALS and to == TIME:
         return replace(value, type=TIME)
-    converted = _cast(value, to, zone, safe)
+    converted = _cast_nested(value, to, zone) if is_nested(to) and not safe else _cast(value, to, zone, safe)
     if converted is None:
         # How Java formats floating-point numbers depends on its version.
         hint = "CAST(CAST(... AS DECIMAL(20,6)) AS STRING)" if value.type in FLOATS and to == STRING else None
@@ -333,6 +376,26 @@ def _cast(value: Sql, to: pa.DataType, zone: str, safe: bool) -> Sql | None:
         if to == NTZ:
             return local
         return instant(value, zone) if is_instant(to) else None
+    return None
+
+
+def _cast_nested(value: Sql, to: pa.DataType, zone: str) -> Sql | None:
+    """Convert the parts of an array, a map or a struct; the fields of structs have the same names."""
+    source, types = value.type, pa.types
+    if types.is_list(source) and types.is_list(to):
+        if source.value_type == NULL:
+            return strict(f"CAST({{0}} AS {duckdb_type(to)})", to, value)
+        item = cast(Sql("part", source.value_type), to.value_type, zone)
+        text = f"list_transform({{0}}, lambda part: {item.text})"
+        return strict(text, to, value, raises=item.raises)
+    if types.is_map(source) and types.is_map(to):
+        if NULL in (source.key_type, source.item_type):
+            return strict(f"CAST({{0}} AS {duckdb_type(to)})", to, value)
+        key = cast(Sql("part.key", source.key_type), to.key_type, zone)
+        item = cast(Sql("part.value", source.item_type), to.item_type, zone)
+        made = f"struct_pack(key := {key.text}, value := {item.text})"
+        text = f"map_from_entries(list_transform(map_entries({{0}}), lambda part: {made}))"
+        return strict(text, to, value, raises=key.raises or item.raises)
     return None
 
 

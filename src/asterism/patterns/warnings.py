@@ -554,7 +554,7 @@ def _is_null(node: exp.Expr, empty: frozenset[str]) -> bool:
         return all(_is_null(choice, empty) for choice in choices)
     if isinstance(node, exp.Anonymous):
         function = FUNCTIONS.get(node.name.lower())
-        strict = function is not None and function.group != _CHOOSING
+        strict = function is not None and function.group != _CHOOSING and function.strict
         return strict and any(_is_null(argument, empty) for argument in node.expressions)
     if type(node) in _STRICT:
         return any(_is_null(part, empty) for part in node.iter_expressions())

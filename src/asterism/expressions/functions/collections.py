@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from asterism.expressions.functions.arrays import comparable, with_element
 from asterism.expressions.functions.table import function, int_of, integer
 from asterism.expressions.types import (
     BIGINT,
@@ -72,12 +73,9 @@ def _array_size(zone: str, value: Sql) -> Sql:
 
 @function("Arrays and maps", "array_contains(array, a)", note="NULL where it is not in an array that holds a NULL")
 def _array_contains(zone: str, array: Sql, value: Sql) -> Sql:
-    item = _array(array).type.value_type
-    if value.type == NULL or is_nested(item) or common_type(item, value.type) != item:
-        raise UnsupportedError(
-            f"{name_of(array.type)} cannot hold {name_of(value.type)}", f"CAST(... AS {name_of(item)})"
-        )
-    value = cast(value, item, zone)
+    if value.type == NULL:
+        raise UnsupportedError(f"{name_of(array.type)} cannot hold NULL", "exists(array, a -> a IS NULL)")
+    array, value = with_element(comparable(array), value, zone)
     nulls = "len(list_filter({0}, lambda item: item IS NULL))"
     sql_text = f"CASE WHEN list_contains({{0}}, {{1}}) THEN TRUE WHEN {nulls} = 0 THEN FALSE END"
     return strict(sql_text, BOOLEAN, array, value, nulls=True, guarded=True)

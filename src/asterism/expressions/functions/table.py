@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -24,11 +24,26 @@ from asterism.expressions.types import (
     is_temporal,
     name_of,
 )
-from asterism.expressions.values import Sql, UnsupportedError, cast, limited, strict
+from asterism.expressions.values import Cost, Sql, UnsupportedError, cast, limited, strict
 
 Builder = Callable[..., Sql]
 
 MAX_STRING = 10_000  # the maximum number of characters of lpad, rpad and repeat
+
+
+@dataclass(frozen=True, slots=True)
+class Lambda:
+    """A lambda as an argument of a function.
+
+    :param count: the number of its parameters
+    :param translate: its body, from the values of the parameters and the size of the array whose elements they are. So many of
+        the first parameters are not available in lambdas inside of it
+    """
+
+    count: int
+    translate: Callable[[Sequence[Sql], Cost, int], Sql]
+    names: Callable[[int], list[str]]
+    """so many names of parameters in SQL for DuckDB, which no lambda around this one has"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +54,16 @@ class Function:
     note: str
     group: str
     build: Builder
+    lambdas: Collection[int] = ()
+    """the arguments, from 0, that must be lambdas"""
+    strict: bool = True
+    """whether it is NULL if an argument is NULL"""
 
     @property
     def name(self) -> str:
         return self.usage.partition("(")[0]
 
-    def __call__(self, zone: str, arguments: list[Sql]) -> Sql:
+    def __call__(self, zone: str, arguments: Sequence[Sql | Lambda]) -> Sql:
         try:
             inspect.signature(self.build).bind(zone, *arguments)
         except TypeError:
@@ -58,11 +77,13 @@ FUNCTIONS: dict[str, Function] = {}
 """The functions by name, in lower case; aliases share an entry."""
 
 
-def function(group: str, usage: str, *others: str, note: str = "") -> Callable[[Builder], Builder]:
+def function(
+    group: str, usage: str, *others: str, note: str = "", lambdas: Collection[int] = (), strict: bool = True
+) -> Callable[[Builder], Builder]:
     """Add a function to the table, under the name in *usage* and under *others*."""
 
     def add(build: Builder) -> Builder:
-        entry = Function(usage, note, group, build)
+        entry = Function(usage, note, group, build, lambdas, strict)
         for name in (entry.name, *others):
             FUNCTIONS[name] = entry
         return build
