@@ -24,6 +24,11 @@ def internal(name: str) -> str:
     return PREFIX + name
 
 
+def is_of_user(name: str) -> bool:
+    """Whether it is not the name of an internal column."""
+    return not name.startswith(PREFIX)
+
+
 def check_not_internal(names: Iterable[str]) -> None:
     """:raises StreamDefinitionError: one of the *names* of columns of a stream is reserved, in upper or lower case"""
     for name in names:

@@ -131,9 +131,10 @@ class PartFinder:
 
     def stage_at(self, at: int) -> str | None:
         """The stage before a dot."""
-        return self.names.stage_of(self.tokens[at]) if self._is_before_dot(at) else None
+        return self.names.stage_of(self.tokens[at]) if self.is_before_dot(at) else None
 
-    def _is_before_dot(self, at: int) -> bool:
+    def is_before_dot(self, at: int) -> bool:
+        """Whether a token is a name before a dot."""
         tokens = self.tokens
         if at + 1 >= len(tokens) or tokens[at + 1].token_type is not TokenType.DOT:
             return False
@@ -142,7 +143,7 @@ class PartFinder:
 
     def prefix_at(self, at: int) -> Prefix | None:
         """The names from a token on that stand before a column, and do not name a stage."""
-        if self.names.prefix_of is None or not self._is_before_dot(at) or self.stage_at(at) is not None:
+        if self.names.prefix_of is None or not self.is_before_dot(at) or self.stage_at(at) is not None:
             return None
         parts = [self.tokens[at].text]
         while at + 2 < len(self.tokens) and self.tokens[at + 1].token_type is TokenType.DOT:
@@ -150,7 +151,7 @@ class PartFinder:
             parts.append(self.tokens[at].text)
         return self.names.prefix_of(parts)
 
-    def _is_call(self, at: int) -> bool:
+    def is_call(self, at: int) -> bool:
         following = self.tokens[at + 1 : at + 2]
         if not following or following[0].token_type is not TokenType.L_PAREN or is_name(self.tokens, at):
             return False
@@ -161,9 +162,9 @@ class PartFinder:
         for at in range(part.begin, part.end):
             token = self.tokens[at]
             word = "" if token.token_type in _QUOTED else token.text.upper()
-            if self._is_call(at) and token.text.lower() in self.names.aggregates:
+            if self.is_call(at) and token.text.lower() in self.names.aggregates:
                 return False
-            if word == "SELECT" or (word == "OVER" and at > part.begin and self._is_call(at)):
+            if word == "SELECT" or (word == "OVER" and at > part.begin and self.is_call(at)):
                 return False
             before = self.tokens[at - 1].token_type if at else None
             if token.token_type is TokenType.STAR and before in (TokenType.L_PAREN, TokenType.COMMA, TokenType.DOT):
@@ -182,7 +183,7 @@ class PartFinder:
         dotted = all(token.token_type is TokenType.DOT for token in self.tokens[at + 1 : part.end : 2])
         return dotted and (part.end - at) % 2 == 1 and self.names.has_column(self.tokens[at].text)
 
-    def _lambda_names(self, part: Fragment) -> set[str]:
+    def lambda_names(self, part: Fragment) -> set[str]:
         names: set[str] = set()
         for at in range(part.begin, part.end):
             if self.tokens[at].token_type is not TokenType.ARROW:
@@ -201,7 +202,7 @@ class PartFinder:
             return True, None
         if len(stages) > 1:
             return False, None
-        bound = self._lambda_names(part)
+        bound = self.lambda_names(part)
         for at in range(part.begin, part.end):
             token = self.tokens[at]
             if token.token_type in (TokenType.STRING, TokenType.RAW_STRING, TokenType.NUMBER) or is_name(
@@ -210,7 +211,7 @@ class PartFinder:
                 continue
             if self.prefix_at(at) is not None:
                 return False, None
-            if self.stage_at(at) is not None or self._is_call(at) or token.text.lower() in bound:
+            if self.stage_at(at) is not None or self.is_call(at) or token.text.lower() in bound:
                 continue
             after_as = at > part.begin and self.tokens[at - 1].text.upper() == "AS"
             if self.names.has_column(token.text) and not after_as:

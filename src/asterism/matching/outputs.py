@@ -22,6 +22,7 @@ from asterism.arguments import described, expect, expect_string, function_name
 from asterism.columns.arrays import Ints, cast_table, one_chunk
 from asterism.columns.groups import offsets_of
 from asterism.columns.ids import seed_of
+from asterism.columns.internal import is_of_user
 from asterism.columns.time import TimeColumn
 from asterism.errors import (
     ColumnNotFoundError,
@@ -40,6 +41,8 @@ from asterism.operators.rich_functions import ready, rich
 
 START_TIME, END_TIME, MATCH_TIME, TIMEOUT_TIME = "start_time", "end_time", "match_time", "timeout_time"
 MATCH_ID = "match_id"
+VALUES_OF_MATCH = (START_TIME, END_TIME, MATCH_TIME, TIMEOUT_TIME, MATCH_ID)
+"""The values of a match that measures can read, besides the key columns."""
 _CLASSIFIER, _NUMBER = OF_MATCH["classifier"], OF_MATCH["match_number"]
 _NUMBER_FIELD = pa.field(_NUMBER, pa.int64())
 
@@ -199,7 +202,7 @@ def _check_alike(spec: OutputSpec, names: Sequence[str], keys: int, hint: str) -
             alike = repr(name) if names[former] == name else f"{names[former]!r} and {name!r}, which are equal in Spark"
             raise StreamDefinitionError(
                 f"the {spec.kind.value} output would have two columns named {alike}",
-                f"Its columns are the key columns, then {', '.join(names[keys:])}.",
+                f"Its columns are the key columns, then {', '.join(filter(is_of_user, names[keys:]))}.",
                 hint.format(name),
             )
 

@@ -122,7 +122,7 @@ def check(clause: Clause, schema: pa.Schema) -> CheckedClause:
     >>> checked.output.field("s").type, checked.conditions["B"].reach
     (DataType(int64), (1, 0))
     """
-    names = _checked_names(clause)
+    names = checked_names(clause)
     resolver = Resolver(clause, schema, names)
     partition = [resolver.key(key.expression, "PARTITION BY") for key in clause.partition_by]
     order = [resolver.key(key.expression, "ORDER BY") for key in clause.order_by]
@@ -159,7 +159,7 @@ def check_without_columns(clause: Clause, *, with_spark: bool = False) -> None:
     >>> from asterism.row_patterns.clause.reading import read
     >>> check_without_columns(read("PATTERN (A B) DEFINE B AS price > PREV(price)"))
     """
-    _checked_names(clause)
+    checked_names(clause)
     expressions = [key.expression for key in clause.partition_by] + [key.expression for key in clause.order_by]
     expressions += [measure.expression for measure in clause.measures]
     for expression in expressions + [definition.condition for definition in clause.definitions]:
@@ -197,7 +197,11 @@ class ClauseExpressions:
         return parts
 
 
-def _checked_names(clause: Clause) -> dict[str, frozenset[str]]:
+def checked_names(clause: Clause) -> dict[str, frozenset[str]]:
+    """The variables and the subsets, each with its variables.
+
+    :raises ExpressionSyntaxError: the names, the pattern or its size are invalid
+    """
     names = _names(clause)
     _check_size(clause)
     _check_pattern(clause)

@@ -14,11 +14,13 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
 from asterism.arguments import expect, expect_options, expect_outputs, expect_strings, shown
-from asterism.errors import StreamDefinitionError
+from asterism.errors import ExpressionError, StreamDefinitionError
 from asterism.expressions.aggregates import CALLS_OF_MATCHES
+from asterism.expressions.names import Scope
+from asterism.expressions.outer_parts import DividedMeasures, divided_measures
 from asterism.expressions.parts_for_spark import Expression
 from asterism.matching.operator import CepOperator
-from asterism.matching.outputs import OutputKind, OutputSpec
+from asterism.matching.outputs import VALUES_OF_MATCH, OutputKind, OutputSpec
 from asterism.matching.process_function import MatchFunction, MatchFunctionLike, PatternProcessFunction, ProcessSpec
 from asterism.matching.spec import MAX_PARTIAL_MATCHES, MatchOptions, OnLimit
 from asterism.operators.operator import EVENTS
@@ -35,6 +37,7 @@ from asterism.spark.host.computed_columns import ComputedColumns, has_computed
 from asterism.spark.host.execution import OperatorOutputs, Sink
 from asterism.spark.host.host import EVENT_TIME, NO_TIME, PROCESSING_TIME
 from asterism.spark.host.keyed_stream import KeyedStream
+from asterism.spark.host.outer_measures import OuterProjection, Projections
 from asterism.spark.host.stateful import (
     Use,
     batch_results,
@@ -263,11 +266,11 @@ class PatternStream(OperatorOutputs, metaclass=PythonNames):
                 raise StreamDefinitionError(f"process takes a function, not {shown(function)}", hint=hint)
             returned = function_schema(self.spark, schema, hint)
             return self._single(OutputSpec(_kind(output), function=function, function_schema=returned))
-        operator = self._operator({}, process=self._process_spec(function, schema))
+        operator = self._operator({}, self._process_spec(function, schema))
         if output == OutputKind.MATCHES.value and output not in operator.output_schemas:
             raise StreamDefinitionError(f"{type(function).__name__} returns rows, so it needs a schema", hint=hint)
         expect_outputs([output], operator.output_schemas)
-        return self._output(operator, output)
+        return self._output(operator, {}, output)
 
     def _process_spec(self, function: PatternProcessFunction, schema: Any) -> ProcessSpec:
         hint = "process(f, 'n BIGINT')"
@@ -325,14 +328,14 @@ class PatternStream(OperatorOutputs, metaclass=PythonNames):
         expect(StreamDefinitionError, select, Mapping | None, "select must map outputs to measures", hint)
         for texts in (select or {}).values():
             expect_strings(StreamDefinitionError, texts, "measures must be a list of SQL strings", hint)
-        operator = self._operator_of(sinks, select or {}, process, schema)
-        return self._write(operator, partial(self._results, operator), sinks, options)
+        operator, projections = self._operator_of(sinks, select or {}, process, schema)
+        return self._write(operator, partial(self._results, operator), sinks, options, projections=projections)
 
     # ------------------------------------------------------------------ plans
 
     def _operator_of(
         self, sinks: Iterable[str], measures: Mapping[str, Sequence[str]], process: Any, schema: Any
-    ) -> CepOperator:
+    ) -> tuple[CepOperator, Projections]:
         """The operator with the outputs of :meth:`run`."""
         matches = OutputKind.MATCHES.value
         hint = "run(..., process=function, schema='n BIGINT')"
@@ -355,23 +358,63 @@ class PatternStream(OperatorOutputs, metaclass=PythonNames):
         }
         if of_matches is not None and matches in sinks:
             outputs[matches] = of_matches
-        return self._operator(outputs, process=spec)
+        return self._bound(outputs, spec)
 
     def _single(self, spec: OutputSpec) -> DataFrame:
         name = spec.kind.value
-        return self._output(self._operator({name: spec}), name)
+        return self._output(*self._bound({name: spec}), name)
 
-    def _output(self, operator: CepOperator, name: str) -> DataFrame:
-        return self._as_dataframe(operator, partial(self._results, operator), name)
+    def _output(self, operator: CepOperator, projections: Projections, name: str) -> DataFrame:
+        results = partial(self._results, operator)
+        return self._as_dataframe(operator, results, name, projection=projections.get(name))
 
     def _operator(self, outputs: Mapping[str, OutputSpec], process: ProcessSpec | None = None) -> CepOperator:
-        return self._computed.bind(partial(self._operator_for, outputs, process), self._expressions(outputs))
+        return self._bound(outputs, process)[0]
+
+    def _bound(
+        self, outputs: Mapping[str, OutputSpec], process: ProcessSpec | None = None
+    ) -> tuple[CepOperator, Projections]:
+        """The operator, and the projections after it."""
+        build = partial(self._divided_for, outputs, process)
+        operator, measures = self._computed.bind(build, self._expressions(outputs))
+        return operator, {
+            name: OuterProjection.checked(self.spark, operator.output_schemas[name], divided, self.schema.names)
+            for name, divided in measures.items()
+        }
+
+    def _divided_for(
+        self, outputs: Mapping[str, OutputSpec], process: ProcessSpec | None, schema: pa.Schema
+    ) -> tuple[CepOperator, Mapping[str, DividedMeasures]]:
+        """The operator for these columns of the events, and the outputs whose measures have outer parts."""
+        try:
+            return self._operator_for(outputs, process, schema), {}
+        except ExpressionError as error:
+            refusal = error
+        self._operator_for({OutputKind.MATCHES.value: OutputSpec(OutputKind.MATCHES, measures=())}, process, schema)
+        measures: dict[str, DividedMeasures] = {}
+        divided_outputs = dict(outputs)
+        for name, spec in outputs.items():
+            if spec.measures is not None:
+
+                def check(text: str, spec: OutputSpec = spec) -> None:
+                    self._operator_for({spec.kind.value: replace(spec, measures=(text,))}, None, schema)
+
+                names = Scope(schema, tuple(self._stages())).names(CALLS_OF_MATCHES)
+                texts, measures[name] = divided_measures(spec.measures, names, VALUES_OF_MATCH, check)
+                divided_outputs[name] = replace(spec, measures=tuple(texts))
+        measures = {name: divided for name, divided in measures.items() if divided.outer}
+        if not measures:
+            raise refusal
+        return self._operator_for(divided_outputs, process, schema), measures
+
+    def _stages(self) -> list[str]:
+        """The stages, and the subsets of them."""
+        return [*(stage.name for stage in self.pattern.atoms()), *(name for name, _ in self.pattern.subsets)]
 
     def _expressions(self, outputs: Mapping[str, OutputSpec]) -> Iterator[Expression]:
         """The SQL of conditions and measures."""
-        pattern = self.pattern
-        stages = [*(stage.name for stage in pattern.atoms()), *(name for name, _ in pattern.subsets)]
-        for condition in compile_pattern(pattern, self._options["semantics"]).conditions:
+        stages = self._stages()
+        for condition in compile_pattern(self.pattern, self._options["semantics"]).conditions:
             if isinstance(condition, SqlCondition):
                 yield Expression(condition.text, stages)
         for output in outputs.values():

@@ -34,6 +34,7 @@ from asterism.row_patterns.operator import (
     columns_read,
     event_time_of,
 )
+from asterism.row_patterns.outer_measures import check_divided
 from asterism.spark import RESULTS
 from asterism.spark.host.batch import Answer, answered, rows_of, whole
 from asterism.spark.host.column_types import arrow_schema, plain_columns, spark_schema, zone_if_used, zone_of
@@ -42,6 +43,7 @@ from asterism.spark.host.exchange import Batches
 from asterism.spark.host.execution import OperatorOutputs, Sink
 from asterism.spark.host.host import EVENT_TIME, NO_TIME
 from asterism.spark.host.keyed_stream import KeyedStream
+from asterism.spark.host.outer_measures import OuterProjection
 from asterism.spark.host.stateful import (
     Use,
     check_use,
@@ -136,7 +138,13 @@ class RowPatternStream(OperatorOutputs):
         self.schema = arrow_schema(self.spark, df.schema)
         self._options = options
         computed = ComputedColumns(df, self.schema)
-        self._checked = computed.bind(partial(check, clause), [ClauseExpressions(clause)])
+        divided = computed.bind(partial(check_divided, clause), [ClauseExpressions(clause)])
+        self._checked = divided.checked
+        self._projections: dict[str, OuterProjection] = {}
+        if divided.measures is not None:
+            self._projections[MATCHES] = OuterProjection.checked(
+                self.spark, self._checked.output, divided.measures, self.schema.names
+            )
         check_limit(options.get("max_rows", MAX_ROWS), options.get("on_limit", "error"))
         check_pages(options.get("pages"))
         self.stream = KeyedStream(
@@ -182,21 +190,23 @@ class RowPatternStream(OperatorOutputs):
         options = self._run_options(sinks, checkpoint, drain, trigger, name)
         expect_outputs(sinks, _OUTPUTS)
         outputs = list(sinks)
-        return self._write(self._operator(outputs), partial(self._results, outputs), sinks, options)
+        return self._write(
+            self._operator(outputs), partial(self._results, outputs), sinks, options, projections=self._projections
+        )
 
     # ------------------------------------------------------------------ plans
 
     def _single(self, output: str) -> DataFrame:
+        projection = self._projections.get(output)
         if not self.stream.df.isStreaming:
             if output == LATE_ROWS:
                 return self.stream.df.limit(0)
             with of_expressions(self.spark):
                 rows = self._by_key()
-            return unwrapping(
-                mapped(rows, _matcher(self._checked, rows_of(MATCHES)), spark_schema(self._checked.output))
-            )
-        takes = _longest_wait(self._checked) if output == MATCHES else 0
-        return self._as_dataframe(self._operator([output]), partial(self._results, [output]), output, takes)
+            found = mapped(rows, _matcher(self._checked, rows_of(MATCHES)), spark_schema(self._checked.output))
+            return unwrapping(found if projection is None else projection.of(found))
+        takes, results = _longest_wait(self._checked) if output == MATCHES else 0, partial(self._results, [output])
+        return self._as_dataframe(self._operator([output]), results, output, takes, projection)
 
     def _operator(self, outputs: Collection[str], schema: pa.Schema | None = None) -> RowPatternOperator:
         """:param schema: another one than that of the rows"""

@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from asterism.columns.time import TIME_UNIT
 from asterism.errors import (
@@ -38,7 +39,7 @@ from asterism.expressions.translation import DOCUMENTATION
 from asterism.spark.host.column_types import arrow_schema, cannot_pass
 from asterism.spark.session.settings import of_expressions
 
-T = TypeVar("T")
+Built = TypeVar("Built")
 _NOT_DETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
 UNKNOWN_FUNCTION = "unknown function "
 _AGGREGATES = ("MISSING_GROUP_BY", "NESTED_AGGREGATE_FUNCTION", "MISSING_AGGREGATION", "GROUP_BY_AGGREGATE")
@@ -65,7 +66,7 @@ class ComputedColumns:
         self._unknown_functions: set[str] = set()
         """functions that neither Spark nor this library knows"""
 
-    def bind(self, build: Callable[[pa.Schema], T], expressions: Iterable[HasParts]) -> T:
+    def bind(self, build: Callable[[pa.Schema], Built], expressions: Iterable[HasParts]) -> Built:
         """What *build* makes for the schema of the events. If it refuses an expression, and there are parts of *expressions* that
         Spark must compute, it gets the schema with their columns.
 
@@ -115,17 +116,15 @@ class ComputedColumns:
         """The columns of these parts, without those that Spark refuses for the same reason as this library."""
         df = self._df
         try:
-            struct = df.select(*[F.expr(part.sql).alias(part.column) for part in parts]).schema
-            # Spark has no function that tells whether an expression is deterministic; an aggregate of it must be.
-            df.agg(*[F.count(F.expr(part.sql)) for part in parts]).schema  # noqa: B018 - on Spark Connect, it is analyzed here
+            struct = analyzed(df, parts)
         except Exception as error:  # also an internal error of Spark, as for x -> 1 outside of a call
             if len(parts) > 1:
                 return pa.schema([field for part in parts for field in self._analyzed([part])])
-            refused = _refused(parts[0], error, df.columns)
-            if refused is None and isinstance(parts[0].refusal, UnknownFunctionError):
+            better = refused(parts[0], error, df.columns)
+            if better is None and isinstance(parts[0].refusal, UnknownFunctionError):
                 self._unknown_functions.add(parts[0].refusal.message)
-            if refused is not None:
-                raise refused from None
+            if better is not None:
+                raise better from None
             return pa.schema([])
         for part, field in zip(parts, struct, strict=True):
             if cannot_pass(field.dataType):
@@ -137,6 +136,17 @@ class ComputedColumns:
                 )
         unit = (self._schema.metadata or {}).get(TIME_UNIT)
         return arrow_schema(df.sparkSession, struct, *([] if unit is None else [unit.decode()]))
+
+
+def analyzed(df: DataFrame, parts: Sequence[PartForSpark]) -> T.StructType:
+    """The columns of *parts* over *df*.
+
+    :raises pyspark.errors.AnalysisException: Spark refuses a part, or it is not deterministic
+    """
+    struct = df.select(*[F.expr(part.sql).alias(part.column) for part in parts]).schema
+    # Spark has no function that tells whether an expression is deterministic; an aggregate of it must be.
+    df.agg(*[F.count(F.expr(part.sql)) for part in parts]).schema  # noqa: B018 - on Spark Connect, it is analyzed here
+    return struct
 
 
 def with_computed(df: DataFrame, schema: pa.Schema) -> DataFrame:
@@ -156,8 +166,13 @@ def has_computed(schema: pa.Schema) -> bool:
 # ---------------------------------------------------------------------------------------------------- errors
 
 
-def _refused(part: PartForSpark, error: Exception, columns: Sequence[str]) -> ExpressionError | None:
-    """The error for a part that Spark refuses, too; None if that of this library is at least as good."""
+def refused(
+    part: PartForSpark, error: Exception, columns: Sequence[str], of: str = "there is a single event here"
+) -> ExpressionError | None:
+    """The error for a part that Spark refuses, too; None if that of this library is at least as good.
+
+    :param of: why an aggregate function is not allowed
+    """
     if not isinstance(error, AnalysisException):
         return None
     condition, ours = error.getCondition() or "", part.refusal
@@ -178,7 +193,7 @@ def _refused(part: PartForSpark, error: Exception, columns: Sequence[str]) -> Ex
     if isinstance(error, ParseException):
         return ExpressionSyntaxError.at(_reason(error), part.text, position) if unsupported else None
     if condition.startswith(_AGGREGATES):
-        problem = "this part has an aggregate function, and there is a single event here"
+        problem = f"this part has an aggregate function, and {of}"
         return UnsupportedSyntaxError.at(problem, part.text, position, "docs/sql.md lists the aggregates of conditions")
     if condition.startswith("UNSUPPORTED_GENERATOR"):
         problem = "this part has a function that makes rows"
@@ -194,6 +209,14 @@ def _unknown_function(part: PartForSpark, error: AnalysisException, position: in
     close = difflib.get_close_matches(name.lower(), FUNCTIONS, n=1, cutoff=0.8)
     hint = f"did you mean {close[0]}?" if close else _registered(name)
     return UnknownFunctionError.at(UNKNOWN_FUNCTION + name, part.text, position, hint)
+
+
+def unknown_function(refusal: UnknownFunctionError) -> UnknownFunctionError:
+    """The error for a function that neither Spark nor this library knows."""
+    hint = _registered(refusal.message.removeprefix(UNKNOWN_FUNCTION))
+    error = UnknownFunctionError(refusal.message, refusal.detail, hint)
+    error.position = refusal.position
+    return error
 
 
 def _registered(name: str) -> str:

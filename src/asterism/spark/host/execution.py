@@ -25,6 +25,7 @@ from asterism.spark.host.chaining import ends_by_itself as ends_upstream
 from asterism.spark.host.chaining import has_upstream
 from asterism.spark.host.evolution import check_checkpoint_of, control_offsets
 from asterism.spark.host.keyed_stream import KeyedStream, Stream
+from asterism.spark.host.outer_measures import OuterProjection, Projections
 from asterism.spark.host.query_settings import QueryTraits, start, writer_of
 from asterism.spark.host.stateful import OBSERVATION, Use, output_of, unique_observation, unpacked
 from asterism.spark.session.settings import (
@@ -128,12 +129,18 @@ class OperatorOutputs:
         )
 
     def _as_dataframe(
-        self, operator: KeyGroupOperator, results: Callable[[Use], DataFrame], output: str, takes: int | None = 0
+        self,
+        operator: KeyGroupOperator,
+        results: Callable[[Use], DataFrame],
+        output: str,
+        takes: int | None = 0,
+        projection: OuterProjection | None = None,
     ) -> DataFrame:
-        """The rows of one output; *takes* as for :func:`asterism.spark.host.stateful.output_of`."""
+        """The rows of one output; *takes* and *projection* as for :func:`asterism.spark.host.stateful.output_of`."""
         groups = self.key_groups or DEFAULT_KEY_GROUPS
         use = Use(self.drain, final=False, output=output, observation=unique_observation(), key_groups=groups)
-        return output_of(results(use), output, operator.output_schemas[output], self._connected(), use, takes)
+        schema = operator.output_schemas[output]
+        return output_of(results(use), output, schema, self._connected(), use, takes, projection)
 
     @unwrapped()
     def _write(
@@ -143,28 +150,31 @@ class OperatorOutputs:
         sinks: Mapping[str, Sink],
         options: RunOptions,
         started: Callable[[StreamingQuery, str], object] | None = None,
+        projections: Projections | None = None,
     ) -> StreamingQuery | None:
         """Write the outputs of *results* to their *sinks*. They are computed only once. Errors of this library are raised as
         such.
 
         :param operator: the operator, which is compared with the state of the checkpoint
         :param started: called with each query that was started, and the name of its observation
+        :param projections: the projections after the operator, by output
         """
-        schemas = operator.output_schemas
+        schemas, after = operator.output_schemas, projections or {}
 
         def write(rows: DataFrame, batch_id: int) -> None:
             if len(sinks) > 1:  # with a single sink, nothing is computed twice
                 rows.persist()
             try:
                 for output, sink in sinks.items():
-                    sink(unpacked(rows, output, schemas[output]), batch_id)
+                    written = unpacked(rows, output, schemas[output])
+                    sink(after[output].of(written) if output in after else written, batch_id)
             finally:
                 rows.unpersist()
 
         for output, sink in sinks.items():
             check_columns = getattr(sink, "check_columns", None)  # of FileSink
             if callable(check_columns):
-                check_columns(schemas[output].names)
+                check_columns([*after[output].columns] if output in after else schemas[output].names)
         inputs = [stream.df for stream in self._connected()]
         if not any(df.isStreaming for df in inputs):
             write(results(Use(drain=False, key_groups=options.key_groups or DEFAULT_KEY_GROUPS)), 0)

@@ -39,6 +39,7 @@ from asterism.spark.host.evolution import time_mode_of
 from asterism.spark.host.exchange import Batches, pack, unpack
 from asterism.spark.host.host import EVENT_TIME, NO_TIME, PROCESSING_TIME, WATERMARK, OperatorHost
 from asterism.spark.host.keyed_stream import KeyedStream, Stream
+from asterism.spark.host.outer_measures import OuterProjection
 from asterism.spark.host.query_settings import QueryTraits, carrying, observe_tasks
 from asterism.spark.host.times import event_micros, spark_delay
 from asterism.spark.host.versions import PASSES_START, DataSource, check_version
@@ -421,17 +422,25 @@ def unpacked(results: DataFrame, output: str, schema: pa.Schema) -> DataFrame:
 
 
 def output_of(
-    results: DataFrame, output: str, schema: pa.Schema, streams: Collection[Stream], use: Use, takes: int | None
+    results: DataFrame,
+    output: str,
+    schema: pa.Schema,
+    streams: Collection[Stream],
+    use: Use,
+    takes: int | None,
+    projection: OuterProjection | None = None,
 ) -> DataFrame:
     """The rows of one output, which may be the input of another operator.
 
     :param results: RESULTS; over tables, :func:`batch_results` with the output
     :param takes: how far the time of a row may lie behind the watermark of the operator when the row is emitted, in
         microseconds; None: any time
+    :param projection: after the operator
     """
     if not any(stream.df.isStreaming for stream in streams):
-        return unwrapping(results)
+        return unwrapping(results if projection is None else projection.of(results))
     rows = unpacked(results, output, schema)
+    rows = rows if projection is None else projection.of(rows)
     inputs = max((_delay(stream) for stream in streams if has_watermark(stream.df)), default=0)
     late = None if takes is None else inputs + takes
     return marked(rows, watermark=_watermark_of(streams, use), drains=use.drain, behind=late)
