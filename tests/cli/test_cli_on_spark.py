@@ -65,16 +65,6 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 ON_SSH = ["--input", SSH, "--key", "ip", "--time", "ts", "--order-by", "event_id"]
 
 
-def test_stream_finds_what_batch_finds(brute_force: Path, tmp_path: Path) -> None:
-    batch = run("match", brute_force, *ON_SSH, "--out", tmp_path / "batch.parquet")
-    stream = run("match", brute_force, *ON_SSH, "--out", tmp_path / "stream.parquet", "--stream")
-    assert (batch.exit_code, stream.exit_code) == (0, 0), batch.output + stream.output
-    found = rows_of(tmp_path / "batch.parquet")
-    assert found
-    assert rows_of(tmp_path / "stream.parquet") == found
-    assert batch.stdout == f"{len(found)} matches written to {tmp_path / 'batch.parquet'}\n"
-
-
 def test_files_of_a_folder_are_micro_batches(any_event: Path, tmp_path: Path) -> None:
     """What comes in a later file, behind the watermark of the file before, is late."""
     events = tmp_path / "events"

@@ -16,6 +16,16 @@ any_event = test_cli_on_spark.any_event
 brute_force = test_cli_on_spark.brute_force
 
 
+def test_stream_finds_what_batch_finds(brute_force: Path, tmp_path: Path) -> None:
+    batch = run("match", brute_force, *ON_SSH, "--out", tmp_path / "batch.parquet")
+    stream = run("match", brute_force, *ON_SSH, "--out", tmp_path / "stream.parquet", "--stream")
+    assert (batch.exit_code, stream.exit_code) == (0, 0), batch.output + stream.output
+    found = rows_of(tmp_path / "batch.parquet")
+    assert found
+    assert rows_of(tmp_path / "stream.parquet") == found
+    assert batch.stdout == f"{len(found)} matches written to {tmp_path / 'batch.parquet'}\n"
+
+
 def test_timed_out_are_the_same_too(brute_force: Path, tmp_path: Path) -> None:
     options = [*ON_SSH, "--output", "timed_out", "--select", "COUNT(fails.*) AS fails", "--select", "timeout_time"]
     run("match", brute_force, *options, "--out", tmp_path / "batch.parquet")

@@ -181,7 +181,7 @@ assert not kernels.advance_keys.compiled.signatures
     program(tmp_path, text)
 
 
-REFERENCES = ["tests/matching/test_page.py", "tests/rules/test_shares.py::test_events_in_vain_do_not_matter[0]"]
+REFERENCES = ["tests/matching/test_page.py"]
 
 
 def test_as_written_they_give_the_answers_of_the_references(tmp_path: Path) -> None:

@@ -203,35 +203,6 @@ def test_a_rule_is_written_validated_and_saved(page: Page) -> None:
     until(lambda: page.stored("loud") == [])
 
 
-def test_somebody_else_changes_the_rule(page: Page) -> None:
-    page.open("#/rule/pair/source")
-    page.write("textarea.code", json.dumps(rule(suppress={"for": "1 hour"})))
-    page.wait(".toolbar .primary", "Save as version 2")
-    added(page.url, rule(version=2, suppress={"for": "2 hours"}))
-    page.click(".toolbar .primary")
-    assert page.text("dialog h2") == "Somebody else has changed this rule"
-    page.click("dialog .danger")
-    page.wait(".title .version", "v2")
-    assert "2 hours" in str(page.find("textarea.code").get_property("value"))
-    added(page.url, rule(version=3, timestamp="2099-01-01T00:00:00Z"))
-    page.open("#/rule/pair/versions")
-    page.wait(".versions", "waiting from 2099-01-01 00:00:00")
-    assert "v2" in page.text(".title")
-    assert "v3 from 2099-01-01 00:00:00" in page.text(".title")
-    page.wait(".rules", "v3 from 2099")
-
-
-def test_texts_that_are_not_saved_stay(page: Page) -> None:
-    page.open("#/rule/pair/source")
-    page.write("textarea.code", "id: pair\nversion: 1\nsql: broken")
-    page.wait(".problems", "Error")
-    page.script("location.hash = '#/rule/graph/source'")
-    page.wait("h1", "graph")
-    page.script("location.hash = '#/rule/pair/source'")
-    page.wait(".title", "not saved")
-    assert page.find("textarea.code").get_property("value") == "id: pair\nversion: 1\nsql: broken"
-
-
 def test_a_rule_is_tried_on_events(page: Page) -> None:
     page.open("#/rule/graph/try")
     page.find("textarea.events").send_keys(Keys.CONTROL, Keys.ENTER)
@@ -253,42 +224,6 @@ def test_a_rule_is_tried_on_events(page: Page) -> None:
     page.find(".take input[type=text]").send_keys("bob", Keys.ENTER)
     page.wait(".result h2", "No match")
     assert len(page.all("tbody tr")) == 2
-
-
-def test_a_backtest_reports_progress(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    backtests = page.server.application.backtests
-    assert backtests is not None
-    counts = {
-        "matches": 3,
-        "keys": 2,
-        "matches_per_day": 1.5,
-        "most_in_a_day": 2,
-        "timed_out": None,
-        "errors": 0,
-        "error": None,
-    }
-    old = {"old_version": 2, "old_matches": 4, "old_keys": 2, "old_timed_out": None, "old_errors": 0}
-    example = {
-        "difference": "removed", "version": 2, "key": [HOSTILE], "start": "2026-01-31", "end": "2026-01-31",
-        "events": [["first", HOSTILE]], "moreEvents": 0, "measures": {"<i>": HOSTILE},
-    }  # fmt: skip
-    report = {
-        "compared": True, "events": 100, "late": 1, "first": "2026-01-30", "last": "2026-01-31", "days": 2, "examples": [example],
-        "rule": {"id": "graph", "version": 3, "refused": None, "added": 1, "removed": 2, "kept": 2, **counts, **old},
-    }  # fmt: skip
-    ask = backtests._worker.ask
-
-    def answer(request: Any, **options: Any) -> Any:
-        ask(request, **options)
-        return report  # the child of the tests knows no Spark: this is a report as Spark gives it
-
-    monkeypatch.setattr(backtests._worker, "ask", answer)
-    page.open("#/rule/graph/backtest")
-    page.click(".backtest-tab .primary")
-    page.wait(".legend", "2 kept")
-    assert page.find(".bar-chart").get_attribute("aria-label") == "2 kept, 1 added, 2 removed"
-    assert HOSTILE in page.text(".match.removed")
-    assert "Matches\t4\t3" in page.text("table.numbers")
 
 
 def test_hostile_rules_are_text(page: Page) -> None:
@@ -359,69 +294,6 @@ def test_everything_is_reached_with_the_keyboard(page: Page) -> None:
     until(lambda: not page.all("dialog"))
 
 
-def test_controls_have_names(page: Page) -> None:
-    for place in (
-        "#/",
-        "#/new",
-        *(f"#/rule/graph/{tab}" for tab in ("overview", "source", "try", "backtest", "versions")),
-    ):
-        page.open(place)
-        page.find("#detail > *")
-        nodes = page.chrome.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]  # type: ignore[no-untyped-call]
-        roles = (
-            "button",
-            "link",
-            "textbox",
-            "searchbox",
-            "combobox",
-            "spinbutton",
-            "tab",
-            "checkbox",
-            "image",
-            "navigation",
-            "region",
-        )
-        unnamed = [
-            node for node in nodes
-            if node.get("role", {}).get("value") in roles and not node.get("ignored") and not node.get("name", {}).get("value")
-        ]  # fmt: skip
-        assert unnamed == [], place
-
-
-def test_themes_and_narrow_screens(page: Page) -> None:
-    def background() -> str:
-        return str(page.script("return getComputedStyle(document.body).backgroundColor"))
-
-    page.open("#/rule/graph/source")
-    light = background()
-    page.press("t", "t")
-    assert page.find("#theme").get_attribute("title") == "Theme: dark (t)"
-    dark = background()
-    assert dark != light
-    page.open()
-    assert background() == dark  # it is remembered
-    page.press("t")
-    scheme = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
-    page.chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", scheme)  # type: ignore[no-untyped-call]
-    assert background() == dark
-    page.chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})  # type: ignore[no-untyped-call]
-    size = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
-    page.chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)  # type: ignore[no-untyped-call]
-    try:
-        for place in (
-            "#/",
-            "#/new",
-            *(f"#/rule/graph/{tab}" for tab in ("overview", "source", "try", "backtest", "versions")),
-        ):
-            page.open(place)
-            assert page.script("return document.documentElement.scrollWidth") <= 360, place
-        page.click(".back")
-        assert page.find("#list").is_displayed()
-        assert not page.all("#detail")[0].is_displayed()
-    finally:
-        page.chrome.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})  # type: ignore[no-untyped-call]
-
-
 def test_a_shadow_is_promoted_and_a_rule_killed(chrome: Chrome, tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     kept = rules_at(str(path))
@@ -452,45 +324,6 @@ def test_a_shadow_is_promoted_and_a_rule_killed(chrome: Chrome, tmp_path: Path) 
         assert store.killed() == {}
         assert logged(chrome) == []
         chrome.get("about:blank")  # so that it asks no server that is being stopped
-
-
-def test_a_template_is_shown_and_edited(page: Page) -> None:
-    item = {
-        "id": "large", "version": 1, "parameters": {"limit": {"type": "number", "default": 5}},
-        "rows": [{"id": "uk", "limit": 8}, {"id": HOSTILE}],
-        "sql": "PARTITION BY user PATTERN (A) DEFINE A AS price > :limit",
-    }  # fmt: skip
-    rules_at(page.url).add([Addition(item)])
-    page.server.application.source._last_read = (0.0, [])
-    page.open("#/rule/large%2Fuk")
-    assert page.text(".template").split("\n\n") == [
-        "Template large", "limit number = 5", f"Row\tlimit\nuk\t8\n{HOSTILE}\tdefault"
-    ]  # fmt: skip
-    until(lambda: page.script("return document.querySelector('.drawing img')?.naturalWidth ?? 0") > 50)
-    page.press("2")
-    page.wait(".toolbar .primary", "Saved")
-    text = page.script("return document.querySelector('textarea.code').value")
-    page.write("textarea.code", text.replace("limit: 8", "limit: eight"))
-    page.wait(".problems", "the parameter 'limit' must be a number, not 'eight'")
-    page.write("textarea.code", text.replace("limit: 8", "limit: 9"))
-    page.wait(".toolbar .primary", "Save as version 2")
-    page.click(".toolbar .primary")
-    page.wait("#toasts", "template large added")
-    page.press("1")
-    page.wait(".template", "uk\t9")
-    # Its shadow replaces it as a whole.
-    rules_at(page.url).add(
-        [Addition({**item, "version": 3, "shadow": True, "rows": [{"id": "uk", "limit": 7}, {"id": HOSTILE}]})]
-    )
-    page.server.application.source._last_read = (0.0, [])
-    page.open("#/").open("#/rule/large%2Fuk")
-    page.wait(".title .primary", "Promote the template")
-    page.click(".title .primary")
-    page.click("dialog .primary")
-    page.wait("#toasts", "large version 3 promoted")
-    page.wait(".template", "uk\t7")
-    page.click(".template a")
-    page.wait("h1", HOSTILE)
 
 
 def test_nothing_is_requested_from_elsewhere(page: Page) -> None:

@@ -46,7 +46,7 @@ for module in (tests.contracts.ledger, tests.end_to_end.victim):
     cloudpickle.register_pickle_by_value(module)
 
 
-KINDS = ["pattern", "window", "rules"]
+KINDS = ["rules"]
 
 
 @dataclass(frozen=True)
