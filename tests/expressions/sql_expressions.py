@@ -277,6 +277,7 @@ class Expressions:
             lambda: f"bit_count({self.integer(n)})",
             lambda: f"{self.one('size cardinality array_size')}({self.rng.choice(['arr', 'ars', self.ints(n), self.strings(n)])})",
             lambda: f"{self.one('array_max array_min')}({self.ints(n)})",
+            lambda: f"json_array_length({self.json(n)})",
             lambda: f"{self.one('aggregate reduce')}({self.ints(n)}, {self.small()}, (a, x) -> CAST(greatest(a, x) AS INT))",
             lambda: f"aggregate({self.ints(n)}, 0, (a, x) -> int(a + x), a -> a * {self.integer(n)})",
             lambda: f"{self.one('regexp_count regexp_instr')}({self.text(n)}, {self.rng.choice(_PATTERNS)})",
@@ -316,6 +317,8 @@ class Expressions:
             lambda: f"({self.whole(n)} {self.one('<< >> >>>')} {self.integer(n)})",
             lambda: f"bigint({self.number(n)})",
             lambda: f"array_position({self.ints(n)}, {self.integer(n)})",
+            lambda: f"{self.one('bitmap_bit_position bitmap_bucket_number')}({self.whole(n)})",
+            lambda: f"bitmap_count({self.octets(n)})",
             lambda: f"{self.one('timestampdiff datediff date_diff')}({self.unit()}, {self.when(n)}, {self.when(n)})",
         )
 
@@ -403,6 +406,11 @@ class Expressions:
             ),
             lambda: f"format_string('%x %o %c %e %b', {self.integer(n)}, i, y, d, {self.any(n)})",
             lambda: f"struct({s(n)}, t).t",
+            lambda: f"get_json_object({self.json(n)}, '{self.one('$ $.a $.b $[0] $.a[0] $[*].a $[*]')}')",
+            lambda: f"to_json({self.rng.choice([self.ints, self.strings, self.mapping])(n)})",
+            lambda: (
+                f"to_json(struct({self.integer(n)} AS n, {s(n)} AS a, {self.ints(n)} AS v, {self.day(n)} AS day, w))"
+            ),
             lambda: f"array_join({self.strings(n)}, {s(n)}{self.rng.choice(['', ', t'])})",
         )
 
@@ -416,12 +424,30 @@ class Expressions:
             lambda: f"regexp_extract_all({self.text(n)}, {pattern}, 0)",
             lambda: f"array({self.text(n)}, {self.text(n)})",
             lambda: f"map_keys({self.mapping(n)})",
+            lambda: f"json_object_keys({self.json(n)})",
             lambda: f"transform({self.ints(n)}, (x, i) -> concat({self.text(n)}, string(x), i))",
             lambda: f"transform({self.strings(n)}, x -> upper(x))",
             lambda: f"filter({self.strings(n)}, x -> x <= {self.text(n)})",
             lambda: f"{self.one('array_distinct array_sort sort_array array_compact')}({self.strings(n)})",
             lambda: f"{self.one('array_union array_except array_intersect')}({self.strings(n)}, {self.strings(n)})",
             lambda: f"array_sort({self.strings(n)}, (x, y) -> length(x) - length(y))",
+        )
+
+    def json(self, depth: int) -> str:
+        """A text that may be JSON."""
+        texts = [
+            '{"a": [1, 2.50, null, "x"], "b": {"a": true}}',
+            '[{"a": "x"}, {"a": 1e10}, 3]',
+            "{'a': 'y'}",
+            '{"a":',
+            '"😀"',
+        ]
+        return self.pick(
+            lambda: "'" + self.rng.choice(texts).replace("'", "''") + "'",
+            lambda: f"concat('{{\"a\": \"', {self.text(depth)}, '\"}}')",
+            lambda: "concat('[\"', s, '\", ', i, ']')",
+            lambda: f"to_json({self.rng.choice([self.strings, self.mapping])(depth)})",
+            lambda: self.text(depth),
         )
 
     def mapping(self, depth: int) -> str:

@@ -6,7 +6,7 @@ import functools
 
 import pyarrow as pa
 
-from asterism.expressions.udfs import routine
+from asterism.expressions.udfs import each, routine
 
 
 @routine("INTEGER[]", "TINYINT[]", "INTEGER")
@@ -28,3 +28,9 @@ def sorted_places(signs: pa.ChunkedArray, counts: pa.ChunkedArray) -> pa.Array:
 
     rows = zip(signs.to_pylist(), counts.to_pylist(), strict=True)
     return pa.array([places(row, count) for row, count in rows], pa.list_(pa.int32()))
+
+
+@routine("BIGINT", "BLOB")
+def bits_in(octets: pa.ChunkedArray) -> pa.Array:
+    """The number of bits that are 1."""
+    return each(octets, lambda value: int.from_bytes(value).bit_count(), pa.int64())
