@@ -48,6 +48,10 @@ CONDITIONS = [
     "v * 1e0 = 5",
     "concat(s, v) = 'a11'",
     "TRY_CAST(s AS INT) IS NULL",
+    r"split(s, '\\d')[0] = 'a'",
+    r"regexp_replace(s, '([a-b])', '\\$$1') = '$a1'",
+    "format_string('%s%%', base64(s)) = 'YTE=%'",
+    "like(s, 'a_') AND X'61' = left(binary(s), 1)",
 ]
 
 
@@ -100,3 +104,10 @@ def test_an_event_that_fails_fails_a_stream_whatever_its_outputs_are(
         found = CEP.pattern(KeyedStream(arriving, key="user", time="ts"), pattern, key_groups=1)
         with pytest.raises((PySparkException, EvaluationFailedError), match=r"(?i)overflow"):
             found.run({output: Collect() for output in outputs}, checkpoint=str(tmp_path / "state"))
+
+
+def test_a_filter_with_a_function_that_spark_lacks_is_left_out(df: DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Earlier versions of Spark lack some functions, which the operator has."""
+    monkeypatch.setattr(BoundPattern, "relevance_sql", lambda _: "of_a_later_version(s) = 1")
+    found = CEP.pattern(KeyedStream(df, key="user", time="ts"), Pattern.begin("a").where("s = 'ab'")).select("a.v AS v")
+    assert [row.v for row in found.collect()] == [2]

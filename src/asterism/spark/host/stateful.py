@@ -262,7 +262,9 @@ def filtered(stream: KeyedStream, condition: str | None, use: Use, schema: pa.Sc
 
 
 def _where(df: DataFrame, condition: str | None, schema: pa.Schema) -> DataFrame:
-    """The rows that satisfy *condition*, with the computed columns of *schema*."""
+    """The rows that satisfy *condition*, with the computed columns of *schema*; all rows if this version of Spark lacks a function
+    of the condition.
+    """
     df = with_computed(df, schema)
     if condition is None:
         return df
@@ -270,7 +272,12 @@ def _where(df: DataFrame, condition: str | None, schema: pa.Schema) -> DataFrame
         # Spark moves a filter below a projection, and would compute the columns of the condition twice. It does not if the
         # projection is not deterministic.
         df, condition = df.withColumn(_ROW, F.monotonically_increasing_id()), f"({condition}) AND {_ROW} >= 0"
-    return df.where(condition)
+    try:
+        return df.where(condition)
+    except AnalysisException as error:
+        if "UNRESOLVED_ROUTINE" not in str(error):  # Spark 3.5 has no getCondition()
+            raise
+        return df
 
 
 def _watermark_of(streams: Iterable[Stream], use: Use) -> str | None:
