@@ -23,6 +23,7 @@ from asterism.expressions.types import (
     duckdb_type,
     is_decimal,
     is_numeric,
+    is_temporal,
     name_of,
 )
 from asterism.expressions.values import Cost, Sql, UnsupportedError, cast, combined, null, strict, string_constant
@@ -156,11 +157,13 @@ def _number_in(zone: str, value: Sql, form: Sql, *, tried: bool) -> Sql:
     _FORMATS,
     "to_char(a, 'format')",
     "to_varchar",
-    note="of an integer or a DECIMAL, in such a format; of BINARY, `base64`, `hex` or `utf-8`",
+    note="of an integer or a DECIMAL, in such a format; of BINARY, `base64`, `hex` or `utf-8`; of a date or time, as date_format",
 )
 def _to_char(zone: str, value: Sql, form: Sql) -> Sql:
     if value.type == BINARY:
         return _bytes_in(zone, value, literal_string(form, "the format").lower())
+    if is_temporal(value.type):
+        return FUNCTIONS["date_format"](zone, [value, form])
     parsed = _number_format(form)
     if value.type == NULL:
         return null(STRING)

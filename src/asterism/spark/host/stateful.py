@@ -262,8 +262,8 @@ def filtered(stream: KeyedStream, condition: str | None, use: Use, schema: pa.Sc
 
 
 def _where(df: DataFrame, condition: str | None, schema: pa.Schema) -> DataFrame:
-    """The rows that satisfy *condition*, with the computed columns of *schema*; all rows if this version of Spark lacks a function
-    of the condition.
+    """The rows that satisfy *condition*, with the computed columns of *schema*; all rows if this version of Spark lacks a
+    function of the condition.
     """
     df = with_computed(df, schema)
     if condition is None:
