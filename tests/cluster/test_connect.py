@@ -38,7 +38,7 @@ def rows(df: DataFrame) -> list[str]:
 
 
 def expected(stream: KeyedStream, name: str, file: Path) -> dict[str, DataFrame]:
-    """The outputs that have rows, over a table."""
+    """The outputs that have rows, over a table. Over Connect, parts of the pattern are computed by Spark."""
     if name == "pattern":
         pattern = CEP.pattern(stream, FUNNEL)
         return {"matches": pattern.matches, "timed_out": pattern.timed_out}
