@@ -6,7 +6,7 @@ A value is hashed with the hash of the values before it as its seed; a null keep
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,18 +53,6 @@ def _murmur(words: list[int], size: int, seed: int) -> int:
     return _signed(number ^ number >> 16, 32)
 
 
-def murmur_of_int(value: int, seed: int) -> int:
-    """
-    >>> murmur_of_int(1, 42)
-    -559580957
-    """
-    return _murmur([value], 4, seed)
-
-
-def murmur_of_long(value: int, seed: int) -> int:
-    return _murmur([value, value >> 32], 8, seed)
-
-
 def murmur_of_bytes(value: bytes, seed: int) -> int:
     whole = len(value) // 4 * 4
     words = [*struct.unpack(f"<{whole // 4}I", value[:whole]), *struct.unpack(f"{len(value) - whole}b", value[whole:])]
@@ -89,20 +77,12 @@ def _round(number: int, word: int) -> int:
     return _rotated(number + word * _P2, 31, 64) * _P1 & _M64
 
 
-def xxhash_of_int(value: int, seed: int) -> int:
-    return _avalanche(_with_int(seed + _P5 + 4, value))
-
-
 def _with_int(number: int, word: int) -> int:
     return _rotated(number & _M64 ^ (word & _M32) * _P1 & _M64, 23, 64) * _P2 + _P3 & _M64
 
 
 def _with_long(number: int, word: int) -> int:
     return _rotated(number & _M64 ^ _round(0, word & _M64), 27, 64) * _P1 + _P4 & _M64
-
-
-def xxhash_of_long(value: int, seed: int) -> int:
-    return _avalanche(_with_long(seed + _P5 + 8, value))
 
 
 def xxhash_of_bytes(value: bytes, seed: int) -> int:
@@ -129,22 +109,85 @@ def xxhash_of_bytes(value: bytes, seed: int) -> int:
     return _avalanche(number)
 
 
-for _name, _function, _value in (
-    ("int", murmur_of_int, "INTEGER"),
-    ("long", murmur_of_long, "BIGINT"),
-    ("bytes", murmur_of_bytes, "BLOB"),
-):
-    _compute = _hashes(_function, pa.int32())
-    _compute.__name__ = f"murmur_{_name}"
-    routine("INTEGER", _value, "INTEGER", nulls=True)(_compute)
-for _name, _function, _value in (
-    ("int", xxhash_of_int, "INTEGER"),
-    ("long", xxhash_of_long, "BIGINT"),
-    ("bytes", xxhash_of_bytes, "BLOB"),
-):
-    _compute = _hashes(_function, pa.int64())
-    _compute.__name__ = f"xxhash_{_name}"
-    routine("BIGINT", _value, "BIGINT", nulls=True)(_compute)
+# ---------------------------------------------------------------------------------------------------- many values at once
+
+_Unsigned = np.ndarray[Any, np.dtype[Any]]
+
+
+def _of_numbers(
+    hash_numbers: Callable[[_Unsigned, _Unsigned], _Unsigned], data_type: pa.DataType
+) -> Callable[..., pa.Array]:
+    """A routine over integers, of which many are hashed at once."""
+    unsigned = np.uint32 if data_type == pa.int32() else np.uint64
+
+    def compute(values: pa.ChunkedArray, seeds: pa.ChunkedArray) -> pa.Array:
+        known = values.is_valid().to_numpy()
+        numbers = values.fill_null(0).cast(pa.int64()).to_numpy().astype(np.uint64)
+        before = seeds.to_numpy().astype(unsigned)
+        with np.errstate(over="ignore"):
+            hashed = np.where(known, hash_numbers(numbers, before), before)
+        return pa.array(hashed.astype(np.int32 if unsigned is np.uint32 else np.int64))
+
+    return compute
+
+
+def _turned(numbers: _Unsigned, by: int, bits: int) -> _Unsigned:
+    kind = numbers.dtype.type
+    turned: _Unsigned = numbers << kind(by) | numbers >> kind(bits - by)
+    return turned
+
+
+def _murmur_words(words: Sequence[_Unsigned], seeds: _Unsigned) -> _Unsigned:
+    numbers, kind = seeds, np.uint32
+    for word in words:
+        word = _turned(word * kind(0xCC9E2D51), 15, 32) * kind(0x1B873593)
+        numbers = _turned(numbers ^ word, 13, 32) * kind(5) + kind(0xE6546B64)
+    numbers = numbers ^ kind(4 * len(words))
+    numbers = (numbers ^ numbers >> kind(16)) * kind(0x85EBCA6B)
+    numbers = (numbers ^ numbers >> kind(13)) * kind(0xC2B2AE35)
+    ended: _Unsigned = numbers ^ numbers >> kind(16)
+    return ended
+
+
+def _xxhash_end(numbers: _Unsigned) -> _Unsigned:
+    kind = np.uint64
+    numbers = (numbers ^ numbers >> kind(33)) * kind(_P2)
+    numbers = (numbers ^ numbers >> kind(29)) * kind(_P3)
+    ended: _Unsigned = numbers ^ numbers >> kind(32)
+    return ended
+
+
+def _murmur_ints(values: _Unsigned, seeds: _Unsigned) -> _Unsigned:
+    return _murmur_words([values.astype(np.uint32)], seeds)
+
+
+def _murmur_longs(values: _Unsigned, seeds: _Unsigned) -> _Unsigned:
+    return _murmur_words([values.astype(np.uint32), (values >> np.uint64(32)).astype(np.uint32)], seeds)
+
+
+def _xxhash_ints(values: _Unsigned, seeds: _Unsigned) -> _Unsigned:
+    kind = np.uint64
+    word = (values & kind(_M32)) * kind(_P1)
+    return _xxhash_end(_turned(seeds + kind((_P5 + 4) & _M64) ^ word, 23, 64) * kind(_P2) + kind(_P3))
+
+
+def _xxhash_longs(values: _Unsigned, seeds: _Unsigned) -> _Unsigned:
+    kind = np.uint64
+    word = _turned(values * kind(_P2), 31, 64) * kind(_P1)
+    return _xxhash_end(_turned(seeds + kind((_P5 + 8) & _M64) ^ word, 27, 64) * kind(_P1) + kind(_P4))
+
+
+def _add(name: str, value: str, result: str, compute: Callable[..., pa.Array]) -> None:
+    compute.__name__ = name
+    routine(result, value, result, nulls=True)(compute)
+
+
+_add("murmur_int", "INTEGER", "INTEGER", _of_numbers(_murmur_ints, pa.int32()))
+_add("murmur_long", "BIGINT", "INTEGER", _of_numbers(_murmur_longs, pa.int32()))
+_add("murmur_bytes", "BLOB", "INTEGER", _hashes(murmur_of_bytes, pa.int32()))
+_add("xxhash_int", "INTEGER", "BIGINT", _of_numbers(_xxhash_ints, pa.int64()))
+_add("xxhash_long", "BIGINT", "BIGINT", _of_numbers(_xxhash_longs, pa.int64()))
+_add("xxhash_bytes", "BLOB", "BIGINT", _hashes(xxhash_of_bytes, pa.int64()))
 
 
 # ---------------------------------------------------------------------------------------------------- what is hashed
