@@ -140,10 +140,8 @@ def _concat_ws(zone: str, separator: Sql, *values: Sql) -> Sql:
 
 
 @function(_TEXTS, "elt(n, a, ...)", note="the n-th text, from 1; fails where there is none; also of BINARY")
-def _elt(zone: str, n: Sql, *values: Sql) -> Sql:
-    if not values:
-        raise UnsupportedError("there is nothing to choose from", "elt(n, 'a', 'b')")
-    n = integer(n, zone)
+def _elt(zone: str, n: Sql, first: Sql, *others: Sql) -> Sql:
+    n, values = integer(n, zone), [first, *others]
     kind = BINARY if {BINARY} <= {value.type for value in values} <= {BINARY, NULL} else STRING
     choices = [cast(value, kind, zone) for value in values]
     branches = " ".join(f"WHEN {number} THEN {choice.text}" for number, choice in enumerate(choices, 1))
