@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
+from sqlglot.generators.spark import SparkGenerator
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -229,9 +230,27 @@ class _CallsParser(_Parser):
         return node
 
 
+class _Generator(SparkGenerator):
+    TRANSFORMS: ClassVar[dict[type[exp.Expr], Any]] = {
+        **SparkGenerator.TRANSFORMS,
+        ShiftRightUnsigned: lambda self, node: self.binary(node, ">>>"),
+        Variable: lambda self, node: self.sql(node, "this"),
+    }
+
+
 class _Dialect(Spark):
     Tokenizer = _Tokenizer
     Parser = _Parser
+    Generator = _Generator
+
+
+def sql_of(tree: exp.Expr) -> str:
+    """The tree of an expression as Spark SQL.
+
+    >>> sql_of(parse("exists(tags, t -> t = 'x') AND (n >>> 1) = 2"))
+    "EXISTS(tags, t -> t = 'x') AND (n >>> 1) = 2"
+    """
+    return tree.sql(dialect=_Dialect, comments=False)
 
 
 class _CallsDialect(_Dialect):

@@ -35,7 +35,7 @@ from asterism.expressions.computed_columns import visible
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope, columns_of, has_aggregate, plain_column
 from asterism.expressions.operators import conjunction
-from asterism.expressions.parsing import conjuncts
+from asterism.expressions.parsing import conjuncts, sql_of
 from asterism.expressions.ranges import Indexable
 from asterism.expressions.templates import Resolved, resolved
 from asterism.expressions.types import name_of as type_name
@@ -392,7 +392,7 @@ class BoundPattern:
                 assert isinstance(condition, SqlCondition)
                 tree = self.scope.resolve(self.scope.parse(condition.text), condition.text)
                 pure = [part for part in conjuncts(tree) if not has_aggregate(part)]
-                texts[bit] = _joined(pure).sql(dialect="spark", comments=False)
+                texts[bit] = sql_of(_joined(pure))
         return [text for _, text in sorted(texts.items())]
 
     # ------------------------------------------------------------------ failures

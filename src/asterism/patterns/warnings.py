@@ -20,7 +20,7 @@ from sqlglot import exp
 
 from asterism.errors import PACKAGE_FOLDER, ExpressionError, PatternWarning, printable
 from asterism.expressions.functions import FUNCTIONS
-from asterism.expressions.parsing import AGGREGATES, Previous, conjuncts, parse
+from asterism.expressions.parsing import AGGREGATES, Previous, conjuncts, parse, sql_of
 from asterism.patterns.conditions import AndCondition, Condition, NotCondition, OrCondition, SqlCondition, leaves_of
 from asterism.patterns.sequence import Combining, Contiguity, PatternSequence, QuantifierKind, SkipKind, Stage, Taking
 
@@ -392,7 +392,7 @@ def _parts(condition: Condition | None) -> frozenset[Any]:
     if isinstance(condition, SqlCondition):
         tree = _tree(condition)
         if tree is not None:
-            return frozenset(part.sql("spark") for part in conjuncts(tree) if _truth(part, frozenset()) != {True})
+            return frozenset(sql_of(part) for part in conjuncts(tree) if _truth(part, frozenset()) != {True})
     function = getattr(condition, "function", None)
     return frozenset([repr(condition) if function is None else (type(condition).__name__, id(function))])
 

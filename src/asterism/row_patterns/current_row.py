@@ -26,7 +26,7 @@ from asterism.columns.groups import mask_of
 from asterism.errors import ExpressionError
 from asterism.expressions.evaluation import Vectorized, tried_before
 from asterism.expressions.names import plain_column
-from asterism.expressions.parsing import conjuncts
+from asterism.expressions.parsing import conjuncts, sql_of
 from asterism.expressions.types import TIME_ZONE
 from asterism.expressions.values import UnsupportedError
 from asterism.row_patterns.automaton import ACCEPT, AT_DEADLINE, Edge, RowAutomaton
@@ -223,7 +223,7 @@ class CurrentRow:
                 for way in ways
             ]
             terms.append(_any(taken))
-        text = exp.not_(_all(terms)).sql(dialect="spark", comments=False)
+        text = sql_of(exp.not_(_all(terms)))
         return text if len(text) <= MAX_SQL else None
 
     def _possible_sql(self, name: str) -> exp.Expr:

@@ -26,7 +26,7 @@ from asterism.columns.time import micros
 from asterism.errors import AsterismError, EvaluationFailedError, InvalidEventError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import EVERY_STAGE, PREVIOUS, Scope, aggregate_of, has_aggregate
-from asterism.expressions.parsing import AGGREGATES, conjuncts
+from asterism.expressions.parsing import AGGREGATES, conjuncts, sql_of
 from asterism.expressions.types import BIGINT, MAX_DIGITS, aggregate_type, is_decimal, spark_type
 from asterism.matching.binding import python_mask, unregistered
 from asterism.matching.python_conditions import moment_of, unknown_stage
@@ -124,11 +124,11 @@ class TraceConditions:
         if not isinstance(condition, SqlCondition):
             return []
         tree = self._scope.parse(condition.text)
-        texts = [part.sql(dialect="spark", comments=False) for part in conjuncts(tree)]
+        texts = [sql_of(part) for part in conjuncts(tree)]
         resolved = self._scope.resolve(tree, condition.text)
         for node in resolved.find_all(*AGGREGATES):
-            if node.sql() not in self._aggregates:
-                self._aggregates[node.sql()] = self._aggregate(node, condition.text)
+            if sql_of(node) not in self._aggregates:
+                self._aggregates[sql_of(node)] = self._aggregate(node, condition.text)
         return list(zip(texts, conjuncts(resolved), strict=True))
 
     def _aggregate(self, node: exp.Expr, text: str) -> _StageAggregate:
@@ -144,7 +144,7 @@ class TraceConditions:
                 f"COUNT({stage}.*)" if of_stage else "COUNT(*)", function, stages, None, 0, pa.int64()
             )
         name, shown_offset = ("PREV", offset + 1 if offset else 0) if stage == PREVIOUS else (function, offset)
-        inner = argument.sql(dialect="spark", identify=False).replace("`", "")
+        inner = sql_of(argument).replace("`", "")
         inner += f", {shown_offset}" if shown_offset else ""
         if of_stage and isinstance(argument, exp.Column):
             label = f"{name}({stage}.{inner})"
@@ -171,7 +171,7 @@ class TraceConditions:
         pure = [tree for _, tree in parts if not has_aggregate(tree)]
         iterative = [self._with_columns(tree) for _, tree in parts if has_aggregate(tree)]
         columns = [column.name for _, tree in parts for column in tree.find_all(exp.Column) if not column.table]
-        aggregates = [self._aggregates[node.sql()] for _, tree in parts for node in tree.find_all(*AGGREGATES)]
+        aggregates = [self._aggregates[sql_of(node)] for _, tree in parts for node in tree.find_all(*AGGREGATES)]
         return _ConditionQuestion(
             text,
             mask_of(self._values(exp.and_(*pure), condition.text)) if pure else None,
@@ -197,7 +197,7 @@ class TraceConditions:
         """The expression with columns instead of aggregates."""
         holder = exp.Paren(this=tree.copy())
         for node in list(holder.find_all(*AGGREGATES)):
-            node.replace(exp.Column(this=exp.to_identifier(self._column_of[node.sql()], quoted=True)))
+            node.replace(exp.Column(this=exp.to_identifier(self._column_of[sql_of(node)], quoted=True)))
         return holder
 
     # ------------------------------------------------------------------ answers

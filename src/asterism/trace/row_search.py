@@ -19,7 +19,7 @@ from asterism.columns.arrays import Ints
 from asterism.columns.groups import mask_of
 from asterism.errors import InvalidEventError
 from asterism.expressions.evaluation import Vectorized, tried_before
-from asterism.expressions.parsing import conjuncts, tokenize
+from asterism.expressions.parsing import conjuncts, sql_of, tokenize
 from asterism.row_patterns.automaton import ACCEPT, AT_DEADLINE, AT_END, AT_START
 from asterism.row_patterns.clause.clause import NotNext, SkipTo
 from asterism.row_patterns.ordered_rows import OrderedRows, Path
@@ -403,7 +403,7 @@ def _parts_of(resolved: ResolvedExpression) -> list[tuple[str, Vectorized, list[
         for tree, source in zip(trees, sources, strict=True):
             expression = Vectorized(resolved.body.schema)
             expression.add(tree, text)
-            shown = source.sql(dialect="spark", comments=False) if len(trees) > 1 else text
+            shown = sql_of(source) if len(trees) > 1 else text
             columns = sorted(tree.find_all(exp.Column), key=lambda column: column.this.meta["start"])
             read = {
                 int(column.name.removeprefix("leaf_")): _reference_at(text, column.this.meta["start"])
