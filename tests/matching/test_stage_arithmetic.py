@@ -178,6 +178,18 @@ CONDITIONS: dict[str, bool | str | None] = {
     "round(LAST(a.d) * 0.402D, 2) = 1.01D AND bround(d * LAST(a.d), 1) = 3.8D": True,
     "round(LAST(a.d) * d * 4, -1) = 20D AND bround(LAST(a.d) * d * 4, -1) = 20D": True,
     "shiftleft(LAST(a.i), 1) = -2 AND i = 1": True,
+    "floor(LAST(a.d) + d) > 3.5 AND floor(LAST(a.d) + d) + i = 5": True,
+    "ceil(LAST(a.d) + d + 0.25) IN (1, 2, 3, 4, 5)": True,
+    "floor(LAST(a.d) + d) * l + LAST(a.l) > 0": FAILS,
+    "sqrt(SUM(a.i) + d) > m": True,
+    "sign(m - LAST(a.m)) = -1": True,
+    "round(AVG(a.d), 1) = 1.2D AND sqrt(LAST(a.i) * l) > 46340": True,
+    "sqrt(LAST(a.l) + l) > 0": FAILS,
+    "ln(1 / LAST(a.z)) > 0": FAILS,
+    "LAST(a.z) = 0 OR floor(1 / LAST(a.z)) > 0": True,
+    "coalesce(ln(LAST(a.z) * d), -1) = -1": True,
+    "greatest(hypot(LAST(a.d), d), 1) BETWEEN 2.9 AND 2.92": True,
+    "pow(LAST(a.n) + i, 2) IS NULL AND atan2(LAST(a.d) * d, LAST(a.n) + d) IS NULL": True,
     # the distance of two places in kilometres, by haversines
     "2 * 6371 * asin(sqrt(pow(sin(radians(d - LAST(a.d)) / 2), 2) + cos(radians(d)) * cos(radians(LAST(a.d)))"
     " * pow(sin(radians(d * 3 - LAST(a.d)) / 2), 2))) BETWEEN 248.4 AND 248.7": True,

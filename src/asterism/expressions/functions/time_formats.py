@@ -44,7 +44,7 @@ def _formatted(when: Sql, pattern: Sql, zone: str) -> Sql:
     inside = "{1} BETWEEN TIMESTAMP '0001-01-01 00:00:00' AND TIMESTAMP '9999-12-31 23:59:59.999999'"
     outside = error("a year before 1 or after 9999 cannot be formatted")
     text = f"CASE WHEN NOT {inside} THEN {outside} ELSE formatted_time({quoted(written)}, {{1}}, {{0}}) END"
-    size = Cost(fixed=4 * len(written) + 40)
+    size = Cost(fixed=8 * len(written) + 8)
     return strict(f"CAST({text} AS VARCHAR)", STRING, instant, local, raises=True, guarded=True, size=size)
 
 
