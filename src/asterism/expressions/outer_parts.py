@@ -131,6 +131,8 @@ def divided(
             check_of_event(tokens, at, at + 1, text, names)
             written.copy(token, is_name=divider.is_name(at))
         at = at + 1 if end is None else end
+    if len(found) == 1 and len(written.parts) == 1:
+        raise refusal
     name = tokens[-1].text if whole.end == len(tokens) - 2 else text.strip()
     part = PartForSpark("".join(written.parts), text, tuple(written.starts), refusal)
     hidden |= {inner.name_of(measure.text): measure.text for measure in found}
