@@ -106,3 +106,5 @@ def test_steps_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(regexes, "MAX_STEPS", 1000)
     with pytest.raises(ValueError, match="takes more than 1,000 steps"):
         list(RegexMatcher(regex("(a|a)*b$")).spans(Text("a" * 300)))
+    with pytest.raises(ValueError, match="takes more than 1,000 steps"):
+        list(RegexMatcher(regex("a{50}$")).spans(Text("a" * 300 + "b")))

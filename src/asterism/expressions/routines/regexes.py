@@ -18,6 +18,8 @@ from asterism.expressions.udfs import constant, each, routine
 
 MAX_STEPS = 10_000_000
 """The maximum number of steps for one string, some seconds."""
+MAX_STATES = 1_000_000
+"""The maximum number of states of one match, some 100 MB."""
 
 _MATCH, _SET, _SPLIT, _JUMP, _SAVE, _BEGIN, _END = range(7)
 _Instruction = tuple[int, int, int]
@@ -90,24 +92,20 @@ class RegexMatcher:
 
     def spans(self, text: Text, begin: int = 0) -> Iterator[list[int]]:
         """All matches as Java's ``Matcher.find`` finds them one after the other, from the position *begin* on."""
-        at, steps = begin, 0
+        at = begin
         while at <= text.length:
             visited: set[int] = set()
-            for start in range(at, text.length + 1):
-                span = self._match(text, start, begin, visited)
-                if steps + len(visited) > MAX_STEPS:
-                    raise ValueError(f"a regular expression takes more than {MAX_STEPS:,} steps for a string")
-                if span is not None:
-                    break
-            else:
+            found = (self._match(text, start, begin, visited) for start in range(at, text.length + 1))
+            span = next((span for span in found if span is not None), None)
+            if span is None:
                 return
-            steps += len(visited)
             yield span
             at = span[1] + (span[0] == span[1])
 
     def _match(self, text: Text, start: int, begin: int, visited: set[int]) -> list[int] | None:
-        """The match that starts at a position; *visited* are states from which there is none."""
+        """The match that starts at a position; *visited* are branches from which there is none."""
         program, codes, widths, size = self.program, text.codes, text.widths, text.length + 1
+        _check_steps(text.steps, len(visited))
         slots = [-1] * self.slots
         pending: list[tuple[int, int, bool]] = [(0, start, False)]
         while pending:
@@ -115,8 +113,8 @@ class RegexMatcher:
             if restores:
                 slots[at] = position
                 continue
-            while (state := at * size + position) not in visited:
-                visited.add(state)
+            while True:
+                text.steps += 1
                 operation, first, second = program[at]
                 if operation == _SET:
                     if position == text.length or not self.tests[first](codes[position]):
@@ -124,6 +122,11 @@ class RegexMatcher:
                     position += widths[position]
                     at += 1
                 elif operation == _SPLIT:
+                    state = at * size + position
+                    if state in visited:
+                        break
+                    visited.add(state)
+                    _check_steps(text.steps, len(visited))
                     pending.append((second, position, False))
                     at = first
                 elif operation == _JUMP:
@@ -140,6 +143,11 @@ class RegexMatcher:
                         break
                     at += 1
         return None
+
+
+def _check_steps(steps: int, states: int) -> None:
+    if steps > MAX_STEPS or states > MAX_STATES:
+        raise ValueError(f"a regular expression takes more than {MAX_STEPS:,} steps for a string")
 
 
 def _test(part: Characters) -> Callable[[int], bool]:
@@ -173,6 +181,8 @@ class Text:
                     self.codes.append(0xDC00 + (code & 0x3FF))
                     self.widths.append(1)
         self.length = len(self.codes)
+        self.steps = 0
+        """the steps of matching so far"""
         line_end = _LAST_LINE_END.search(string)
         self.ends = {self.length} | ({self.length - len(line_end.group())} if line_end else set())
 
