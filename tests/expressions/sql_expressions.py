@@ -499,6 +499,8 @@ class Expressions:
             lambda: f"flatten({self.rng.choice(['aa', f'array({a(n)}, {a(n)})'])})",
             lambda: f"array_repeat({self.integer(n)}, {self.one('0 2')})",
             lambda: f"map_values({self.mapping(n)})",
+            lambda: f"concat({a(n)}, {a(n)})",
+            lambda: f"reverse({a(n)})",
             lambda: f"transform({a(n)}, x -> int({self.element('x', n)}))",
             lambda: f"transform({a(n)}, (x, i) -> x * i)",
             lambda: f"filter({a(n)}, x -> {self.element('x', n)} > {self.integer(n)})",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -310,6 +311,17 @@ def _repeat(zone: str, element: Sql, n: Sql) -> Sql:
     count = max(literal_integer(n, "the number of elements", MAX_ELEMENTS), 0)
     text = f"list_transform(range({count}), lambda number: {element.text})"
     return combined(text, pa.list_(element.type), [element], (), size=size_of(element).times(count))
+
+
+def concatenated(arrays: Sequence[Sql], zone: str) -> Sql:
+    """The elements of all *arrays*."""
+    values = same_kind(list(arrays), zone)
+    lists = ", ".join(f"{{{number}}}" for number in range(len(values)))
+    return strict(f"flatten([{lists}])", values[0].type, *values, guarded=True, eager=True, size=total(*values))
+
+
+def reversed_array(value: Sql) -> Sql:
+    return strict("list_reverse({0})", array(value).type, value)
 
 
 @function(
