@@ -8,7 +8,7 @@ import pytest
 from asterism.errors import ExpressionError, InvalidEventError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
-from asterism.expressions.parsing import parse
+from asterism.expressions.parsing import parse, sql_of
 
 EVENTS = pa.table({"x": [5], "s": ["ab"], "xs": [[3, 1, 2]], "names": [["b", "c", "a"]], "nested": [[[1, 2], [3]]]})
 
@@ -70,3 +70,21 @@ def test_an_event_for_which_lambdas_make_too_much_is_an_error() -> None:
     assert value(text, pa.table({"xs": [list(range(1000))]})) == 1000
     with pytest.raises(InvalidEventError, match="it can create"):
         value(text, pa.table({"xs": [list(range(100_000))]}))
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("exists(xs, (Y) -> y > x)", "EXISTS(xs, Y -> y > x)"),
+        ("transform(xs, (y, i) -> y + i)", "TRANSFORM(xs, (y, i) -> y + i)"),
+        ("struct(x, s AS `T t`, x + 1)", "NAMED_STRUCT('x', x, 'T t', s, 'col3', x + 1)"),
+        ("arrays_zip(xs, names)", "ARRAYS_ZIP(xs, names)"),
+        ("x >>> 2 + 1 > x >> 1", "SHIFTRIGHTUNSIGNED(x, 2 + 1) > SHIFTRIGHT(x, 1)"),
+    ],
+)
+def test_conditions_are_written_for_spark(text: str, written: str) -> None:
+    """Spark evaluates some, in filters."""
+    tree = parse(text)
+    assert sql_of(tree) == written
+    resolved = sql_of(Scope(EVENTS.schema).resolve(tree, text))
+    assert resolved.replace("`", "") == written.replace("`", "")

@@ -52,6 +52,10 @@ CONDITIONS = [
     r"regexp_replace(s, '([a-b])', '\\$$1') = '$a1'",
     "format_string('%s%%', base64(s)) = 'YTE=%'",
     "like(s, 'a_') AND X'61' = left(binary(s), 1)",
+    "v >>> 1 = 2 OR v >> 1 = 1",
+    "exists(array(v, 2), X -> x > 4 AND x < 100)",
+    "to_json(struct(s, v, d AS n)) = '{\"s\":\"x\",\"v\":5}' AND get_json_object(to_json(struct(v)), '$.v') = '5'",
+    "aggregate(transform(sequence(1, 3), (x, i) -> x * i), 0, (t, x) -> t + x, t -> t % 7) = coalesce(v, 0) - 1",
 ]
 
 

@@ -27,6 +27,8 @@ from asterism.expressions.functions import FUNCTIONS, NOT_PURE, UNIT_FIRST
 from asterism.expressions.other_languages import foreign_syntax
 from asterism.expressions.translation import DOCUMENTATION, ShiftRightUnsigned, Variable, position_of
 
+_NAMED_ARGUMENTS = ("struct", "arrays_zip")
+"""The functions whose arguments name the fields of their result."""
 MAX_TEXT = 20_000  # characters; generous for a person, harmless for the parser
 MAX_DEPTH = 50  # nesting; Python's recursion limit is near 1,000 frames and sqlglot takes several per level
 MAX_OPERATIONS = 200  # nested operations, as in a + b + c ...; except AND and OR
@@ -231,11 +233,28 @@ class _CallsParser(_Parser):
 
 
 class _Generator(SparkGenerator):
+    """Writes the nodes that :func:`parse` makes in the SQL of Spark."""
+
     TRANSFORMS: ClassVar[dict[type[exp.Expr], Any]] = {
         **SparkGenerator.TRANSFORMS,
-        ShiftRightUnsigned: lambda self, node: self.binary(node, ">>>"),
         Variable: lambda self, node: self.sql(node, "this"),
+        # As functions, because several conditions may become one text: see ``_check_tokens``.
+        exp.BitwiseRightShift: lambda self, node: self.func("shiftright", node.this, node.expression),
+        ShiftRightUnsigned: lambda self, node: self.func("shiftrightunsigned", node.this, node.expression),
+        exp.Anonymous: lambda self, node: self.anonymous_sql(_as_written(node)),
     }
+
+
+def _as_written(call: exp.Anonymous) -> exp.Anonymous:
+    """A call without the words that :func:`_name_fields` has added."""
+    name = str(call.this).lower()
+    if name not in _NAMED_ARGUMENTS:
+        return call
+    parts = [part.copy() for part in call.expressions]
+    if name == "struct":
+        parts = [exp.Literal.string(part.name) if isinstance(part, exp.Var) else part for part in parts]
+        return exp.Anonymous(this="named_struct", expressions=parts)
+    return exp.Anonymous(this=call.this, expressions=parts[1::2])
 
 
 class _Dialect(Spark):
@@ -247,8 +266,8 @@ class _Dialect(Spark):
 def sql_of(tree: exp.Expr) -> str:
     """The tree of an expression as Spark SQL.
 
-    >>> sql_of(parse("exists(tags, t -> t = 'x') AND (n >>> 1) = 2"))
-    "EXISTS(tags, t -> t = 'x') AND (n >>> 1) = 2"
+    >>> sql_of(parse("exists(tags, t -> t = 'x') AND n >>> 1 = 2"))
+    "EXISTS(tags, t -> t = 'x') AND SHIFTRIGHTUNSIGNED(n, 1) = 2"
     """
     return tree.sql(dialect=_Dialect, comments=False)
 
@@ -383,7 +402,7 @@ def _name_fields(tree: exp.Expr) -> None:
     """Write a word with the name of the field before each argument of ``struct(a, b AS c)``: a, c. Also for arrays_zip."""
     for node in list(tree.find_all(exp.Anonymous)):
         function = str(node.this).lower()
-        if function not in ("struct", "arrays_zip"):
+        if function not in _NAMED_ARGUMENTS:
             continue
         parts: list[exp.Expr] = []
         for number, part in enumerate(node.expressions):

@@ -157,7 +157,9 @@ def _insert(zone: str, value: Sql, at: Sql, element: Sql) -> Sql:
     fails = f"WHEN {wrong} THEN {error('an element cannot be inserted there')}"
     template = f"CASE {fails} WHEN {{2}} > 0 THEN {front} ELSE {back} END"
     made = _joined(value, element, template, at, raises=True)
-    return replace(made, size=made.size + _MOST, cost=made.cost + _MOST)
+    # Of NULLs between the array and the element.
+    gap = _MOST if at.constant is None else Cost(fixed=min(abs(int(at.constant)), MAX_ELEMENTS) * ELEMENT)
+    return replace(made, size=made.size + gap, cost=made.cost + gap)
 
 
 @function(ARRAYS, "array_compact(array)", note="without NULL")
@@ -347,7 +349,12 @@ def _sequence(zone: str, start: Sql, end: Sql, step: Sql | None = None) -> Sql:
         f"(CASE WHEN {nulls} THEN NULL WHEN {wrong} THEN {error('the sequence has no such step')} "
         f"WHEN {many} THEN {error(f'the sequence has more than {MAX_ELEMENTS:,} elements')} ELSE {made} END)"
     )
-    return strict(text, pa.list_(kind), *parts, raises=True, size=_MOST)
+    size = _MOST
+    if all(part.constant is not None for part in parts):
+        first_value, last_value, *by_value = (int(part.constant or 0) for part in parts)
+        most = abs(last_value - first_value) // max(abs(by_value[0]) if by_value else 1, 1) + 1
+        size = Cost(fixed=min(most, MAX_ELEMENTS) * ELEMENT)
+    return strict(text, pa.list_(kind), *parts, raises=True, size=size)
 
 
 @function(ARRAYS, "array_join(array, separator[, null])", note="a text; NULL is left out, or becomes `null`")

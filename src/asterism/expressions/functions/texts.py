@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
-from types import ModuleType
 
 import pyarrow as pa
 
@@ -23,22 +22,18 @@ from asterism.expressions.types import BINARY, BOOLEAN, INT, NULL, STRING
 from asterism.expressions.values import Cost, Sql, cast, combined, error, number_constant, strict, string_constant
 
 
-def _of_arrays() -> ModuleType:
-    """The functions of arrays, which come later in the documentation, and so are imported later."""
-    from asterism.expressions.functions import arrays
-
-    return arrays
-
-
 @function(
     "Texts",
     "concat(a, ...)",
-    note="numbers but floating point ones, BOOLEAN, dates and times are taken as CAST to STRING; BINARY with BINARY is BINARY; also of arrays",
+    note="numbers but floating point ones, BOOLEAN, dates and times are taken as CAST to STRING; BINARY with BINARY is BINARY; "
+    "also of arrays",
 )
 def _concat(zone: str, first: Sql, *others: Sql) -> Sql:
     values = [first, *others]
     if pa.types.is_list(first.type):
-        return _of_arrays().concatenated(values, zone)
+        from asterism.expressions.functions.arrays import concatenated  # later in the documentation
+
+        return concatenated(values, zone)
     binary = {BINARY} <= {value.type for value in values} <= {BINARY, NULL}
     parts = [cast(value, BINARY if binary else STRING, zone) for value in values]
     if len(parts) == 1:
@@ -215,7 +210,9 @@ def _repeat(zone: str, value: Sql, n: Sql) -> Sql:
 @function("Texts", "reverse(text)", note="code point by code point; also of an ARRAY")
 def _reverse(zone: str, value: Sql) -> Sql:
     if pa.types.is_list(value.type):
-        return _of_arrays().reversed_array(value)
+        from asterism.expressions.functions.arrays import reversed_array
+
+        return reversed_array(value)
     return strict("reversed_string({0})", STRING, string(value, zone))
 
 

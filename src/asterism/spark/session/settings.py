@@ -46,6 +46,8 @@ _EXPRESSIONS = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.jsonGenerator.ignoreNullFields": "true",
+    "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.parser.quotedRegexColumnNames": "false",
 }
