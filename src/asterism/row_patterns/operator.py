@@ -145,8 +145,7 @@ class RowPatternOperator(KeyGroupOperator):
                 *(field.with_name("e:" + field.name) for field in sent),
             ]
         )
-        needed = columns_read(clause)
-        needed |= {*self.row_input.names} if self.wants_late else set()
+        needed = columns_read(clause).union(self.row_input.names if self.wants_late else ())
         taken = pa.schema([field for field in schema if field.name in needed])
         self.inputs = {EVENTS: InputSpec(taken, prepared)}
         self._sent, self._kept = sent.names, [field.name for field in kept_fields]

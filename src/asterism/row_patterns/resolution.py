@@ -31,7 +31,7 @@ from asterism.expressions.translation import position_of
 from asterism.expressions.types import BIGINT, BOOLEAN, STRING
 from asterism.row_patterns.clause.clause import Clause, ExpressionText
 from asterism.row_patterns.clause.reading import misspelled
-from asterism.row_patterns.row_names import RowNames, renamed, table_prefix
+from asterism.row_patterns.clause.row_names import RowNames, renamed, table_prefix
 from asterism.text.printable import quoted_name
 
 MAX_LEAVES = 100  # of an expression
