@@ -25,7 +25,7 @@ from asterism.errors import ExpressionSyntaxError, UnknownFunctionError, Unsuppo
 from asterism.expressions.computed_columns import Names, with_columns
 from asterism.expressions.functions import FUNCTIONS, NOT_PURE, UNIT_FIRST
 from asterism.expressions.other_languages import foreign_syntax
-from asterism.expressions.translation import DOCUMENTATION, ShiftRightUnsigned, Variable, position_of
+from asterism.expressions.translation import DOCUMENTATION, LambdaVariable, ShiftRightUnsigned, position_of
 
 _NAMED_ARGUMENTS = ("struct", "arrays_zip")
 """The functions whose arguments name the fields of their result."""
@@ -63,7 +63,7 @@ _SUPPORTED: tuple[type[exp.Expr], ...] = (
     exp.BitwiseNot, exp.Literal, exp.RawString, exp.Boolean, exp.Null, exp.Column, exp.Identifier, exp.Star, exp.Interval,
     exp.IntervalSpan, exp.HexString,
     exp.Var, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam, exp.Case, exp.If, exp.Extract, exp.Dot, exp.Bracket,
-    exp.Anonymous, exp.Lambda, Variable, *_PREDICATES, *_BITWISE, *AGGREGATES,
+    exp.Anonymous, exp.Lambda, LambdaVariable, *_PREDICATES, *_BITWISE, *AGGREGATES,
 )  # fmt: skip
 _TYPED = {
     "dpipe": "||", "bitwiseand": "&", "bitwiseor": "|", "bitwisexor": "^", "intdiv": "DIV", "nullsafeeq": "<=>", "neg": "-",
@@ -82,7 +82,7 @@ _PARTS_OF: dict[type[exp.Expr], str] = {
     exp.IntervalSpan: "this expression", exp.HexString: "this",
     exp.Cast: "this to safe", exp.TryCast: "this to safe", exp.DataType: "this expressions", exp.DataTypeParam: "this",
     exp.Case: "this ifs default", exp.If: "this true", exp.Bracket: "this expressions", exp.Anonymous: "this expressions",
-    exp.Lambda: "this expressions", Variable: "this",
+    exp.Lambda: "this expressions", LambdaVariable: "this",
     exp.In: "this expressions", exp.Between: "this low high", exp.Like: "this expression negate",
     exp.ILike: "this expression negate", exp.Count: "this big_int", exp.Filter: "this expression", exp.Where: "this",
 }  # fmt: skip
@@ -237,7 +237,7 @@ class _Generator(SparkGenerator):
 
     TRANSFORMS: ClassVar[dict[type[exp.Expr], Any]] = {
         **SparkGenerator.TRANSFORMS,
-        Variable: lambda self, node: self.sql(node, "this"),
+        LambdaVariable: lambda self, node: self.sql(node, "this"),
         # As functions, because several conditions may become one text: see ``_check_tokens``.
         exp.BitwiseRightShift: lambda self, node: self.func("shiftright", node.this, node.expression),
         ShiftRightUnsigned: lambda self, node: self.func("shiftrightunsigned", node.this, node.expression),
@@ -427,8 +427,8 @@ def _name_fields(tree: exp.Expr) -> None:
 
 
 def _bind_variables(tree: exp.Expr, text: str) -> None:
-    """Make a :class:`Variable` of each name in the body of a lambda that is one of its parameters. As in Spark, case does not
-    matter, and a parameter hides a column.
+    """Make a :class:`LambdaVariable` of each name in the body of a lambda that is one of its parameters. As in Spark, case does
+    not matter, and a parameter hides a column.
     """
     for function in list(tree.find_all(exp.Lambda, bfs=False)):
         names = [part.name.lower() for part in function.expressions]
@@ -442,7 +442,7 @@ def _bind_variables(tree: exp.Expr, text: str) -> None:
             bare = column or (isinstance(node, exp.Identifier) and not _is_part_of_name(node))
             if not bare or not isinstance(first, exp.Identifier) or first.name.lower() not in names:
                 continue
-            bound: exp.Expr = Variable(this=first.copy())
+            bound: exp.Expr = LambdaVariable(this=first.copy())
             for part in node.parts[1:] if column else ():
                 bound = exp.Dot(this=bound, expression=part.copy())
             node.replace(bound)
@@ -450,7 +450,7 @@ def _bind_variables(tree: exp.Expr, text: str) -> None:
 
 def _is_part_of_name(node: exp.Expr) -> bool:
     """Whether an identifier is that of a column, a field, a variable or a parameter."""
-    return isinstance(node.parent, exp.Column | Variable | exp.Alias) or (
+    return isinstance(node.parent, exp.Column | LambdaVariable | exp.Alias) or (
         node.arg_key in ("expressions", "expression") and isinstance(node.parent, exp.Dot | exp.Lambda)
     )
 

@@ -66,7 +66,7 @@ class ShiftRightUnsigned(exp.BitwiseRightShift):
     """``a >>> n``, which the parser of sqlglot does not know."""
 
 
-class Variable(exp.Expression):
+class LambdaVariable(exp.Expression):
     """A parameter of a lambda, in its body."""
 
 
@@ -220,7 +220,7 @@ class Translator:
     def _literal(self, node: exp.Literal) -> Sql:
         return string_constant(node.this) if node.is_string else self._number(node.this)
 
-    def _variable(self, node: Variable) -> Sql:
+    def _variable(self, node: LambdaVariable) -> Sql:
         name = str(node.this.name).lower()
         for depth, (variables, array, hidden) in enumerate(reversed(self.variables)):
             if depth and name in hidden:
@@ -444,6 +444,6 @@ _TRANSLATIONS: dict[type[exp.Expr], _Translation] = {
     exp.Dot: lambda to, node: field_of(to.translate(node.this), node.expression.name),
     exp.Bracket: lambda to, node: item_of(to.translate(node.this), to.translate(node.expressions[0]), to.zone),
     exp.Anonymous: Translator._call,
-    Variable: Translator._variable,
+    LambdaVariable: Translator._variable,
 }
 """How the value of each supported node is made."""

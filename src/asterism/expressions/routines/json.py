@@ -24,7 +24,7 @@ MAX_DIGITS = 1000
 """The maximum length of a number, that of Jackson."""
 
 
-class Number(str):
+class JsonNumber(str):
     """A number as it is written."""
 
     __slots__ = ()
@@ -42,10 +42,10 @@ def _constant(word: str) -> Any:
     raise NoJsonError(word)
 
 
-def _number(digits: str) -> Number:
+def _number(digits: str) -> JsonNumber:
     if len(digits) > MAX_DIGITS:
         raise NoJsonError(digits[:60])
-    return Number(digits)
+    return JsonNumber(digits)
 
 
 _DECODER = json.JSONDecoder(
@@ -58,7 +58,7 @@ _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
 def read(text: str) -> Any:
-    """The first value of a text: None, a bool, a str, a :class:`Number`, a list or an :class:`Object`.
+    """The first value of a text: None, a bool, a str, a :class:`JsonNumber`, a list or an :class:`Object`.
 
     :raises NoJsonError: there is none
 
@@ -79,7 +79,7 @@ def read(text: str) -> Any:
         value, end = _DECODER.raw_decode(text, begin.end())
     except (ValueError, RecursionError):
         raise NoJsonError(text[:60]) from None
-    if isinstance(value, Number) and text[end : end + 1] not in ("", " ", "\t", "\r", "\n"):
+    if isinstance(value, JsonNumber) and text[end : end + 1] not in ("", " ", "\t", "\r", "\n"):
         raise NoJsonError(text[:60])
     return value
 
@@ -134,7 +134,7 @@ def written(value: Any) -> str:
             return "null"
         case bool():
             return "true" if value else "false"
-        case Number():
+        case JsonNumber():
             return number(value)
         case str():
             return quoted(value)
@@ -146,7 +146,7 @@ def written(value: Any) -> str:
 # ---------------------------------------------------------------------------------------------------- paths
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """A step of a path: a field, an element, or all elements (None)."""
 
     of_array: bool
@@ -156,7 +156,7 @@ class Step(NamedTuple):
 _STEP = re.compile(r"\.([^\s.\[*][^.\[]*)|\['([^\s'?*][^'?]*)'\]|\[(\d{1,9})\]|\[(\*)\]", re.ASCII)
 
 
-def steps(path: str) -> list[Step]:
+def steps(path: str) -> list[PathStep]:
     """The steps of ``$.a['b'][0][*]``; ValueError if it has others."""
     if not path.startswith("$"):
         raise ValueError("a path begins with $")
@@ -167,9 +167,9 @@ def steps(path: str) -> list[Step]:
             raise ValueError(f"{path[at:]!r:.60} is no step of a path")
         name, quoted_name, index, every = match.groups()
         if name is not None or quoted_name is not None:
-            found.append(Step(False, name if quoted_name is None else quoted_name))
+            found.append(PathStep(False, name if quoted_name is None else quoted_name))
         else:
-            found.append(Step(True, None if every else int(index)))
+            found.append(PathStep(True, None if every else int(index)))
         at = match.end()
     return found
 
@@ -177,10 +177,10 @@ def steps(path: str) -> list[Step]:
 _RAW, _QUOTED_STYLE, _FLAT = "raw", "quoted", "flat"
 
 
-def found_in(value: Any, path: list[Step], out: list[str], style: str) -> bool:
+def found_in(value: Any, path: list[PathStep], out: list[str], style: str) -> bool:
     """Write what *path* finds, as Hive does; whether there is something."""
     if not path:
-        if isinstance(value, str) and not isinstance(value, Number) and style == _RAW:
+        if isinstance(value, str) and not isinstance(value, JsonNumber) and style == _RAW:
             out.append(value)
             return True
         if isinstance(value, list) and not isinstance(value, Object) and style == _FLAT:
@@ -195,7 +195,7 @@ def found_in(value: Any, path: list[Step], out: list[str], style: str) -> bool:
         return any(found_in(part, rest, out, style) for name, part in value if name == key and part is not None)
     if not isinstance(value, list) or not of_array:
         return False
-    every = Step(True, None)
+    every = PathStep(True, None)
     if key is not None:
         inner = _QUOTED_STYLE if rest[:1] == [every] else style
         assert isinstance(key, int)
@@ -212,7 +212,7 @@ def found_in(value: Any, path: list[Step], out: list[str], style: str) -> bool:
     return count > 0
 
 
-def _listed(values: list[Any], path: list[Step], out: list[str], style: str) -> bool:
+def _listed(values: list[Any], path: list[PathStep], out: list[str], style: str) -> bool:
     parts: list[str] = []
     count = sum(found_in(part, path, parts, style) for part in values)
     out.append(f"[{','.join(parts)}]")
