@@ -19,7 +19,7 @@ NUMBERS: dict[type[enum.Enum], dict[str, int]] = {
         "NEG": 10, "ABS": 11, "ADD_F": 12, "SUB_F": 13, "MUL_F": 14, "DIV_F": 15, "NEG_F": 16, "ABS_F": 17, "EQ": 18, "LT": 19,
         "LE": 20, "EQ_F": 21, "LT_F": 22, "LE_F": 23, "NOT": 25, "AND": 26, "OR": 27, "IS_NULL": 28, "COALESCE": 29,
         "SELECT": 30, "PYTHON": 31, "IN": 32, "PREVIOUS": 33, "FACT": 34, "SCALED_TO_FLOAT": 35, "MATH": 36,
-        "FLOOR": 37, "CEIL": 38, "ROUND": 39,
+        "FLOOR": 37, "CEIL": 38, "ROUND": 39, "ASK": 40,
     },
     Func: {"FIRST": 0, "LAST": 1, "SUM": 2, "COUNT": 3, "AVG": 4, "MIN": 5, "MAX": 6},
     MathFunction: {

@@ -277,7 +277,7 @@ def _literal(value: Any, kind: pa.DataType) -> str:
 
 @pytest.mark.parametrize(
     "condition",
-    ["SUM(a.m) / m > 2", "m / AVG(a.m) > 2", "SUM(CAST(a.m AS DECIMAL(30,2))) > 1", "CAST(SUM(a.m) AS INT) > 1"],
+    ["SUM(CAST(a.m AS DECIMAL(30,2))) > 1"],
 )
 def test_what_would_not_be_exact_is_refused(condition: str) -> None:
     with pytest.raises(ExpressionError) as error:

@@ -85,7 +85,7 @@ class BoundPattern:
         self.plan, self.nfa, self.semantics = plan, plan.nfa, plan.semantics
         self.scope = Scope(schema, self.nfa.stages, self.nfa.subsets)
         self.vectorized = Vectorized(schema)
-        self.programs = Programs(self.scope, self.vectorized)
+        self.programs = Programs(self.scope, self.vectorized, can_ask=True)
         self.bit_sources: list[int | PythonCondition] = []
         """the source of each condition bit: the number of an expression of :attr:`vectorized`, or a function"""
         self._rich: dict[int, Any] = {}
@@ -116,7 +116,7 @@ class BoundPattern:
         for previous in plan.previous:
             name = "e:" + previous.column
             fields[name] = schema.field(previous.name).with_name(name).with_nullable(True)
-        for slot in self.programs.slots:
+        for slot in self.programs.stored:
             name = self.slot_column(slot)
             fields.setdefault(name, pa.field(name, self.vectorized.types[slot]))
         self.event_schema = pa.schema(list(fields.values()))
@@ -293,7 +293,7 @@ class BoundPattern:
             word.cast(field.type)
             for word, field in zip(self._words(events, values) if bits is None else bits, self.bit_fields, strict=True)
         ]
-        computed = {self.slot_column(slot): slot for slot in self.programs.slots}
+        computed = {self.slot_column(slot): slot for slot in self.programs.stored}
         later = self._of_earlier_events
         for field in self.event_schema:
             if field.name in later:
@@ -362,7 +362,7 @@ class BoundPattern:
         names = {name.lower() for name in self.scope.schema.names}  # Spark replaces a column with the name in any case
         if not self.bit_sources or any(field.name in names for field in self.bit_fields):
             return None
-        if any(not self.slot_column(slot).startswith("e:") for slot in self.programs.slots):
+        if any(not self.slot_column(slot).startswith("e:") for slot in self.programs.stored):
             return None
         for source in self.bit_sources:
             indexable = None if isinstance(source, PythonCondition) else self.vectorized.indexable[source]

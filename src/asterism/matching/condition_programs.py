@@ -6,7 +6,8 @@ operations whose operands have the required types, for which this module emits i
 A value on the stack has 64 bits. Integers, Booleans, dates (days), times and intervals (microseconds) are integers,
 floating-point numbers are doubles, strings are represented by their rank, and decimals of up to 18 digits by their unscaled
 value. An operation that the machine does not have can often be computed per event in advance: ``upper(LAST(a.x))`` is
-``LAST(upper(a.x))``.
+``LAST(upper(a.x))``. For a pattern, DuckDB computes the smallest Boolean part that has other operations
+(:mod:`asterism.matching.asked_conditions`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from sqlglot import exp
 
 from asterism.columns.time import DAY
 from asterism.errors import ExpressionError, ExpressionSyntaxError, ExpressionTypeError
+from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.math_functions import MATH_FUNCTIONS
 from asterism.expressions.names import COLUMN, PREVIOUS, aggregate_of, columns_of, plain_column
 from asterism.expressions.parsing import AGGREGATES
@@ -43,15 +45,18 @@ from asterism.expressions.types import (
     NULL,
     STRING,
     aggregate_type,
+    given_type,
     is_decimal,
     is_instant,
     is_nested,
     is_numeric,
     is_temporal,
     name_of,
+    spark_type,
 )
 from asterism.expressions.values import Cost, Operation, Sql, UnsupportedError, cast, is_fixed, limited, made_by, strict
-from asterism.matching.instructions import STACK, Func, Instruction, Number, Op, Programs
+from asterism.matching.asked_conditions import AskedCondition, Operand, OperandKind
+from asterism.matching.instructions import EVENT_NUMBER, STACK, Func, Instruction, Number, Op, Programs
 
 MAX_OPERATIONS = 5000  # in one program; a value that is used twice is computed twice
 _MAX_STEPS = 4 * MAX_OPERATIONS  # to compile a program
@@ -86,18 +91,35 @@ def compile_condition(programs: Programs, node: exp.Expr, text: str) -> list[Ins
     value = translator.translate(node)
     if value.type not in (BOOLEAN, NULL):
         raise ExpressionTypeError.at(f"a condition must be BOOLEAN, this one is {name_of(value.type)}", text)
-    emitter = _Emitter(programs, translator)
-    code = emitter.limited(emitter.code(value))()
+    try:
+        code = _Emitter(programs, translator).program(value)
+    except (UnsupportedError, ExpressionError):
+        # Only now, so that what the machine computes, and thereby what is stored of events, does not change.
+        asked = _asked_program(programs, translator, value) if programs.can_ask else None
+        if asked is None:
+            raise
+        code = asked
     if _depth(code) > STACK:
         raise ExpressionSyntaxError.at("the expression is nested too deeply", text)
     return code
 
 
+def _asked_program(programs: Programs, translator: StageTranslator, value: Sql) -> list[Instruction] | None:
+    """A program that asks for the Boolean parts that the machine cannot compute; None: DuckDB cannot compute one either."""
+    try:
+        return _Emitter(programs, translator, asks=True).program(value)
+    except (UnsupportedError, ExpressionError):
+        return None
+
+
 def _depth(code: Sequence[Instruction]) -> int:
     """The maximum number of values on the stack."""
     depth = deepest = 0
-    for operation, _, takes_two, *_ in code:
-        depth += -takes_two if operation == Op.MATH else _GROWS.get(Op(operation), -1)
+    for operation, _, takes_two, operands, *_ in code:
+        if operation == Op.ASK:
+            depth += 1 - operands
+        else:
+            depth += -takes_two if operation == Op.MATH else _GROWS.get(Op(operation), -1)
         deepest = max(deepest, depth)
     return deepest
 
@@ -228,8 +250,9 @@ _MOST_DIGITS = 20  # powers of ten up to 10**22 are doubles
 class _Emitter:
     """Emits the instructions for a typed value."""
 
-    def __init__(self, programs: Programs, translator: StageTranslator) -> None:
-        self.programs = programs
+    def __init__(self, programs: Programs, translator: StageTranslator, *, asks: bool = False) -> None:
+        """:param asks: whether DuckDB evaluates the Boolean parts that the machine cannot compute"""
+        self.programs, self.asks = programs, asks
         self.vectorized = programs.vectorized
         self.translator = translator
         self.zone = translator.zone
@@ -238,6 +261,10 @@ class _Emitter:
         self.queries = 0
         self.known: dict[int, tuple[Sql, Code | Exception]] = {}
         """a cache of :meth:`computed`, by value, because an operand can be requested more than once"""
+
+    def program(self, value: Sql) -> list[Instruction]:
+        """The instructions for the value of a whole condition."""
+        return self.limited(self.code(value))()
 
     def code(self, value: Sql) -> Code:
         if self.translator.is_pure(value):
@@ -255,7 +282,11 @@ class _Emitter:
                 if instead is None:
                     raise
                 return instead
-        except UnsupportedError as problem:
+        except (UnsupportedError, ExpressionError) as problem:
+            if self.asks and value.type == BOOLEAN and value.node is not None:
+                return self.ask(value.node)
+            if not isinstance(problem, UnsupportedError):
+                raise
             if value.node is None:
                 raise
             raise ExpressionTypeError.at(problem.problem, self.text, position_of(value.node), problem.hint) from None
@@ -375,6 +406,88 @@ class _Emitter:
             return [(int(Op.AGG), offset, int(func), number, slot, int(kind))]
 
         return code
+
+    # ------------------------------------------------------------------ asked conditions
+
+    def ask(self, node: exp.Expr) -> Code:
+        """A Boolean expression that DuckDB evaluates. UnsupportedError: the machine does not hold one of its operands."""
+        holder = exp.Paren(this=node.copy())
+        schema = self.translator.schema
+        operands = self.operands_of_aggregates(holder)
+        of_aggregates = {
+            id(column) for inside in holder.find_all(*AGGREGATES) for column in inside.find_all(exp.Column)
+        }
+        for column in holder.find_all(exp.Column):
+            if id(column) not in of_aggregates and column.name not in operands and column.name in schema.names:
+                content = Sql(f"c{schema.names.index(column.name)}", schema.field(column.name).type)
+                operands[column.name] = self.operand(OperandKind.OF_EVENT, content), content, None
+        prefix = "_" * (1 + max(map(len, schema.names), default=0))  # a prefix that no column of the events has
+        names = {
+            key: key if operand.kind is OperandKind.OF_EVENT else f"{prefix}{number}"
+            for number, (key, (operand, _, _)) in enumerate(operands.items())
+        }
+        for aggregate in list(holder.find_all(*AGGREGATES)):
+            aggregate.replace(exp.Column(this=exp.to_identifier(names[aggregate.sql()], quoted=True)))
+        fields = [pa.field(names[key], operand.type) for key, (operand, _, _) in operands.items()]
+        expression = Vectorized(pa.schema([*fields, pa.field(prefix, pa.int8())], schema.metadata))
+        expression.add(holder.this, self.text)
+        text = node.sql(dialect="spark", comments=False)
+
+        def code() -> list[Instruction]:
+            given = tuple(self.stored(operand, content) for operand, content, _ in operands.values())
+            pushed = [push() for _, _, push in operands.values() if push is not None]
+            asked = AskedCondition(text, expression, given, len(pushed))
+            if asked not in self.programs.asked:
+                self.programs.asked.append(asked)
+            ask = int(Op.ASK), self.programs.asked.index(asked), 0, len(pushed), 0, 0
+            return [*itertools.chain.from_iterable(pushed), ask]
+
+        return code
+
+    def operands_of_aggregates(self, tree: exp.Expr) -> dict[str, tuple[Operand, Sql | None, Code | None]]:
+        """For each aggregate, by its SQL: the operand, the values that it picks from, and the code that pushes it."""
+        operands: dict[str, tuple[Operand, Sql | None, Code | None]] = {}
+        for aggregate in tree.find_all(*AGGREGATES):
+            key = aggregate.sql()
+            if key in operands:
+                continue
+            name, stage, argument, offset = aggregate_of(aggregate)
+            place = sum(code is not None for _, _, code in operands.values())
+            if stage != PREVIOUS and name in ("SUM", "COUNT", "AVG"):
+                value = self.translator.visit(aggregate)
+                number = Operand(OperandKind.NUMBER, given_type(value.type, self.zone), at=place)
+                operands[key] = number, None, self.computed(value)
+                continue
+            assert argument is not None
+            content = self.translator.translate(argument)
+            if stage == PREVIOUS:
+                operands[key] = self.operand(OperandKind.OF_PREVIOUS, content, before=offset + 1), content, None
+            elif name in ("FIRST", "LAST"):
+                picked = self.picked(Func[name], stage, offset)
+                operands[key] = self.operand(OperandKind.OF_PICKED, content, at=place), content, picked
+            else:
+                extreme = self.aggregate(Func[name], stage, content)
+                operands[key] = self.operand(OperandKind.EXTREME, content, at=place), content, extreme
+        return operands
+
+    def operand(self, kind: OperandKind, content: Sql, **place: int) -> Operand:
+        data_type = self.vectorized.type_of_value(content, self.text)
+        return Operand(kind, spark_type(data_type, self.zone) or data_type, **place)
+
+    def stored(self, operand: Operand, content: Sql | None) -> Operand:
+        """The operand with the numbers of its values, which are stored with the events."""
+        if content is None:
+            return operand
+        number = self.vectorized.add_value(content, self.text)
+        if number not in self.programs.asked_values:
+            self.programs.asked_values.append(number)
+        is_extreme = operand.kind is OperandKind.EXTREME
+        slot = self.programs.slot(held(content), self.text) if is_extreme else -1
+        return replace(operand, value=number, slot=slot)
+
+    def picked(self, func: Func, stage: str, offset: int) -> Code:
+        """The number of the event that FIRST or LAST picks."""
+        return lambda: [(int(Op.AGG), offset, int(func), self.programs.stage_number(stage), EVENT_NUMBER, 0)]
 
     # ------------------------------------------------------------------ operations
 
@@ -817,9 +930,19 @@ def _chain(codes: Sequence[Code], operation: Op) -> Code:
     def code() -> list[Instruction]:
         joined = list(codes[0]())
         for other in codes[1:]:
-            joined += [*other(), _op(operation)]
+            joined += [*_if_it_matters(other(), operation), _op(operation)]
         return joined
 
+    return code
+
+
+def _if_it_matters(code: list[Instruction], operation: Op) -> list[Instruction]:
+    """The right operand of an AND or OR, with which nothing is asked if the left one decides."""
+    at = len(code) - 1
+    while at > 0 and code[at][0] in (Op.NOT, Op.IS_NULL):
+        at -= 1
+    if operation in (Op.AND, Op.OR) and code[at][0] == Op.ASK:
+        code[at] = (*code[at][:4], int(operation), 0)
     return code
 
 

@@ -17,9 +17,12 @@ from asterism.errors import PatternTooLargeError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import EVERY_STAGE, Scope
 from asterism.expressions.values import Sql
+from asterism.matching.asked_conditions import AskedCondition, OperandKind
 
 STACK = 64  # the capacity of the kernel's stack
 STAGES_IN_SUBSETS = 60  # they are bits of a number
+EVENT_NUMBER = -2
+"""In place of the slot of an aggregate: its value is the number of the event."""
 FIRST_EVENT = -1
 """In place of the number of an absence: whether the event is the first one of its key."""
 Instruction = tuple[int, int, int, int, int, int]
@@ -69,6 +72,7 @@ class Op(enum.IntEnum):
     FLOOR = 37
     CEIL = 38
     ROUND = 39
+    ASK = 40
 
 
 class Func(enum.IntEnum):
@@ -125,7 +129,7 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], Kind | None], ...] = (
 
 
 _MAY_FAIL = frozenset(
-    {Op.PYTHON, Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.ABS, Op.SCALED_TO_FLOAT, Op.FLOOR, Op.CEIL, Op.ROUND}
+    {Op.PYTHON, Op.ASK, Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.ABS, Op.SCALED_TO_FLOAT, Op.FLOOR, Op.CEIL, Op.ROUND}
 )
 
 
@@ -135,14 +139,17 @@ class Programs:
 
     scope: Scope
     vectorized: Vectorized
+    can_ask: bool = False
+    """whether DuckDB evaluates the conditions that the machine cannot compute, see :attr:`asked`"""
     narrow: bool = False
     """whether decimals of more than 18 digits are refused, because the caller evaluates such conditions"""
     ops: list[Instruction] = field(default_factory=list)
     """(operation, constant or slot; for aggregates: offset, function, stage, slot or -1, its Number; for SCALED_TO_FLOAT:
     the scale; for IN: -, the number of rows of its table, whether it has a NULL, whether it is floating, the distance to the
-    table in rows; for PREVIOUS: how many events before the current one, -, -, slot; for FACT: FIRST_EVENT, or an absence;
-    for calculations: -, the number of bits of the type of an integer result; for MATH: the MathFunction, whether it takes two
-    values; for ROUND: digits, whether halves go to the even digit)
+    table in rows; for ASK: its asked condition, -, the number of its operands, AND or OR if it is the right operand of one; for
+    PREVIOUS: how many events before the current one, -, -, slot; for FACT: FIRST_EVENT, or an absence; for calculations: -, the
+    number of bits of the type of an integer result; for MATH: the MathFunction, whether it takes two values; for ROUND: digits,
+    whether halves go to the even digit)
     """
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
@@ -150,6 +157,9 @@ class Programs:
     """constants, which STRING operations reference by index"""
     slots: list[int] = field(default_factory=list)
     """for each slot the number of the pure expression that fills it"""
+    asked: list[AskedCondition] = field(default_factory=list)
+    asked_values: list[int] = field(default_factory=list)
+    """the numbers of the pure expressions that asked conditions read"""
     tables: list[tuple[Instruction, ...]] = field(default_factory=list)
     """the tables searched by IN: sorted constants, as the operations that would push them"""
     _strings: dict[str, int] = field(default_factory=dict)
@@ -193,7 +203,13 @@ class Programs:
     @property
     def reads_previous(self) -> int:
         """The maximum offset of PREV; 0: it is not used."""
-        return max((op[1] for op in self.ops if op[0] == Op.PREVIOUS), default=0)
+        asked = (one.before for part in self.asked for one in part.operands if one.kind is OperandKind.OF_PREVIOUS)
+        return max((*(op[1] for op in self.ops if op[0] == Op.PREVIOUS), *asked), default=0)
+
+    @property
+    def stored(self) -> list[int]:
+        """The numbers of the pure expressions whose values are stored with the events."""
+        return list(dict.fromkeys([*self.slots, *self.asked_values]))
 
     def add(self, *ops: tuple[Op, int]) -> int:
         """Add a program of plain operations. Returns its number."""

@@ -22,7 +22,11 @@ in the order in which they were written, as far as they matter. A condition is a
 (:func:`run_program`, with the functions of :mod:`asterism.expressions.kernels`), or both. The program may call a Python function
 through :mod:`asterism.matching.python_conditions`.
 
-See docs/decisions/0004 and 0096.
+What the stack machine cannot compute is *asked* of :mod:`asterism.matching.asked_conditions` (:func:`ask`). If an answer is not
+known yet, the key stops before the event (ASKED), after it has looked for further questions of this event and, with
+presumed answers, of the next ones. The caller computes all answers together, and the keys that stopped go on.
+
+See docs/decisions/0004, 0096 and 0113.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from asterism.columns.compiled import compiled, entry, inlined, uncounted
+from asterism.matching.asked_conditions import ENOUGH, FIRST_FAILURE, NULL_ANSWER, PRESUMED_TRUE
 from asterism.matching.instructions import Func, Number, Op
 from asterism.matching.key_rows import KeyRows
 from asterism.matching.stack_machine import (
@@ -83,8 +88,8 @@ HOLDS, FAILS = -1, -2
 
 OK, NO_ROOM = 0, 1
 PYTHON_FAILED, SKIP_MISSED, SKIP_TO_OWN_FIRST, TOO_MANY_EDGES, TOO_MANY_RUNS, TOO_MUCH_WORK = range(3, 9)
-TOO_MANY_HELD, SLICE_FULL = 9, 10
-"""Error codes, beside those of the stack machine; NO_ROOM and SLICE_FULL are handled in this module."""
+TOO_MANY_HELD, SLICE_FULL, ASKED = 9, 10, 12
+"""Error codes, beside those of the stack machine; NO_ROOM, SLICE_FULL and ASKED are handled in this module."""
 MAX_VISITS = 1_000_000
 """The maximum number of states that one event may visit for one partial match. More are reached only by combinations of
 optional stages.
@@ -95,7 +100,7 @@ MADE = 50
 operation of a program, or an event of a partial match that an aggregate or a result reads."""
 
 # numba compares against plain integers faster than against enum members, and caches better
-SLOT, AGG, PYTHON = int(Op.SLOT), int(Op.AGG), int(Op.PYTHON)
+SLOT, AGG, PYTHON, ASK, AND = int(Op.SLOT), int(Op.AGG), int(Op.PYTHON), int(Op.ASK), int(Op.AND)
 EVERY_STAGE = -1
 """The stage of an aggregate over all events of a match; a smaller number n is the set of the stages in the bits of -2 - n."""
 FIRST, LAST, SUM, COUNT, AVG, MIN, MAX = (int(func) for func in Func)
@@ -126,8 +131,8 @@ class Tables(NamedTuple):
     ops: Any
     """operation (asterism.matching.instructions.Op); constant, slot, offset of an aggregate, or number of the Python
     condition; for aggregates: function, stage, slot (-1: none), its Number; for PYTHON: address of the C
-    function; for IN: the number of rows of its table, whether it has a NULL, whether it is floating, the distance to the
-    table in rows
+    function; for ASK: likewise, the number of its operands, and AND or OR if it is the right operand of such an operation; for
+    IN: the number of rows of its table, whether it has a NULL, whether it is floating, the distance to the table in rows
     """
     automata: Any
     """one row per pattern: first state, which is a final one; start state; window (microseconds, 0: none); skip strategy; the
@@ -169,6 +174,8 @@ class Keys(NamedTuple):
     horizon: Any  # the time to which it advances after its events (NO_ADVANCE: not beyond its events)
     next_deadline: Any  # output: its next deadline
     failures: Any  # output: a row per pattern
+    asked_at: Any  # in and out: the event before which it stopped for an answer; -1: it did not
+    asked_began: Any  # its BEGAN
 
 
 class SliceCall(NamedTuple):
@@ -179,6 +186,8 @@ class SliceCall(NamedTuple):
     resume: Any  # output
     most: Any  # matches, timed-out partial matches and nodes, after which it ends
     go_on: Any  # after a failure
+    again: Any  # only the keys that stopped for an answer
+    ahead: Any  # how many events to look ahead for further questions
 
 
 class Visit(NamedTuple):
@@ -225,12 +234,15 @@ FIRST_PREFERRED, END_PREFERRED = 9, 10
 """Columns of automata."""
 STACK_SIZE = 80
 # rows of the scratch array: the stack (VALUES, STATES), states to visit, edges to follow, and the number of steps left for the
-# current event
+# current event, followed by whether an answer is missing, and whether the search looks ahead
 VISIT, FOLLOW, BUDGET = 2, 3, 4  # after those of the stack
+MISSING, AHEAD = 1, 2  # columns of BUDGET
 FAILED_AT, FAILED_HOW, FAILED_KEY, FAILED_STATE = range(4)
 """Columns of failures, one row per pattern: time, error code (OK: no failure), key, state (-1: none)."""
-RESUME_KEY, RESUME_EVENT, RESUME_BEGAN = range(3)
-"""Where the next call continues: the key, its next event, and its BEGAN (-1: this key was not started)."""
+RESUME_KEY, RESUME_EVENT, RESUME_BEGAN, RESUME_AGAIN, RESUME_AHEAD = range(5)
+"""Where the next call continues: the key, its next event, and its BEGAN (-1: this key was not started). Whether only the keys
+that stopped for an answer continue, and how many events they look ahead.
+"""
 
 
 # ------------------------------------------------------------------------------------------------ heaps
@@ -484,6 +496,38 @@ def aggregate(ops: Any, op: int, values: Any, nodes: Any, node: int, work: Any, 
         work[VALUES, top] = values[best, column]
 
 
+@inlined
+def ask(ops: Any, at: int, event: int, work: Any, n: int) -> Any:
+    """Replace the operands of an ASK by its answer. Returns the number of values."""
+    first = n - ops[at, 3]
+    if ops[at, 4] != 0:  # the right operand of AND or OR, which does not matter if the left one decides or is an error
+        state = work[STATES, first - 1]
+        if state > NULL_VALUE or (state == VALID and work[VALUES, first - 1] == (0 if ops[at, 4] == AND else 1)):
+            work[VALUES, first], work[STATES, first] = 0, NULL_VALUE
+            return first + 1
+    nulls = 0
+    for operand in range(first, n):
+        if work[STATES, operand] > NULL_VALUE:
+            work[STATES, first] = work[STATES, operand]
+            return first + 1
+        if work[STATES, operand] == NULL_VALUE:
+            work[VALUES, operand] = 0
+            nulls |= 1 << (operand - first)
+    work[BUDGET, 0] -= MADE
+    answer = call(ops[at, 2], ops[at, 1], event, work.ctypes.data + 8 * first, nulls, work[BUDGET, AHEAD])
+    if answer < 0:
+        work[BUDGET, MISSING] = 1
+        if answer == ENOUGH:
+            work[BUDGET, AHEAD] = 0
+        answer = 1 if answer == PRESUMED_TRUE else 0
+    work[VALUES, first], work[STATES, first] = answer, VALID
+    if answer == NULL_ANSWER:
+        work[STATES, first] = NULL_VALUE
+    elif answer >= FIRST_FAILURE:
+        work[STATES, first] = answer
+    return first + 1
+
+
 @compiled
 def run_program(ops: Any, begin: int, end: int, values: Any, event: int, nodes: Any, node: int, work: Any) -> int:
     """1 if the program is TRUE for this event and partial match, 0 if it is FALSE or NULL; otherwise a negated error code."""
@@ -504,6 +548,8 @@ def run_program(ops: Any, begin: int, end: int, values: Any, event: int, nodes: 
                 return -PYTHON_FAILED
             work[VALUES, n], work[STATES, n] = answer, VALID
             n += 1
+        elif op == ASK:
+            n = ask(ops, at, event, work, n)
         else:
             n = calculate(ops, at, work, n)
     if work[STATES, 0] > NULL_VALUE:
@@ -632,7 +678,7 @@ def step(
 ) -> int:
     """Process one event for the partial matches of a key; finished matches are added to plane DONE. Returns an error code.
 
-    If it matters to the start state alone, the others stay where they are.
+    If it matters to the start state alone, the others stay where they are. If an answer is missing, nothing has changed.
     """
     states, edges, times, bits = transitions.states, transitions.edges, events.times, events.bits
     heaps, count, nodes = matches
@@ -650,6 +696,7 @@ def step(
         new, n_new = runs, begin
     n_done = 0
     n_nodes = count[N_NODES]
+    has_begun = False
     time, word = times[event], bits[event, 0]
     for run in range(begin, end):
         first, node, state = heaps[runs, run, 0], heaps[runs, run, 1], heaps[runs, run, 2]
@@ -697,8 +744,7 @@ def step(
                 continue
             nodes[n_nodes, 0], nodes[n_nodes, 1], nodes[n_nodes, 2] = event, edges[edge, STAGE], node
             begun = event if fresh else first
-            if fresh and time > 0:
-                count[BEGAN] = 1
+            has_begun = has_begun or (fresh and time > 0)
             if states[target, KIND] == FINAL:
                 push(heaps, DONE, n_done, begun, n_nodes, time)
                 n_done += 1
@@ -714,6 +760,8 @@ def step(
                     _, reached, error = follow_guards(transitions, events, nodes, visit, work)
                 if error != OK:
                     count[STATE] = target
+                    if only_start:
+                        put(heaps, runs, end - 1, NO_EVENT, -1, start)
                     return error
                 if reached & (1 << FINAL) != 0:
                     push(heaps, DONE, n_done, begun, n_nodes, time)
@@ -726,7 +774,14 @@ def step(
         work[BUDGET, 0] -= MADE * (n_new + n_done + n_nodes - made)
         if work[BUDGET, 0] < 0:
             count[STATE] = state
+            if only_start:
+                put(heaps, runs, end - 1, NO_EVENT, -1, start)
             return TOO_MUCH_WORK
+    if work[BUDGET, MISSING] != 0 and work[BUDGET, AHEAD] == 0:
+        if only_start:
+            put(heaps, runs, end - 1, NO_EVENT, -1, start)
+        return ASKED
+    count[BEGAN] |= 1 if has_begun else 0
     if not only_start:
         count[RUNS], count[FIRST_RUN] = new, 0
     count[N_RUNS], count[N_DONE], count[N_NODES] = n_new - count[FIRST_RUN], n_done, n_nodes
@@ -1020,7 +1075,8 @@ def advance_key(
 ) -> int:
     """Process the events of *turn* and advance the time of its key. Returns an error code.
 
-    Once there are *most* matches, timed-out partial matches and nodes, the slice ends before the next event.
+    Once there are *most* matches, timed-out partial matches and nodes, the slice ends before the next event. If an answer is
+    missing, it ends before the event that needs it.
     """
     states, preferred, flink, times = tables.states, tables.preferred, tables.flink, events.times
     transitions = Transitions(states, tables.edges, tables.guards, tables.conditions, tables.ops)
@@ -1074,7 +1130,10 @@ def advance_key(
             if error == OK and 0 < max_runs < count[N_RUNS]:
                 error = confine(heaps, count, max_runs, tables.drop)
             if error != OK:
-                count[TIME] = time
+                count[TIME], count[EVENT] = time, event
+                if work[BUDGET, MISSING] != 0:  # with the answer, the error may not occur
+                    work[BUDGET, MISSING] = 0
+                    return error if error == NO_ROOM else ASKED
                 return error
             is_new = count[STALE] != 0 or count[RUNS] != plane
             survey(states, window, times, heaps, count, nodes, 0 if is_new else start_at)
@@ -1101,6 +1160,19 @@ def advance_key(
         work[BUDGET, 0] = UNLIMITED
         return settle(automaton, preferred, flink, matches, work, out, key, NO_ADVANCE)
     return OK
+
+
+@uncounted
+def look_ahead(
+    tables: Tables, events: Events, automaton: Any, turn: Turn, most: int, matches: Matches, buffers: Buffers
+) -> None:
+    """Ask for the answers that the events of *turn* need if the missing ones are as presumed. What they make is forgotten."""
+    count, work = matches.count, buffers.work
+    n_nodes, n_out, n_lost, dropped = count[N_NODES], count[N_OUT], count[N_LOST], count[DROPPED]
+    work[BUDGET, AHEAD] = 1
+    advance_key(tables, events, automaton, turn, most, matches, buffers)
+    work[BUDGET, AHEAD] = work[BUDGET, MISSING] = 0
+    count[N_NODES], count[N_OUT], count[N_LOST], count[DROPPED] = n_nodes, n_out, n_lost, dropped
 
 
 @compiled
@@ -1157,8 +1229,8 @@ def advance_some(
     Returns the key at which the slice ends. If there is not enough room for a key, returns -1 minus this key, to continue there.
     """
     automata, times, bits, states = tables.automata, events.times, events.bits, tables.states
-    automaton, event_at, horizon, next_deadline, failures = keys
-    old, (begins_key, resume_event, resume_began), resume, most, go_on = part
+    automaton, event_at, horizon, next_deadline, failures, asked_at, asked_began = keys
+    old, (begins_key, resume_event, resume_began), resume, most, go_on, again, ahead = part
     run_at, run_rows, waiting_at, waiting_rows, timer_at, timer_rows = old
     new_run_at, new_runs, new_waiting_at, new_waiting, new_timer_at, new_timers = new
     heaps, count, timers = matches.heaps, matches.count, buffers.timers
@@ -1173,6 +1245,10 @@ def advance_some(
         begin, end, until = event_at[key], event_at[key + 1], horizon[key]
         if began >= 0:
             begin = resume_event
+        elif again and asked_at[key] >= 0:
+            begin, began = asked_at[key], asked_began[key]
+        elif again:
+            begin, until = end, NO_ADVANCE
         if failures[pattern, FAILED_HOW] != OK:  # check only whether it fails earlier for this key
             until = min(until, failures[pattern, FAILED_AT] - 1)
             while end > begin and times[end - 1] >= failures[pattern, FAILED_AT]:
@@ -1187,6 +1263,7 @@ def advance_some(
             if begin == end:
                 new_run_at[key + 1], new_waiting_at[key + 1] = new_run_at[key], new_waiting_at[key]
                 new_timer_at[key + 1], next_deadline[key] = new_timer_at[key], NEVER
+                asked_at[key] = -1
                 continue
         n_nodes, n_out, n_lost, dropped = count[N_NODES], count[N_OUT], count[N_LOST], count[DROPPED]
         n_runs, n_waiting = run_at[key + 1] - run_at[key], waiting_at[key + 1] - waiting_at[key]
@@ -1211,13 +1288,12 @@ def advance_some(
         error = advance_key(tables, events, automata[pattern], turn, most, matches, buffers)
         to_front(heaps, count)
         runs, n_runs = count[RUNS], count[N_RUNS]
-        if error in (OK, SLICE_FULL):
+        if error in (OK, SLICE_FULL, ASKED):
             # After a slice, the key continues with the next one.
             if n_runs == 1 and heaps[runs, 0, 2] == start:
                 n_runs = 0
             elif n_runs == 0 and (
-                tables.flink
-                or (automata[pattern, SKIP] == FIRST_MATCH_ONLY and (error == SLICE_FULL or until != END_OF_TIME))
+                tables.flink or (automata[pattern, SKIP] == FIRST_MATCH_ONLY and (error != OK or until != END_OF_TIME))
             ):
                 # Not even the start state is left. A row in the final state, which has no effect, records this.
                 heaps[runs, 0, 0], heaps[runs, 0, 1], heaps[runs, 0, 2] = NO_EVENT, -1, automata[pattern, FIRST_STATE]
@@ -1231,7 +1307,8 @@ def advance_some(
         if error == NO_ROOM:
             count[N_NODES], count[N_OUT], count[N_LOST], count[DROPPED] = n_nodes, n_out, n_lost, dropped
             return -1 - key
-        if error != OK and error != SLICE_FULL:
+        asked_at[key] = -1
+        if error != OK and error != SLICE_FULL and error != ASKED:
             if failures[pattern, FAILED_HOW] == OK or count[TIME] < failures[pattern, FAILED_AT]:
                 failures[pattern, FAILED_AT], failures[pattern, FAILED_HOW] = count[TIME], error
                 failures[pattern, FAILED_KEY], failures[pattern, FAILED_STATE] = key, count[STATE]
@@ -1242,7 +1319,7 @@ def advance_some(
             new_timer_at[key + 1], next_deadline[key] = new_timer_at[key], NEVER
             continue
 
-        if error == SLICE_FULL:
+        if error != OK:
             until = NO_ADVANCE
         at = new_run_at[key]
         copy_from_heap(heaps, runs, n_runs, new_runs, at)
@@ -1262,12 +1339,23 @@ def advance_some(
         if error == SLICE_FULL:
             resume[RESUME_EVENT], resume[RESUME_BEGAN] = count[EVENT], count[BEGAN]
             return key
+        if error == ASKED:
+            asked_at[key], asked_began[key] = count[EVENT], count[BEGAN]
+            next_events = Turn(key, count[EVENT], min(end, count[EVENT] + ahead), NO_ADVANCE, count[BEGAN])
+            look_ahead(tables, events, automata[pattern], next_events, NEVER, matches, buffers)
     return n_keys
 
 
 @entry
 def advance_keys(
-    tables: Tables, events: Events, keys: Keys, resume: Any, most: int, go_on: bool, nodes: Any, rows: KeyRows
+    tables: Tables,
+    events: Events,
+    keys: Keys,
+    resume: Any,
+    most: int,
+    go_on: bool,
+    nodes: Any,
+    rows: KeyRows,
 ) -> tuple[Any, int, KeyRows, Any, Any, int]:
     """Process a slice of the new events of each key and advance its time.
 
@@ -1275,7 +1363,8 @@ def advance_keys(
     of partial matches dropped by the limit.
 
     The call begins at *resume*. After about *most* matches, timed-out partial matches and new nodes it stops and stores in
-    *resume* where the next call continues: at key ``len(horizon)`` if everything is done.
+    *resume* where the next call continues: at key ``len(horizon)`` if everything is done, except for the keys that stopped for an
+    answer (``keys.asked_at``), which a call with RESUME_AGAIN continues.
 
     Failures are stored in ``keys.failures``; the returned arrays must then be discarded. With *go_on*, the earliest failure
     of every pattern is found, otherwise only the first one encountered.
@@ -1296,7 +1385,7 @@ def advance_keys(
     new_runs, new_waiting = np.empty((len(run_rows) + 64, 3), np.int64), np.empty((len(waiting_rows) + 8, 3), np.int64)
     new_timers = np.empty((len(timer_rows) + 8, 1), np.int64)
     begins_at = (resume[RESUME_KEY], resume[RESUME_EVENT], resume[RESUME_BEGAN])
-    part = SliceCall(rows, begins_at, resume, n_nodes + most, go_on)
+    part = SliceCall(rows, begins_at, resume, n_nodes + most, go_on, resume[RESUME_AGAIN] != 0, resume[RESUME_AHEAD])
     key, ends_at = begins_at[0], -1
     new_runs = copy_rows(run_at, run_rows, 0, key, new_run_at, new_runs)
     new_waiting = copy_rows(waiting_at, waiting_rows, 0, key, new_waiting_at, new_waiting)

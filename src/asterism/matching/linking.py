@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +14,8 @@ from asterism.columns.arrays import Ints, one_chunk
 from asterism.columns.groups import as_int64, offsets_of
 from asterism.expressions.evaluation import Vectorized
 from asterism.matching.binding import BoundPattern
+from asterism.matching.instructions import EVENT_NUMBER, Op, kind_of
 from asterism.matching.instructions import Kind as ValueKind
-from asterism.matching.instructions import Op, kind_of
 from asterism.matching.key_memory import Fact, KeyMemory, PreviousValue
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 
 _TABLES = ("states", "edges", "guards", "conditions", "ops", "automata", "preferred")
+
+
+class EventNumber(NamedTuple):
+    """The slot with the number of the event."""
 
 
 class Linked:
@@ -34,8 +38,14 @@ class Linked:
         self.event_schema = event_schema
         self.schema = patterns[0].scope.schema
         self.computed = Vectorized(self.schema)
-        self._slots: dict[str | PreviousValue | Fact, int] = {}
+        self._slots: dict[str | PreviousValue | Fact | EventNumber, int] = {}
         """the slot of a column, of an expression of *computed* (its number), or of a value from earlier events of a key"""
+        self.slots_of: list[list[int]] = []
+        """for each pattern its slots"""
+        self._asked = [
+            {value: self._source(pattern, value) for value in pattern.programs.asked_values} for pattern in patterns
+        ]
+        """for each pattern the sources of the values that asked conditions read"""
         self._strings: dict[str, int] = {}
         parts = [
             pattern.tables._replace(ops=self._moved_ops(number, pattern)) for number, pattern in enumerate(patterns)
@@ -62,7 +72,10 @@ class Linked:
 
     def _moved_ops(self, number: int, pattern: BoundPattern) -> Ints:
         """The operations of a pattern, with slots and strings renumbered."""
-        slots = [self._slot(pattern, slot) for slot in pattern.programs.slots]
+        slots = [
+            self._slots.setdefault(self._source(pattern, slot), len(self._slots)) for slot in pattern.programs.slots
+        ]
+        self.slots_of.append(slots)
         ops: Ints = pattern.tables.ops.copy()
         for row in ops:
             if row[0] == Op.SLOT:
@@ -73,35 +86,48 @@ class Linked:
                 row[0], row[1] = Op.SLOT, self._slot_for(Fact(number, int(row[1])))
             elif row[0] == Op.AGG and row[4] >= 0:
                 row[4] = slots[row[4]]
+            elif row[0] == Op.AGG and row[4] == EVENT_NUMBER:
+                row[4] = self._slot_for(EventNumber())
             elif row[0] == Op.STRING:
                 row[1] = self._strings.setdefault(pattern.programs.strings[row[1]], len(self._strings))
         return ops
 
-    def _slot_for(self, slot: PreviousValue | Fact) -> int:
+    def _slot_for(self, slot: PreviousValue | Fact | EventNumber) -> int:
         return self._slots.setdefault(slot, len(self._slots))
 
-    def _slot(self, pattern: BoundPattern, number: int) -> int:
+    def _source(self, pattern: BoundPattern, number: int) -> str:
+        """A column of the events, or the number of an expression of *computed*."""
         name = pattern.slot_column(number)
         if name not in self.event_schema.names:
             name = str(self.computed.adopt(pattern.vectorized, number))
-        return self._slots.setdefault(name, len(self._slots))
+        return name
 
-    def values(self, pool: pa.Table, rows: Ints, memory: KeyMemory | None) -> tuple[Tables, Ints]:
-        """The values of the slots at *rows* of *pool*, in the layout of the kernel, and the matching tables."""
+    def values(
+        self, pool: pa.Table, rows: Ints, memory: KeyMemory | None
+    ) -> tuple[Tables, Ints, list[dict[int, pa.Array]]]:
+        """(the tables; the values of the slots at *rows* of *pool*, in the layout of the kernel; for each pattern the columns of
+        *pool* that its asked conditions read)
+        """
         computed = self.computed.evaluate(pool.rename_columns(self.schema.names)) if self.computed.texts else []
-        columns = [
-            one_chunk(computed[int(slot)] if slot.isdecimal() else pool.column(slot)) if isinstance(slot, str) else None
-            for slot in self._slots
-        ]
+
+        def column(source: str) -> pa.Array:
+            return one_chunk(computed[int(source)] if source.isdecimal() else pool.column(source))
+
+        columns = [column(slot) if isinstance(slot, str) else None for slot in self._slots]
+        asked = [{value: column(source) for value, source in sources.items()} for sources in self._asked]
         values, ranks = stack_values(columns, rows, [*self._strings])
         if memory is not None:
-            memory.fill(values, {name: slot for name, slot in self._slots.items() if not isinstance(name, str)})
+            memory.fill(
+                values, {name: slot for name, slot in self._slots.items() if isinstance(name, PreviousValue | Fact)}
+            )
+        if EventNumber() in self._slots:
+            values[:, 2 * self._slots[EventNumber()]] = np.arange(len(values))
         if not len(ranks):
-            return self.tables, values
+            return self.tables, values, asked
         ops = self.tables.ops.copy()
         constant = ops[:, 0] == Op.STRING
         ops[constant, 0], ops[constant, 1] = Op.CONST, ranks[ops[constant, 1]]
-        return self.tables._replace(ops=ops), values
+        return self.tables._replace(ops=ops), values, asked
 
 
 def stack_values(columns: Sequence[pa.Array | None], rows: Ints, strings: Sequence[str]) -> tuple[Ints, Ints]:
@@ -135,9 +161,9 @@ def stack_values(columns: Sequence[pa.Array | None], rows: Ints, strings: Sequen
     return values, pc.index_in(constants, distinct).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def with_address(tables: Tables, wanted: slice, pointer: Any) -> Tables:
-    """The tables with the address of the Python callback in the *wanted* operations."""
+def with_address(tables: Tables, wanted: slice, pointer: Any, op: Op) -> Tables:
+    """The tables with the address of a callback in those of the *wanted* operations that are *op*."""
     ops = tables.ops.copy()
     selected = ops[wanted]
-    selected[selected[:, 0] == Op.PYTHON, 2] = ctypes.cast(pointer, ctypes.c_void_p).value or 0
+    selected[selected[:, 0] == op, 2] = ctypes.cast(pointer, ctypes.c_void_p).value or 0
     return tables._replace(ops=ops)

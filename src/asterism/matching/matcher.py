@@ -23,7 +23,9 @@ from asterism.columns.groups import first_rows, group_codes, offsets_of, positio
 from asterism.columns.time import END_OF_TIME, TIME
 from asterism.errors import AsterismError, LimitExceededError
 from asterism.expressions.names import PreviousColumn
+from asterism.matching.asked_conditions import FIRST_AHEAD, FIRST_FAILURE, MAX_AHEAD, Answers, AskedEvents
 from asterism.matching.binding import LIMIT_HINT, BoundPattern
+from asterism.matching.instructions import Op
 from asterism.matching.key_memory import KeyMemory
 from asterism.matching.key_rows import KeyRows
 from asterism.matching.linking import Linked, with_address
@@ -263,30 +265,29 @@ class Matcher:
             memory = KeyMemory(self.patterns, events.pattern, events.horizon == END_OF_TIME, rows, begins, times, bits)
             rows = memory.rows
             pool = pool.with_previous(self.patterns[0].plan.previous, n_stored, memory)
-        tables, values = self.linked.values(pool.events, pool.rows, memory)
+        tables, values, columns = self.linked.values(pool.events, pool.rows, memory)
         calls = {
             number: PythonCalls(pattern, pool.events, pool.rows, times, processing_time)
             for number, pattern in enumerate(self.patterns)
             if pattern.per_event
         }
-        pointers = {number: POINTER(call.answer) for number, call in calls.items()}  # referenced while the kernel runs
-        for number, pointer in pointers.items():
-            tables = with_address(tables, slice(*self.linked.op_at[number : number + 2]), pointer)
+        previous = None if memory is None else memory.before
+        answers = self._answers(AskedEvents(columns, pool.rows, values, previous, n_stored))
+        # The pointers are referenced while the kernel runs.
+        pointers = [(Op.PYTHON, number, POINTER(call.answer)) for number, call in calls.items()]
+        pointers += [(Op.ASK, number, POINTER(asked.answer)) for number, asked in answers.items()]
+        for op, number, pointer in pointers:
+            tables = with_address(tables, slice(*self.linked.op_at[number : number + 2]), pointer, op)
         first_state = tables.automata[events.pattern, kernels.FIRST_STATE]
         rows.run_rows[:, 2] += np.repeat(first_state, np.diff(rows.run_at))
         pooled = kernels.Events(times, bits, values)
-        keys = kernels.Keys(
-            events.pattern,
-            begins,
-            events.horizon,
-            next_deadline=np.full(len(events.pattern), kernels.NEVER, np.int64),
-            failures=np.zeros((len(self.patterns), 4), np.int64),
-        )
-        for made in _slices(tables, pooled, keys, page.nodes, rows, go_on=go_on):
+        keys = self._keys(events, begins)
+        for made in _slices(tables, pooled, keys, page.nodes, rows, [*answers.values()], go_on=go_on):
             failed = made.failures[:, kernels.FAILED_HOW] != kernels.OK
             if failed.any():
                 if made.last:
-                    yield [self._failure(number, calls.get(number), made) for number in np.flatnonzero(failed).tolist()]
+                    numbers = np.flatnonzero(failed).tolist()
+                    yield [self._failure(number, calls.get(number), answers.get(number), made) for number in numbers]
                     return
                 continue
             for matches, timeouts, complete in made.portions(pool, memory):
@@ -302,6 +303,27 @@ class Matcher:
         live = np.flatnonzero(alive & events.kept)
         left = self._page(events.keys.take(pa.array(live)), rows.of(live), nodes, pool)
         yield Step(events.keys, pool.events, pool.times, matches, timeouts, dropped, left, live, made.deadlines[live])
+
+    def _keys(self, events: KeyedEvents, begins: Ints) -> Keys:
+        from asterism.matching import kernels
+
+        return kernels.Keys(
+            events.pattern,
+            begins,
+            events.horizon,
+            next_deadline=np.full(len(events.pattern), kernels.NEVER, np.int64),
+            failures=np.zeros((len(self.patterns), 4), np.int64),
+            asked_at=np.full(len(events.pattern), -1, np.int64),
+            asked_began=np.zeros(len(events.pattern), np.int64),
+        )
+
+    def _answers(self, events: AskedEvents) -> dict[int, Answers]:
+        """For each pattern with asked conditions their answers."""
+        return {
+            number: Answers(pattern.programs.asked, number, events, self.linked.slots_of[number])
+            for number, pattern in enumerate(self.patterns)
+            if pattern.programs.asked
+        }
 
     def _page(self, keys: pa.Table, rows: KeyRows, nodes: Ints, pool: _Pool) -> Page:
         """A page of *keys*, with the nodes and events that their *rows* refer to. Renumbers the rows in place."""
@@ -320,7 +342,7 @@ class Matcher:
                 some[begun, 0] = place[some[begun, 0]]
         return Page(keys, pool.events.take(pa.array(kept_rows)), pool.times[kept_rows], positions, nodes, rows)
 
-    def _failure(self, number: int, calls: PythonCalls | None, made: _Slice) -> PatternFailure:
+    def _failure(self, number: int, calls: PythonCalls | None, answers: Answers | None, made: _Slice) -> PatternFailure:
         from asterism.matching import kernels
         from asterism.matching.stack_machine import DIVISION_BY_ZERO, OVERFLOW
 
@@ -333,11 +355,13 @@ class Matcher:
             stage = pattern.nfa.stages[stage_number] if stage_number >= 0 else None
 
         def error(where: str, hint: str) -> AsterismError:
+            if answers is not None and code >= FIRST_FAILURE:
+                return answers.error(code, where)
             if calls is not None and calls.failure is not None:
                 return calls.error(where)
             return pattern.error(code, where, made.dropped, hint)
 
-        of_expression = code in (DIVISION_BY_ZERO, OVERFLOW)
+        of_expression = code in (DIVISION_BY_ZERO, OVERFLOW) or code >= FIRST_FAILURE
         return PatternFailure(number, time, key, stage, of_expression, error)
 
 
@@ -433,16 +457,59 @@ class _Portions:
         return MatchColumns(rows[:, 0], rows[:, 1], offsets, pool.rows[events], pool.positions[events], stages)
 
 
-def _slices(tables: Tables, events: Events, keys: Keys, nodes: Ints, rows: KeyRows, *, go_on: bool) -> Iterator[_Slice]:
-    """Run the kernel, slice by slice."""
+def _slices(
+    tables: Tables,
+    events: Events,
+    keys: Keys,
+    nodes: Ints,
+    rows: KeyRows,
+    answers: Sequence[Answers],
+    *,
+    go_on: bool,
+) -> Iterator[_Slice]:
+    """Run the kernel, slice by slice. Where keys stop for *answers*, compute these and continue."""
     from asterism.matching import kernels
 
     advance_keys: Any = kernels.advance_keys
-    resume = np.array([0, keys.event_at[0], -1], np.int64)
+    resume = np.array([0, keys.event_at[0], -1, 0, FIRST_AHEAD], np.int64)
+    kept: list[_Slice] = []
+    n_kept = 0
     while True:
+        stopped_at = keys.asked_at.copy()
         nodes, n_nodes, rows, out, lost, dropped = advance_keys(tables, events, keys, resume, SLICE, go_on, nodes, rows)
-        last = bool(resume[kernels.RESUME_KEY] == len(keys.horizon))
-        yield _Slice(nodes, n_nodes, rows, out, lost, int(dropped), keys.failures, keys.next_deadline, last)
+        done = bool(resume[kernels.RESUME_KEY] == len(keys.horizon))
+        stopped = done and bool(answers) and bool((keys.asked_at >= 0).any())
+        if stopped and not go_on and (keys.failures[:, kernels.FAILED_HOW] != kernels.OK).any():
+            stopped = False
+        last = done and not stopped
+        made = _Slice(nodes, n_nodes, rows, out, lost, int(dropped), keys.failures, keys.next_deadline, last)
+        if stopped:
+            for asked in answers:
+                asked.compute()
+            resume[:] = 0, keys.event_at[0], -1, 1, _looking_ahead(int(resume[-1]), stopped_at, keys)
+            n_kept += len(out) + len(lost)
+            if n_kept + n_nodes < SLICE:  # the nodes of matches are kept until there are many
+                kept.append(made)
+                nodes = nodes[:n_nodes]
+                continue
+        yield _joined([*kept, made]) if kept else made
+        kept, n_kept = [], 0
         if last:
             return
         nodes = kernels.kept_nodes(nodes, n_nodes, rows.run_rows, rows.waiting_rows)
+
+
+def _looking_ahead(ahead: int, stopped_at: Ints, keys: Keys) -> int:
+    """How many events a key looks ahead, which depends on how far the presumed answers were right."""
+    both = (stopped_at >= 0) & (keys.asked_at >= 0)
+    if not both.any():
+        return ahead
+    advanced = float((keys.asked_at - stopped_at)[both].mean())
+    return min(2 * ahead, MAX_AHEAD) if 2 * advanced > ahead else max(ahead // 2, 4) if 8 * advanced < ahead else ahead
+
+
+def _joined(slices: Sequence[_Slice]) -> _Slice:
+    """Slices with the same nodes as one. The matches of a key are neighbours."""
+    out, lost = (np.concatenate([getattr(part, name) for part in slices]) for name in ("out", "lost"))
+    out, lost = (rows[np.argsort(rows[:, 0], kind="stable")] for rows in (out, lost))
+    return replace(slices[-1], out=out, lost=lost, dropped=sum(part.dropped for part in slices))

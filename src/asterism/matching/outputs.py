@@ -1,7 +1,7 @@
 """Converts results to rows, for each match, timed-out partial match and late event.
 
 By default a match becomes a row with the key, ``start_time`` and ``end_time`` (first and last event), ``match_time`` (when it
-was decided), ``match_id`` (see :mod:`asterism.matching.match_ids`) and, per stage, a column with the list of the events that
+was decided), ``match_id`` (see :func:`match_ids`) and, per stage, a column with the list of the events that
 the stage took, typed as the input. With *measures*, SQL over the stages (``FIRST(a.ts)``, ``COUNT(b.*)``), a row has the key
 and the measures instead. With a *function*, user code makes rows from the default form. All of it is columnar: there is no
 Python object per event or match.
@@ -21,8 +21,9 @@ from sqlglot import exp
 from asterism.arguments import described, expect, expect_string, function_name
 from asterism.columns.arrays import Ints, cast_table, one_chunk
 from asterism.columns.groups import offsets_of
-from asterism.columns.ids import seed_of
+from asterism.columns.ids import Numbers, as_hex, seed_of
 from asterism.columns.internal import is_of_user
+from asterism.columns.keys import key_strings
 from asterism.columns.time import TimeColumn
 from asterism.errors import (
     ColumnNotFoundError,
@@ -35,7 +36,6 @@ from asterism.expressions.computed_columns import visible
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import EVERY_STAGE, PreviousColumn, Scope
 from asterism.expressions.translation import position_of
-from asterism.matching.match_ids import match_ids
 from asterism.matching.matcher import MatchColumns, Step
 from asterism.operators.rich_functions import ready, rich
 
@@ -339,3 +339,33 @@ def check_outputs(outputs: Mapping[str, OutputSpec]) -> None:
             raise StreamDefinitionError(
                 f'output "{name}": measures and functions are not supported, because late events are returned unchanged'
             )
+
+
+def match_ids(
+    step: Step, matched: MatchColumns, keys: Sequence[str], seeds: Numbers, *, with_stages: bool = True
+) -> pa.Array:
+    """The id of each match, 32 hexadecimal digits, by which a sink recognizes a match that it already has.
+
+    An id is a 128-bit hash of the pattern, the key, and for each event its stage, its time and its position among the visible
+    events of its key and time. An event is visible if it satisfies one of the conditions; all events are visible if a stage
+    uses strict contiguity. The id is the same in every run over the same events; it does not depend on the boundaries of
+    micro-batches, the selected outputs or other patterns over these events. See docs/decisions/0011.
+
+    :param keys: the columns of ``step.keys`` that form the key of an event
+    :param seeds: the result of :func:`seed_of` for each match, or one for all
+    :param with_stages: whether matches of the same events in other stages have other ids
+    """
+    from asterism.columns.hashing import hash_strings, mixed
+
+    counts = np.diff(matched.offsets)
+    seeds = np.broadcast_to(seeds, (len(matched), 2))
+    used, place = np.unique(matched.key, return_inverse=True)
+    key_hashes = hash_strings(key_strings(step.keys.select(keys).take(pa.array(used)).columns, len(used)))[place]
+    ids = np.empty((len(matched), 2), ">u8")
+    for half in range(2):
+        events = np.repeat(seeds[:, half], counts)
+        for part in (step.times[matched.events], matched.positions, *([matched.stages] if with_stages else [])):
+            events = mixed(events ^ part.astype(np.int64).view(np.uint64))
+        # The events of a match differ in these values, so the hash need not depend on their order.
+        ids[:, half] = mixed(np.add.reduceat(events, matched.offsets[:-1]) ^ key_hashes)
+    return as_hex(ids.view(np.uint8))

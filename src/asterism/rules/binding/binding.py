@@ -350,7 +350,7 @@ class ProcessorCompiler:
         )
         lookups = tuple(() if text is None else self._lookups_in([text]) for _, text in parts)
         kept = {name for output in outputs.values() if output.measures for name in output.kept_columns}
-        kept |= {*self._lookups_in(vectorized.texts[slot] for slot in pattern.programs.slots)}
+        kept |= {*self._lookups_in(vectorized.texts[slot] for slot in pattern.programs.stored)}
         return BoundPatternProcessor(
             processor,
             self.schema,

@@ -18,9 +18,8 @@ from asterism.columns.failures import failure_of, first_failure
 from asterism.columns.ids import seed_of
 from asterism.columns.keys import KEY, key_values
 from asterism.columns.time import TimeColumn, to_datetime
-from asterism.matching.match_ids import match_ids
 from asterism.matching.matcher import MatchColumns, Step
-from asterism.matching.outputs import events_of, times_of
+from asterism.matching.outputs import events_of, match_ids, times_of
 from asterism.matching.process_function import MatchContext, MatchFunction
 from asterism.operators.rich_functions import ready
 from asterism.operators.tools import Emitted
