@@ -44,7 +44,7 @@ for _name, _to in (
     _cast_function(_name, _to)
 
 
-@function("Casts", "typeof(a)", note="the name of its type: `array<int>`; not of intervals")
+@function("Casts", "typeof(a)", note="the name of its type: `array<int>`; not of intervals", strict=False)
 def _typeof(zone: str, value: Sql) -> Sql:
     if value.type in (*INTERVALS, MONTHS):
         raise UnsupportedError(f"the units of an {name_of(value.type)} are not known")

@@ -86,12 +86,12 @@ def _crc32(zone: str, value: Sql) -> Sql:
     return strict("crc32_of({0})", BIGINT, octets(value, zone))
 
 
-@function(_BYTES, "hash(a, ...)", note="Spark's Murmur3, an INT; not of arrays, maps and structs")
+@function(_BYTES, "hash(a, ...)", note="Spark's Murmur3, an INT; not of arrays, maps and structs", strict=False)
 def _hash(zone: str, first: Sql, *others: Sql) -> Sql:
     return _hashed("murmur", INT, [first, *others], zone)
 
 
-@function(_BYTES, "xxhash64(a, ...)", note="a BIGINT; likewise")
+@function(_BYTES, "xxhash64(a, ...)", note="a BIGINT; likewise", strict=False)
 def _xxhash64(zone: str, first: Sql, *others: Sql) -> Sql:
     return _hashed("xxhash", BIGINT, [first, *others], zone)
 
@@ -197,6 +197,7 @@ def _encode(zone: str, value: Sql, charset: Sql) -> Sql:
     _BYTES,
     "decode(a, 'charset')",
     note="a text; fails where it is none. decode(a, b, c, ..., d): c where a <=> b, ..., otherwise d",
+    strict=False,
 )
 def _decode(zone: str, value: Sql, charset: Sql, *others: Sql) -> Sql:
     if not others:

@@ -59,6 +59,7 @@ def _format_number(zone: str, x: Sql, places: Sql) -> Sql:
     "format_string('format', a, ...)",
     "printf",
     note="of Java: %s %d %x %o %c %b %f %e; dates and times are numbers in it, as in Spark",
+    strict=False,
 )
 def _format_string(zone: str, template: Sql, *values: Sql) -> Sql:
     if template.type == NULL:

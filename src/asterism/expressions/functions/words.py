@@ -66,6 +66,7 @@ def _quote(zone: str, value: Sql) -> Sql:
     _TEXTS,
     "mask(text[, upper[, lower[, digit[, other]]]])",
     note="letters as `X` and `x`, digits as `n`, or as the given literals; NULL keeps characters, by default others",
+    strict=False,
 )
 def _mask(
     zone: str,
@@ -121,7 +122,7 @@ def _substring_index(zone: str, value: Sql, delimiter: Sql, n: Sql) -> Sql:
 # ---------------------------------------------------------------------------------------------------- lists
 
 
-@function(_TEXTS, "concat_ws(separator, a, ...)", note="texts, and those in arrays; NULL is left out")
+@function(_TEXTS, "concat_ws(separator, a, ...)", note="texts, and those in arrays; NULL is left out", strict=False)
 def _concat_ws(zone: str, separator: Sql, *values: Sql) -> Sql:
     separator = string(separator, zone)
     parts = [value if value.type == _STRINGS else string(value, zone) for value in values]
@@ -139,7 +140,9 @@ def _concat_ws(zone: str, separator: Sql, *values: Sql) -> Sql:
     return combined(text, STRING, [separator, *parts], separator.nullable_operands, size=made)
 
 
-@function(_TEXTS, "elt(n, a, ...)", note="the n-th text, from 1; fails where there is none; also of BINARY")
+@function(
+    _TEXTS, "elt(n, a, ...)", note="the n-th text, from 1; fails where there is none; also of BINARY", strict=False
+)
 def _elt(zone: str, n: Sql, first: Sql, *others: Sql) -> Sql:
     n, values = integer(n, zone), [first, *others]
     kind = BINARY if {BINARY} <= {value.type for value in values} <= {BINARY, NULL} else STRING
@@ -181,7 +184,7 @@ def _str_to_map(zone: str, value: Sql, pairs: Sql | None = None, values: Sql | N
 # ---------------------------------------------------------------------------------------------------- similarity
 
 
-@function(_TEXTS, "levenshtein(a, b[, most])", note="the edit distance; -1 where it is more than `most`")
+@function(_TEXTS, "levenshtein(a, b[, most])", note="the edit distance; -1 where it is more than `most`", strict=False)
 def _levenshtein(zone: str, a: Sql, b: Sql, most: Sql | None = None) -> Sql:
     a, b = string(a, zone), string(b, zone)
     # DuckDB compares bytes.
