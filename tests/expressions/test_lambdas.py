@@ -5,10 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from asterism import Pattern
 from asterism.errors import ExpressionError, InvalidEventError
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import parse, sql_of
+from asterism.testing import match
 
 EVENTS = pa.table({"x": [5], "s": ["ab"], "xs": [[3, 1, 2]], "names": [["b", "c", "a"]], "nested": [[[1, 2], [3]]]})
 
@@ -88,3 +90,16 @@ def test_conditions_are_written_for_spark(text: str, written: str) -> None:
     assert sql_of(tree) == written
     resolved = sql_of(Scope(EVENTS.schema).resolve(tree, text))
     assert resolved.replace("`", "") == written.replace("`", "")
+
+
+@pytest.mark.parametrize(
+    ("condition", "events", "expected"),
+    [
+        ("exists(array(value), x -> x > LAST(a.value))", "a3 b2 b4", ["a3 b4"]),
+        ("transform(array(LAST(a.value), 7L), x -> x + value)[0] = 5", "a3 b4 b2", ["a3 b2"]),
+        ("struct(LAST(a.value) AS n).n + value = 8", "a3 b2 b5", ["a3 b5"]),
+    ],
+)
+def test_lambdas_in_conditions_over_earlier_events(condition: str, events: str, expected: list[str]) -> None:
+    pattern = Pattern.begin("a").where("kind = 'a'").followed_by("b").where(f"kind = 'b' AND {condition}")
+    assert match(pattern, events).matches == expected

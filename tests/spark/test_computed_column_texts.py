@@ -35,7 +35,6 @@ CONDITIONS = {
     "collation": "LAST(a.kind COLLATE UNICODE_CI) = kind",
     "of_two_stages": "twice(a.x + b.x) > 1",
     "of_an_aggregate": "twice(LAST(a.x)) > 1",
-    "lambda_over_a_stage": "exists(xs, y -> y > LAST(a.x))",
 }
 
 

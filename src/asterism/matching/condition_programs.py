@@ -29,7 +29,7 @@ from asterism.errors import ExpressionError, ExpressionSyntaxError, ExpressionTy
 from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.math_functions import MATH_FUNCTIONS
 from asterism.expressions.names import COLUMN, PREVIOUS, aggregate_of, columns_of, plain_column
-from asterism.expressions.parsing import AGGREGATES
+from asterism.expressions.parsing import AGGREGATES, sql_of
 from asterism.expressions.translation import ARITHMETIC, DOCUMENTATION, Translator, position_of
 from asterism.expressions.types import (
     BIGINT,
@@ -427,11 +427,11 @@ class _Emitter:
             for number, (key, (operand, _, _)) in enumerate(operands.items())
         }
         for aggregate in list(holder.find_all(*AGGREGATES)):
-            aggregate.replace(exp.Column(this=exp.to_identifier(names[aggregate.sql()], quoted=True)))
+            aggregate.replace(exp.Column(this=exp.to_identifier(names[sql_of(aggregate)], quoted=True)))
         fields = [pa.field(names[key], operand.type) for key, (operand, _, _) in operands.items()]
         expression = Vectorized(pa.schema([*fields, pa.field(prefix, pa.int8())], schema.metadata))
         expression.add(holder.this, self.text)
-        text = node.sql(dialect="spark", comments=False)
+        text = sql_of(node)
 
         def code() -> list[Instruction]:
             given = tuple(self.stored(operand, content) for operand, content, _ in operands.values())
@@ -448,7 +448,7 @@ class _Emitter:
         """For each aggregate, by its SQL: the operand, the values that it picks from, and the code that pushes it."""
         operands: dict[str, tuple[Operand, Sql | None, Code | None]] = {}
         for aggregate in tree.find_all(*AGGREGATES):
-            key = aggregate.sql()
+            key = sql_of(aggregate)
             if key in operands:
                 continue
             name, stage, argument, offset = aggregate_of(aggregate)
