@@ -117,6 +117,7 @@ CONDITIONS = {
     " OR concat(MAX(a.name), '') < concat(PREV(name), '')",
     "FIRST(a.ts) + 7 < ts AND AVG(a.ts) * 2 > ts": "FIRST(a.ts) + 7 < ts"
     " AND concat(IF(AVG(a.ts) * 2 > ts, 'x', 'y'), kind) LIKE 'x%'",
+    "LAST(a.name) = name AND LAST(a.ts) > 5": "exists(split(LAST(a.name), '#'), x -> x = name) AND LAST(a.ts) > 5",
     "SUM(a.ts) + ts > 200": "CAST(concat(CAST(SUM(a.ts) AS STRING), '') AS BIGINT) + ts > 200",
 }
 """Conditions of the stack machine, and others that say the same."""
