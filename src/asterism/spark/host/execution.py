@@ -161,20 +161,13 @@ class OperatorOutputs:
         """
         schemas, after = operator.output_schemas, projections or {}
 
-        def write(rows: DataFrame, batch_id: int) -> None:
-            if len(sinks) > 1:  # with a single sink, nothing is computed twice
-                rows.persist()
-            try:
-                for output, sink in sinks.items():
-                    written = unpacked(rows, output, schemas[output])
-                    sink(after[output].of(written) if output in after else written, batch_id)
-            finally:
-                rows.unpersist()
+        def rows_of(output: str, rows: DataFrame) -> DataFrame:
+            written = unpacked(rows, output, schemas[output])
+            return after[output].of(written) if output in after else written
 
+        write = _writing([(sink, partial(rows_of, output)) for output, sink in sinks.items()])
         for output, sink in sinks.items():
-            check_columns = getattr(sink, "check_columns", None)  # of FileSink
-            if callable(check_columns):
-                check_columns([*after[output].columns] if output in after else schemas[output].names)
+            _check_columns(sink, [*after[output].columns] if output in after else schemas[output].names)
         inputs = [stream.df for stream in self._connected()]
         if not any(df.isStreaming for df in inputs):
             write(results(Use(drain=False, key_groups=options.key_groups or DEFAULT_KEY_GROUPS)), 0)
@@ -189,20 +182,35 @@ def run_frame(df: DataFrame, sinks: Sequence[Sink], options: RunOptions) -> Stre
 
     :param options: without a number of key groups
     """
-
-    def write(rows: DataFrame, batch_id: int) -> None:
-        if len(sinks) > 1:
-            rows.persist()
-        try:
-            for sink in sinks:
-                sink(rows, batch_id)
-        finally:
-            rows.unpersist()
-
+    for sink in sinks:
+        _check_columns(sink, df.columns)
+    write = _writing([(sink, lambda rows: rows) for sink in sinks])
     check_checkpoint(options.checkpoint)
     traits = QueryTraits.of([df]) or QueryTraits(DEFAULT_KEY_GROUPS)
     options = replace(options, key_groups=traits.key_groups)
     return _Queries(lambda _: df, write, options, [df], None, traits.timers, None).run()
+
+
+def _writing(sinks: Sequence[tuple[Sink, Callable[[DataFrame], DataFrame]]]) -> Sink:
+    """A sink that passes the rows of a micro-batch to several sinks, each with what a function makes of them."""
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        if len(sinks) > 1:  # with a single sink, nothing is computed twice
+            rows.persist()
+        try:
+            for sink, rows_of_sink in sinks:
+                sink(rows_of_sink(rows), batch_id)
+        finally:
+            rows.unpersist()
+
+    return write
+
+
+def _check_columns(sink: Sink, columns: Sequence[str]) -> None:
+    """Tell a sink the columns that it will get, if it wants to know."""
+    check_columns = getattr(sink, "check_columns", None)  # of FileSink
+    if callable(check_columns):
+        check_columns(columns)
 
 
 @contextmanager
