@@ -278,8 +278,8 @@ class Expressions:
             lambda: f"{self.one('size cardinality array_size')}({self.rng.choice(['arr', 'ars', self.ints(n), self.strings(n)])})",
             lambda: f"{self.one('array_max array_min')}({self.ints(n)})",
             lambda: f"json_array_length({self.json(n)})",
-            lambda: f"{self.one('aggregate reduce')}({self.ints(n)}, {self.small()}, (a, x) -> CAST(greatest(a, x) AS INT))",
-            lambda: f"aggregate({self.ints(n)}, 0, (a, x) -> int(a + x), a -> a * {self.integer(n)})",
+            lambda: f"{self.one('aggregate reduce')}({self.ints(n)}, {self.small()}, (par1, par2) -> CAST(greatest(par1, par2) AS INT))",
+            lambda: f"aggregate({self.ints(n)}, 0, (par1, par2) -> int(par1 + par2), par1 -> par1 * {self.integer(n)})",
             lambda: f"{self.one('regexp_count regexp_instr')}({self.text(n)}, {self.rng.choice(_PATTERNS)})",
             lambda: f"{self.one('length octet_length bit_length')}({self.octets(n)})",
             lambda: f"ascii({self.text(n)})",
@@ -425,12 +425,12 @@ class Expressions:
             lambda: f"array({self.text(n)}, {self.text(n)})",
             lambda: f"map_keys({self.mapping(n)})",
             lambda: f"json_object_keys({self.json(n)})",
-            lambda: f"transform({self.ints(n)}, (x, i) -> concat({self.text(n)}, string(x), i))",
-            lambda: f"transform({self.strings(n)}, x -> upper(x))",
-            lambda: f"filter({self.strings(n)}, x -> x <= {self.text(n)})",
+            lambda: f"transform({self.ints(n)}, (par1, par2) -> concat({self.text(n)}, string(par1), par2))",
+            lambda: f"transform({self.strings(n)}, par1 -> upper(par1))",
+            lambda: f"filter({self.strings(n)}, par1 -> par1 <= {self.text(n)})",
             lambda: f"{self.one('array_distinct array_sort sort_array array_compact')}({self.strings(n)})",
             lambda: f"{self.one('array_union array_except array_intersect')}({self.strings(n)}, {self.strings(n)})",
-            lambda: f"array_sort({self.strings(n)}, (x, y) -> length(x) - length(y))",
+            lambda: f"array_sort({self.strings(n)}, (par1, par2) -> length(par1) - length(par2))",
         )
 
     def json(self, depth: int) -> str:
@@ -458,13 +458,15 @@ class Expressions:
         return self.pick(
             lambda: f"map({self.text(n)}, {self.integer(n)}, 'abc', {self.small()})",
             lambda: f"map_concat({m(n)}, map('zz', {self.integer(n)}))",
-            lambda: f"map_filter({m(n)}, (k, v) -> v > {self.integer(n)} OR k = {self.text(n)})",
-            lambda: f"transform_keys({m(n)}, (k, v) -> {self.one('lower upper')}(k))",
-            lambda: f"transform_values({m(n)}, (k, v) -> coalesce(v, 1) % {self.small()})",
-            lambda: f"map_zip_with({m(n)}, mp, (k, x, y) -> coalesce(x, 0) % 100 + coalesce(y, length(k)))",
+            lambda: f"map_filter({m(n)}, (par1, par2) -> par2 > {self.integer(n)} OR par1 = {self.text(n)})",
+            lambda: f"transform_keys({m(n)}, (par1, par2) -> {self.one('lower upper')}(par1))",
+            lambda: f"transform_values({m(n)}, (par1, par2) -> coalesce(par2, 1) % {self.small()})",
+            lambda: (
+                f"map_zip_with({m(n)}, mp, (par1, par2, par3) -> coalesce(par2, 0) % 100 + coalesce(par3, length(par1)))"
+            ),
             lambda: f"map_from_arrays({self.strings(n)}, {self.ints(n)})",
             lambda: f"map_from_entries(map_entries({m(n)}))",
-            lambda: f"map_from_entries(transform({self.strings(n)}, (x, i) -> struct(x, i)))",
+            lambda: f"map_from_entries(transform({self.strings(n)}, (par1, par2) -> struct(par1, par2)))",
         )
 
     def struct(self, depth: int) -> str:
@@ -501,12 +503,14 @@ class Expressions:
             lambda: f"map_values({self.mapping(n)})",
             lambda: f"concat({a(n)}, {a(n)})",
             lambda: f"reverse({a(n)})",
-            lambda: f"transform({a(n)}, x -> int({self.element('x', n)}))",
-            lambda: f"transform({a(n)}, (x, i) -> x * i)",
-            lambda: f"filter({a(n)}, x -> {self.element('x', n)} > {self.integer(n)})",
-            lambda: f"zip_with({a(n)}, {a(n)}, (x, y) -> coalesce(x, y))",
-            lambda: f"flatten(transform(aa, x -> filter(x, y -> y <> {self.integer(n)})))",
-            lambda: f"array_sort({a(n)}, (x, y) -> CASE WHEN x < y THEN 1 WHEN x > y THEN -1 ELSE 0 END)",
+            lambda: f"transform({a(n)}, par1 -> int({self.element('par1', n)}))",
+            lambda: f"transform({a(n)}, (par1, par2) -> par1 * par2)",
+            lambda: f"filter({a(n)}, par1 -> {self.element('par1', n)} > {self.integer(n)})",
+            lambda: f"zip_with({a(n)}, {a(n)}, (par1, par2) -> coalesce(par1, par2))",
+            lambda: f"flatten(transform(aa, par1 -> filter(par1, par2 -> par2 <> {self.integer(n)})))",
+            lambda: (
+                f"array_sort({a(n)}, (par1, par2) -> CASE WHEN par1 < par2 THEN 1 WHEN par1 > par2 THEN -1 ELSE 0 END)"
+            ),
         )
 
     def octets(self, depth: int) -> str:
@@ -746,7 +750,7 @@ class Expressions:
             lambda: f"is_valid_utf8({self.rng.choice([self.octets, self.text])(n)})",
             lambda: f"{self.one('startswith endswith contains')}({self.octets(0)}, {self.octets(0)})",
             lambda: (
-                f"{self.one('exists forall')}({self.ints(n)}, x -> {self.element('x', n)} {self.one('> =')} {self.integer(n)})"
+                f"{self.one('exists forall')}({self.ints(n)}, x -> {self.element('par1', n)} {self.one('> =')} {self.integer(n)})"
             ),
             lambda: f"arrays_overlap({self.ints(n)}, {self.ints(n)})",
             lambda: f"luhn_check({self.rng.choice(['s', 'string(l)', self.text(n)])})",

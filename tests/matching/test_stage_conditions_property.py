@@ -20,32 +20,9 @@ from asterism.matching.outputs import OutputKind, OutputSpec
 from asterism.operators.operator import EVENTS, Arrival, Now
 from asterism.operators.state.state_store import MemoryStore
 from asterism.patterns.pattern import Pattern
-from tests.expressions.sql_expressions import Expressions, table
+from tests.expressions.sql_expressions import SPARK_SCHEMA, Expressions, table
 
-COLUMNS = (
-    "b",
-    "y",
-    "h",
-    "i",
-    "l",
-    "f",
-    "d",
-    "e",
-    "m",
-    "p",
-    "w",
-    "s",
-    "t",
-    "day",
-    "d2",
-    "at",
-    "a2",
-    "nt",
-    "arr",
-    "ars",
-    "st",
-    "mp",
-)
+COLUMNS = tuple(SPARK_SCHEMA.names[1:])  # without ROW
 _COLUMN = re.compile(r"'(?:[^'\\]|\\.|'')*'|(?<![\w.'])(" + "|".join(COLUMNS) + r")\b(?!\s*\()", re.DOTALL)
 
 

@@ -25,16 +25,27 @@ def over_a_stage(text: str, schema: pa.Schema, zone: str) -> pa.DataType | str:
     """Its type, or why it has none."""
     try:
         tree = Scope(schema, ("a", "z")).resolve(parse(text), text)
-        return StageTranslator(schema, zone, text).translate(tree).type
+        return without_names(StageTranslator(schema, zone, text).translate(tree).type)
     except ExpressionError as error:
         return error.message
 
 
 def over_a_row(text: str, schema: pa.Schema, zone: str) -> pa.DataType | str:
     try:
-        return Translator(schema, zone, text).translate(Scope(schema).resolve(parse(text), text)).type
+        return without_names(Translator(schema, zone, text).translate(Scope(schema).resolve(parse(text), text)).type)
     except ExpressionError as error:
         return error.message
+
+
+def without_names(data_type: pa.DataType) -> pa.DataType:
+    """``struct(x)`` names its field after the column, which has another name over a stage."""
+    if pa.types.is_struct(data_type):
+        return pa.struct([pa.field(str(n), without_names(field.type)) for n, field in enumerate(data_type)])
+    if pa.types.is_list(data_type):
+        return pa.list_(without_names(data_type.value_type))
+    if pa.types.is_map(data_type):
+        return pa.map_(without_names(data_type.key_type), without_names(data_type.item_type))
+    return data_type
 
 
 @given(st.integers(0, 2**32), st.sampled_from(["UTC", "Europe/Madrid"]))
