@@ -23,7 +23,7 @@ from asterism.patterns.pattern import Pattern
 from tests.expressions.sql_expressions import SPARK_SCHEMA, Expressions, table
 
 COLUMNS = tuple(SPARK_SCHEMA.names[1:])  # without ROW
-_COLUMN = re.compile(r"'(?:[^'\\]|\\.|'')*'|(?<![\w.'])(" + "|".join(COLUMNS) + r")\b(?!\s*\()", re.DOTALL)
+_COLUMN = re.compile(r"'(?:[^'\\]|\\.|'')*'|(?<![\w.'])(?<!AS )(" + "|".join(COLUMNS) + r")\b(?!\s*\()", re.DOTALL)
 
 
 def split(rng: random.Random, text: str) -> tuple[str, str]:
