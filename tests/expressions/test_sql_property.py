@@ -105,6 +105,8 @@ def test_functions_take_as_many_arguments_as_in_spark(session: SparkSession, cou
             inspect.signature(FUNCTIONS[name].build).bind("UTC", *range(count))
         except TypeError:
             continue
+        if name in ("map", "named_struct") and count % 2:
+            continue  # they take pairs, which is checked when they are translated
         arguments = ", ".join(["NULL"] * count)
         if name in UNIT_FIRST and count == 3:
             arguments = "DAY, NULL, NULL"

@@ -45,9 +45,6 @@ def provocations(spark: SparkSession) -> dict[str, Callable[[], object]]:
             df, "PARTITION BY k ORDER BY ts MEASURES A.n AS n PATTERN (A)"
         ),
         "rows_ordered_by_a_collation": lambda: match_recognize(df, "ORDER BY ts, k MEASURES A.n AS n PATTERN (A)"),
-        "define_with_a_collation": lambda: match_recognize(
-            df, "ORDER BY ts MEASURES A.n AS n PATTERN (A) DEFINE A AS lower(k) = 'a'"
-        ),
         "join_with_a_collation": lambda: interval_join(
             stream, stream, (timedelta(0), timedelta(0)), on="k = r_k", prefix="r_"
         ),

@@ -70,7 +70,7 @@ OF_SPARK = [
     "upper_of_session(name) = 'ANN'",
     "lower(name) COLLATE UNICODE_CI = 'AÑN'",
     "try_variant_get(parse_json(CASE WHEN js LIKE '{%' THEN js END), '$.n', 'int') = 3",
-    "twice(n) = 14",
+    "doubled_here(n) = 14",
     "n = limit_of_session",
     "map_contains_key(map('a', 1, 'b', 2), try_element_at(tags, 1))",
 ]
@@ -82,15 +82,21 @@ KNOWN = len(OF_ALL)
 def events(spark: SparkSession) -> Iterator[DataFrame]:
     """Each row once for each condition, with the number of the condition."""
     zone = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", "Europe/Madrid")
-    spark.udf.register("upper_of_session", lambda text: None if text is None else text.upper(), "string")
-    spark.sql("CREATE OR REPLACE TEMPORARY FUNCTION twice(x INT) RETURNS BIGINT RETURN 2L * x")
-    spark.sql("DECLARE OR REPLACE VARIABLE limit_of_session INT DEFAULT 7")
-    numbers = spark.range(KNOWN + len(OF_SPARK)).withColumnRenamed("id", "c")
-    yield spark.sql(ROWS).crossJoin(numbers).withColumn("ts", F.col("c") * 1000 + F.col("id")).localCheckpoint()
-    for statement in ("FUNCTION upper_of_session", "FUNCTION twice", "VARIABLE limit_of_session"):
-        spark.sql(f"DROP TEMPORARY {statement}")
-    spark.conf.set("spark.sql.session.timeZone", zone or "UTC")
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "Europe/Madrid")
+        spark.udf.register("upper_of_session", lambda text: None if text is None else text.upper(), "string")
+        spark.sql("CREATE OR REPLACE TEMPORARY FUNCTION doubled_here(x INT) RETURNS BIGINT RETURN 2L * x")
+        spark.sql("DECLARE OR REPLACE VARIABLE limit_of_session INT DEFAULT 7")
+        numbers = spark.range(KNOWN + len(OF_SPARK)).withColumnRenamed("id", "c")
+        yield spark.sql(ROWS).crossJoin(numbers).withColumn("ts", F.col("c") * 1000 + F.col("id")).localCheckpoint()
+    finally:
+        for statement in (
+            "FUNCTION IF EXISTS upper_of_session",
+            "FUNCTION IF EXISTS doubled_here",
+            "VARIABLE IF EXISTS limit_of_session",
+        ):
+            spark.sql(f"DROP TEMPORARY {statement}")
+        spark.conf.set("spark.sql.session.timeZone", zone or "UTC")
 
 
 @cache
@@ -200,7 +206,7 @@ def test_the_kit_and_the_trace(spark: SparkSession, events: DataFrame) -> None:
     assert len(traced.matches) == len(harness.selected)
 
 
-@pytest.mark.parametrize("text", ["upper_of_session(name) = 'ANN'", "twice(n) = 14"])
+@pytest.mark.parametrize("text", ["upper_of_session(name) = 'ANN'", "doubled_here(n) = 14"])
 def test_what_only_spark_knows_is_refused_elsewhere_with_the_way_out(
     spark: SparkSession, events: DataFrame, text: str
 ) -> None:
