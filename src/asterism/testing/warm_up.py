@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
+import numpy as np
 import pyarrow as pa
 
+from asterism.expressions.math_functions import MathFunction
 from asterism.matching import matcher
 from asterism.matching.operator import CepOperator
 from asterism.matching.outputs import OutputKind, OutputSpec
@@ -53,7 +55,7 @@ _PATTERN = (
 _RULE = PatternProcessor(
     "warm-up",
     1,
-    Pattern.begin("a").where("kind = 'a'").followed_by("b").where("value > 1 AND asinh(value) + hypot(value, 1) > 0"),
+    Pattern.begin("a").where("kind = 'a'").followed_by("b").where("value > 1"),
     key=("key",),
 )
 _NEAR = (
@@ -92,6 +94,11 @@ def _patterns() -> None:
 
 
 def _rules() -> None:
+    from asterism.expressions.kernels import calculate_one, calculate_two  # imports numba
+
+    values, results = np.ones(2), np.empty(2)
+    calculate_one(int(MathFunction.SINH), values, results)
+    calculate_two(int(MathFunction.HYPOT), values, values, results)
     rows_of_rule(_RULE, EVENTS, [_EVENTS], keys=["key"], time="ts", semantics=Semantics.DEFAULT)
 
 
