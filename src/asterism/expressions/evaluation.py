@@ -92,19 +92,25 @@ class _DuckDB:
         # When the optimizer reorders expressions, they may fail where Spark's do not, or vice versa; the gain is small.
         names = [name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()]
         connection.execute(f"SET disabled_optimizers = '{','.join(names)}'")
-        udfs.register(connection)
         connection.execute("SET lock_configuration = true")
         self.prepared: OrderedDict[Any, tuple[str, _Source]] = OrderedDict()
         self.count = 0
+        self._routines: set[str] = set()
+        """the names of those that are registered"""
 
     def once(self, texts: Sequence[str], rows: pa.Table) -> pa.Table:
         """Evaluate expressions over some rows."""
         self.connection.register("events", rows)
         try:
-            table: pa.Table = self.connection.sql(_query(texts, "events")).to_arrow_table()
+            table: pa.Table = self.connection.sql(self._with_routines(_query(texts, "events"))).to_arrow_table()
         finally:
             self.connection.unregister("events")
         return table
+
+    def _with_routines(self, query: str) -> str:
+        """The query, after the routines that it calls are registered."""
+        udfs.register(self.connection, query, self._routines)
+        return query
 
     def again(self, texts: tuple[str, ...], rows: pa.Table, *, conditions: bool = False) -> pa.Table:
         """:meth:`once` with a prepared statement that is kept.
@@ -121,7 +127,7 @@ class _DuckDB:
             name, source = f"statement_{self.count}", _Source(rows)
             self.connection.register(f"of_{name}", source)
             try:
-                self.connection.execute(f"PREPARE {name} AS {_query(texts, f'of_{name}')}")
+                self.connection.execute(f"PREPARE {name} AS {self._with_routines(_query(texts, f'of_{name}'))}")
             except BaseException:
                 self.connection.unregister(f"of_{name}")
                 raise

@@ -113,7 +113,7 @@ Candidate = tuple[int, int, bytes]
 
 
 class CandidateColumns(NamedTuple):
-    """CandidateColumns, columnar."""
+    """Candidates, columnar."""
 
     events: Ints
     values: Ints
