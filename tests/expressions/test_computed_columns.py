@@ -33,6 +33,13 @@ def parts_of(text: str, *, measure: bool = False) -> list[str]:
     return [part.sql for part in expression.parts_for_spark(EVENTS)]
 
 
+def test_a_literal_of_bytes_is_no_column() -> None:
+    events = pa.schema([("ab", pa.int64())])
+    assert [part.sql for part in Expression("SUM(f(a.ab, X'AB')) > 1", STAGES).parts_for_spark(events)] == [
+        "f(ab, X'AB')"
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "parts"),
     [

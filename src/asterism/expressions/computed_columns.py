@@ -30,7 +30,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from sqlglot.tokenizer_core import Token, TokenType
 
-from asterism.expressions.structure import Fragment, FragmentKind, is_name, structure
+from asterism.expressions.structure import LITERALS, QUOTED, Fragment, FragmentKind, is_name, structure
 from asterism.text.printable import quoted_name
 
 PREFIX = ":sql:"
@@ -44,9 +44,14 @@ def is_computed(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
-def sql_of(name: str) -> str:
+def sql_of_column(name: str) -> str:
     """The SQL of a computed column."""
     return name.removeprefix(PREFIX)
+
+
+def computed_sql(schema: pa.Schema) -> frozenset[str]:
+    """The SQL of the computed columns of a schema."""
+    return frozenset(sql_of_column(name) for name in schema.names if is_computed(name))
 
 
 def visible(schema: pa.Schema) -> pa.Schema:
@@ -104,9 +109,6 @@ class Names:
         return name if name in self.stages else None
 
 
-_QUOTED = (TokenType.STRING, TokenType.RAW_STRING, TokenType.IDENTIFIER)
-
-
 class EventPart(NamedTuple):
     """A part of one event: one or several runs of tokens, joined by a word, and the stage whose name is left out."""
 
@@ -138,8 +140,7 @@ class PartFinder:
         tokens = self.tokens
         if at + 1 >= len(tokens) or tokens[at + 1].token_type is not TokenType.DOT:
             return False
-        literal = tokens[at].token_type in (TokenType.STRING, TokenType.RAW_STRING, TokenType.NUMBER)
-        return not literal and not is_name(tokens, at)
+        return tokens[at].token_type not in LITERALS and not is_name(tokens, at)
 
     def prefix_at(self, at: int) -> Prefix | None:
         """The names from a token on that stand before a column, and do not name a stage."""
@@ -161,7 +162,7 @@ class PartFinder:
         """Whether SQL of Spark can stand for it: no query, no window, no aggregate or navigation, no star."""
         for at in range(part.begin, part.end):
             token = self.tokens[at]
-            word = "" if token.token_type in _QUOTED else token.text.upper()
+            word = "" if token.token_type in QUOTED else token.text.upper()
             if self.is_call(at) and token.text.lower() in self.names.aggregates:
                 return False
             if word == "SELECT" or (word == "OVER" and at > part.begin and self.is_call(at)):
@@ -205,9 +206,7 @@ class PartFinder:
         bound = self.lambda_names(part)
         for at in range(part.begin, part.end):
             token = self.tokens[at]
-            if token.token_type in (TokenType.STRING, TokenType.RAW_STRING, TokenType.NUMBER) or is_name(
-                self.tokens, at
-            ):
+            if token.token_type in LITERALS or is_name(self.tokens, at):
                 continue
             if self.prefix_at(at) is not None:
                 return False, None

@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from asterism.errors import ColumnNotFoundError, ExpressionSyntaxError
 from asterism.expressions import computed_columns
-from asterism.expressions.computed_columns import is_computed, sql_of
+from asterism.expressions.computed_columns import computed_sql, is_computed, sql_of_column
 from asterism.expressions.functions import NOT_PURE
 from asterism.expressions.parsing import AGGREGATES, Previous, not_pure, parse
 from asterism.expressions.translation import position_of
@@ -39,7 +39,7 @@ class PreviousColumn(NamedTuple):
     before: int
 
     def __str__(self) -> str:
-        name = sql_of(self.name)
+        name = sql_of_column(self.name)
         return f"PREV({name})" if self.before == 1 else f"PREV({name}, {self.before})"
 
     @property
@@ -69,7 +69,7 @@ class Scope:
         """
         return computed_columns.Names(
             columns=frozenset(name for name in self.schema.names if not name.startswith(":")),
-            computed=frozenset(sql_of(name) for name in self.schema.names if is_computed(name)),
+            computed=computed_sql(self.schema),
             stages=frozenset(self.all_names),
             aggregates=aggregates or computed_columns.AGGREGATES,
             only_in_aggregates=bool(aggregates),

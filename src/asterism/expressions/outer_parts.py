@@ -19,7 +19,7 @@ from asterism.errors import ExpressionError
 from asterism.expressions.computed_columns import Names, PartFinder
 from asterism.expressions.parsing import tokenize
 from asterism.expressions.parts_for_spark import PartForSpark, check_of_event, check_queries
-from asterism.expressions.structure import Fragment, is_name, structure
+from asterism.expressions.structure import LITERALS, NOT_WORDS, Fragment, is_name, structure
 from asterism.text.printable import quoted_name
 
 _MODES = ("RUNNING", "FINAL")
@@ -27,7 +27,6 @@ _OF_SESSION = ("session", "system")
 """Names before those of variables."""
 _DOTTED = re.compile(r"\w+(\.\w+)+")
 _NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
-_VALUES = (TokenType.STRING, TokenType.RAW_STRING, TokenType.NUMBER)
 
 
 class InnerMeasure(NamedTuple):
@@ -189,7 +188,7 @@ class _Divider:
     def inner_measure(self, at: int) -> int | None:
         """The token after the inner measure that begins at a token; None if none begins there."""
         token = self.tokens[at]
-        if token.token_type in _VALUES or is_name(self.tokens, at):
+        if token.token_type in LITERALS or is_name(self.tokens, at):
             return None
         if self._is_mode(at):
             return self._after_call(at + 1)
@@ -234,10 +233,7 @@ class _Divider:
         return self.names.has_column(name) or name in self.others
 
     def _word(self, at: int) -> str:
-        if not self.whole.begin <= at < self.whole.end or self.tokens[at].token_type in (
-            *_VALUES,
-            TokenType.IDENTIFIER,
-        ):
+        if not self.whole.begin <= at < self.whole.end or self.tokens[at].token_type in NOT_WORDS:
             return ""
         return self.tokens[at].text.upper()
 

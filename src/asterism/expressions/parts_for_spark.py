@@ -21,12 +21,11 @@ from asterism.expressions.evaluation import Vectorized
 from asterism.expressions.functions import NOT_PURE
 from asterism.expressions.names import Scope
 from asterism.expressions.parsing import not_pure, subquery, tokenize, window_function
-from asterism.expressions.structure import is_name, structure
+from asterism.expressions.structure import NOT_WORDS, is_name, structure
 
 STORED = "store the value with the events; or in a session variable, whose value when the query starts is used"
 _TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ")
 _NOW = ("now", "today", "tomorrow", "yesterday")
-_NOT_TEXT = (TokenType.STRING, TokenType.RAW_STRING, TokenType.NUMBER, TokenType.IDENTIFIER)
 
 
 class PartForSpark(NamedTuple):
@@ -123,7 +122,7 @@ def may_be_for_spark(text: str, refusal: ExpressionSyntaxError) -> bool:
 
 def check_queries(tokens: list[Token], text: str) -> None:
     for at, token in enumerate(tokens):
-        word = "" if token.token_type in _NOT_TEXT or is_name(tokens, at) else token.text.upper()
+        word = "" if token.token_type in NOT_WORDS or is_name(tokens, at) else token.text.upper()
         if word == "SELECT":
             raise subquery(text, token.start)
         if word == "OVER" and at + 1 < len(tokens) and tokens[at + 1].token_type is TokenType.L_PAREN:
@@ -158,7 +157,7 @@ def check_of_event(tokens: list[Token], begin: int, end: int, text: str, names: 
     """
     for at in range(begin, end):
         token, following = tokens[at], tokens[at + 1 : at + 3]
-        if token.token_type in _NOT_TEXT or is_name(tokens, at):
+        if token.token_type in NOT_WORDS or is_name(tokens, at):
             continue
         word = token.text.lower()
         is_call = bool(following) and following[0].token_type is TokenType.L_PAREN

@@ -99,8 +99,10 @@ _SUMS = frozenset(("+", "-", "||", "&", "|", "^", "<<", ">>", ">>>"))
 _PRODUCTS = frozenset(("*", "/", "%", "DIV"))
 _SIGNS = frozenset(("+", "-", "~"))
 _STRINGS = (TokenType.STRING, TokenType.RAW_STRING, TokenType.HEX_STRING, TokenType.NATIONAL_STRING)
-_QUOTED = frozenset((*_STRINGS, TokenType.IDENTIFIER))
-_LITERALS = frozenset((*_STRINGS, TokenType.NUMBER))
+QUOTED = frozenset((*_STRINGS, TokenType.IDENTIFIER))
+LITERALS = frozenset((*_STRINGS, TokenType.NUMBER))
+NOT_WORDS = LITERALS | QUOTED
+"""What is no keyword, however it is spelled."""
 
 
 def _matching(tokens: Sequence[Token]) -> dict[int, int] | None:
@@ -135,7 +137,7 @@ class _Scanner:
     def word(self, at: int) -> str:
         """A keyword or sign, in upper case; empty for names after a dot and what is quoted."""
         token = self.tokens[at]
-        if token.token_type in _QUOTED or is_name(self.tokens, at):
+        if token.token_type in QUOTED or is_name(self.tokens, at):
             return ""
         return token.text.upper()
 
@@ -254,7 +256,7 @@ class _Scanner:
 
     def _may_be_called(self, at: int) -> bool:
         token = self.tokens[at]
-        return token.token_type not in _LITERALS and (
+        return token.token_type not in LITERALS and (
             token.token_type is TokenType.IDENTIFIER or token.text[:1].isidentifier()
         )
 

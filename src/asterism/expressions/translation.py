@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from asterism.errors import ExpressionError, ExpressionSyntaxError, ExpressionTypeError
 from asterism.expressions import operators
-from asterism.expressions.computed_columns import is_computed, sql_of
+from asterism.expressions.computed_columns import is_computed, sql_of_column
 from asterism.expressions.functions import FUNCTIONS, Lambda, extracted, field_of, item_of, like, rlike
 from asterism.expressions.types import (
     BIGINT,
@@ -204,7 +204,7 @@ class Translator:
         column = self.schema.field(node.name)
         written = (column.metadata or {}).get(SPARK_TYPE)
         computed = is_computed(node.name)
-        what = f"{sql_of(node.name):.200}" if computed else f"column {node.name!r}"
+        what = f"{sql_of_column(node.name):.200}" if computed else f"column {node.name!r}"
         if written is None:
             return UnsupportedError(f"{what} is of type {column.type}, which is not supported in SQL")
         kind = written.decode()

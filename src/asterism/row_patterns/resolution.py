@@ -23,7 +23,7 @@ from sqlglot import exp
 from asterism.errors import ColumnNotFoundError, ExpressionError, ExpressionSyntaxError, UnsupportedSyntaxError
 from asterism.expressions.aggregates import FUNCTIONS as AGGREGATES
 from asterism.expressions.aggregates import Call, Calls, call_of, word_of_aggregates
-from asterism.expressions.computed_columns import Names, is_computed, sql_of, visible
+from asterism.expressions.computed_columns import Names, is_computed, sql_of_column, visible
 from asterism.expressions.evaluation import Vectorized, tried_before
 from asterism.expressions.names import MAX_OFFSET, Scope, columns_of, integer_literal, plain_column
 from asterism.expressions.parsing import parse, tokenize
@@ -258,7 +258,7 @@ class Resolver:
         for column in parsed(source, self._names.of_keys()).find_all(exp.Column):
             if is_computed(column.name):
                 place = column.this.meta
-                removed.append((place["start"], place["end"] + 1, sql_of(column.name)))
+                removed.append((place["start"], place["end"] + 1, sql_of_column(column.name)))
                 continue
             parts = list(column.parts)
             named = self._without_table(parts)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from asterism.expressions.computed_columns import Names, Prefix, is_computed, sql_of
+from asterism.expressions.computed_columns import Names, Prefix, computed_sql, is_computed
 from asterism.row_patterns.clause.clause import Clause, InputTable
 
 
@@ -47,7 +47,7 @@ class RowNames:
         columns = [name for name in self.schema.names if not is_computed(name)]
         return Names(
             columns=frozenset(columns).difference(self.clause.constants),
-            computed=frozenset(sql_of(name) for name in self.schema.names if is_computed(name)),
+            computed=computed_sql(self.schema),
             stages=frozenset(variables),
             aggregates=frozenset(self.calls),
             only_in_aggregates=only_in_aggregates,

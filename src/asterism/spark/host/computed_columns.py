@@ -32,7 +32,7 @@ from asterism.errors import (
     UnknownFunctionError,
     UnsupportedSyntaxError,
 )
-from asterism.expressions.computed_columns import is_computed, sql_of, visible
+from asterism.expressions.computed_columns import is_computed, sql_of_column, visible
 from asterism.expressions.functions import FUNCTIONS
 from asterism.expressions.parts_for_spark import STORED, PartForSpark
 from asterism.expressions.translation import DOCUMENTATION
@@ -151,7 +151,7 @@ def analyzed(df: DataFrame, parts: Sequence[PartForSpark]) -> T.StructType:
 
 def with_computed(df: DataFrame, schema: pa.Schema) -> DataFrame:
     """*df* with the computed columns of *schema*."""
-    columns = [F.expr(sql_of(name)).alias(name) for name in schema.names if is_computed(name)]
+    columns = [F.expr(sql_of_column(name)).alias(name) for name in schema.names if is_computed(name)]
     if not columns:
         return df
     with of_expressions(df.sparkSession):
